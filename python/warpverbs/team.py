@@ -16,18 +16,9 @@ __all__ = ["Team"]
 
 log = logging.getLogger("warpverbs")
 
-#: Arguments of a team that are words or numbers of a variable, and the variable.
-MODES = {
-    "qps_per_peer": "WARPVERBS_QPS_PER_PEER",
-    "log_depth": "WARPVERBS_LOG_DEPTH",
-    "sharing": "WARPVERBS_SHARING",
-    "doorbell": "WARPVERBS_DOORBELL",
-    "queues": "WARPVERBS_QUEUES",
-    "cq": "WARPVERBS_CQ",
-    "log_recv_depth": "WARPVERBS_LOG_RECV_DEPTH",
-    "direct": "WARPVERBS_DIRECT",
-    "moe_order": "WARPVERBS_MOE_ORDER",
-}
+#: Settings by the name of their argument, each with its variable; those that Team names itself are not among them.
+NAMED = {"rank", "ranks", "store", "run_id", "device", "gpu", "deadline", "join_timeout"}
+SETTINGS = {field: variable for field, variable in _native.settings().items() if field not in NAMED}
 
 _open: weakref.WeakSet[Team] = weakref.WeakSet()
 
@@ -54,8 +45,8 @@ class Team:
     :param deadline: longest wait of a device call, seconds. Default 1.
     :param join_timeout: longest wait for other ranks while something is made together, seconds. Default 30.
     :param founders: ranks 0 to ``founders`` - 1 begin the team; the others come later, by :meth:`rejoin`. 0: all begin it.
-    :param modes: ``qps_per_peer``, ``log_depth``, ``sharing``, ``doorbell``, ``queues``, ``cq``, ``log_recv_depth``, ``direct``,
-        ``moe_order``, with the words of the variables of the same name.
+    :param settings: any other variable of docs/configuration.md by the name of its field, such as ``mtu=1024`` or
+        ``sharing="exclusive"``.
 
     A team is a context manager. Behind its block all ranks meet once more, so that no rank takes away memory that another still
     writes; a block that raises tells the others why instead, and a program that ends without closing its team tells them that. A rank
@@ -75,9 +66,9 @@ class Team:
         join_timeout: float | None = None,
         *,
         founders: int = 0,
-        **modes: Any,
+        **settings: Any,
     ) -> None:
-        self._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), founders, False, modes)
+        self._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), founders, False, settings)
 
     @classmethod
     def from_group(
@@ -90,7 +81,7 @@ class Team:
         gpu: str | int | None = None,
         deadline: float | None = None,
         join_timeout: float | None = None,
-        **modes: Any,
+        **settings: Any,
     ) -> Team:
         """The team of a process group of ``torch.distributed``: its ranks, which meet in the group's own store. All of them call it,
         in the same order where they make several. None: the group of all processes.
@@ -108,7 +99,7 @@ class Team:
             run_id = found.run_id()
         team = cls.__new__(cls)
         given = (found.rank, found.ranks, store, run_id, device, gpu, deadline, join_timeout)
-        team._start(given, 0, False, modes, place)
+        team._start(given, 0, False, settings, place)
         return team
 
     @classmethod
@@ -122,14 +113,14 @@ class Team:
         gpu: str | int | None = None,
         deadline: float | None = None,
         join_timeout: float | None = None,
-        **modes: Any,
+        **settings: Any,
     ) -> Team:
         """Takes the place of a rank that is gone, or that nobody had, as its next generation. Waits for no rank.
 
         Then make the same layers as the others, start a :class:`Group`, and wait until it serves, before the first call.
         """
         team = cls.__new__(cls)
-        team._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), 0, True, modes)
+        team._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), 0, True, settings)
         return team
 
     def _start(
@@ -137,7 +128,7 @@ class Team:
         given: tuple[Any, ...],
         founders: int,
         joins: bool,
-        modes: dict[str, Any],
+        settings: dict[str, Any],
         place: tuple[object, str] | None = None,
     ) -> None:
         rank, ranks, store, run_id, device, gpu, deadline, join_timeout = given
@@ -157,10 +148,10 @@ class Team:
             variables["WARPVERBS_DEADLINE_MS"] = _milliseconds("deadline", deadline)
         if join_timeout is not None:
             variables["WARPVERBS_JOIN_TIMEOUT_MS"] = _milliseconds("join_timeout", join_timeout)
-        for name, value in modes.items():
-            if name not in MODES:
-                raise TypeError(f"Team got the unknown argument {name!r}; modes are {', '.join(MODES)}")
-            variables[MODES[name]] = str(int(value) if isinstance(value, bool) else value)
+        for name, value in settings.items():
+            if name not in SETTINGS:
+                raise TypeError(f"Team got the unknown argument {name!r}; settings are {', '.join(SETTINGS)}")
+            variables[SETTINGS[name]] = str(int(value) if isinstance(value, bool) else value)
         self._hold(_native.Team(variables, founders, joins, place), joins, place is not None)
 
     def _hold(self, native: _native.Team, joins: bool, borrowed: bool) -> None:

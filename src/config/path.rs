@@ -1,6 +1,7 @@
 //! How packets of a QP go to the peer, where the caller may choose.
 
-use super::{ConfigError, number, setters, word};
+use super::variables::Source;
+use super::{ConfigError, OutOfRange, in_table, in_words, setters};
 
 /// How packets of a QP go to the peer, where the caller may choose. Values that a port cannot have are refused when paths are
 /// made.
@@ -28,6 +29,20 @@ pub struct PathConfig {
     pub hop_limit: u8,
     /// PRM code of the delay that a receiver-not-ready answer asks for. `WARPVERBS_MIN_RNR_TIMER`, 0 to 31; default 12 (0.64 ms).
     pub min_rnr_timer: u8,
+    /// Most payload of a packet, bytes: 256, 512, 1024, 2048 or 4096, at most the port's. `WARPVERBS_MTU`; default the port's. QPs
+    /// send with the smaller one of both ends.
+    pub mtu: Option<u16>,
+    /// Reads and atomics that a QP has under way at once, and that it takes of its peer: a power of two, 1 to 128.
+    /// `WARPVERBS_READ_DEPTH`; default as many as the device can.
+    pub read_depth: Option<u8>,
+    /// The HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. `WARPVERBS_ACK_TIMEOUT`; default 14. The software HCA gets 17,
+    /// since its host may let it wait.
+    pub ack_timeout: Option<u8>,
+    /// Retries of a packet that is not acknowledged, 0 to 7. `WARPVERBS_RETRY_COUNT`; default 7. A peer that has gone shows as an
+    /// error after about 4.096 us · 2^`ack_timeout` · (`retry_count` + 1), on some devices four times that.
+    pub retry_count: u8,
+    /// Retries of a packet that met no receive WQE, 0 to 7, of which 7 is for ever. `WARPVERBS_RNR_RETRY`; default 7.
+    pub rnr_retry: u8,
 }
 
 /// When packets have a global route header on InfiniBand. RoCE packets always have their addresses.
@@ -53,6 +68,11 @@ setters! {
         with_service_level(service_level: u8),
         with_hop_limit(hop_limit: u8),
         with_min_rnr_timer(min_rnr_timer: u8),
+        with_mtu(mtu: Option<u16>),
+        with_read_depth(read_depth: Option<u8>),
+        with_ack_timeout(ack_timeout: Option<u8>),
+        with_retry_count(retry_count: u8),
+        with_rnr_retry(rnr_retry: u8),
     }
 }
 
@@ -68,6 +88,11 @@ impl Default for PathConfig {
             service_level: 0,
             hop_limit: 64,
             min_rnr_timer: 12,
+            mtu: None,
+            read_depth: None,
+            ack_timeout: None,
+            retry_count: 7,
+            rnr_retry: 7,
         }
     }
 }
@@ -86,53 +111,68 @@ impl PathConfig {
     /// # Errors
     /// As [`PathConfig::from_env`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let byte = |name: &str, least: u8, most: u8, default: u8| {
-            let value = number(&variable, name, least.into(), most.into(), default.into())?;
-            Ok(u8::try_from(value).expect("at most `most`"))
-        };
-        let class = byte("WARPVERBS_TRAFFIC_CLASS", 0, u8::MAX, 0)?;
-        let has_class = variable("WARPVERBS_TRAFFIC_CLASS").is_some();
+        Self::read(&Source(&variable))
+    }
+
+    pub(super) fn read(source: &Source<'_>) -> Result<Self, ConfigError> {
         Ok(Self {
             gid_index: None,
-            pkey: pkey(&variable)?,
-            lag_port: match byte("WARPVERBS_LAG_PORT", 0, 15, 0)? {
-                0 => None,
-                port => Some(port),
-            },
-            grh: word(&variable, "WARPVERBS_GRH", &GRH)?,
-            traffic_class: has_class.then_some(class),
-            priority: byte("WARPVERBS_PRIORITY", 0, 7, 0)?,
-            service_level: byte("WARPVERBS_SERVICE_LEVEL", 0, 15, 0)?,
-            hop_limit: byte("WARPVERBS_HOP_LIMIT", 1, u8::MAX, 64)?,
-            min_rnr_timer: byte("WARPVERBS_MIN_RNR_TIMER", 0, 31, 12)?,
+            pkey: source.optional("WARPVERBS_PKEY")?,
+            lag_port: source.optional("WARPVERBS_LAG_PORT")?,
+            grh: source.word("WARPVERBS_GRH", &GRH)?,
+            traffic_class: source.optional("WARPVERBS_TRAFFIC_CLASS")?,
+            priority: source.number("WARPVERBS_PRIORITY")?,
+            service_level: source.number("WARPVERBS_SERVICE_LEVEL")?,
+            hop_limit: source.number("WARPVERBS_HOP_LIMIT")?,
+            min_rnr_timer: source.number("WARPVERBS_MIN_RNR_TIMER")?,
+            mtu: source.word("WARPVERBS_MTU", &MTU)?,
+            read_depth: source.word("WARPVERBS_READ_DEPTH", &READ_DEPTH)?,
+            ack_timeout: source.optional("WARPVERBS_ACK_TIMEOUT")?,
+            retry_count: source.number("WARPVERBS_RETRY_COUNT")?,
+            rnr_retry: source.number("WARPVERBS_RNR_RETRY")?,
         })
     }
-}
 
-/// What `WARPVERBS_PKEY` names: 16 bits, decimal or with `0x`.
-fn pkey(variable: &impl Fn(&str) -> Option<String>) -> Result<Option<u16>, ConfigError> {
-    const NAME: &str = "WARPVERBS_PKEY";
-    let Some(value) = variable(NAME) else {
-        return Ok(None);
-    };
-    let read = match value.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => value.parse(),
-    };
-    match read {
-        Ok(key) if key != 0 => Ok(Some(key)),
-        _ => Err(ConfigError::Number {
-            name: NAME.to_owned(),
-            value,
-            least: 1,
-            most: u16::MAX.into(),
-        }),
+    /// The first of its fields that no port can have.
+    pub(crate) fn check(&self) -> Result<(), OutOfRange> {
+        in_table("priority", Some(self.priority))?;
+        in_table("service_level", Some(self.service_level))?;
+        in_table("hop_limit", Some(self.hop_limit))?;
+        in_table("min_rnr_timer", Some(self.min_rnr_timer))?;
+        in_table("ack_timeout", self.ack_timeout)?;
+        in_table("retry_count", Some(self.retry_count))?;
+        in_table("rnr_retry", Some(self.rnr_retry))?;
+        in_table("lag_port", self.lag_port)?;
+        in_table("pkey", self.pkey)?;
+        in_words("mtu", self.mtu, &MTU)?;
+        in_words("read_depth", self.read_depth, &READ_DEPTH)
     }
 }
 
 /// Words of `WARPVERBS_GRH`.
-const GRH: [(&str, GrhUse); 3] = [
+pub(super) const GRH: [(&str, GrhUse); 3] = [
     ("auto", GrhUse::Auto),
     ("always", GrhUse::Always),
     ("never", GrhUse::Never),
+];
+/// Words of `WARPVERBS_MTU`.
+pub(super) const MTU: [(&str, Option<u16>); 6] = [
+    ("auto", None),
+    ("256", Some(256)),
+    ("512", Some(512)),
+    ("1024", Some(1024)),
+    ("2048", Some(2048)),
+    ("4096", Some(4096)),
+];
+/// Words of `WARPVERBS_READ_DEPTH`.
+pub(super) const READ_DEPTH: [(&str, Option<u8>); 9] = [
+    ("auto", None),
+    ("1", Some(1)),
+    ("2", Some(2)),
+    ("4", Some(4)),
+    ("8", Some(8)),
+    ("16", Some(16)),
+    ("32", Some(32)),
+    ("64", Some(64)),
+    ("128", Some(128)),
 ];

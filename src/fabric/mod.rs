@@ -12,6 +12,6 @@ mod rail;
 pub(crate) use error::FabricError;
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::Offered;
-pub(crate) use port::PortRecord;
+pub(crate) use port::{PortRecord, mtu_of};
 pub(crate) use psn::{PSN_BITS, any_psn, far_from, first_psn};
 pub(crate) use rail::{Rail, RailConfig};

@@ -49,12 +49,17 @@ impl PortRecord {
             lid: port.lid,
             gid: source.gid.0,
             gid_index: source.index,
-            mtu: port.active_mtu as u32,
+            mtu: mtu_of(port.active_mtu, config)? as u32,
             speed_mbps: port.speed_mbps,
             pkey: port.pkey(config.pkey)?.1,
-            log_reads: context.caps().log_max_ra_res_qp,
+            log_reads: log_reads_of(context.caps().log_max_ra_res_qp, config),
             grh_required: port.grh_required,
         })
+    }
+
+    /// log2 of the reads and atomics that a QP on this way has under way at once.
+    pub(crate) fn reads_with(&self, theirs: &Self) -> u8 {
+        self.log_reads.min(theirs.log_reads)
     }
 
     /// What of this record no rank can have written.
@@ -157,11 +162,29 @@ impl PortRecord {
     fn subnet(&self) -> u64 {
         Gid(self.gid).subnet_prefix()
     }
+}
 
-    /// log2 of the reads and atomics that it takes at once.
-    pub(crate) fn log_reads(&self) -> u8 {
-        self.log_reads
+/// The port's MTU, or the smaller one that is asked for.
+pub(crate) fn mtu_of(active: Mtu, config: &PathConfig) -> Result<Mtu, VerbsError> {
+    let Some(bytes) = config.mtu else {
+        return Ok(active);
+    };
+    let mut all = (1..=5).filter_map(Mtu::from_code);
+    let asked = all.find(|mtu| mtu.bytes() == u32::from(bytes));
+    match asked.filter(|mtu| *mtu <= active) {
+        Some(mtu) => Ok(mtu),
+        None => {
+            let limit = format!("256, 512, 1024, 2048 or 4096, and at most the port's {active}");
+            Err(VerbsError::argument("MTU", bytes, limit))
+        }
     }
+}
+
+/// log2 of the reads that the device takes at once, or of the fewer that are asked for.
+fn log_reads_of(most: u8, config: &PathConfig) -> u8 {
+    let asked = config.read_depth.and_then(u8::checked_ilog2);
+    let asked = asked.and_then(|log| u8::try_from(log).ok());
+    asked.map_or(most, |asked| asked.min(most))
 }
 
 #[cfg(test)]
@@ -197,6 +220,30 @@ mod tests {
             grh_required: false,
             ..ethernet()
         }
+    }
+
+    #[test]
+    fn a_smaller_mtu_and_fewer_reads_may_be_asked_for_and_not_more() {
+        let default = PathConfig::default();
+        let mtu = |bytes| mtu_of(Mtu::B1024, &default.with_mtu(bytes));
+        assert_eq!(mtu(None).unwrap(), Mtu::B1024);
+        assert_eq!(mtu(Some(256)).unwrap(), Mtu::B256);
+        assert_eq!(mtu(Some(1024)).unwrap(), Mtu::B1024);
+        for bad in [0, 257, 2048] {
+            let text = mtu(Some(bad)).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("MTU is {bad}: ")), "{text}");
+        }
+        let reads = |depth| log_reads_of(4, &default.with_read_depth(depth));
+        let depths = [None, Some(1), Some(2), Some(16), Some(128), Some(0)];
+        assert_eq!(depths.map(reads), [4, 0, 1, 4, 4, 4]);
+        let (few, many) = (
+            ethernet(),
+            PortRecord {
+                log_reads: 2,
+                ..ethernet()
+            },
+        );
+        assert_eq!((few.reads_with(&many), many.reads_with(&few)), (2, 2));
     }
 
     fn unfit(own: &PortRecord, theirs: &PortRecord, config: &PathConfig) -> Option<String> {

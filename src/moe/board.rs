@@ -47,7 +47,7 @@ pub(super) struct Addresses {
 #[non_exhaustive]
 pub struct Deadlines {
     /// Longest wait of a phase. If it is shorter than the time in which the HCA gives up on a peer
-    /// ([`TeamConfig::ack_timeout`](crate::team::TeamConfig::ack_timeout), eight times), calls after a death may send nothing, to
+    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times), calls after a death may send nothing, to
     /// anybody, until it has: what they would send from may still be read.
     pub steady: Duration,
     /// The same in the first `warm_calls` calls.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
-use crate::config::{PathConfig, QpModes, setters};
+use crate::config::{Config, OutOfRange, PathConfig, QpModes, in_table, setters};
 use crate::fabric::RailConfig;
 use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
 /// Most ranks of a team.
-pub const MAX_RANKS: u32 = 1024;
+pub const MAX_RANKS: u32 = crate::config::MAX_RANKS;
 /// Most QPs to one peer.
 pub const MAX_QPS_PER_PEER: u32 = 64;
 /// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
@@ -47,12 +47,6 @@ pub struct TeamConfig {
     pub timeout: Duration,
     /// Longest wait of a device call. Default 1 s.
     pub deadline: Duration,
-    /// The HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. Default 14; the software HCA gets 17, since its host may let
-    /// it wait.
-    pub ack_timeout: Option<u8>,
-    /// Retries of a packet that is not acknowledged, 0 to 7. Default 7. A peer that has gone shows as an error after about
-    /// 4.096 us · 2^`ack_timeout` · (`retry_count` + 1), on some devices four times that.
-    pub retry_count: u8,
     /// Who posts on a QP at the same time. Default any thread, which the MoE kernels need.
     pub sharing: Sharing,
     /// How the HCA hears of work. Default `None`: without a record where the device can, else with one; and where the GPU does not
@@ -89,8 +83,6 @@ setters! {
         with_control_bytes(control_bytes: u64),
         with_timeout(timeout: Duration),
         with_deadline(deadline: Duration),
-        with_ack_timeout(ack_timeout: Option<u8>),
-        with_retry_count(retry_count: u8),
         with_sharing(sharing: Sharing),
         with_doorbell(doorbell: Option<Doorbell>),
         with_queues(queues: Queues),
@@ -117,8 +109,6 @@ impl TeamConfig {
             control_bytes: 0,
             timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
-            ack_timeout: None,
-            retry_count: 7,
             sharing: Sharing::default(),
             doorbell: None,
             queues: Queues::default(),
@@ -129,6 +119,22 @@ impl TeamConfig {
             path: PathConfig::default(),
             order_unchecked: false,
         }
+    }
+
+    /// That of a process that takes part as `config` says.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self {
+            qps_per_peer: config.qps_per_peer,
+            windows: config.windows,
+            log_depth: config.log_depth,
+            control_bytes: config.control_bytes,
+            timeout: config.join_timeout,
+            deadline: config.deadline,
+            path: config.path,
+            ..Self::new(config.rank, config.ranks)
+        }
+        .with_modes(&config.modes)
     }
 
     /// The same as a rank that joins a team which works already: generation `generation` of its rank, which nobody has had
@@ -197,21 +203,9 @@ impl TeamConfig {
         if self.generation == 0 {
             return Err(TeamError::limit("generation", 0, "at least 1"));
         }
-        if self.retry_count > 7 {
-            return Err(TeamError::limit(
-                "retry_count",
-                self.retry_count,
-                "at most 7",
-            ));
-        }
-        if !(1..=MAX_QPS_PER_PEER).contains(&self.qps_per_peer) {
-            let limit = format!("1 to {MAX_QPS_PER_PEER}");
-            return Err(TeamError::limit("qps_per_peer", self.qps_per_peer, limit));
-        }
-        if !(1..=MOST_WINDOWS).contains(&self.windows) {
-            let limit = format!("1 to {MOST_WINDOWS}");
-            return Err(TeamError::limit("windows", self.windows, limit));
-        }
+        in_table("qps_per_peer", Some(self.qps_per_peer))?;
+        in_table("windows", Some(self.windows))?;
+        self.path.check()?;
         let need = self.needed_control_bytes_of(0, rails);
         if self.control_bytes != 0 && self.control_bytes < need {
             let limit = format!("at least {need} for {} QPs", self.qps_of(0, rails));
@@ -316,6 +310,18 @@ impl TeamConfig {
         pairs.push(("log_recv_depth".to_owned(), recv));
         pairs.push(("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
         pairs
+    }
+}
+
+impl From<OutOfRange> for TeamError {
+    fn from(
+        OutOfRange {
+            field,
+            value,
+            limit,
+        }: OutOfRange,
+    ) -> Self {
+        Self::limit(field, value, limit)
     }
 }
 

@@ -130,7 +130,10 @@ impl Links {
             },
             peers,
             failures,
-            send: rails.iter().map(|rail| patience(rail, config)).collect(),
+            send: rails
+                .iter()
+                .map(|rail| patience(&config.path, rail.context().info().is_soft()))
+                .collect(),
             path: config.path,
         })
     }
@@ -202,7 +205,7 @@ impl Links {
             let path = own.path(theirs, &self.path, class.value, number);
             Ok(Way {
                 path: path.with_address(path.address.resolved(rail.pd())?),
-                log_reads: theirs.log_reads(),
+                log_reads: own.reads_with(theirs),
             })
         };
         Ok(Known {
@@ -428,17 +431,37 @@ fn lag_port(rail: &Rail, config: &TeamConfig, place: usize) -> u8 {
     config.path.lag_port.or(turn).unwrap_or(0)
 }
 
-fn patience(rail: &Rail, config: &TeamConfig) -> SendAttr {
+/// How long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
+fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     let default = SendAttr::new(0);
-    let timeout = config
-        .ack_timeout
-        .unwrap_or(match rail.context().info().is_soft() {
-            true => SOFT_ACK_TIMEOUT,
-            false => default.timeout,
-        });
+    let timeout = match soft {
+        true => SOFT_ACK_TIMEOUT,
+        false => default.timeout,
+    };
     SendAttr {
-        timeout,
-        retry: config.retry_count,
+        timeout: path.ack_timeout.unwrap_or(timeout),
+        retry: path.retry_count,
+        rnr_retry: path.rnr_retry,
         ..default
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qps_try_as_long_as_the_configuration_says() {
+        let path = PathConfig::default();
+        let of = |path: &PathConfig, soft| {
+            let send = patience(path, soft);
+            (send.timeout, send.retry, send.rnr_retry)
+        };
+        assert_eq!(
+            (of(&path, false), of(&path, true)),
+            ((14, 7, 7), (17, 7, 7))
+        );
+        let short = path.with_ack_timeout(Some(12)).with_retry_count(0);
+        assert_eq!(of(&short.with_rnr_retry(1), true), (12, 0, 1));
     }
 }

@@ -167,29 +167,21 @@ impl Team {
         store: Arc<dyn Store>,
         role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
     ) -> Result<Arc<Self>, E> {
-        let role = role(TeamConfig::new(config.rank, config.ranks), &store)?;
+        let team = role(TeamConfig::of(config), &store)?;
         let open = || -> Result<_, Error> {
             let devices = RankDevices::open(config)?;
             for reason in &devices.passed_over {
                 tracing::info!("rank {} passes over {reason}", config.rank);
             }
-            let team = TeamConfig {
-                qps_per_peer: config.qps_per_peer,
-                log_depth: config.log_depth,
-                timeout: config.join_timeout,
-                deadline: config.deadline,
-                path: config.path,
-                ..role
-            };
-            Ok((team.with_modes(&config.modes), devices))
+            Ok(devices)
         };
         match open() {
-            Ok((team, devices)) => {
+            Ok(devices) => {
                 let RankDevices { gpu, contexts, .. } = devices;
                 Ok(Self::join_rails(team, &contexts, &gpu, store).map_err(Error::from)?)
             }
             Err(error) => {
-                Exchange::new(store, &role).fail_with(&error.to_string());
+                Exchange::new(store, &team).fail_with(&error.to_string());
                 Err(error.into())
             }
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Team;
+use crate::fabric::mtu_of;
 use crate::topology::{Distance, LinkLayer, Machine};
 use crate::verbs::{Context, Gid, Mtu};
 
@@ -66,10 +67,18 @@ impl Team {
                 port: context.port().number,
                 distance: places.and_then(|(gpu, nic)| machine.distance(gpu, nic)),
                 source: source(&machine, context, self.config.path.gid_index),
-                mtu: context.port().active_mtu,
+                mtu: self.mtu_of(context),
             }
         };
         self.rails.iter().map(|rail| path(rail.context())).collect()
+    }
+}
+
+impl Team {
+    fn mtu_of(&self, context: &Context) -> Mtu {
+        let active = context.port().active_mtu;
+        // One that the port cannot have has ended the start.
+        mtu_of(active, &self.config.path).unwrap_or(active)
     }
 }
 

@@ -156,7 +156,7 @@ impl VerbsError {
         }
     }
 
-    pub(super) fn argument(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
+    pub(crate) fn argument(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
         Self::BadArgument {
             what,
             value: value.to_string(),

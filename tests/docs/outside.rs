@@ -139,13 +139,13 @@ const SHAPE: MoeConfig = MoeConfig::BF16
 pub fn print() {
     let modes = QpModes::default().with_sharing(Sharing::Cta).with_queues(Queues::Host);
     let config = Config::default().with_ranks(2).with_modes(modes);
-    let team = TeamConfig::new(1, 2).with_retry_count(3).with_modes(&config.modes);
+    let team = TeamConfig::new(1, 2).with_windows(3).with_modes(&config.modes);
     let mut group = GroupConfig::new().with_lease_ttl(Duration::from_secs(3));
     group.stall_bound = Some(Duration::from_secs(9));
     let path = PathAttr::new(5, RoceAddress::new(Gid::default()).with_priority(1), 7).with_rail(1);
     let route = GlobalRoute::new(Gid::default()).with_hop_limit(2);
     let lid = InfinibandAddress::new(5).with_grh(Some(route));
-    let ways = PathConfig::default().with_grh(GrhUse::Always);
+    let ways = PathConfig::default().with_grh(GrhUse::Always).with_retry_count(3);
     let send = SendAttr::new(7).with_retry(2);
     let qp = QpConfig::default().with_log_depth(9);
     let image = ImageAttr::new(8).with_life(1);

@@ -112,7 +112,7 @@ impl Fleet {
     pub(crate) fn start(plan: Plan) -> Self {
         let mut setup = Setup::adverse(plan.slots);
         setup.team.deadline = plan.deadline;
-        setup.team.ack_timeout = Some(15);
+        setup.team.path.ack_timeout = Some(15);
         setup.team.members = Some(RankSet::first(plan.ranks));
         let outage = Cut::default();
         let make = |slot: u32| {

@@ -42,7 +42,7 @@ fn one_call(moe: &Arc<Moe>, work: &mut Workspace, members: &[u32], number: u32) 
 /// at each rank how experts are placed, `three` and `two` where they are to be among all and among those that are left.
 fn placed(config: MoeConfig, choose: fn(&Moe), two: &Placement, three: &Placement) {
     let mut setup = Setup::adverse(SLOTS);
-    setup.team.ack_timeout = Some(15);
+    setup.team.path.ack_timeout = Some(15);
     setup.team.deadline = Duration::from_secs(20);
     setup.team.members = Some(RankSet::first(2));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());

@@ -8,7 +8,7 @@ use softhca::link::Link;
 use softhca::profile::Profile;
 use warpverbs::config::{GrhUse, PathConfig};
 use warpverbs::internal::TeamInternal;
-use warpverbs::team::{RankSet, TeamConfig};
+use warpverbs::team::{MemoryStore, RankSet, TeamConfig};
 
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
@@ -91,6 +91,64 @@ fn the_qps_to_a_peer_leave_by_the_ports_of_a_bond_in_turn() {
             }
         }
         hcas.check();
+    }
+}
+
+/// Packets that rank 0 sends to its peer in a step, with this path at both.
+fn packets(path: PathConfig) -> u32 {
+    let sent = run(&on(Link::Ethernet, path), |rank| {
+        let peer = 1 - rank.number();
+        let next = |qp| {
+            let status = rank.team.qp_status(peer, qp).unwrap();
+            status.hca.next_send_psn
+        };
+        let before: Vec<u32> = (0..4).map(next).collect();
+        exchange(rank, 2);
+        let after = (0..4).map(next);
+        let sent = after
+            .zip(before)
+            .map(|(after, before)| after.wrapping_sub(before) & 0xff_ffff);
+        sent.sum::<u32>()
+    });
+    sent[0]
+}
+
+#[test]
+fn a_smaller_mtu_makes_more_packets_and_one_that_is_none_ends_the_start() {
+    let path = PathConfig::default();
+    let (whole, cut) = (packets(path), packets(path.with_mtu(Some(256))));
+    assert!(cut > whole, "{whole} packets, and {cut} with an MTU of 256");
+    let few = path.with_read_depth(Some(1)).with_ack_timeout(Some(20));
+    assert_eq!(packets(few), whole);
+    for (path, named) in [
+        (
+            path.with_mtu(Some(1000)),
+            "mtu is 1000; it must be one of auto, 256",
+        ),
+        (
+            path.with_read_depth(Some(3)),
+            "read_depth is 3; it must be one of auto, 1",
+        ),
+        (
+            path.with_ack_timeout(Some(11)),
+            "ack_timeout is 11; it must be 12 to 20",
+        ),
+        (
+            path.with_retry_count(8),
+            "retry_count is 8; it must be 0 to 7",
+        ),
+        (path.with_rnr_retry(8), "rnr_retry is 8; it must be 0 to 7"),
+        (
+            path.with_hop_limit(0),
+            "hop_limit is 0; it must be 1 to 255",
+        ),
+        (path.with_pkey(Some(0)), "pkey is 0; it must be 1 to 65535"),
+    ] {
+        let setup = on(Link::Ethernet, path);
+        let hcas = Hcas::new(&setup);
+        let refused = Rank::alone(setup.team, hcas.of(0), Arc::new(MemoryStore::new()));
+        let error = refused.err().expect("a team with this path").to_string();
+        assert!(error.contains(named), "{error}");
     }
 }
 
@@ -199,7 +257,7 @@ fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
         (
             Link::Ethernet,
             plain.with_priority(8),
-            "priority is 8: expected 0 to 7",
+            "priority is 8; it must be 0 to 7",
         ),
         (
             Link::Ethernet,
@@ -209,7 +267,7 @@ fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
         (
             Link::InfiniBand,
             plain.with_service_level(16),
-            "service level is 16: expected 0 to 15",
+            "service_level is 16; it must be 0 to 15",
         ),
     ] {
         let setup = on(link, path);

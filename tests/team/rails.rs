@@ -77,7 +77,7 @@ fn a_layer_uses_all_rails() {
 #[test]
 fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
     let mut setup = two_rails();
-    setup.team.ack_timeout = Some(14);
+    setup.team.path.ack_timeout = Some(14);
     let hcas = Hcas::new(&setup);
     run_on(&setup, &hcas, |rank| {
         let peer = 1 - rank.number();

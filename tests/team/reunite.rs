@@ -122,8 +122,8 @@ fn with(setup: &Setup, test: impl FnOnce(&Pair<'_>)) {
 /// QPs that give up after some tens of milliseconds.
 fn impatient() -> Setup {
     let mut setup = setup(2);
-    setup.team.ack_timeout = Some(12);
-    setup.team.retry_count = 1;
+    setup.team.path.ack_timeout = Some(12);
+    setup.team.path.retry_count = 1;
     setup
 }
 

@@ -347,6 +347,9 @@ typedef struct wv_team_config {
     uint32_t member_count;
     // Zero.
     uint32_t reserved;
+    // More settings: `field=value`, several of them separated by semicolons, as "mtu=1024; ack_timeout=15". A field is a variable
+    // of docs/configuration.md without WARPVERBS_, in small letters. They outrank the environment and the fields above. NULL: none.
+    const char *settings;
 } wv_team_config;
 
 // What a team is. WV_INIT first.

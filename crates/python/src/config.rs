@@ -1,9 +1,9 @@
 //! Arguments of Python in the language of the `WARPVERBS_*` variables, so that both go through one check.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use pyo3::prelude::*;
-use warpverbs::config::Config;
+use warpverbs::config::{Config, GROUPS};
 
 use crate::error::Raise;
 
@@ -14,4 +14,11 @@ pub(crate) fn config(py: Python<'_>, given: &HashMap<String, String>) -> PyResul
         None => std::env::var(name).ok(),
     };
     Config::from_variables(variable).map_err(|error| error.raise(py))
+}
+
+/// Names of settings as arguments of Python, each with the variable that it sets.
+#[pyfunction]
+pub(crate) fn settings() -> BTreeMap<String, &'static str> {
+    let rows = GROUPS.iter().flat_map(|group| group.variables);
+    rows.map(|row| (row.field(), row.name)).collect()
 }

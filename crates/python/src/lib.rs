@@ -37,6 +37,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dlpack::Memory>()?;
     module.add_class::<group::Group>()?;
     module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(config::settings, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::team_of_stubs, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::cross, module)?)?;

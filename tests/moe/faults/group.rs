@@ -42,7 +42,7 @@ impl Group {
     ) -> Self {
         Self::tuned(ranks, shape, |team| {
             team.deadline = deadline;
-            team.ack_timeout = ack_timeout;
+            team.path.ack_timeout = ack_timeout;
         })
     }
 

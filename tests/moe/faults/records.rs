@@ -124,7 +124,7 @@ fn an_hca_that_gives_up_ends_the_wait_long_before_the_deadline_and_says_why() {
     for cq in [CqKind::Collapsed, CqKind::Wide] {
         let mut group = Group::tuned(2, SHAPE, |team| {
             team.deadline = DEADLINE;
-            team.ack_timeout = Some(15);
+            team.path.ack_timeout = Some(15);
             team.cq = cq;
         });
         group.whole_call(&ALL, 83, 1);
@@ -225,7 +225,7 @@ fn a_ring_full_of_words_for_a_masked_rank_that_is_dead_holds_up_nobody() {
     let mut group = Group::tuned(2, SHAPE, |team| {
         team.qps_per_peer = 1;
         team.log_depth = 8;
-        team.ack_timeout = Some(20);
+        team.path.ack_timeout = Some(20);
         team.deadline = DEADLINE;
     });
     group.whole_call(&ALL, 85, 1);

@@ -32,6 +32,7 @@ static wv_team_config of_rank(uint32_t rank) {
     config.gpu = "simt";
     config.deadline_ms = 60000;
     config.join_timeout_ms = 60000;
+    config.settings = "mtu=1024; windows=8";
     return config;
 }
 

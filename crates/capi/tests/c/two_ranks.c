@@ -224,6 +224,11 @@ static void refused_teams(void) {
     wrong.rank = 0;
     wrong.log_depth = 16;
     refused(wv_team_open(&wrong, &team), WV_BAD_CONFIG, "WARPVERBS_LOG_DEPTH is '16'");
+    wrong.log_depth = 10;
+    wrong.settings = "log_depth=11; mtu=1000";
+    refused(wv_team_open(&wrong, &team), WV_BAD_CONFIG, "WARPVERBS_MTU is '1000'");
+    wrong.settings = "colour=red";
+    refused(wv_team_open(&wrong, &team), WV_BAD_ARGUMENT, "settings is colour");
     must(team == NULL, "a refused call makes nothing");
     check(wv_team_close(NULL), "closing nothing");
     check(wv_moe_destroy(NULL), "destroying nothing");

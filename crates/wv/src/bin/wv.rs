@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use wv::cmd::{bench, demo, doctor, output, sim};
+use wv::cmd::{bench, config, demo, doctor, output, sim};
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -25,6 +25,7 @@ enum Command {
     /// One rank of the demo, started by it
     #[command(hide = true)]
     DemoRank(demo::RankOptions),
+    Config(config::ConfigOptions),
     Doctor(doctor::DoctorOptions),
     Sim(sim::SimArgs),
 }
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Chaos(options) => demo::run_chaos(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoRank(options) => demo::run_rank(&options),
+        Command::Config(options) => config::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
             output::say(format_args!("wv sim: {error}"));

@@ -1,6 +1,7 @@
-//! The commands of `wv`: bench, demo, doctor and sim.
+//! The commands of `wv`: bench, config, demo, doctor and sim.
 
 pub mod bench;
+pub mod config;
 pub mod demo;
 pub mod doctor;
 mod etcd;

@@ -1,0 +1,205 @@
+//! `wv config`: the variables that a rank reads, with their values here.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use warpverbs::config::{Config, ConfigError, GROUPS, Variable, variable};
+
+use super::output;
+
+/// Say which variables a rank reads, what each may be, and what it is here; fail where one cannot be used
+#[derive(Debug, Args)]
+pub struct ConfigOptions {
+    /// Print JSON
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print the page of the documentation, which says nothing of this process
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Variables that Warpverbs reads beside its configuration: they say where files are.
+const OTHERS: [&str; 4] = [
+    "WARPVERBS_NVRTC",
+    "WARPVERBS_CUBINS",
+    "WARPVERBS_SOFTHCA",
+    "WARPVERBS_INCLUDE",
+];
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    /// As it is set; null where the default holds.
+    set: Option<String>,
+    default: &'static str,
+    values: String,
+    meaning: &'static str,
+}
+
+#[derive(Serialize)]
+struct Found {
+    variables: Vec<Row>,
+    /// Why a rank could not start with these.
+    refused: Option<String>,
+    /// Variables that begin with `WARPVERBS_` and that nothing reads.
+    unknown: Vec<String>,
+}
+
+/// Runs it: 0 if a rank can start with what is set, 2 if a variable cannot be used.
+#[must_use]
+pub fn run(options: &ConfigOptions) -> ExitCode {
+    const COMMAND: &str = "wv config";
+    if options.markdown {
+        return output::finish(COMMAND, &page());
+    }
+    let found = look();
+    let text = match options.json {
+        true => serde_json::to_string_pretty(&found).expect("texts are JSON") + "\n",
+        false => table(&found),
+    };
+    for name in &found.unknown {
+        let alike = alike(name);
+        output::say(format_args!(
+            "{COMMAND}: {name} is set, and no variable has this name{alike}"
+        ));
+    }
+    let Some(error) = found.refused else {
+        return output::finish(COMMAND, &text);
+    };
+    if let Err(error) = output::print(&text) {
+        return error.end(COMMAND);
+    }
+    output::say(format_args!("{COMMAND}: {error}"));
+    ExitCode::from(2)
+}
+
+fn all() -> impl Iterator<Item = &'static Variable> {
+    GROUPS.iter().flat_map(|group| group.variables)
+}
+
+fn look() -> Found {
+    let row = |row: &'static Variable| Row {
+        name: row.name,
+        set: shown(row),
+        default: row.default,
+        values: row.values.to_string(),
+        meaning: row.meaning,
+    };
+    let refused = as_a_rank().err();
+    let known = |name: &str| variable(name).is_some() || OTHERS.contains(&name);
+    let names: BTreeSet<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| name.starts_with("WARPVERBS_") && !name.starts_with("WARPVERBS_TEST_"))
+        .filter(|name| !known(name))
+        .collect();
+    Found {
+        variables: all().map(row).collect(),
+        refused: refused.map(|error| error.to_string()),
+        unknown: names.into_iter().collect(),
+    }
+}
+
+/// The variables as a rank reads them; without a launcher as the one rank of a team.
+fn as_a_rank() -> Result<Config, ConfigError> {
+    let read = |name: &str| std::env::var(name).ok();
+    match Config::from_variables(read) {
+        Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
+            "WARPVERBS_RANK" => Some("0".to_owned()),
+            "WARPVERBS_RANKS" => Some("1".to_owned()),
+            _ => read(name),
+        }),
+        config => config,
+    }
+}
+
+/// What a variable is set to. A password in the URL of a store is left out.
+fn shown(row: &Variable) -> Option<String> {
+    let value = std::env::var(row.name).ok()?;
+    let Some((kind, rest)) = value
+        .split_once("://")
+        .filter(|_| row.name == "WARPVERBS_STORE")
+    else {
+        return Some(value);
+    };
+    match rest.rsplit_once('@') {
+        Some((_, place)) => Some(format!("{kind}://..@{place}")),
+        None => Some(value),
+    }
+}
+
+fn table(found: &Found) -> String {
+    let mut text = String::new();
+    let mut rows = found.variables.iter();
+    for group in GROUPS {
+        let _ = writeln!(text, "{}", group.title);
+        for row in rows.by_ref().take(group.variables.len()) {
+            let value = match (&row.set, row.default) {
+                (Some(value), _) => format!("{value} (set)"),
+                (None, "") => "-".to_owned(),
+                (None, default) => default.to_owned(),
+            };
+            let values = row.values.replace('`', "");
+            let _ = writeln!(text, "  {:<28} {value:<14} {values}", row.name);
+        }
+    }
+    text
+}
+
+/// The name that was perhaps meant.
+fn alike(name: &str) -> String {
+    let near = all().min_by_key(|row| distance(name, row.name));
+    match near.filter(|row| distance(name, row.name) <= 3) {
+        Some(row) => format!("; {} is near", row.name),
+        None => String::new(),
+    }
+}
+
+/// Letters to change, add or leave out between two names.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], at + 1);
+        for place in 0..other.len() {
+            let changed = corner + usize::from(letter != other[place]);
+            corner = row[place + 1];
+            row[place + 1] = changed.min(corner + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// docs/configuration.md.
+#[must_use]
+pub fn page() -> String {
+    let mut text = String::from(
+        "# Configuration\n\n\
+         A rank reads these variables once, at its start. A value beyond its limits ends the start with an error that names the \
+         variable, the value and the limits. `Config` (Rust) has a field for each, with a setter; `wv_team_config` (C) takes them as \
+         `settings`; `Team(..)` (Python) takes each by the name of its field, such as `mtu=1024`. `wv config` prints what is set, and \
+         names variables that nothing reads.\n\n\
+         `wv config --markdown` writes this page, from the table that the reader of the variables follows (`src/config/variables.rs`).\n",
+    );
+    for group in GROUPS {
+        let _ = write!(
+            text,
+            "\n## {}\n\n| variable | values | default | sets |\n|---|---|---|---|\n",
+            group.title
+        );
+        for row in group.variables {
+            let default = match row.default {
+                "" => String::new(),
+                default => format!("`{default}`"),
+            };
+            let _ = writeln!(
+                text,
+                "| `{}` | {} | {default} | {} |",
+                row.name, row.values, row.meaning
+            );
+        }
+    }
+    text
+}

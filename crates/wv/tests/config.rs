@@ -1,0 +1,92 @@
+//! `wv config`, and the page of the documentation that it writes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn config(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WARPVERBS_") {
+            command.env_remove(name);
+        }
+    }
+    command.arg("config").args(arguments);
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_page_of_the_variables_is_what_the_command_writes() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let (written, _) = texts(&config(&["--markdown"], &[]));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&page, &written).unwrap();
+    }
+    let page = fs::read_to_string(page).unwrap();
+    assert!(
+        page == written,
+        "docs/configuration.md is not what `wv config --markdown` writes: run this test with UPDATE=1"
+    );
+}
+
+#[test]
+fn what_is_set_is_shown_and_what_is_not_has_its_default() {
+    let set = [
+        ("WARPVERBS_MTU", "1024"),
+        ("WARPVERBS_STORE", "etcd://me:secret@h:1/p"),
+    ];
+    let output = config(&["--json"], &set);
+    assert!(output.status.success(), "{output:?}");
+    let (json, said) = texts(&output);
+    assert_eq!(said, "");
+    assert!(!json.contains("secret"), "{json}");
+    let found: Value = serde_json::from_str(&json).unwrap();
+    let rows = found["variables"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(row("WARPVERBS_MTU")["set"], "1024");
+    assert_eq!(row("WARPVERBS_STORE")["set"], "etcd://..@h:1/p");
+    assert_eq!(row("WARPVERBS_WINDOWS")["set"], Value::Null);
+    assert_eq!(row("WARPVERBS_WINDOWS")["default"], "16");
+    let (table, _) = texts(&config(&[], &set));
+    assert!(table.contains("1024 (set)"), "{table}");
+    assert_eq!(
+        table
+            .lines()
+            .filter(|line| line.starts_with("  WARPVERBS_"))
+            .count(),
+        rows.len()
+    );
+}
+
+#[test]
+fn a_value_that_cannot_be_and_a_name_that_nothing_reads_are_named() {
+    let output = config(&[], &[("WARPVERBS_RETRY_COUNT", "8")]);
+    assert_eq!(output.status.code(), Some(2));
+    let (_, said) = texts(&output);
+    assert_eq!(
+        said,
+        "wv config: WARPVERBS_RETRY_COUNT is '8'; it must be a number from 0 to 7\n"
+    );
+    let output = config(&["--json"], &[("WARPVERBS_DEADLINE", "8")]);
+    assert!(output.status.success());
+    let (json, said) = texts(&output);
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["unknown"], serde_json::json!(["WARPVERBS_DEADLINE"]));
+    assert!(
+        said.ends_with("no variable has this name; WARPVERBS_DEADLINE_MS is near\n"),
+        "{said}"
+    );
+    let (_, said) = texts(&config(&[], &[("WARPVERBS_ELEPHANTS", "8")]));
+    assert!(said.ends_with("no variable has this name\n"), "{said}");
+    assert_eq!(
+        config(&["--json", "--markdown"], &[]).status.code(),
+        Some(2)
+    );
+}

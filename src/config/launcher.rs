@@ -1,0 +1,86 @@
+//! What the program that has started a rank says of it.
+
+use super::ConfigError;
+use super::variables::{MAX_RANKS, Source};
+
+/// Variables of a launcher.
+pub(super) struct Launcher {
+    rank: &'static str,
+    ranks: &'static str,
+    job: &'static str,
+    local_rank: &'static str,
+}
+
+/// In the order in which they are looked for: this library's own, torchrun, Open MPI's mpirun, MPICH's, srun.
+const LAUNCHERS: [Launcher; 5] = [
+    Launcher {
+        rank: "WARPVERBS_RANK",
+        ranks: "WARPVERBS_RANKS",
+        job: "WARPVERBS_RUN_ID",
+        local_rank: "WARPVERBS_LOCAL_RANK",
+    },
+    Launcher {
+        rank: "RANK",
+        ranks: "WORLD_SIZE",
+        job: "TORCHELASTIC_RUN_ID",
+        local_rank: "LOCAL_RANK",
+    },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        ranks: "OMPI_COMM_WORLD_SIZE",
+        job: "OMPI_MCA_ess_base_jobid",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+    },
+    Launcher {
+        rank: "PMI_RANK",
+        ranks: "PMI_SIZE",
+        job: "PMI_JOBID",
+        local_rank: "MPI_LOCALRANKID",
+    },
+    Launcher {
+        rank: "SLURM_PROCID",
+        ranks: "SLURM_NTASKS",
+        job: "SLURM_JOB_ID",
+        local_rank: "SLURM_LOCALID",
+    },
+];
+
+impl Launcher {
+    /// The one that has started this process: the one variable without the other means nothing.
+    fn has_started(&self, source: &Source<'_>) -> bool {
+        source.set(self.rank).is_some() && source.set(self.ranks).is_some()
+    }
+
+    /// The first that says rank and number of ranks.
+    pub(super) fn of(source: &Source<'_>) -> Result<&'static Self, ConfigError> {
+        let mut all = LAUNCHERS.iter();
+        let found = all.find(|launcher| launcher.has_started(source));
+        found.ok_or(ConfigError::NoRank)
+    }
+
+    /// Rank and number of ranks.
+    pub(super) fn place(&self, source: &Source<'_>) -> Result<(u32, u32), ConfigError> {
+        let ranks = source.within(self.ranks, 1, MAX_RANKS)?;
+        Ok((source.within(self.rank, 0, ranks - 1)?, ranks))
+    }
+
+    /// The number of the job: this library's own word for it before the launcher's.
+    pub(super) fn job(&self, source: &Source<'_>) -> Option<String> {
+        let own = source.set(LAUNCHERS[0].job);
+        own.or_else(|| source.set(self.job))
+    }
+}
+
+/// The rank's number on its machine: said in so many words, or by the launcher. A program that gives its ranks itself may have
+/// been started by a launcher all the same.
+pub(super) fn local_rank(source: &Source<'_>, ranks: u32) -> Result<Option<u32>, ConfigError> {
+    let own = LAUNCHERS[0].local_rank;
+    let started = LAUNCHERS
+        .iter()
+        .filter(|launcher| launcher.has_started(source));
+    let mut names = std::iter::once(own).chain(started.map(|launcher| launcher.local_rank));
+    match names.find(|name| source.set(name).is_some()) {
+        Some(name) => source.within(name, 0, ranks - 1).map(Some),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,155 @@
+//! How the QPs of a team work.
+
+use super::variables::Source;
+use super::{ConfigError, setters};
+
+/// How the QPs of a team work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpModes {
+    /// Who posts. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
+    pub sharing: Sharing,
+    /// How the HCA hears of work. `WARPVERBS_DOORBELL`: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`,
+    /// which is `None` and takes `no-record` where the device can, else `record`, and `mailbox` where the GPU does not map the
+    /// registers. Default `auto`.
+    pub doorbell: Option<Doorbell>,
+    /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory. Default `device`.
+    pub queues: Queues,
+    /// How completions are kept. `WARPVERBS_CQ`: `collapsed` (one entry) or `wide` (the first error is never overwritten).
+    /// Default `collapsed`.
+    pub cq: CqKind,
+    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
+    /// no receive queue. Default none.
+    pub log_recv_depth: Option<u8>,
+    /// Whether ranks of one machine may reach each other by load and store. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
+    pub direct: bool,
+    /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
+    /// the first of them that the devices allow. Default `auto`.
+    pub moe_order: Option<SignalOrder>,
+}
+
+setters! {
+    const QpModes {
+        with_sharing(sharing: Sharing),
+        with_doorbell(doorbell: Option<Doorbell>),
+        with_queues(queues: Queues),
+        with_cq(cq: CqKind),
+        with_log_recv_depth(log_recv_depth: Option<u8>),
+        with_direct(direct: bool),
+        with_moe_order(moe_order: Option<SignalOrder>),
+    }
+}
+
+/// Who posts on a QP at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Any thread of any kernel.
+    #[default]
+    Shared,
+    /// One thread or one warp at a time: no flags, no atomics.
+    Exclusive,
+    /// The threads of one block: flags and atomics of block scope.
+    Cta,
+}
+
+/// How the HCA hears of posted work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Doorbell {
+    /// A record in memory says how far to run; then the register is stored to.
+    #[default]
+    Record,
+    /// There is no record: what is stored to the register says how far to run. By capability
+    /// `send_dbr_mode_no_dbr_ext`; the register's page is no other QP's.
+    NoRecord,
+    /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
+    /// the register cannot be mapped into.
+    Mailbox,
+}
+
+/// Where send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Queues {
+    /// In the control heap, with everything else.
+    #[default]
+    Device,
+    /// In a second heap of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need
+    /// fences of system scope.
+    Host,
+}
+
+/// How send completions are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqKind {
+    /// One entry, overwritten by each completion.
+    #[default]
+    Collapsed,
+    /// An entry for each WQEBB of the send queue: the first error is never overwritten.
+    Wide,
+}
+
+/// How a signal is kept behind the data that it stands for. In the order of their cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalOrder {
+    /// The signal is an inline write on the same QP: where the device places writes in order.
+    Inline,
+    /// The signal is an atomic swap on the same QP: where atomics are behind what was posted before.
+    Swap,
+    /// The data has completed before the signal is posted: anywhere.
+    Flush,
+}
+
+/// Words of `WARPVERBS_SHARING`.
+pub(super) const SHARING: [(&str, Sharing); 3] = [
+    ("shared", Sharing::Shared),
+    ("exclusive", Sharing::Exclusive),
+    ("cta", Sharing::Cta),
+];
+/// Words of `WARPVERBS_DOORBELL`.
+pub(super) const DOORBELL: [(&str, Option<Doorbell>); 4] = [
+    ("auto", None),
+    ("record", Some(Doorbell::Record)),
+    ("no-record", Some(Doorbell::NoRecord)),
+    ("mailbox", Some(Doorbell::Mailbox)),
+];
+/// Words of `WARPVERBS_QUEUES`.
+pub(super) const QUEUES: [(&str, Queues); 2] = [("device", Queues::Device), ("host", Queues::Host)];
+/// Words of `WARPVERBS_CQ`.
+pub(super) const CQ: [(&str, CqKind); 2] =
+    [("collapsed", CqKind::Collapsed), ("wide", CqKind::Wide)];
+/// Words of `WARPVERBS_MOE_ORDER`.
+pub(super) const MOE_ORDER: [(&str, Option<SignalOrder>); 4] = [
+    ("auto", None),
+    ("inline", Some(SignalOrder::Inline)),
+    ("swap", Some(SignalOrder::Swap)),
+    ("flush", Some(SignalOrder::Flush)),
+];
+
+impl QpModes {
+    /// Those of this process, from its environment.
+    ///
+    /// # Errors
+    /// A variable that is none of its words, or not a number in its range.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// The same from any source of variables.
+    ///
+    /// # Errors
+    /// As [`QpModes::from_env`].
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        Self::read(&Source(&variable))
+    }
+
+    pub(super) fn read(source: &Source<'_>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            sharing: source.word("WARPVERBS_SHARING", &SHARING)?,
+            doorbell: source.word("WARPVERBS_DOORBELL", &DOORBELL)?,
+            queues: source.word("WARPVERBS_QUEUES", &QUEUES)?,
+            cq: source.word("WARPVERBS_CQ", &CQ)?,
+            log_recv_depth: source.optional("WARPVERBS_LOG_RECV_DEPTH")?,
+            direct: source.switch("WARPVERBS_DIRECT")?,
+            moe_order: source.word("WARPVERBS_MOE_ORDER", &MOE_ORDER)?,
+        })
+    }
+}

@@ -1,0 +1,720 @@
+//! The table of variables: what each may be, its default, and what it means.
+//!
+//! Everything that reads a variable takes its range and its default from here. `wv config` prints the table with the values of a
+//! process, and `docs/configuration.md` is rendered from it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::ConfigError;
+use super::modes::{CQ, DOORBELL, MOE_ORDER, QUEUES, SHARING};
+use super::path::{GRH, MTU, READ_DEPTH};
+
+/// A variable of the environment, and the field of [`Config`](super::Config) that it sets.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Variable {
+    /// `WARPVERBS_..`.
+    pub name: &'static str,
+    /// What it may be.
+    pub values: Values,
+    /// What it is where it is not set, in its own words; empty where the meaning says what happens then.
+    pub default: &'static str,
+    /// What it sets.
+    pub meaning: &'static str,
+}
+
+/// What a variable may be.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Values {
+    /// A whole number in this range, decimal or with `0x`.
+    Number {
+        /// Least value.
+        least: u64,
+        /// Greatest value.
+        most: u64,
+    },
+    /// This word, or a whole number in the range.
+    NumberOr {
+        /// The word.
+        word: &'static str,
+        /// Least value.
+        least: u64,
+        /// Greatest value.
+        most: u64,
+    },
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// Text; this says which.
+    Text(&'static str),
+}
+
+/// Variables of one subject.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Group {
+    /// The subject.
+    pub title: &'static str,
+    /// Its variables.
+    pub variables: &'static [Variable],
+}
+
+const fn row(
+    name: &'static str,
+    values: Values,
+    default: &'static str,
+    meaning: &'static str,
+) -> Variable {
+    Variable {
+        name,
+        values,
+        default,
+        meaning,
+    }
+}
+
+const fn number(least: u64, most: u64) -> Values {
+    Values::Number { least, most }
+}
+
+const fn auto_or(least: u64, most: u64) -> Values {
+    Values::NumberOr {
+        word: "auto",
+        least,
+        most,
+    }
+}
+
+const fn zero_or(least: u64, most: u64) -> Values {
+    Values::NumberOr {
+        word: "0",
+        least,
+        most,
+    }
+}
+
+/// The words of a table that says what each of them means.
+const fn words<T: Copy, const N: usize>(meanings: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = meanings[at].0;
+        at += 1;
+    }
+    words
+}
+
+const SHARING_WORDS: [&str; SHARING.len()] = words(&SHARING);
+const DOORBELL_WORDS: [&str; DOORBELL.len()] = words(&DOORBELL);
+const QUEUES_WORDS: [&str; QUEUES.len()] = words(&QUEUES);
+const CQ_WORDS: [&str; CQ.len()] = words(&CQ);
+const MOE_ORDER_WORDS: [&str; MOE_ORDER.len()] = words(&MOE_ORDER);
+const GRH_WORDS: [&str; GRH.len()] = words(&GRH);
+const MTU_WORDS: [&str; MTU.len()] = words(&MTU);
+const READ_DEPTH_WORDS: [&str; READ_DEPTH.len()] = words(&READ_DEPTH);
+
+/// Most ranks of a team.
+pub(crate) const MAX_RANKS: u32 = 1024;
+const SWITCH: Values = Values::Words(&["0", "1"]);
+/// A day, ms.
+const LONGEST_MS: u64 = 86_400_000;
+/// Most bytes that a control heap may be given: more than any GPU of today has.
+const MOST_CONTROL_BYTES: u64 = 1 << 40;
+
+/// All variables, by subject.
+pub const GROUPS: [Group; 5] = [
+    Group {
+        title: "Rank and store",
+        variables: &[
+            row(
+                "WARPVERBS_RANK",
+                Values::Text("a rank below WARPVERBS_RANKS"),
+                "",
+                "this rank; by default what the launcher says",
+            ),
+            row(
+                "WARPVERBS_RANKS",
+                number(1, MAX_RANKS as u64),
+                "",
+                "ranks of the team; by default what the launcher says",
+            ),
+            row(
+                "WARPVERBS_LOCAL_RANK",
+                Values::Text("a number below WARPVERBS_RANKS"),
+                "",
+                "number of this rank among those of its machine, which chooses the GPU, and the NIC among equals; by default what the launcher says, else 0",
+            ),
+            row(
+                "WARPVERBS_RUN_ID",
+                Values::Text("text"),
+                "",
+                "tells runs apart that might meet in one store; by default the launcher's number of the job, else 0",
+            ),
+            row(
+                "WARPVERBS_STORE",
+                Values::Text("`file://DIRECTORY`, `etcd://HOST:PORT/PREFIX` or `etcds://..`"),
+                "",
+                "where ranks meet; a team of one needs none",
+            ),
+            row(
+                "WARPVERBS_STORE_SHARED",
+                SWITCH,
+                "0",
+                "`1`: a directory of `file://` may belong to other users or be writable for them",
+            ),
+            row(
+                "WARPVERBS_STORE_CA",
+                Values::Text("a file"),
+                "",
+                "certificates of those that may sign for the servers of `etcds://`",
+            ),
+            row(
+                "WARPVERBS_STORE_CERT",
+                Values::Text("a file"),
+                "",
+                "this user's certificate for `etcds://`",
+            ),
+            row(
+                "WARPVERBS_STORE_KEY",
+                Values::Text("a file"),
+                "",
+                "the key of that certificate, which others may not be able to read",
+            ),
+            row(
+                "WARPVERBS_JOIN_TIMEOUT_MS",
+                number(1, LONGEST_MS),
+                "30000",
+                "longest wait for other ranks while a team is built, ms",
+            ),
+        ],
+    },
+    Group {
+        title: "GPU, NIC and address",
+        variables: &[
+            row(
+                "WARPVERBS_GPU",
+                Values::Text("`auto`, `simt`, `simt-dmabuf` or the number of a CUDA device"),
+                "auto",
+                "where kernels run; `auto`: the CUDA device of the rank's number on its machine, else the CPU",
+            ),
+            row(
+                "WARPVERBS_DEVICE",
+                Values::Text(
+                    "`auto`, `mlx5_3`, `mlx5_3:2`, a list, or `^` and those that are left out",
+                ),
+                "auto",
+                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU",
+            ),
+            row(
+                "WARPVERBS_GID",
+                Values::Text("`auto`, an index, a subnet, an address or a network interface"),
+                "auto",
+                "the address that a rank speaks from; `auto`: a routable one before a link-local one, then the lowest index",
+            ),
+        ],
+    },
+    Group {
+        title: "QPs",
+        variables: &[
+            row(
+                "WARPVERBS_QPS_PER_PEER",
+                number(1, 64),
+                "4",
+                "QPs to each peer at most; the founder that asks for the fewest decides. 4: dispatch and combine, two sets",
+            ),
+            row(
+                "WARPVERBS_LOG_DEPTH",
+                number(8, 15),
+                "10",
+                "log2 of a send queue's WQEBBs",
+            ),
+            row(
+                "WARPVERBS_LOG_RECV_DEPTH",
+                zero_or(4, 15),
+                "0",
+                "log2 of the receive queue's WQEs, which writes with immediate (`put_imm`) consume; `0`: no receive queue",
+            ),
+            row(
+                "WARPVERBS_SHARING",
+                Values::Words(&SHARING_WORDS),
+                "shared",
+                "which threads post on a QP at the same time: any, one thread or warp, those of one block",
+            ),
+            row(
+                "WARPVERBS_DOORBELL",
+                Values::Words(&DOORBELL_WORDS),
+                "auto",
+                "how the NIC hears of work; `mailbox`: a thread of the host rings, for a UAR that the GPU cannot map; `auto`: without a doorbell record where the NIC can, else with one, and by the mailbox where the GPU's driver refuses the UAR",
+            ),
+            row(
+                "WARPVERBS_QUEUES",
+                Values::Words(&QUEUES_WORDS),
+                "device",
+                "where rings, doorbell records and CQEs lie",
+            ),
+            row(
+                "WARPVERBS_CQ",
+                Values::Words(&CQ_WORDS),
+                "collapsed",
+                "one CQE, or one per WQE, in which the cause of a failure survives the flush behind it",
+            ),
+            row(
+                "WARPVERBS_CONTROL_BYTES",
+                zero_or(4096, MOST_CONTROL_BYTES),
+                "0",
+                "device memory for contexts, rings and flags of each rail's QPs, bytes; `0`: what they need",
+            ),
+            row(
+                "WARPVERBS_DEADLINE_MS",
+                number(1, LONGEST_MS),
+                "1000",
+                "longest wait of a device call, ms",
+            ),
+        ],
+    },
+    Group {
+        title: "Packets",
+        variables: &[
+            row(
+                "WARPVERBS_MTU",
+                Values::Words(&MTU_WORDS),
+                "auto",
+                "most payload of a packet, bytes; `auto`: the port's. QPs send with the smaller one of both ends",
+            ),
+            row(
+                "WARPVERBS_TRAFFIC_CLASS",
+                auto_or(0, 255),
+                "auto",
+                "IP traffic class, or that of the GRH; `auto`: `tc/PORT/traffic_class` of the device in sysfs, else `default_roce_tos` of the RDMA-CM, else 0",
+            ),
+            row("WARPVERBS_PRIORITY", number(0, 7), "0", "Ethernet priority"),
+            row(
+                "WARPVERBS_SERVICE_LEVEL",
+                number(0, 15),
+                "0",
+                "InfiniBand service level",
+            ),
+            row(
+                "WARPVERBS_HOP_LIMIT",
+                number(1, 255),
+                "64",
+                "IP time to live, or hop limit of the GRH",
+            ),
+            row(
+                "WARPVERBS_PKEY",
+                auto_or(1, 65_535),
+                "auto",
+                "partition key, by its value, such as `0x8001`; `auto`: the first of the port",
+            ),
+            row(
+                "WARPVERBS_GRH",
+                Values::Words(&GRH_WORDS),
+                "auto",
+                "when packets have a global route header on InfiniBand; `auto`: where the subnet prefixes of both ports differ, or one port demands it",
+            ),
+            row(
+                "WARPVERBS_LAG_PORT",
+                zero_or(1, 15),
+                "0",
+                "port of a link aggregation group (bond) that packets leave by; `0`: the QPs to a peer take its ports in turn",
+            ),
+            row(
+                "WARPVERBS_READ_DEPTH",
+                Values::Words(&READ_DEPTH_WORDS),
+                "auto",
+                "reads and atomics that a QP has under way at once, and that it takes of its peer; `auto`: as many as the device can",
+            ),
+            row(
+                "WARPVERBS_ACK_TIMEOUT",
+                auto_or(12, 20),
+                "auto",
+                "a packet is sent again after 4.096 us x 2^n without an answer; `auto`: 14 (67 ms), 17 on a software HCA, whose host may let it wait",
+            ),
+            row(
+                "WARPVERBS_RETRY_COUNT",
+                number(0, 7),
+                "7",
+                "how often a packet is sent again. A peer that has gone shows as an error after 4.096 us x 2^WARPVERBS_ACK_TIMEOUT x (this + 1), on some devices after four times that",
+            ),
+            row(
+                "WARPVERBS_RNR_RETRY",
+                number(0, 7),
+                "7",
+                "how often a packet is sent again that met no receive WQE; 7: for ever",
+            ),
+            row(
+                "WARPVERBS_MIN_RNR_TIMER",
+                number(0, 31),
+                "12",
+                "PRM code of the delay that a receiver-not-ready answer asks for; 12: 0.64 ms",
+            ),
+        ],
+    },
+    Group {
+        title: "Windows and MoE",
+        variables: &[
+            row(
+                "WARPVERBS_WINDOWS",
+                number(1, 1024),
+                "16",
+                "windows that a team has room for; a MoE layer takes three",
+            ),
+            row(
+                "WARPVERBS_DIRECT",
+                SWITCH,
+                "0",
+                "`1`: peers of the same machine and user are reached by load and store (`path.cuh`), by MoE too, where both want it and their memory can be opened; the HCA then carries no payload",
+            ),
+            row(
+                "WARPVERBS_MOE_ORDER",
+                Values::Words(&MOE_ORDER_WORDS),
+                "auto",
+                "how a MoE signal is kept behind its data; `auto`: the first that the devices of all rails keep. One that they do not keep is refused, and so are ranks that choose otherwise",
+            ),
+        ],
+    },
+];
+
+/// The variable of this name.
+#[must_use]
+pub fn variable(name: &str) -> Option<&'static Variable> {
+    let mut all = GROUPS.iter().flat_map(|group| group.variables);
+    all.find(|variable| variable.name == name)
+}
+
+impl Variable {
+    /// The field that it sets, as code and errors call it.
+    #[must_use]
+    pub fn field(&self) -> String {
+        let name = self.name.trim_start_matches("WARPVERBS_");
+        name.trim_end_matches("_MS").to_lowercase()
+    }
+
+    /// The limits of a number; none of anything else.
+    #[must_use]
+    pub fn limits(&self) -> Option<[u64; 2]> {
+        match self.values {
+            Values::Number { least, most } | Values::NumberOr { least, most, .. } => {
+                Some([least, most])
+            }
+            Values::Words(_) | Values::Text(_) => None,
+        }
+    }
+
+    fn refuse(&self, value: String) -> ConfigError {
+        let name = self.name.to_owned();
+        let number = |word, least, most| ConfigError::Number {
+            name: name.clone(),
+            value: value.clone(),
+            word,
+            least,
+            most,
+        };
+        match self.values {
+            Values::Number { least, most } => number(None, least, most),
+            Values::NumberOr { word, least, most } => number(Some(word), least, most),
+            Values::Words(words) => ConfigError::Word {
+                name,
+                value,
+                words: words.to_vec(),
+            },
+            Values::Text(form) => ConfigError::Form {
+                name,
+                fault: format!("'{value}' is not {form}"),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { least, most } => write!(f, "{least} to {most}"),
+            Self::NumberOr { word, least, most } => write!(f, "`{word}`, {least} to {most}"),
+            Self::Words(words) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+                f.write_str(&quoted.join(" "))
+            }
+            Self::Text(form) => f.write_str(form),
+        }
+    }
+}
+
+/// Where variables are read from.
+pub(super) struct Source<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+
+impl Source<'_> {
+    /// The variable as it is set.
+    pub(super) fn set(&self, name: &str) -> Option<String> {
+        (self.0)(name)
+    }
+
+    /// The variable, or its default.
+    pub(super) fn text(&self, name: &str) -> String {
+        self.set(name)
+            .unwrap_or_else(|| row_of(name).default.to_owned())
+    }
+
+    pub(super) fn number<T: TryFrom<u64>>(&self, name: &str) -> Result<T, ConfigError> {
+        let number = self.optional(name)?;
+        number.ok_or_else(|| row_of(name).refuse(self.text(name)))
+    }
+
+    /// A number, or none where the variable is its word.
+    pub(super) fn optional<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, ConfigError> {
+        let row = row_of(name);
+        let value = self.text(name);
+        if matches!(row.values, Values::NumberOr { word, .. } if word == value) {
+            return Ok(None);
+        }
+        let in_limits = |number: &u64| {
+            row.limits()
+                .is_some_and(|[least, most]| (least..=most).contains(number))
+        };
+        let number = whole(&value).filter(in_limits);
+        match number.and_then(|number| T::try_from(number).ok()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(row.refuse(value)),
+        }
+    }
+
+    pub(super) fn milliseconds(&self, name: &str) -> Result<Duration, ConfigError> {
+        self.number(name).map(Duration::from_millis)
+    }
+
+    /// What the word of a variable means.
+    pub(super) fn word<T: Copy>(
+        &self,
+        name: &str,
+        meanings: &[(&'static str, T)],
+    ) -> Result<T, ConfigError> {
+        let value = self.text(name);
+        match meanings.iter().find(|(word, _)| *word == value) {
+            Some((_, meaning)) => Ok(*meaning),
+            None => Err(row_of(name).refuse(value)),
+        }
+    }
+
+    pub(super) fn switch(&self, name: &str) -> Result<bool, ConfigError> {
+        self.word(name, &[("0", false), ("1", true)])
+    }
+
+    /// What `read` makes of the variable.
+    pub(super) fn read<T>(
+        &self,
+        name: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, ConfigError> {
+        let value = self.text(name);
+        read(&value).ok_or_else(|| row_of(name).refuse(value))
+    }
+
+    /// What a variable stands for whose type reads it, and says what is wrong with it.
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<T, ConfigError>
+    where
+        T::Err: fmt::Display,
+    {
+        let read = self.text(name).parse();
+        read.map_err(|fault: T::Err| ConfigError::Form {
+            name: name.to_owned(),
+            fault: fault.to_string(),
+        })
+    }
+
+    /// A variable, of a launcher perhaps, that is a number from `least` to `most`.
+    pub(super) fn within(&self, name: &str, least: u32, most: u32) -> Result<u32, ConfigError> {
+        let value = self.set(name).unwrap_or_default();
+        let number = whole(&value).and_then(|number| u32::try_from(number).ok());
+        match number {
+            Some(number) if (least..=most).contains(&number) => Ok(number),
+            _ => Err(ConfigError::Number {
+                name: name.to_owned(),
+                value,
+                word: None,
+                least: least.into(),
+                most: most.into(),
+            }),
+        }
+    }
+}
+
+/// A whole number, decimal or with `0x`.
+fn whole(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn row_of(name: &str) -> &'static Variable {
+    variable(name)
+        .expect("what is read stands in the table: every test of a configuration reads all")
+}
+
+/// A field that was set by code to what its variable cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutOfRange {
+    pub(crate) field: &'static str,
+    pub(crate) value: u64,
+    pub(crate) limit: String,
+}
+
+/// Refuses a value of `field` beyond the limits of its variable.
+pub(crate) fn in_table(
+    field: &'static str,
+    value: Option<impl Into<u64>>,
+) -> Result<(), OutOfRange> {
+    let mut all = GROUPS.iter().flat_map(|group| group.variables);
+    let row = all.find(|row| row.field() == field);
+    let limits = row.and_then(Variable::limits);
+    let (Some([least, most]), Some(value)) = (limits, value.map(Into::into)) else {
+        return Ok(());
+    };
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(OutOfRange {
+            field,
+            value,
+            limit: format!("{least} to {most}"),
+        }),
+    }
+}
+
+/// Refuses a value of `field` that no word of its variable means.
+pub(super) fn in_words<T: Copy + PartialEq + Into<u64>>(
+    field: &'static str,
+    value: Option<T>,
+    meanings: &[(&'static str, Option<T>)],
+) -> Result<(), OutOfRange> {
+    match value {
+        Some(number) if meanings.iter().all(|(_, meant)| *meant != value) => {
+            let words: Vec<&str> = meanings.iter().map(|(word, _)| *word).collect();
+            Err(OutOfRange {
+                field,
+                value: number.into(),
+                limit: format!("one of {}", words.join(", ")),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    fn all() -> impl Iterator<Item = &'static Variable> {
+        GROUPS.iter().flat_map(|group| group.variables)
+    }
+
+    #[test]
+    fn the_table_has_every_variable_that_is_read_and_no_other() {
+        let asked = RefCell::new(BTreeSet::new());
+        let source = |name: &str| {
+            asked.borrow_mut().insert(name.to_owned());
+            match name {
+                "WARPVERBS_RANK" => Some("0".to_owned()),
+                "WARPVERBS_RANKS" => Some("2".to_owned()),
+                "WARPVERBS_STORE" => Some("etcds://h:1/p".to_owned()),
+                _ => None,
+            }
+        };
+        Config::from_variables(source).unwrap();
+        let own = |name: &String| name.starts_with("WARPVERBS_");
+        let read: BTreeSet<String> = asked.into_inner().into_iter().filter(own).collect();
+        let table: BTreeSet<String> = all().map(|row| row.name.to_owned()).collect();
+        assert_eq!(read, table);
+        assert_eq!(all().count(), table.len(), "a name stands there twice");
+    }
+
+    fn config(name: &str, value: &str) -> Result<Config, ConfigError> {
+        Config::from_variables(|asked| match asked {
+            _ if asked == name => Some(value.to_owned()),
+            "WARPVERBS_RANK" => Some("0".to_owned()),
+            "WARPVERBS_RANKS" => Some("2".to_owned()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn both_ends_of_a_range_are_taken_and_what_lies_beyond_is_refused_with_them() {
+        for row in all() {
+            let Some([least, most]) = row.limits() else {
+                continue;
+            };
+            for good in [least, most] {
+                let read = config(row.name, &good.to_string());
+                assert!(read.is_ok(), "{} of {good}: {read:?}", row.name);
+                let hex = config(row.name, &format!("{good:#x}"));
+                assert_eq!(hex, read, "{}", row.name);
+            }
+            let below = least.checked_sub(1).filter(|below| *below != 0);
+            let bad = below.into_iter().chain([most + 1]).map(|n| n.to_string());
+            for bad in bad.chain([
+                "".to_owned(),
+                "-1".to_owned(),
+                "4.5".to_owned(),
+                "x".to_owned(),
+            ]) {
+                let text = config(row.name, &bad).unwrap_err().to_string();
+                let named = text.contains(row.name) && text.contains(&format!("'{bad}'"));
+                assert!(named, "{text}");
+                assert!(text.contains(&format!("from {least} to {most}")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_word_means_something_else_and_the_default_is_one() {
+        for row in all() {
+            let Values::Words(words) = row.values else {
+                continue;
+            };
+            let means: Vec<Config> = words
+                .iter()
+                .map(|word| config(row.name, word).unwrap())
+                .collect();
+            // The variables of a store mean something beside a store of their kind alone.
+            if !row.name.starts_with("WARPVERBS_STORE") {
+                for (at, one) in means.iter().enumerate() {
+                    assert!(!means[..at].contains(one), "{}: {}", row.name, words[at]);
+                }
+            }
+            assert!(words.contains(&row.default), "{}", row.name);
+            let text = config(row.name, "nonsense").unwrap_err().to_string();
+            assert!(text.contains(words[0]) && text.contains(row.name), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_code_sets_has_the_limits_of_its_variable() {
+        in_table("windows", Some(1024_u32)).unwrap();
+        in_table("ack_timeout", None::<u32>).unwrap();
+        let refused = in_table("windows", Some(1025_u32)).unwrap_err();
+        assert_eq!((refused.value, refused.limit.as_str()), (1025, "1 to 1024"));
+        in_words("mtu", Some(256), &MTU).unwrap();
+        let refused = in_words("mtu", Some(257), &MTU).unwrap_err();
+        assert_eq!(refused.limit, "one of auto, 256, 512, 1024, 2048, 4096");
+        for row in all() {
+            assert_eq!(row.field(), row.field().trim(), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn a_default_means_what_a_variable_that_is_not_set_means() {
+        let unset = config("", "").unwrap();
+        for row in all().filter(|row| !row.default.is_empty()) {
+            assert_eq!(
+                config(row.name, row.default).unwrap(),
+                unset,
+                "{}",
+                row.name
+            );
+        }
+    }
+}
