@@ -444,113 +444,190 @@ pub struct mlx5dv_devx_event_channel {
 }
 pub struct Rdma {
     __library: ::libloading::Library,
-    pub ibv_get_device_list:
+    pub ibv_get_device_list: Result<
         unsafe extern "C" fn(num_devices: *mut ::core::ffi::c_int) -> *mut *mut ibv_device,
-    pub ibv_free_device_list: unsafe extern "C" fn(list: *mut *mut ibv_device),
-    pub ibv_get_device_name:
+        ::libloading::Error,
+    >,
+    pub ibv_free_device_list:
+        Result<unsafe extern "C" fn(list: *mut *mut ibv_device), ::libloading::Error>,
+    pub ibv_get_device_name: Result<
         unsafe extern "C" fn(device: *mut ibv_device) -> *const ::core::ffi::c_char,
-    pub ibv_close_device: unsafe extern "C" fn(context: *mut ibv_context) -> ::core::ffi::c_int,
-    pub ibv_query_port: unsafe extern "C" fn(
-        context: *mut ibv_context,
-        port_num: u8,
-        port_attr: *mut _compat_ibv_port_attr,
-    ) -> ::core::ffi::c_int,
-    pub _ibv_query_gid_table: unsafe extern "C" fn(
-        context: *mut ibv_context,
-        entries: *mut ibv_gid_entry,
-        max_entries: usize,
-        flags: u32,
-        entry_size: usize,
-    ) -> isize,
-    pub ibv_alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
-    pub ibv_dealloc_pd: unsafe extern "C" fn(pd: *mut ibv_pd) -> ::core::ffi::c_int,
-    pub ibv_reg_mr: unsafe extern "C" fn(
-        pd: *mut ibv_pd,
-        addr: *mut ::core::ffi::c_void,
-        length: usize,
-        access: ::core::ffi::c_int,
-    ) -> *mut ibv_mr,
-    pub ibv_reg_dmabuf_mr: unsafe extern "C" fn(
-        pd: *mut ibv_pd,
-        offset: u64,
-        length: usize,
-        iova: u64,
-        fd: ::core::ffi::c_int,
-        access: ::core::ffi::c_int,
-    ) -> *mut ibv_mr,
-    pub ibv_dereg_mr: unsafe extern "C" fn(mr: *mut ibv_mr) -> ::core::ffi::c_int,
-    pub ibv_create_ah: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
-    pub ibv_destroy_ah: unsafe extern "C" fn(ah: *mut ibv_ah) -> ::core::ffi::c_int,
-    pub mlx5dv_init_obj:
+        ::libloading::Error,
+    >,
+    pub ibv_close_device: Result<
+        unsafe extern "C" fn(context: *mut ibv_context) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub ibv_query_port: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            port_num: u8,
+            port_attr: *mut _compat_ibv_port_attr,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub _ibv_query_gid_table: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            entries: *mut ibv_gid_entry,
+            max_entries: usize,
+            flags: u32,
+            entry_size: usize,
+        ) -> isize,
+        ::libloading::Error,
+    >,
+    pub ibv_alloc_pd:
+        Result<unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd, ::libloading::Error>,
+    pub ibv_dealloc_pd:
+        Result<unsafe extern "C" fn(pd: *mut ibv_pd) -> ::core::ffi::c_int, ::libloading::Error>,
+    pub ibv_reg_mr: Result<
+        unsafe extern "C" fn(
+            pd: *mut ibv_pd,
+            addr: *mut ::core::ffi::c_void,
+            length: usize,
+            access: ::core::ffi::c_int,
+        ) -> *mut ibv_mr,
+        ::libloading::Error,
+    >,
+    pub ibv_reg_dmabuf_mr: Result<
+        unsafe extern "C" fn(
+            pd: *mut ibv_pd,
+            offset: u64,
+            length: usize,
+            iova: u64,
+            fd: ::core::ffi::c_int,
+            access: ::core::ffi::c_int,
+        ) -> *mut ibv_mr,
+        ::libloading::Error,
+    >,
+    pub ibv_dereg_mr:
+        Result<unsafe extern "C" fn(mr: *mut ibv_mr) -> ::core::ffi::c_int, ::libloading::Error>,
+    pub ibv_create_ah: Result<
+        unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
+        ::libloading::Error,
+    >,
+    pub ibv_destroy_ah:
+        Result<unsafe extern "C" fn(ah: *mut ibv_ah) -> ::core::ffi::c_int, ::libloading::Error>,
+    pub mlx5dv_init_obj: Result<
         unsafe extern "C" fn(obj: *mut mlx5dv_obj, obj_type: u64) -> ::core::ffi::c_int,
-    pub mlx5dv_is_supported: unsafe extern "C" fn(device: *mut ibv_device) -> bool,
-    pub mlx5dv_open_device: unsafe extern "C" fn(
-        device: *mut ibv_device,
-        attr: *mut mlx5dv_context_attr,
-    ) -> *mut ibv_context,
-    pub mlx5dv_devx_obj_create: unsafe extern "C" fn(
-        context: *mut ibv_context,
-        in_: *const ::core::ffi::c_void,
-        inlen: usize,
-        out: *mut ::core::ffi::c_void,
-        outlen: usize,
-    ) -> *mut mlx5dv_devx_obj,
-    pub mlx5dv_devx_obj_query: unsafe extern "C" fn(
-        obj: *mut mlx5dv_devx_obj,
-        in_: *const ::core::ffi::c_void,
-        inlen: usize,
-        out: *mut ::core::ffi::c_void,
-        outlen: usize,
-    ) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_obj_modify: unsafe extern "C" fn(
-        obj: *mut mlx5dv_devx_obj,
-        in_: *const ::core::ffi::c_void,
-        inlen: usize,
-        out: *mut ::core::ffi::c_void,
-        outlen: usize,
-    ) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_obj_destroy:
+        ::libloading::Error,
+    >,
+    pub mlx5dv_is_supported:
+        Result<unsafe extern "C" fn(device: *mut ibv_device) -> bool, ::libloading::Error>,
+    pub mlx5dv_open_device: Result<
+        unsafe extern "C" fn(
+            device: *mut ibv_device,
+            attr: *mut mlx5dv_context_attr,
+        ) -> *mut ibv_context,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_obj_create: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            in_: *const ::core::ffi::c_void,
+            inlen: usize,
+            out: *mut ::core::ffi::c_void,
+            outlen: usize,
+        ) -> *mut mlx5dv_devx_obj,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_obj_query: Result<
+        unsafe extern "C" fn(
+            obj: *mut mlx5dv_devx_obj,
+            in_: *const ::core::ffi::c_void,
+            inlen: usize,
+            out: *mut ::core::ffi::c_void,
+            outlen: usize,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_obj_modify: Result<
+        unsafe extern "C" fn(
+            obj: *mut mlx5dv_devx_obj,
+            in_: *const ::core::ffi::c_void,
+            inlen: usize,
+            out: *mut ::core::ffi::c_void,
+            outlen: usize,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_obj_destroy: Result<
         unsafe extern "C" fn(obj: *mut mlx5dv_devx_obj) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_general_cmd: unsafe extern "C" fn(
-        context: *mut ibv_context,
-        in_: *const ::core::ffi::c_void,
-        inlen: usize,
-        out: *mut ::core::ffi::c_void,
-        outlen: usize,
-    ) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_umem_reg_ex: unsafe extern "C" fn(
-        ctx: *mut ibv_context,
-        umem_in: *mut mlx5dv_devx_umem_in,
-    ) -> *mut mlx5dv_devx_umem,
-    pub mlx5dv_devx_umem_dereg:
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_general_cmd: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            in_: *const ::core::ffi::c_void,
+            inlen: usize,
+            out: *mut ::core::ffi::c_void,
+            outlen: usize,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_umem_reg: Result<
+        unsafe extern "C" fn(
+            ctx: *mut ibv_context,
+            addr: *mut ::core::ffi::c_void,
+            size: usize,
+            access: u32,
+        ) -> *mut mlx5dv_devx_umem,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_umem_reg_ex: Result<
+        unsafe extern "C" fn(
+            ctx: *mut ibv_context,
+            umem_in: *mut mlx5dv_devx_umem_in,
+        ) -> *mut mlx5dv_devx_umem,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_umem_dereg: Result<
         unsafe extern "C" fn(umem: *mut mlx5dv_devx_umem) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_alloc_uar:
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_alloc_uar: Result<
         unsafe extern "C" fn(context: *mut ibv_context, flags: u32) -> *mut mlx5dv_devx_uar,
-    pub mlx5dv_devx_free_uar: unsafe extern "C" fn(devx_uar: *mut mlx5dv_devx_uar),
-    pub mlx5dv_devx_query_eqn: unsafe extern "C" fn(
-        context: *mut ibv_context,
-        vector: u32,
-        eqn: *mut u32,
-    ) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_create_event_channel: unsafe extern "C" fn(
-        context: *mut ibv_context,
-        flags: mlx5_ib_uapi_devx_create_event_channel_flags,
-    )
-        -> *mut mlx5dv_devx_event_channel,
-    pub mlx5dv_devx_destroy_event_channel:
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_free_uar:
+        Result<unsafe extern "C" fn(devx_uar: *mut mlx5dv_devx_uar), ::libloading::Error>,
+    pub mlx5dv_devx_query_eqn: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            vector: u32,
+            eqn: *mut u32,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_create_event_channel: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            flags: mlx5_ib_uapi_devx_create_event_channel_flags,
+        ) -> *mut mlx5dv_devx_event_channel,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_destroy_event_channel: Result<
         unsafe extern "C" fn(event_channel: *mut mlx5dv_devx_event_channel),
-    pub mlx5dv_devx_subscribe_devx_event: unsafe extern "C" fn(
-        event_channel: *mut mlx5dv_devx_event_channel,
-        obj: *mut mlx5dv_devx_obj,
-        events_sz: u16,
-        events_num: *mut u16,
-        cookie: u64,
-    ) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_get_event: unsafe extern "C" fn(
-        event_channel: *mut mlx5dv_devx_event_channel,
-        event_data: *mut mlx5_ib_uapi_devx_async_event_hdr,
-        event_resp_len: usize,
-    ) -> isize,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_subscribe_devx_event: Result<
+        unsafe extern "C" fn(
+            event_channel: *mut mlx5dv_devx_event_channel,
+            obj: *mut mlx5dv_devx_obj,
+            events_sz: u16,
+            events_num: *mut u16,
+            cookie: u64,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub mlx5dv_devx_get_event: Result<
+        unsafe extern "C" fn(
+            event_channel: *mut mlx5dv_devx_event_channel,
+            event_data: *mut mlx5_ib_uapi_devx_async_event_hdr,
+            event_resp_len: usize,
+        ) -> isize,
+        ::libloading::Error,
+    >,
 }
 impl Rdma {
     pub unsafe fn new<P>(path: P) -> Result<Self, ::libloading::Error>
@@ -567,55 +644,56 @@ impl Rdma {
     {
         let __library = library.into();
         let ibv_get_device_list =
-            unsafe { __library.get(b"ibv_get_device_list\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"ibv_get_device_list\0") }.map(|sym| *sym);
         let ibv_free_device_list =
-            unsafe { __library.get(b"ibv_free_device_list\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"ibv_free_device_list\0") }.map(|sym| *sym);
         let ibv_get_device_name =
-            unsafe { __library.get(b"ibv_get_device_name\0") }.map(|sym| *sym)?;
-        let ibv_close_device = unsafe { __library.get(b"ibv_close_device\0") }.map(|sym| *sym)?;
-        let ibv_query_port = unsafe { __library.get(b"ibv_query_port\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"ibv_get_device_name\0") }.map(|sym| *sym);
+        let ibv_close_device = unsafe { __library.get(b"ibv_close_device\0") }.map(|sym| *sym);
+        let ibv_query_port = unsafe { __library.get(b"ibv_query_port\0") }.map(|sym| *sym);
         let _ibv_query_gid_table =
-            unsafe { __library.get(b"_ibv_query_gid_table\0") }.map(|sym| *sym)?;
-        let ibv_alloc_pd = unsafe { __library.get(b"ibv_alloc_pd\0") }.map(|sym| *sym)?;
-        let ibv_dealloc_pd = unsafe { __library.get(b"ibv_dealloc_pd\0") }.map(|sym| *sym)?;
-        let ibv_reg_mr = unsafe { __library.get(b"ibv_reg_mr\0") }.map(|sym| *sym)?;
-        let ibv_reg_dmabuf_mr = unsafe { __library.get(b"ibv_reg_dmabuf_mr\0") }.map(|sym| *sym)?;
-        let ibv_dereg_mr = unsafe { __library.get(b"ibv_dereg_mr\0") }.map(|sym| *sym)?;
-        let ibv_create_ah = unsafe { __library.get(b"ibv_create_ah\0") }.map(|sym| *sym)?;
-        let ibv_destroy_ah = unsafe { __library.get(b"ibv_destroy_ah\0") }.map(|sym| *sym)?;
-        let mlx5dv_init_obj = unsafe { __library.get(b"mlx5dv_init_obj\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"_ibv_query_gid_table\0") }.map(|sym| *sym);
+        let ibv_alloc_pd = unsafe { __library.get(b"ibv_alloc_pd\0") }.map(|sym| *sym);
+        let ibv_dealloc_pd = unsafe { __library.get(b"ibv_dealloc_pd\0") }.map(|sym| *sym);
+        let ibv_reg_mr = unsafe { __library.get(b"ibv_reg_mr\0") }.map(|sym| *sym);
+        let ibv_reg_dmabuf_mr = unsafe { __library.get(b"ibv_reg_dmabuf_mr\0") }.map(|sym| *sym);
+        let ibv_dereg_mr = unsafe { __library.get(b"ibv_dereg_mr\0") }.map(|sym| *sym);
+        let ibv_create_ah = unsafe { __library.get(b"ibv_create_ah\0") }.map(|sym| *sym);
+        let ibv_destroy_ah = unsafe { __library.get(b"ibv_destroy_ah\0") }.map(|sym| *sym);
+        let mlx5dv_init_obj = unsafe { __library.get(b"mlx5dv_init_obj\0") }.map(|sym| *sym);
         let mlx5dv_is_supported =
-            unsafe { __library.get(b"mlx5dv_is_supported\0") }.map(|sym| *sym)?;
-        let mlx5dv_open_device =
-            unsafe { __library.get(b"mlx5dv_open_device\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_is_supported\0") }.map(|sym| *sym);
+        let mlx5dv_open_device = unsafe { __library.get(b"mlx5dv_open_device\0") }.map(|sym| *sym);
         let mlx5dv_devx_obj_create =
-            unsafe { __library.get(b"mlx5dv_devx_obj_create\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_obj_create\0") }.map(|sym| *sym);
         let mlx5dv_devx_obj_query =
-            unsafe { __library.get(b"mlx5dv_devx_obj_query\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_obj_query\0") }.map(|sym| *sym);
         let mlx5dv_devx_obj_modify =
-            unsafe { __library.get(b"mlx5dv_devx_obj_modify\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_obj_modify\0") }.map(|sym| *sym);
         let mlx5dv_devx_obj_destroy =
-            unsafe { __library.get(b"mlx5dv_devx_obj_destroy\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_obj_destroy\0") }.map(|sym| *sym);
         let mlx5dv_devx_general_cmd =
-            unsafe { __library.get(b"mlx5dv_devx_general_cmd\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_general_cmd\0") }.map(|sym| *sym);
+        let mlx5dv_devx_umem_reg =
+            unsafe { __library.get(b"mlx5dv_devx_umem_reg\0") }.map(|sym| *sym);
         let mlx5dv_devx_umem_reg_ex =
-            unsafe { __library.get(b"mlx5dv_devx_umem_reg_ex\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_umem_reg_ex\0") }.map(|sym| *sym);
         let mlx5dv_devx_umem_dereg =
-            unsafe { __library.get(b"mlx5dv_devx_umem_dereg\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_umem_dereg\0") }.map(|sym| *sym);
         let mlx5dv_devx_alloc_uar =
-            unsafe { __library.get(b"mlx5dv_devx_alloc_uar\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_alloc_uar\0") }.map(|sym| *sym);
         let mlx5dv_devx_free_uar =
-            unsafe { __library.get(b"mlx5dv_devx_free_uar\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_free_uar\0") }.map(|sym| *sym);
         let mlx5dv_devx_query_eqn =
-            unsafe { __library.get(b"mlx5dv_devx_query_eqn\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_query_eqn\0") }.map(|sym| *sym);
         let mlx5dv_devx_create_event_channel =
-            unsafe { __library.get(b"mlx5dv_devx_create_event_channel\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_create_event_channel\0") }.map(|sym| *sym);
         let mlx5dv_devx_destroy_event_channel =
-            unsafe { __library.get(b"mlx5dv_devx_destroy_event_channel\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_destroy_event_channel\0") }.map(|sym| *sym);
         let mlx5dv_devx_subscribe_devx_event =
-            unsafe { __library.get(b"mlx5dv_devx_subscribe_devx_event\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_subscribe_devx_event\0") }.map(|sym| *sym);
         let mlx5dv_devx_get_event =
-            unsafe { __library.get(b"mlx5dv_devx_get_event\0") }.map(|sym| *sym)?;
+            unsafe { __library.get(b"mlx5dv_devx_get_event\0") }.map(|sym| *sym);
         Ok(Rdma {
             __library,
             ibv_get_device_list,
@@ -639,6 +717,7 @@ impl Rdma {
             mlx5dv_devx_obj_modify,
             mlx5dv_devx_obj_destroy,
             mlx5dv_devx_general_cmd,
+            mlx5dv_devx_umem_reg,
             mlx5dv_devx_umem_reg_ex,
             mlx5dv_devx_umem_dereg,
             mlx5dv_devx_alloc_uar,
@@ -654,19 +733,39 @@ impl Rdma {
         &self,
         num_devices: *mut ::core::ffi::c_int,
     ) -> *mut *mut ibv_device {
-        unsafe { (self.ibv_get_device_list)(num_devices) }
+        unsafe {
+            (self
+                .ibv_get_device_list
+                .as_ref()
+                .expect("Expected function, got error."))(num_devices)
+        }
     }
     pub unsafe fn ibv_free_device_list(&self, list: *mut *mut ibv_device) {
-        unsafe { (self.ibv_free_device_list)(list) }
+        unsafe {
+            (self
+                .ibv_free_device_list
+                .as_ref()
+                .expect("Expected function, got error."))(list)
+        }
     }
     pub unsafe fn ibv_get_device_name(
         &self,
         device: *mut ibv_device,
     ) -> *const ::core::ffi::c_char {
-        unsafe { (self.ibv_get_device_name)(device) }
+        unsafe {
+            (self
+                .ibv_get_device_name
+                .as_ref()
+                .expect("Expected function, got error."))(device)
+        }
     }
     pub unsafe fn ibv_close_device(&self, context: *mut ibv_context) -> ::core::ffi::c_int {
-        unsafe { (self.ibv_close_device)(context) }
+        unsafe {
+            (self
+                .ibv_close_device
+                .as_ref()
+                .expect("Expected function, got error."))(context)
+        }
     }
     pub unsafe fn ibv_query_port(
         &self,
@@ -674,7 +773,12 @@ impl Rdma {
         port_num: u8,
         port_attr: *mut _compat_ibv_port_attr,
     ) -> ::core::ffi::c_int {
-        unsafe { (self.ibv_query_port)(context, port_num, port_attr) }
+        unsafe {
+            (self
+                .ibv_query_port
+                .as_ref()
+                .expect("Expected function, got error."))(context, port_num, port_attr)
+        }
     }
     pub unsafe fn _ibv_query_gid_table(
         &self,
@@ -684,13 +788,34 @@ impl Rdma {
         flags: u32,
         entry_size: usize,
     ) -> isize {
-        unsafe { (self._ibv_query_gid_table)(context, entries, max_entries, flags, entry_size) }
+        unsafe {
+            (self
+                ._ibv_query_gid_table
+                .as_ref()
+                .expect("Expected function, got error."))(
+                context,
+                entries,
+                max_entries,
+                flags,
+                entry_size,
+            )
+        }
     }
     pub unsafe fn ibv_alloc_pd(&self, context: *mut ibv_context) -> *mut ibv_pd {
-        unsafe { (self.ibv_alloc_pd)(context) }
+        unsafe {
+            (self
+                .ibv_alloc_pd
+                .as_ref()
+                .expect("Expected function, got error."))(context)
+        }
     }
     pub unsafe fn ibv_dealloc_pd(&self, pd: *mut ibv_pd) -> ::core::ffi::c_int {
-        unsafe { (self.ibv_dealloc_pd)(pd) }
+        unsafe {
+            (self
+                .ibv_dealloc_pd
+                .as_ref()
+                .expect("Expected function, got error."))(pd)
+        }
     }
     pub unsafe fn ibv_reg_mr(
         &self,
@@ -699,7 +824,12 @@ impl Rdma {
         length: usize,
         access: ::core::ffi::c_int,
     ) -> *mut ibv_mr {
-        unsafe { (self.ibv_reg_mr)(pd, addr, length, access) }
+        unsafe {
+            (self
+                .ibv_reg_mr
+                .as_ref()
+                .expect("Expected function, got error."))(pd, addr, length, access)
+        }
     }
     pub unsafe fn ibv_reg_dmabuf_mr(
         &self,
@@ -710,33 +840,70 @@ impl Rdma {
         fd: ::core::ffi::c_int,
         access: ::core::ffi::c_int,
     ) -> *mut ibv_mr {
-        unsafe { (self.ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access) }
+        unsafe {
+            (self
+                .ibv_reg_dmabuf_mr
+                .as_ref()
+                .expect("Expected function, got error."))(
+                pd, offset, length, iova, fd, access
+            )
+        }
     }
     pub unsafe fn ibv_dereg_mr(&self, mr: *mut ibv_mr) -> ::core::ffi::c_int {
-        unsafe { (self.ibv_dereg_mr)(mr) }
+        unsafe {
+            (self
+                .ibv_dereg_mr
+                .as_ref()
+                .expect("Expected function, got error."))(mr)
+        }
     }
     pub unsafe fn ibv_create_ah(&self, pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-        unsafe { (self.ibv_create_ah)(pd, attr) }
+        unsafe {
+            (self
+                .ibv_create_ah
+                .as_ref()
+                .expect("Expected function, got error."))(pd, attr)
+        }
     }
     pub unsafe fn ibv_destroy_ah(&self, ah: *mut ibv_ah) -> ::core::ffi::c_int {
-        unsafe { (self.ibv_destroy_ah)(ah) }
+        unsafe {
+            (self
+                .ibv_destroy_ah
+                .as_ref()
+                .expect("Expected function, got error."))(ah)
+        }
     }
     pub unsafe fn mlx5dv_init_obj(
         &self,
         obj: *mut mlx5dv_obj,
         obj_type: u64,
     ) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_init_obj)(obj, obj_type) }
+        unsafe {
+            (self
+                .mlx5dv_init_obj
+                .as_ref()
+                .expect("Expected function, got error."))(obj, obj_type)
+        }
     }
     pub unsafe fn mlx5dv_is_supported(&self, device: *mut ibv_device) -> bool {
-        unsafe { (self.mlx5dv_is_supported)(device) }
+        unsafe {
+            (self
+                .mlx5dv_is_supported
+                .as_ref()
+                .expect("Expected function, got error."))(device)
+        }
     }
     pub unsafe fn mlx5dv_open_device(
         &self,
         device: *mut ibv_device,
         attr: *mut mlx5dv_context_attr,
     ) -> *mut ibv_context {
-        unsafe { (self.mlx5dv_open_device)(device, attr) }
+        unsafe {
+            (self
+                .mlx5dv_open_device
+                .as_ref()
+                .expect("Expected function, got error."))(device, attr)
+        }
     }
     pub unsafe fn mlx5dv_devx_obj_create(
         &self,
@@ -746,7 +913,14 @@ impl Rdma {
         out: *mut ::core::ffi::c_void,
         outlen: usize,
     ) -> *mut mlx5dv_devx_obj {
-        unsafe { (self.mlx5dv_devx_obj_create)(context, in_, inlen, out, outlen) }
+        unsafe {
+            (self
+                .mlx5dv_devx_obj_create
+                .as_ref()
+                .expect("Expected function, got error."))(
+                context, in_, inlen, out, outlen
+            )
+        }
     }
     pub unsafe fn mlx5dv_devx_obj_query(
         &self,
@@ -756,7 +930,12 @@ impl Rdma {
         out: *mut ::core::ffi::c_void,
         outlen: usize,
     ) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_devx_obj_query)(obj, in_, inlen, out, outlen) }
+        unsafe {
+            (self
+                .mlx5dv_devx_obj_query
+                .as_ref()
+                .expect("Expected function, got error."))(obj, in_, inlen, out, outlen)
+        }
     }
     pub unsafe fn mlx5dv_devx_obj_modify(
         &self,
@@ -766,10 +945,20 @@ impl Rdma {
         out: *mut ::core::ffi::c_void,
         outlen: usize,
     ) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_devx_obj_modify)(obj, in_, inlen, out, outlen) }
+        unsafe {
+            (self
+                .mlx5dv_devx_obj_modify
+                .as_ref()
+                .expect("Expected function, got error."))(obj, in_, inlen, out, outlen)
+        }
     }
     pub unsafe fn mlx5dv_devx_obj_destroy(&self, obj: *mut mlx5dv_devx_obj) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_devx_obj_destroy)(obj) }
+        unsafe {
+            (self
+                .mlx5dv_devx_obj_destroy
+                .as_ref()
+                .expect("Expected function, got error."))(obj)
+        }
     }
     pub unsafe fn mlx5dv_devx_general_cmd(
         &self,
@@ -779,27 +968,68 @@ impl Rdma {
         out: *mut ::core::ffi::c_void,
         outlen: usize,
     ) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_devx_general_cmd)(context, in_, inlen, out, outlen) }
+        unsafe {
+            (self
+                .mlx5dv_devx_general_cmd
+                .as_ref()
+                .expect("Expected function, got error."))(
+                context, in_, inlen, out, outlen
+            )
+        }
+    }
+    pub unsafe fn mlx5dv_devx_umem_reg(
+        &self,
+        ctx: *mut ibv_context,
+        addr: *mut ::core::ffi::c_void,
+        size: usize,
+        access: u32,
+    ) -> *mut mlx5dv_devx_umem {
+        unsafe {
+            (self
+                .mlx5dv_devx_umem_reg
+                .as_ref()
+                .expect("Expected function, got error."))(ctx, addr, size, access)
+        }
     }
     pub unsafe fn mlx5dv_devx_umem_reg_ex(
         &self,
         ctx: *mut ibv_context,
         umem_in: *mut mlx5dv_devx_umem_in,
     ) -> *mut mlx5dv_devx_umem {
-        unsafe { (self.mlx5dv_devx_umem_reg_ex)(ctx, umem_in) }
+        unsafe {
+            (self
+                .mlx5dv_devx_umem_reg_ex
+                .as_ref()
+                .expect("Expected function, got error."))(ctx, umem_in)
+        }
     }
     pub unsafe fn mlx5dv_devx_umem_dereg(&self, umem: *mut mlx5dv_devx_umem) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_devx_umem_dereg)(umem) }
+        unsafe {
+            (self
+                .mlx5dv_devx_umem_dereg
+                .as_ref()
+                .expect("Expected function, got error."))(umem)
+        }
     }
     pub unsafe fn mlx5dv_devx_alloc_uar(
         &self,
         context: *mut ibv_context,
         flags: u32,
     ) -> *mut mlx5dv_devx_uar {
-        unsafe { (self.mlx5dv_devx_alloc_uar)(context, flags) }
+        unsafe {
+            (self
+                .mlx5dv_devx_alloc_uar
+                .as_ref()
+                .expect("Expected function, got error."))(context, flags)
+        }
     }
     pub unsafe fn mlx5dv_devx_free_uar(&self, devx_uar: *mut mlx5dv_devx_uar) {
-        unsafe { (self.mlx5dv_devx_free_uar)(devx_uar) }
+        unsafe {
+            (self
+                .mlx5dv_devx_free_uar
+                .as_ref()
+                .expect("Expected function, got error."))(devx_uar)
+        }
     }
     pub unsafe fn mlx5dv_devx_query_eqn(
         &self,
@@ -807,20 +1037,35 @@ impl Rdma {
         vector: u32,
         eqn: *mut u32,
     ) -> ::core::ffi::c_int {
-        unsafe { (self.mlx5dv_devx_query_eqn)(context, vector, eqn) }
+        unsafe {
+            (self
+                .mlx5dv_devx_query_eqn
+                .as_ref()
+                .expect("Expected function, got error."))(context, vector, eqn)
+        }
     }
     pub unsafe fn mlx5dv_devx_create_event_channel(
         &self,
         context: *mut ibv_context,
         flags: mlx5_ib_uapi_devx_create_event_channel_flags,
     ) -> *mut mlx5dv_devx_event_channel {
-        unsafe { (self.mlx5dv_devx_create_event_channel)(context, flags) }
+        unsafe {
+            (self
+                .mlx5dv_devx_create_event_channel
+                .as_ref()
+                .expect("Expected function, got error."))(context, flags)
+        }
     }
     pub unsafe fn mlx5dv_devx_destroy_event_channel(
         &self,
         event_channel: *mut mlx5dv_devx_event_channel,
     ) {
-        unsafe { (self.mlx5dv_devx_destroy_event_channel)(event_channel) }
+        unsafe {
+            (self
+                .mlx5dv_devx_destroy_event_channel
+                .as_ref()
+                .expect("Expected function, got error."))(event_channel)
+        }
     }
     pub unsafe fn mlx5dv_devx_subscribe_devx_event(
         &self,
@@ -831,7 +1076,10 @@ impl Rdma {
         cookie: u64,
     ) -> ::core::ffi::c_int {
         unsafe {
-            (self.mlx5dv_devx_subscribe_devx_event)(
+            (self
+                .mlx5dv_devx_subscribe_devx_event
+                .as_ref()
+                .expect("Expected function, got error."))(
                 event_channel,
                 obj,
                 events_sz,
@@ -846,6 +1094,13 @@ impl Rdma {
         event_data: *mut mlx5_ib_uapi_devx_async_event_hdr,
         event_resp_len: usize,
     ) -> isize {
-        unsafe { (self.mlx5dv_devx_get_event)(event_channel, event_data, event_resp_len) }
+        unsafe {
+            (self
+                .mlx5dv_devx_get_event
+                .as_ref()
+                .expect("Expected function, got error."))(
+                event_channel, event_data, event_resp_len
+            )
+        }
     }
 }

@@ -53,13 +53,135 @@ impl Rdma {
     }
 }
 
+/// A function that older releases of rdma-core lack, and without which the runtime works in another way.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the installed libmlx5 or libibverbs has no {function}, which came with rdma-core {release}: install that or a later one"
+)]
+#[non_exhaustive]
+pub struct MissingFunction {
+    /// The function.
+    pub function: &'static str,
+    /// The release of rdma-core that has it first.
+    pub release: u32,
+}
+
+impl MissingFunction {
+    fn new(function: &'static str) -> Self {
+        let known = OPTIONAL.iter().find(|(name, _)| *name == function);
+        Self {
+            function,
+            release: known.map_or(0, |(_, release)| *release),
+        }
+    }
+}
+
+/// Functions without which something else works, and the releases of rdma-core that have them first.
+const OPTIONAL: [(&str, u32); 7] = [
+    ("ibv_reg_dmabuf_mr", 34),
+    ("mlx5dv_devx_umem_reg", 21),
+    ("mlx5dv_devx_umem_reg_ex", 35),
+    ("mlx5dv_devx_create_event_channel", 25),
+    ("mlx5dv_devx_destroy_event_channel", 25),
+    ("mlx5dv_devx_subscribe_devx_event", 25),
+    ("mlx5dv_devx_get_event", 25),
+];
+
+/// The error of each function of the table that is not there, by its name.
+macro_rules! absent {
+    ($table:ident, $($function:ident),+ $(,)?) => {
+        [$((stringify!($function), $table.$function.as_ref().err())),+]
+    };
+}
+
+impl Rdma {
+    fn absent(&self) -> impl Iterator<Item = (&'static str, &libloading::Error)> {
+        let all = absent!(
+            self,
+            ibv_get_device_list,
+            ibv_free_device_list,
+            ibv_get_device_name,
+            ibv_close_device,
+            ibv_query_port,
+            _ibv_query_gid_table,
+            ibv_alloc_pd,
+            ibv_dealloc_pd,
+            ibv_reg_mr,
+            ibv_reg_dmabuf_mr,
+            ibv_dereg_mr,
+            ibv_create_ah,
+            ibv_destroy_ah,
+            mlx5dv_init_obj,
+            mlx5dv_is_supported,
+            mlx5dv_open_device,
+            mlx5dv_devx_obj_create,
+            mlx5dv_devx_obj_query,
+            mlx5dv_devx_obj_modify,
+            mlx5dv_devx_obj_destroy,
+            mlx5dv_devx_general_cmd,
+            mlx5dv_devx_umem_reg,
+            mlx5dv_devx_umem_reg_ex,
+            mlx5dv_devx_umem_dereg,
+            mlx5dv_devx_alloc_uar,
+            mlx5dv_devx_free_uar,
+            mlx5dv_devx_query_eqn,
+            mlx5dv_devx_create_event_channel,
+            mlx5dv_devx_destroy_event_channel,
+            mlx5dv_devx_subscribe_devx_event,
+            mlx5dv_devx_get_event,
+        );
+        let absent = all
+            .into_iter()
+            .filter_map(|(name, error)| Some((name, error?)));
+        absent
+    }
+
+    /// Refuses a function that the libraries lack.
+    pub(crate) fn has(&self, function: &'static str) -> Result<(), MissingFunction> {
+        let lacks = |(name, _)| name == function;
+        match self.absent().any(lacks) || hidden().contains(&function) {
+            true => Err(MissingFunction::new(function)),
+            false => Ok(()),
+        }
+    }
+
+    /// The functions that the libraries lack and without which something else works.
+    pub(crate) fn missing(&self) -> Vec<MissingFunction> {
+        let lacks = |(name, _): &&(&'static str, u32)| self.has(name).is_err();
+        let missing = OPTIONAL.iter().filter(lacks);
+        missing
+            .map(|(name, _)| MissingFunction::new(name))
+            .collect()
+    }
+}
+
+/// Functions that tests take away.
+static HIDDEN: OnceLock<Vec<&'static str>> = OnceLock::new();
+
+fn hidden() -> &'static [&'static str] {
+    HIDDEN.get().map_or(&[], Vec::as_slice)
+}
+
+/// Takes these functions away from this process for the rest of its life, as if the libraries were older. Whether it was the first
+/// to do so.
+pub(crate) fn hide(functions: &[&'static str]) -> bool {
+    HIDDEN.set(functions.to_vec()).is_ok()
+}
+
 fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
     let mut tried = Vec::new();
     for name in libraries {
         // SAFETY: libmlx5's initialisers register a provider and nothing else; the table is never dropped, so no function
         // outlives its library; the types are those of the library's own headers (tests/verbs/bindings.rs).
         match unsafe { Rdma::new(name) } {
-            Ok(table) => return Ok(table),
+            Ok(table) => {
+                let is_needed = |(name, _): &(&str, _)| OPTIONAL.iter().all(|(it, _)| it != name);
+                let reason = table.absent().find(is_needed);
+                match reason.map(|(_, reason)| loader_message(reason)) {
+                    None => return Ok(table),
+                    Some(reason) => tried.push(format!("{name}: {reason}")),
+                }
+            }
             Err(reason) => tried.push(format!("{name}: {}", loader_message(&reason))),
         }
     }

@@ -133,7 +133,7 @@ impl Blocks {
             _ => DoorbellRegister::alloc(context)?,
         };
         let counters = match config.own_counters && context.caps().counter_sets {
-            true => Some(CounterSet::of(context)?),
+            true => CounterSet::or_the_devices(context),
             false => None,
         };
         let (depth, recv_depth) = (u64::from(config.depth()), u64::from(config.recv_depth()));

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::caps::Caps;
@@ -39,6 +39,8 @@ pub struct Context {
     pub(super) shared_register: Mutex<Weak<DoorbellRegister>>,
     /// The counter set of this context's QPs.
     pub(super) own_counters: Mutex<Weak<CounterSet>>,
+    /// The device has refused it.
+    pub(super) counters_refused: AtomicBool,
     /// Closed last.
     open: OpenDevice,
 }
@@ -127,6 +129,7 @@ impl Context {
             pages: Mutex::default(),
             shared_register: Mutex::default(),
             own_counters: Mutex::default(),
+            counters_refused: AtomicBool::new(false),
             open,
         })
     }

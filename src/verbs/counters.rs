@@ -1,5 +1,6 @@
 //! A counter set: what happened to the packets of this runtime's QPs, apart from those of other programs on the device.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 use mlx5_prm::cmd::Opcode;
@@ -75,6 +76,18 @@ impl CounterSet {
         let set = Arc::new(Self::alloc(context)?);
         *own = Arc::downgrade(&set);
         Ok(set)
+    }
+
+    /// The context's own set; none, and the device's own counts, where that is refused. That is told once, and not tried again.
+    pub(super) fn or_the_devices(context: &Arc<Context>) -> Option<Arc<Self>> {
+        if context.counters_refused.load(Relaxed) {
+            return None;
+        }
+        let refused = |error: &VerbsError| {
+            context.counters_refused.store(true, Relaxed);
+            tracing::warn!("packets are counted with those of all programs on the device: {error}");
+        };
+        Self::of(context).inspect_err(refused).ok()
     }
 
     fn alloc(context: &Arc<Context>) -> Result<Self, VerbsError> {

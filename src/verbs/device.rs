@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 
 use super::context::last_errno;
 use super::error::VerbsError;
-use crate::sys::Rdma;
 use crate::sys::bindings::ibv_device;
+use crate::sys::{MissingFunction, Rdma};
 use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish, sysfs_text};
 
 /// One RDMA device, as the list shows it.
@@ -80,6 +80,15 @@ pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
         .iter()
         .map(|device| list.info(*device))
         .collect())
+}
+
+/// Functions that the installed libibverbs and libmlx5 are too old for, and without which the runtime works in another way.
+///
+/// # Errors
+///
+/// [`VerbsError::Load`] without libmlx5.
+pub fn missing_functions() -> Result<Vec<MissingFunction>, VerbsError> {
+    Ok(Rdma::load()?.missing())
 }
 
 /// The list of libibverbs, which must be freed after the devices wanted have been opened.

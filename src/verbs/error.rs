@@ -7,7 +7,7 @@ use super::qp_config::DEPTH_WITHOUT_RECORD;
 use super::remedy::Remedy;
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
-use crate::sys::LoadError;
+use crate::sys::{LoadError, MissingFunction};
 
 /// A command that the HCA refused, or that never reached it.
 ///
@@ -60,6 +60,9 @@ pub enum VerbsError {
         /// Each device that is there, with why it does not do.
         found: Vec<String>,
     },
+    /// The installed libibverbs or libmlx5 is older than a function that this takes.
+    #[error(transparent)]
+    Missing(#[from] MissingFunction),
     /// A libibverbs or libmlx5 call failed.
     #[error("{call} on {device}: {}{}", std::io::Error::from_raw_os_error(*.errno), Remedy { call, errno: *errno })]
     Call {
@@ -142,6 +145,15 @@ impl VerbsError {
             Self::Command { source, .. } => Some(source),
             _ => None,
         }
+    }
+
+    /// Whether the kernel, the HCA or a library refused what it was asked for: it may take the same of other memory, or done in another
+    /// way. Anything else was wrong before it was asked.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Call { .. } | Self::Command { .. } | Self::Missing(_) | Self::Export { .. }
+        )
     }
 
     /// Whether the HCA may make the same QP with a doorbell record: it refuses one without for a parameter, or for its length. All

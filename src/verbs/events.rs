@@ -31,6 +31,13 @@ const PORT_DOWN: u8 = 1;
 const PORT_ACTIVE: u8 = 4;
 /// What the channel tells of the device, and not of a QP.
 const DEVICE: u64 = u64::MAX;
+/// What this module calls; libraries before rdma-core 25 lack it.
+const FUNCTIONS: [&str; 4] = [
+    "mlx5dv_devx_create_event_channel",
+    "mlx5dv_devx_destroy_event_channel",
+    "mlx5dv_devx_subscribe_devx_event",
+    "mlx5dv_devx_get_event",
+];
 /// Words of a record: the cookie, then an entry of the event queue of 64 bytes, which has type and subtype in bytes 1 and 3.
 const WORDS: usize = 9;
 
@@ -72,8 +79,11 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Call`].
+    /// [`VerbsError::Call`]; [`VerbsError::Missing`] where libmlx5 has no such channels.
     pub fn open(context: &Arc<Context>) -> Result<Self, VerbsError> {
+        for function in FUNCTIONS {
+            context.rdma().has(function)?;
+        }
         // SAFETY: the context is open.
         let raw = unsafe {
             context

@@ -18,6 +18,8 @@ use super::error::VerbsError;
 use super::export::{Dmabuf, Export, KeptDmabuf, Rung, climb};
 use super::mr::{Access, Mr};
 use super::pd::Pd;
+use super::qp::Qp;
+use super::qp_config::{LOG_MIN_DEPTH, QpConfig};
 use super::uar::DoorbellRegister;
 use super::umem::Umem;
 use crate::config::setters;
@@ -74,6 +76,14 @@ impl HeapRegion<'_> {
         }
     }
 
+    /// The rung of its address.
+    fn last(&self) -> Rung {
+        match self.host_addr {
+            Some(_) => Rung::Host,
+            None => Rung::Address,
+        }
+    }
+
     fn check(&self) -> Result<(), VerbsError> {
         let length = self.bytes as u64;
         for addr in [Some(self.addr), self.host_addr].into_iter().flatten() {
@@ -102,8 +112,11 @@ pub struct ControlHeap {
     dmabuf: Option<KeptDmabuf>,
     context: Arc<Context>,
     /// Holds the region, if it was given; dropped last.
-    _owner: Option<Box<dyn Any + Send + Sync>>,
+    _owner: Option<Owner>,
 }
+
+/// What holds a region, for each heap that is tried in it.
+type Owner = Arc<Box<dyn Any + Send + Sync>>;
 
 impl ControlHeap {
     /// Registers `bytes` bytes at `addr`, as the HCA and kernels address them, as one UMEM that the HCA may read and write
@@ -165,35 +178,68 @@ impl ControlHeap {
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Arc<Self>, VerbsError> {
         region.check()?;
-        let addr = region.host_addr.unwrap_or(region.addr);
-        let last = match region.host_addr {
-            Some(_) => Rung::Host,
-            None => Rung::Address,
-        };
-        let register = |dmabuf: Option<&Dmabuf<'_>>| {
+        let owner = owner.map(Arc::new);
+        let made = |dmabuf: Option<&Dmabuf<'_>>| {
             // SAFETY: the caller's promise.
-            let umem = unsafe { Umem::register(context, addr, region.bytes, dmabuf) }?;
-            let kept = dmabuf.map(KeptDmabuf::keep).transpose()?;
-            if kept.is_some() {
-                probe(context, &umem)?;
+            let heap = unsafe { Self::made(context, region, dmabuf, owner.clone()) }?;
+            if dmabuf.is_some() {
+                probe(&heap)?;
             }
-            Ok((umem, kept))
+            Ok(heap)
         };
-        let (umem, dmabuf, export) = match region.umem {
-            true => {
-                let ((umem, kept), export) = climb(region.dmabufs, last, register)?;
-                (Some(umem), kept, Some(export))
-            }
-            false => (None, None, None),
+        if !region.umem {
+            return made(None);
+        }
+        let (mut heap, export) = climb(region.dmabufs, region.last(), made)?;
+        if let Some(heap) = Arc::get_mut(&mut heap) {
+            heap.export = Some(export);
+        }
+        Ok(heap)
+    }
+
+    /// A heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlHeap::new`]; `owner` is dropped.
+    ///
+    /// # Safety
+    ///
+    /// As [`ControlHeap::over`].
+    pub(crate) unsafe fn on(
+        context: &Arc<Context>,
+        region: &HeapRegion<'_>,
+        dmabuf: Option<&Dmabuf<'_>>,
+    ) -> Result<Arc<Self>, VerbsError> {
+        region.check()?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::made(context, region, dmabuf, None) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`ControlHeap::over`].
+    unsafe fn made(
+        context: &Arc<Context>,
+        region: &HeapRegion<'_>,
+        dmabuf: Option<&Dmabuf<'_>>,
+        owner: Option<Owner>,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let addr = region.host_addr.unwrap_or(region.addr);
+        let umem = match region.umem {
+            // SAFETY: the caller's promise.
+            true => Some(unsafe { Umem::register(context, addr, region.bytes, dmabuf) }?),
+            false => None,
         };
+        let rung = dmabuf.map_or(region.last(), Dmabuf::rung);
         Ok(Arc::new(Self {
             addr: region.addr,
             host_addr: region.host_addr,
             bytes: region.bytes as u64,
             heap: Mutex::new(MemHeap::new(region.bytes as u64)),
+            export: umem.as_ref().map(|_| Export::first_try(rung)),
             umem,
-            export,
-            dmabuf,
+            dmabuf: dmabuf.map(KeptDmabuf::keep).transpose()?,
             context: Arc::clone(context),
             _owner: owner,
         }))
@@ -276,11 +322,21 @@ impl ControlHeap {
     }
 }
 
-/// Whether the HCA makes a queue in this memory; some register memory in which they then refuse one.
-fn probe(context: &Arc<Context>, umem: &Umem) -> Result<(), VerbsError> {
+/// Whether the HCA makes a CQ and a QP in this memory: some register memory in which they then refuse one. A heap that is too short
+/// for a QP is tried with a CQ alone.
+fn probe(heap: &Arc<ControlHeap>) -> Result<(), VerbsError> {
+    let context = &heap.context;
+    let shape = QpConfig {
+        log_depth: LOG_MIN_DEPTH,
+        own_counters: false,
+        ..QpConfig::default()
+    };
+    if heap.bytes >= shape.control_bytes() {
+        return Qp::create(&Pd::new(context)?, heap, &shape)?.destroy();
+    }
     let register = DoorbellRegister::alloc(context)?;
     let place = CqPlace {
-        umem_id: umem.id(),
+        umem_id: heap.umem_id()?,
         cqe_offset: 0,
         log_entries: None,
         dbrec_offset: 64,

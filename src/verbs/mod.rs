@@ -62,14 +62,14 @@ mod uar;
 mod umem;
 
 pub use crate::memheap::{HeapError, HeapStats};
-pub use crate::sys::LoadError;
+pub use crate::sys::{LoadError, MissingFunction};
 pub(crate) use address::UNICAST_LIDS;
 pub use address::{AddressVector, GlobalRoute, InfinibandAddress, RoceAddress};
 pub use blocks::QpPlaces;
 pub use caps::{Caps, DataOrder};
 pub use context::Context;
 pub use counters::{CounterSet, PacketCounts};
-pub use device::{DeviceInfo, DeviceSelector, device_list};
+pub use device::{DeviceInfo, DeviceSelector, device_list, missing_functions};
 pub use error::{CommandError, VerbsError};
 pub use events::{Events, HcaEvent};
 pub use export::{Dmabuf, Export, Rung};

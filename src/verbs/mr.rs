@@ -145,6 +145,28 @@ impl Mr {
         Ok(mr)
     }
 
+    /// Registers memory on this rung and on no other; `dmabuf` is what that rung takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::register`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Mr::exported`].
+    pub(crate) unsafe fn on(
+        pd: &Arc<Pd>,
+        (addr, bytes): (u64, u64),
+        access: Access,
+        rung: Rung,
+        dmabuf: Option<&Dmabuf<'_>>,
+    ) -> Result<Self, VerbsError> {
+        // SAFETY: the caller's promise.
+        let mut mr = unsafe { Self::register_as(pd, addr, bytes, access, dmabuf) }?;
+        mr.export = Export::first_try(rung);
+        Ok(mr)
+    }
+
     /// On one rung.
     ///
     /// # Safety
@@ -171,6 +193,7 @@ impl Mr {
         context.count_command();
         let (call, raw) = match dmabuf {
             Some(Dmabuf { fd, offset, .. }) => {
+                rdma.has("ibv_reg_dmabuf_mr")?;
                 let fd = fd.as_raw_fd();
                 // SAFETY: the domain is alive, `fd` is open through the call; the memory is the caller's, who keeps it.
                 let raw =

@@ -55,11 +55,25 @@ impl Umem {
             dmabuf_fd,
         };
         let rdma = context.rdma();
-        context.count_command();
-        // SAFETY: the context is open, `input` lives through the call, and the memory is the caller's, who keeps it.
-        let raw = unsafe { rdma.mlx5dv_devx_umem_reg_ex(context.raw(), &raw mut input) };
-        let raw = NonNull::new(raw)
-            .ok_or_else(|| context.failed("mlx5dv_devx_umem_reg_ex", last_errno()))?;
+        let extended = rdma.has("mlx5dv_devx_umem_reg_ex");
+        let (call, raw) = match extended {
+            // Releases before 44 know no DMA-BUFs, and choose the page themselves.
+            Err(_) if dmabuf.is_none() => {
+                let (start, access) = (input.addr, input.access);
+                context.count_command();
+                // SAFETY: the context is open, and the memory is the caller's, who keeps it.
+                let raw = unsafe { rdma.mlx5dv_devx_umem_reg(context.raw(), start, bytes, access) };
+                ("mlx5dv_devx_umem_reg", raw)
+            }
+            extended => {
+                extended?;
+                context.count_command();
+                // SAFETY: the context is open, `input` lives through the call, and the memory is the caller's, who keeps it.
+                let raw = unsafe { rdma.mlx5dv_devx_umem_reg_ex(context.raw(), &raw mut input) };
+                ("mlx5dv_devx_umem_reg_ex", raw)
+            }
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| context.failed(call, last_errno()))?;
         // SAFETY: libmlx5 returned a UMEM, whose id does not change.
         let id = unsafe { raw.as_ref().umem_id };
         Ok(Self {
