@@ -8,16 +8,19 @@
 //
 // The file that FAKE_CUDA names is read at each call; a line of it is one of
 //
-//   devices N                  how many there are; default 1
+//   devices N                  how many there are, at most 16; default 1
 //   name TEXT                  of every device
 //   attribute ID VALUE [N]     a CUdevice_attribute by number, of device N or of all
+//   pci N ADDRESS              where device N is, as 0000:1b:00; default 0000:00:00
 //   driver N                   13000 for CUDA 13.0, which also says which PTX can be read
-//   memory BYTES               of each device
+//   memory BYTES [N]           of device N or of each
 //   bases N                    allocations begin N bytes behind a page
 //   page BYTES                 the granule of registrations and DMA-BUFs; default the machine's
 //   no-uva                     the device has pinned memory at another address than the host
 //   jit-log TEXT               what the compiler of PTX says when it refuses
 //   refuse CALL CODE [N [M]]   the Nth call of this function and the M - 1 behind it are refused; default all
+//   refuse-on D CALL CODE [N [M]]   the same of the calls that are for device D, or made in its context
+//   dmabuf FLAGS CODE          DMA-BUFs with these flags are refused: 1 for those across PCIe, 0 for the others
 //   hold CALL PATH             each call of this function waits: it opens PATH.in to write, then PATH.out to read
 //   calls PATH                 each call is appended there with its arguments
 //
@@ -111,7 +114,7 @@ static const struct {
 
 // ---- What the file says
 
-#define DEVICES 8
+#define DEVICES 16
 
 static struct {
     char text[16384];
@@ -174,8 +177,25 @@ static uint64_t number(const char *word, uint64_t otherwise) {
     return setting(word, text, sizeof text) ? strtoull(text, NULL, 0) : otherwise;
 }
 
+/// Attributes that say where a device is.
+enum { PCI_BUS = 33, PCI_DEVICE = 34, PCI_DOMAIN = 50 };
+
+static bool pci_of(CUdevice device, int id, int *value) {
+    char rest[64];
+    for (const char *at = file.text; next_line(&at, "pci", rest, sizeof rest);) {
+        int which;
+        unsigned domain, bus, slot;
+        if (sscanf(rest, "%d %x:%x:%x", &which, &domain, &bus, &slot) != 4 || which != device) continue;
+        *value = (int)(id == PCI_BUS ? bus : id == PCI_DEVICE ? slot : domain);
+        return true;
+    }
+    return false;
+}
+
 static int attribute_of(CUdevice device, int id) {
     char rest[64];
+    int place;
+    if ((id == PCI_BUS || id == PCI_DEVICE || id == PCI_DOMAIN) && pci_of(device, id, &place)) return place;
     for (const char *at = file.text; next_line(&at, "attribute", rest, sizeof rest);) {
         int which, value, only;
         int words = sscanf(rest, "%d %d %d", &which, &value, &only);
@@ -186,8 +206,15 @@ static int attribute_of(CUdevice device, int id) {
     return 0;
 }
 
-static int attribute(int id) {
-    return attribute_of(0, id);
+static uint64_t memory_of(CUdevice device) {
+    char rest[64];
+    for (const char *at = file.text; next_line(&at, "memory", rest, sizeof rest);) {
+        long long bytes;
+        int only;
+        int words = sscanf(rest, "%lli %d", &bytes, &only);
+        if (words == 1 || (words == 2 && only == device)) return (uint64_t)bytes;
+    }
+    return 16ull << 30;
 }
 
 static uint64_t page_bytes(void) {
@@ -220,6 +247,11 @@ static int retained[DEVICES];
 static struct thing *contexts[DEVICES];
 static int streams;
 static __thread struct thing *current;
+
+/// Of the device whose context is current.
+static int attribute(int id) {
+    return attribute_of(current ? current->device : 0, id);
+}
 
 static struct thing *made(enum kind kind) {
     struct thing *one = calloc(1, sizeof *one);
@@ -257,17 +289,45 @@ static uint64_t used(CUdevice device) {
 
 // ---- What happens at each call
 
+/// No device: of a call that is for none, and in no context.
+#define NOWHERE (-1)
+
 static struct {
     const char *call;
     unsigned count;
+    unsigned on[DEVICES];
 } counts[128];
 
-static unsigned counted(const char *call) {
+/// Counts a call; how many there were, of all devices and of this one.
+static unsigned counted(const char *call, CUdevice device, unsigned *on_it) {
+    bool known = device >= 0 && device < DEVICES;
+    *on_it = 0;
     for (int i = 0; i < 128; i++) {
         if (!counts[i].call) counts[i].call = call;
-        if (!strcmp(counts[i].call, call)) return ++counts[i].count;
+        if (strcmp(counts[i].call, call)) continue;
+        if (known) *on_it = ++counts[i].on[device];
+        return ++counts[i].count;
     }
     return 0;
+}
+
+/// Whether the `nth` call of a function is refused by the words behind `refuse`; with which code.
+static bool refuses(const char *words, const char *call, unsigned nth, int *code) {
+    char name[128];
+    unsigned first = 1, count = UINT32_MAX;
+    if (sscanf(words, "%127s %d %u %u", name, code, &first, &count) < 2 || strcmp(name, call)) return false;
+    return nth >= first && nth - first < count;
+}
+
+/// With which code a call on `device` is refused.
+static CUresult refusal(const char *call, unsigned nth, CUdevice device, unsigned on_it) {
+    char rest[512];
+    int code, only, words;
+    for (const char *line = file.text; next_line(&line, "refuse", rest, sizeof rest);)
+        if (refuses(rest, call, nth, &code)) return code;
+    for (const char *line = file.text; next_line(&line, "refuse-on", rest, sizeof rest);)
+        if (sscanf(rest, "%d %n", &only, &words) == 1 && only == device && refuses(rest + words, call, on_it, &code)) return code;
+    return SUCCESS;
 }
 
 static void wait_at(const char *path) {
@@ -284,11 +344,12 @@ static void wait_at(const char *path) {
 enum need { ANYTIME, AFTER_INIT, IN_CONTEXT };
 
 /// Tells of the call and may refuse it. If it does not, the mutex is held when it returns.
-__attribute__((format(printf, 3, 4))) static CUresult enter(const char *call, enum need need, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static CUresult enter(const char *call, CUdevice device, enum need need, const char *format,
+                                                            ...) {
     char rest[512], name[128];
     pthread_mutex_lock(&mutex);
     read_file();
-    unsigned nth = counted(call);
+    unsigned on_it, nth = counted(call, device, &on_it);
     if (setting("calls", rest, sizeof rest)) {
         char line[512];
         va_list arguments;
@@ -301,13 +362,7 @@ __attribute__((format(printf, 3, 4))) static CUresult enter(const char *call, en
         if (write(fd, line, (size_t)length) < 0) abort();
         close(fd);
     }
-    CUresult result = SUCCESS;
-    for (const char *line = file.text; result == SUCCESS && next_line(&line, "refuse", rest, sizeof rest);) {
-        int code;
-        unsigned first = 1, count = UINT32_MAX;
-        if (sscanf(rest, "%127s %d %u %u", name, &code, &first, &count) < 2 || strcmp(name, call)) continue;
-        if (nth >= first && nth - first < count) result = code;
-    }
+    CUresult result = refusal(call, nth, device, on_it);
     if (result == SUCCESS && need != ANYTIME && !started) result = NOT_INITIALIZED;
     if (result == SUCCESS && need == IN_CONTEXT && !is(current, CONTEXT)) result = INVALID_CONTEXT;
     char path[512];
@@ -323,11 +378,13 @@ __attribute__((format(printf, 3, 4))) static CUresult enter(const char *call, en
     return result;
 }
 
-#define ENTER(need, ...)                                       \
-    do {                                                       \
-        CUresult refused = enter(__func__, need, __VA_ARGS__); \
-        if (refused != SUCCESS) return refused;                \
+#define ENTER_ON(device, need, ...)                                    \
+    do {                                                               \
+        CUresult refused = enter(__func__, device, need, __VA_ARGS__); \
+        if (refused != SUCCESS) return refused;                        \
     } while (0)
+
+#define ENTER(need, ...) ENTER_ON(current ? current->device : NOWHERE, need, __VA_ARGS__)
 
 static CUresult leave(CUresult result) {
     pthread_mutex_unlock(&mutex);
@@ -365,19 +422,20 @@ static bool is_device(CUdevice device) {
 
 CUresult cuDeviceGetCount(int *count) {
     ENTER(AFTER_INIT, "%s", "");
-    *count = (int)number("devices", 1);
+    uint64_t devices = number("devices", 1);
+    *count = devices < DEVICES ? (int)devices : DEVICES;
     return leave(SUCCESS);
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-    ENTER(AFTER_INIT, "%d", ordinal);
+    ENTER_ON(ordinal, AFTER_INIT, "%d", ordinal);
     if (!is_device(ordinal)) return leave(INVALID_DEVICE);
     *device = ordinal;
     return leave(SUCCESS);
 }
 
 CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
-    ENTER(AFTER_INIT, "%d", device);
+    ENTER_ON(device, AFTER_INIT, "%d", device);
     if (!is_device(device) || room < 1) return leave(INVALID_DEVICE);
     char text[256];
     if (!setting("name", text, sizeof text)) strcpy(text, "a fake without a GPU");
@@ -386,14 +444,14 @@ CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
 }
 
 CUresult cuDeviceGetAttribute(int *value, int id, CUdevice device) {
-    ENTER(AFTER_INIT, "%d %d", id, device);
+    ENTER_ON(device, AFTER_INIT, "%d %d", id, device);
     if (!is_device(device)) return leave(INVALID_DEVICE);
     *value = attribute_of(device, id);
     return leave(SUCCESS);
 }
 
 CUresult cuDevicePrimaryCtxRetain(struct thing **context, CUdevice device) {
-    ENTER(AFTER_INIT, "%d", device);
+    ENTER_ON(device, AFTER_INIT, "%d", device);
     if (!is_device(device)) return leave(INVALID_DEVICE);
     if (!retained[device]) {
         contexts[device] = made(CONTEXT);
@@ -416,7 +474,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     pthread_mutex_lock(&mutex);
     int left = left_of(device);
     pthread_mutex_unlock(&mutex);
-    ENTER(AFTER_INIT, "%d left %d", device, left);
+    ENTER_ON(device, AFTER_INIT, "%d left %d", device, left);
     if (!is_device(device) || !retained[device]) return leave(INVALID_CONTEXT);
     if (!--retained[device]) contexts[device]->kind = NONE;
     return leave(SUCCESS);
@@ -437,7 +495,7 @@ static uint64_t whole(uint64_t bytes, uint64_t granule) {
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     ENTER(IN_CONTEXT, "%s", "");
-    *total = number("memory", 16ull << 30);
+    *total = memory_of(current->device);
     *free = *total - used(current->device);
     return leave(SUCCESS);
 }
@@ -445,7 +503,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t bytes) {
     ENTER(IN_CONTEXT, "%zu", bytes);
     if (!bytes) return leave(INVALID_VALUE);
-    uint64_t total = number("memory", 16ull << 30);
+    uint64_t total = memory_of(current->device);
     if (bytes > total - used(current->device)) return leave(OUT_OF_MEMORY);
     const uint64_t align = 2 << 20;
     uint64_t behind = number("bases", 0), length = whole(behind + bytes, 65536);
@@ -574,6 +632,12 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addr, size_t by
     // Whole pages beyond the last byte asked for belong to the allocation, too.
     if (addr + bytes > one->mapped + one->mapped_bytes) return leave(INVALID_VALUE);
     if (!attribute(124)) return leave(NOT_SUPPORTED);
+    char rest[64];
+    for (const char *line = file.text; next_line(&line, "dmabuf", rest, sizeof rest);) {
+        unsigned long long only;
+        int code;
+        if (sscanf(rest, "%llu %d", &only, &code) == 2 && only == flags) return leave(code);
+    }
     if (addr != one->mapped) {
         // A descriptor begins at its first byte: these pages get one of their own, and with it all behind them.
         uint64_t rest = one->mapped + one->mapped_bytes - addr;
@@ -679,7 +743,7 @@ enum { ERROR_LOG = 5, ERROR_LOG_BYTES = 6 };
 
 CUresult cuModuleLoadDataEx(struct thing **module, const void *image, unsigned count, int *options, void **values) {
     char said[2048] = "", set[1024];
-    CUresult result = enter(__func__, IN_CONTEXT, "%u", count);
+    CUresult result = enter(__func__, current ? current->device : NOWHERE, IN_CONTEXT, "%u", count);
     bool refused = result != SUCCESS;
     if (refused) {
         pthread_mutex_lock(&mutex);
