@@ -37,7 +37,7 @@ pub use devices::{BadDevices, DeviceChoice, PortName};
 pub use gid::{BadGid, GidChoice};
 pub use gpu::GpuSelector;
 use launcher::Launcher;
-pub use modes::{CqKind, Doorbell, QpModes, Queues, Sharing, SignalOrder};
+pub use modes::{CqKind, Doorbell, Memory, QpModes, Queues, Sharing, SignalOrder};
 pub use path::{GrhUse, PathConfig};
 use variables::Source;
 use variables::in_words;

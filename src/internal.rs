@@ -37,6 +37,12 @@ pub fn connect(wake: &'static AtomicU32, kick: extern "C" fn()) {
     crate::gpu::simt::connect(wake, kick);
 }
 
+/// Takes these functions of libibverbs and libmlx5 away from this process, as if the libraries were older. Whether it was the first to
+/// do so.
+pub fn hide_functions(functions: &[&'static str]) -> bool {
+    crate::sys::hide(functions)
+}
+
 /// Of [`TeamConfig`].
 pub trait TeamConfigInternal {
     /// Whether its `order` is taken even where the device does not keep it: tests show that it breaks.

@@ -13,8 +13,12 @@ pub struct QpModes {
     /// which is `None` and takes `no-record` where the device can, else `record`, and `mailbox` where the GPU does not map the
     /// registers. Default `auto`.
     pub doorbell: Option<Doorbell>,
-    /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory. Default `device`.
-    pub queues: Queues,
+    /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory, or `auto`, which is `None` and takes host memory where
+    /// the HCA does not reach that of the device. Default `auto`.
+    pub queues: Option<Queues>,
+    /// Where windows lie. `WARPVERBS_MEMORY`: `device` or `host` memory, or `auto`, which is `None` and takes host memory where the HCA
+    /// does not reach that of the device. Default `auto`.
+    pub memory: Option<Memory>,
     /// How completions are kept. `WARPVERBS_CQ`: `collapsed` (one entry) or `wide` (the first error is never overwritten).
     /// Default `collapsed`.
     pub cq: CqKind,
@@ -26,17 +30,22 @@ pub struct QpModes {
     /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
     /// the first of them that the devices allow. Default `auto`.
     pub moe_order: Option<SignalOrder>,
+    /// Whether the NIC's PCI writes are relaxed by force (`mlxconfig` says `PCI_WR_ORDERING` `force_relax`), which no program can ask
+    /// it. `WARPVERBS_PCI_RELAXED`: 1 or 0. Signals are then not inline. Default 0.
+    pub pci_relaxed: bool,
 }
 
 setters! {
     const QpModes {
         with_sharing(sharing: Sharing),
         with_doorbell(doorbell: Option<Doorbell>),
-        with_queues(queues: Queues),
+        with_queues(queues: Option<Queues>),
+        with_memory(memory: Option<Memory>),
         with_cq(cq: CqKind),
         with_log_recv_depth(log_recv_depth: Option<u8>),
         with_direct(direct: bool),
         with_moe_order(moe_order: Option<SignalOrder>),
+        with_pci_relaxed(pci_relaxed: bool),
     }
 }
 
@@ -77,6 +86,15 @@ pub enum Queues {
     Host,
 }
 
+/// Where windows lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// In device memory.
+    Device,
+    /// In pinned host memory that kernels reach: for devices whose memory the HCA cannot reach.
+    Host,
+}
+
 /// How send completions are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CqKind {
@@ -112,7 +130,17 @@ pub(super) const DOORBELL: [(&str, Option<Doorbell>); 4] = [
     ("mailbox", Some(Doorbell::Mailbox)),
 ];
 /// Words of `WARPVERBS_QUEUES`.
-pub(super) const QUEUES: [(&str, Queues); 2] = [("device", Queues::Device), ("host", Queues::Host)];
+pub(super) const QUEUES: [(&str, Option<Queues>); 3] = [
+    ("auto", None),
+    ("device", Some(Queues::Device)),
+    ("host", Some(Queues::Host)),
+];
+/// Words of `WARPVERBS_MEMORY`.
+pub(super) const MEMORY: [(&str, Option<Memory>); 3] = [
+    ("auto", None),
+    ("device", Some(Memory::Device)),
+    ("host", Some(Memory::Host)),
+];
 /// Words of `WARPVERBS_CQ`.
 pub(super) const CQ: [(&str, CqKind); 2] =
     [("collapsed", CqKind::Collapsed), ("wide", CqKind::Wide)];
@@ -146,10 +174,12 @@ impl QpModes {
             sharing: source.word("WARPVERBS_SHARING", &SHARING)?,
             doorbell: source.word("WARPVERBS_DOORBELL", &DOORBELL)?,
             queues: source.word("WARPVERBS_QUEUES", &QUEUES)?,
+            memory: source.word("WARPVERBS_MEMORY", &MEMORY)?,
             cq: source.word("WARPVERBS_CQ", &CQ)?,
             log_recv_depth: source.optional("WARPVERBS_LOG_RECV_DEPTH")?,
             direct: source.switch("WARPVERBS_DIRECT")?,
             moe_order: source.word("WARPVERBS_MOE_ORDER", &MOE_ORDER)?,
+            pci_relaxed: source.switch("WARPVERBS_PCI_RELAXED")?,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::ConfigError;
-use super::modes::{CQ, DOORBELL, MOE_ORDER, QUEUES, SHARING};
+use super::modes::{CQ, DOORBELL, MEMORY, MOE_ORDER, QUEUES, SHARING};
 use super::path::{GRH, MTU, READ_DEPTH};
 
 /// A variable of the environment, and the field of [`Config`](super::Config) that it sets.
@@ -109,6 +109,7 @@ const fn words<T: Copy, const N: usize>(meanings: &[(&'static str, T); N]) -> [&
 const SHARING_WORDS: [&str; SHARING.len()] = words(&SHARING);
 const DOORBELL_WORDS: [&str; DOORBELL.len()] = words(&DOORBELL);
 const QUEUES_WORDS: [&str; QUEUES.len()] = words(&QUEUES);
+const MEMORY_WORDS: [&str; MEMORY.len()] = words(&MEMORY);
 const CQ_WORDS: [&str; CQ.len()] = words(&CQ);
 const MOE_ORDER_WORDS: [&str; MOE_ORDER.len()] = words(&MOE_ORDER);
 const GRH_WORDS: [&str; GRH.len()] = words(&GRH);
@@ -246,13 +247,13 @@ pub const GROUPS: [Group; 5] = [
                 "WARPVERBS_DOORBELL",
                 Values::Words(&DOORBELL_WORDS),
                 "auto",
-                "how the NIC hears of work; `mailbox`: a thread of the host rings, for a UAR that the GPU cannot map; `auto`: without a doorbell record where the NIC can, else with one, and by the mailbox where the GPU's driver refuses the UAR",
+                "how the NIC hears of work; `mailbox`: a thread of the host rings, for a UAR that the GPU cannot map; `auto`: without a doorbell record where the NIC can, else with one, and by the mailbox where the GPU's driver refuses the UAR ([the way down](teams.md#the-way-down))",
             ),
             row(
                 "WARPVERBS_QUEUES",
                 Values::Words(&QUEUES_WORDS),
-                "device",
-                "where rings, doorbell records and CQEs lie",
+                "auto",
+                "which memory rings, doorbell records and CQEs lie in; `auto`: that of the device where the NIC reaches it, else that of the host",
             ),
             row(
                 "WARPVERBS_CQ",
@@ -360,6 +361,18 @@ pub const GROUPS: [Group; 5] = [
                 number(1, 1024),
                 "16",
                 "windows that a team has room for; a MoE layer takes three",
+            ),
+            row(
+                "WARPVERBS_MEMORY",
+                Values::Words(&MEMORY_WORDS),
+                "auto",
+                "which memory windows lie in, all alike; `auto`: as for queues",
+            ),
+            row(
+                "WARPVERBS_PCI_RELAXED",
+                SWITCH,
+                "0",
+                "`1`: the NIC's PCI writes are relaxed by force (`mlxconfig -d DEVICE query PCI_WR_ORDERING` says `force_relax`), which no program can ask it; signals are then not inline",
             ),
             row(
                 "WARPVERBS_DIRECT",

@@ -1,5 +1,6 @@
 //! What a rail can be refused.
 
+use super::choice::{Matter, RefusedStep};
 use crate::gpu::GpuError;
 use crate::verbs::VerbsError;
 
@@ -10,4 +11,29 @@ pub(crate) enum FabricError {
     Verbs(#[from] VerbsError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// Memory that its owner does not offer in this way.
+    #[error("the device has no {0}")]
+    NotOffered(&'static str),
+    /// One step of a ladder does not hold; the next one may.
+    #[error(transparent)]
+    Step(Box<Self>),
+    /// No step of a ladder holds.
+    #[error("no way for {matter}: {}", every(.refused))]
+    NoStep {
+        matter: Matter,
+        refused: Vec<RefusedStep>,
+    },
+}
+
+impl FabricError {
+    /// As the refusal of one step.
+    pub(crate) fn of_step(error: impl Into<Self>) -> Self {
+        Self::Step(Box::new(error.into()))
+    }
+}
+
+/// All steps and reasons.
+pub(crate) fn every(refused: &[RefusedStep]) -> String {
+    let each: Vec<String> = refused.iter().map(RefusedStep::to_string).collect();
+    each.join("; ")
 }

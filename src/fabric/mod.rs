@@ -1,17 +1,23 @@
-//! What one rank has on its HCAs, whatever uses it: rails, ways to offer memory, its identity among processes, packet numbers.
+//! What one rank has on its HCAs, whatever uses it: rails, the ladders by which it
+//! reaches them, ways to offer memory, its identity among processes, packet numbers.
 //!
 //! A team makes its QPs and windows on this. Nothing here knows other ranks.
 
+mod choice;
 mod error;
 mod identity;
+mod ladder;
 mod offered;
 mod port;
 mod psn;
 mod rail;
+mod ways;
 
-pub(crate) use error::FabricError;
+pub use choice::{Choice, Matter, RefusedStep, Step};
+pub(crate) use error::{FabricError, every};
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
-pub(crate) use offered::Offered;
+pub(crate) use offered::{Offered, memory_on};
 pub(crate) use port::{PortRecord, mtu_of};
 pub(crate) use psn::{PSN_BITS, any_psn, far_from, first_psn};
 pub(crate) use rail::{Rail, RailConfig};
+pub(crate) use ways::{Allowed, Ways};

@@ -1,44 +1,73 @@
-//! How HCAs reach this rank's memory: by DMA-BUFs where its device exports them, else by address.
-//!
-//! What an HCA has refused once is not tried again: a peer's new keys cost one command each, whatever the first ones did.
+//! How HCAs reach memory of this rank: on one step of the ladder, for all its registrations.
 
 use std::os::fd::AsFd;
 
-use crate::gpu::{DeviceMemory, MemoryDmabuf};
-use crate::verbs::{Dmabuf, Export};
+use super::error::FabricError;
+use crate::gpu::{DeviceMemory, Gpu, MemoryDmabuf};
+use crate::verbs::{Dmabuf, Rung};
 
-/// DMA-BUFs of device memory, the best first, for all its registrations.
+/// What stands for memory where it is registered.
 #[derive(Debug)]
-pub(crate) struct Offered(Vec<MemoryDmabuf>);
+pub(crate) struct Offered {
+    rung: Rung,
+    dmabuf: Option<MemoryDmabuf>,
+}
 
 impl Offered {
-    /// Those of `memory`. One whose device cannot export it is left to its address.
-    pub(crate) fn of(memory: &DeviceMemory) -> Self {
-        Self(memory.dmabufs().unwrap_or_else(|error| {
-            tracing::warn!("device memory is registered by its address, not a DMA-BUF: {error}");
-            Vec::new()
-        }))
-    }
-
-    pub(crate) fn list(&self) -> Vec<Dmabuf<'_>> {
-        self.0.iter().map(borrow).collect()
-    }
-
-    /// Forgets those that a registration which ended in `export` has passed over.
-    pub(crate) fn settle(&mut self, export: &Export) {
-        let refused = export.refused.len().min(self.0.len());
-        for (rung, error) in &export.refused[..refused] {
-            tracing::warn!("no memory is registered by {rung}: {error}");
+    /// `memory` on this step.
+    ///
+    /// # Errors
+    /// [`FabricError::Step`] if its owner does not offer it so.
+    pub(crate) fn on(memory: &DeviceMemory, rung: Rung) -> Result<Self, FabricError> {
+        let pcie = match rung {
+            Rung::DmabufPcie => true,
+            Rung::Dmabuf => false,
+            Rung::Address | Rung::Host => return Ok(Self { rung, dmabuf: None }),
+        };
+        match memory.dmabuf(pcie) {
+            Ok(Some(dmabuf)) => Ok(Self {
+                rung,
+                dmabuf: Some(dmabuf),
+            }),
+            Ok(None) => Err(FabricError::of_step(FabricError::NotOffered(match pcie {
+                true => "DMA-BUFs across PCIe",
+                false => "DMA-BUFs",
+            }))),
+            Err(error) => Err(FabricError::of_step(error)),
         }
-        self.0.drain(..refused);
+    }
+
+    pub(crate) fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// The DMA-BUF; none where the memory is registered by its address.
+    pub(crate) fn dmabuf(&self) -> Option<Dmabuf<'_>> {
+        let MemoryDmabuf { fd, offset, pcie } = self.dmabuf.as_ref()?;
+        Some(Dmabuf {
+            fd: fd.as_fd(),
+            offset: *offset,
+            pcie: *pcie,
+        })
     }
 }
 
-fn borrow(dmabuf: &MemoryDmabuf) -> Dmabuf<'_> {
-    let MemoryDmabuf { fd, offset, pcie } = dmabuf;
-    Dmabuf {
-        fd: fd.as_fd(),
-        offset: *offset,
-        pcie: *pcie,
+/// Memory of `gpu` for this step: device memory, or pinned host memory in its place.
+///
+/// # Errors
+/// The device's; where there is no step below, as [`FabricError::Step`].
+pub(crate) fn memory_on(
+    gpu: &dyn Gpu,
+    rung: Rung,
+    (bytes, align): (usize, usize),
+    shared: bool,
+) -> Result<DeviceMemory, FabricError> {
+    match rung {
+        Rung::Host if shared => gpu
+            .alloc_host_shared(bytes, align)
+            .map_err(FabricError::of_step),
+        Rung::Host => gpu.alloc_host(bytes, align).map_err(FabricError::of_step),
+        _ if shared => Ok(gpu.alloc_shared(bytes, align)?),
+        _ => Ok(gpu.alloc(bytes, align)?),
     }
 }

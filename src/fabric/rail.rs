@@ -7,13 +7,14 @@
 )]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::error::FabricError;
-use super::offered::Offered;
+use super::offered::{Offered, memory_on};
 use crate::gpu::{DeviceMemory, Gpu};
 use crate::verbs::{
-    AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, Events, HEAP_ALIGN, HeapRegion,
-    MAILBOX_BYTES, Pd, QpConfig, QpPlaces, VerbsError,
+    AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, Events, Export, HEAP_ALIGN,
+    HeapRegion, MAILBOX_BYTES, Pd, QpConfig, QpPlaces, Queues, Rung, VerbsError,
 };
 
 /// What a rail has room for.
@@ -21,6 +22,8 @@ use crate::verbs::{
 pub(crate) struct RailConfig {
     /// The shape of its QPs.
     pub(crate) shape: QpConfig,
+    /// How the HCA reaches the memory of their queues.
+    pub(crate) rung: Rung,
     /// QPs that a thread of the host rings for, where [`RailConfig::shape`] says so.
     pub(crate) qps: usize,
     /// Device memory of its QPs.
@@ -41,49 +44,60 @@ pub(crate) struct Rail {
     host: Option<Arc<ControlHeap>>,
     /// What the HCA tells by itself; none if it tells nothing.
     events: Option<Events>,
+    /// That it does not tell of its QPs has been said.
+    silent: AtomicBool,
     pd: Arc<Pd>,
     control: Control,
 }
 
 impl Rail {
-    /// A rail on the device `context`.
+    /// A rail on the device `context`, which tells no events yet.
     ///
     /// # Errors
-    /// What the HCA refuses, or the device that runs kernels.
+    /// What the HCA refuses, or the device that runs kernels; [`FabricError::Step`] where that is how it reaches the memory of queues.
     pub(crate) fn new(
         context: &Arc<Context>,
         gpu: &dyn Gpu,
         config: &RailConfig,
     ) -> Result<Self, FabricError> {
-        let control = Control::new(context, gpu, config.control_bytes)?;
+        let control = Control::new(context, gpu, config)?;
         let pd = Pd::new(context)?;
-        let host = match config.host_bytes {
-            0 => None,
-            bytes => Some(host_heap(context, gpu, bytes)?),
+        let host = match config.shape.queues {
+            Queues::Device => None,
+            Queues::Host => Some(host_heap(context, gpu, config.host_bytes)?),
         };
         let proxy = match config.shape.doorbell {
             Doorbell::Mailbox => Some(proxy(gpu, config.qps)?),
             Doorbell::Record | Doorbell::NoRecord => None,
         };
         let sink = match context.caps().atomics {
-            true => Some(AtomicSink::new(
-                &pd,
-                host.as_ref().unwrap_or(control.heap()),
-            )?),
+            true => {
+                let sink = AtomicSink::new(&pd, host.as_ref().unwrap_or(control.heap()));
+                Some(sink.map_err(of_memory)?)
+            }
             false => None,
         };
-        let events = Events::open(context).inspect_err(|error| {
-            tracing::warn!("failures are found by completions and deadlines only: {error}");
-        });
         Ok(Self {
             sink,
             shape: config.shape,
             proxy,
             host,
-            events: events.ok(),
+            events: None,
+            silent: AtomicBool::new(false),
             pd,
             control,
         })
+    }
+
+    /// The same, which tells of the port and of failures where the HCA does.
+    pub(crate) fn with_events(self) -> Self {
+        let events = Events::open(self.context()).inspect_err(|error| {
+            tracing::warn!("failures are found by completions and deadlines only: {error}");
+        });
+        Self {
+            events: events.ok(),
+            ..self
+        }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -104,8 +118,22 @@ impl Rail {
         self.events.as_ref()
     }
 
+    /// Says once if the HCA does not tell when QPs fail.
+    pub(crate) fn told_of_failures(&self, subscribed: Result<(), VerbsError>) {
+        if let Err(error) = subscribed
+            && !self.silent.swap(true, Relaxed)
+        {
+            tracing::warn!("failures of QPs are found by completions and deadlines only: {error}");
+        }
+    }
+
     pub(crate) fn heap(&self) -> &Arc<ControlHeap> {
         self.control.heap()
+    }
+
+    /// How the HCA reaches the memory of its queues.
+    pub(crate) fn export(&self) -> Option<&Export> {
+        self.host.as_ref().unwrap_or(self.heap()).export()
     }
 
     /// Bytes that are taken of its heaps, in device and host memory.
@@ -141,10 +169,19 @@ fn host_heap(
     gpu: &dyn Gpu,
     bytes: usize,
 ) -> Result<Arc<ControlHeap>, FabricError> {
-    let memory = gpu.map_host(bytes)?;
+    let memory = gpu.map_host(bytes).map_err(FabricError::of_step)?;
     let region = HeapRegion::host(memory.addr(), memory.host_addr(), bytes);
     // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
-    Ok(unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) }?)
+    let heap = unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) };
+    heap.map_err(of_memory)
+}
+
+/// What the HCA says of memory that it is to reach: it may reach other memory.
+fn of_memory(error: VerbsError) -> FabricError {
+    match error.is_refusal() {
+        true => FabricError::of_step(error),
+        false => FabricError::Verbs(error),
+    }
 }
 
 /// A thread that rings for `qps` QPs.
@@ -166,23 +203,27 @@ struct Control {
 }
 
 impl Control {
-    fn new(context: &Arc<Context>, gpu: &dyn Gpu, bytes: usize) -> Result<Self, FabricError> {
+    /// With host queues it holds contexts and flags alone, and the HCA does not reach it.
+    fn new(
+        context: &Arc<Context>,
+        gpu: &dyn Gpu,
+        config: &RailConfig,
+    ) -> Result<Self, FabricError> {
         let align = usize::try_from(HEAP_ALIGN).expect("a page");
-        let memory = gpu.alloc(bytes, align)?;
-        let offered = Offered::of(&memory);
-        let dmabufs = offered.list();
-        let region = HeapRegion {
-            dmabufs: &dmabufs,
-            ..HeapRegion::device(memory.addr(), bytes)
+        let bytes = config.control_bytes;
+        let rung = match config.shape.queues {
+            Queues::Device => Some(config.rung),
+            Queues::Host => None,
         };
+        let memory = memory_on(gpu, rung.unwrap_or(Rung::Address), (bytes, align), false)?;
+        let offered = rung.map(|rung| Offered::on(&memory, rung)).transpose()?;
+        let dmabuf = offered.as_ref().and_then(Offered::dmabuf);
+        let region = HeapRegion::device(memory.addr(), bytes).with_umem(rung.is_some());
         // SAFETY: `memory` is device memory, to which no Rust reference exists, and what is offered is the same memory; `drop`
         // frees it after the heap, or never.
-        let heap = unsafe { ControlHeap::over(context, &region, None) }?;
-        if let Some(export) = heap.export().filter(|export| !export.refused.is_empty()) {
-            tracing::warn!("the control heap is reached by {export}");
-        }
+        let heap = unsafe { ControlHeap::on(context, &region, dmabuf.as_ref()) };
         Ok(Self {
-            heap: Some(heap),
+            heap: Some(heap.map_err(of_memory)?),
             memory: Some(memory),
         })
     }

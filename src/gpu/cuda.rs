@@ -251,12 +251,19 @@ impl Gpu for CudaGpu {
         }
     }
 
+    fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.arena.alloc_file(bytes, align)
+    }
+
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         share::open(&self.device, handle)
     }
 
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {
-        rdma::support(&self.device)
+        match self.way.location {
+            MemoryLocation::Device => rdma::support(&self.device),
+            MemoryLocation::Host => Ok(RdmaSupport::HOST),
+        }
     }
 
     fn allocated(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::remedy::Remedy;
 use crate::error::{Error, Part, ThreadPanicked};
 
 /// A refusal or failure of a [`Gpu`](super::Gpu).
@@ -25,7 +26,9 @@ pub enum GpuError {
         advice: &'static str,
     },
     /// There is a driver, but not this device.
-    #[error("no CUDA device {ordinal}: the driver knows {count}")]
+    #[error(
+        "no CUDA device {ordinal}: the driver knows {count}, numbered from 0; CUDA_VISIBLE_DEVICES and containers (--gpus) may hide some"
+    )]
     NoDevice {
         /// The ordinal asked for.
         ordinal: u32,
@@ -33,7 +36,7 @@ pub enum GpuError {
         count: u32,
     },
     /// A driver call failed.
-    #[error("{call}: {name} ({code})")]
+    #[error("{call}: {name} ({code}){}", Remedy { call, code: *.code })]
     Driver {
         /// The function.
         call: &'static str,

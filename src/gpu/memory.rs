@@ -18,9 +18,9 @@ pub(super) trait Hold: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// The memory as DMA-BUFs, the best first; none if it has none.
-    fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
-        Ok(Vec::new())
+    /// The memory as a DMA-BUF, made for access across PCIe or not; none if it has no such.
+    fn dmabuf(&self, _pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
+        Ok(None)
     }
 }
 
@@ -67,13 +67,30 @@ impl DeviceMemory {
     }
 
     /// The memory as DMA-BUFs, the best first: of a GPU whose driver exports them, from memory that begins at a page of 4,096
-    /// bytes. None for other memory, which an HCA reaches by its address.
+    /// bytes. None for other memory, which an HCA reaches by its address. One that is refused is left out while another is had.
+    ///
+    /// # Errors
+    ///
+    /// The driver's if it refuses all, or the kernel's where no descriptor is left.
+    pub fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
+        let across = self.dmabuf(true);
+        if let Err(error) = &across {
+            tracing::debug!("no DMA-BUF of {:#x} across PCIe: {error}", self.addr);
+        }
+        let across = across.ok().flatten();
+        match self.dmabuf(false) {
+            Err(error) if across.is_none() => Err(error),
+            plain => Ok(across.into_iter().chain(plain.ok().flatten()).collect()),
+        }
+    }
+
+    /// One of [`DeviceMemory::dmabufs`]: made for access across PCIe or not. None where the memory has no such.
     ///
     /// # Errors
     ///
     /// The driver's, or the kernel's where no descriptor is left.
-    pub fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
-        self.hold.dmabufs()
+    pub fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
+        self.hold.dmabuf(pcie)
     }
 }
 

@@ -31,6 +31,7 @@ mod memory;
 mod ranges;
 mod rdma;
 mod register_page;
+mod remedy;
 mod select;
 mod share;
 pub mod simt;
@@ -92,6 +93,15 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// As [`Gpu::alloc`].
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// As [`Gpu::alloc_host`], in memory that other processes of this machine can open where the device has such a thing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.alloc_shared(bytes, align)
+    }
 
     /// Opens memory of another process. Its owner's end does not end it; who has opened it closes it then, before anything of a
     /// new process takes its place.

@@ -34,10 +34,10 @@ use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{
     DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
-    RegisterKind, Stream,
+    RegisterKind, Stream, WriteOrdering,
 };
 use crate::config::setters;
-use memory::Arena;
+use memory::{Arena, Exports};
 use stream::{Health, SimtStream};
 
 pub use ::simt::Kernel;
@@ -64,6 +64,8 @@ pub struct SimtGpu {
     kernels: RwLock<Known<Kernel>>,
     workers: usize,
     resident_blocks: Option<u32>,
+    write_ordering: WriteOrdering,
+    maps_registers: bool,
     /// By name of a kernel: what its launches have done.
     counts: Arc<Mutex<BTreeMap<&'static str, KernelCounts>>>,
     /// Unlike those of all other devices of the process.
@@ -109,6 +111,12 @@ pub struct SimtOptions<'a> {
     /// Whether device memory has [DMA-BUFs](DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
     /// software HCA takes and no other. Default false.
     pub dmabufs: bool,
+    /// The same for DMA-BUFs that are made for access across PCIe. Default false.
+    pub dmabufs_across_pcie: bool,
+    /// What it says of the order of an HCA's writes, as a GPU does. Default that of host memory.
+    pub write_ordering: WriteOrdering,
+    /// Whether kernels reach the registers of HCAs; a driver may refuse that. Default true.
+    pub maps_registers: bool,
 }
 
 setters! {
@@ -117,6 +125,9 @@ setters! {
         with_workers(workers: usize),
         with_resident_blocks(resident_blocks: Option<u32>),
         with_dmabufs(dmabufs: bool),
+        with_dmabufs_across_pcie(dmabufs_across_pcie: bool),
+        with_write_ordering(write_ordering: WriteOrdering),
+        with_maps_registers(maps_registers: bool),
     }
 }
 
@@ -127,6 +138,9 @@ impl Default for SimtOptions<'_> {
             workers: 1,
             resident_blocks: None,
             dmabufs: false,
+            dmabufs_across_pcie: false,
+            write_ordering: RdmaSupport::HOST.write_ordering,
+            maps_registers: true,
         }
     }
 }
@@ -174,12 +188,17 @@ impl SimtGpu {
         }
         let health = Arc::default();
         Ok(Arc::new(Self {
-            arena: Arc::new(Arena::new(options.dmabufs)),
+            arena: Arc::new(Arena::new(Exports {
+                plain: options.dmabufs,
+                across_pcie: options.dmabufs_across_pcie,
+            })),
             stream: Arc::new(SimtStream::start(&health)?),
             health,
             kernels: RwLock::new(kernels),
             workers: options.workers,
             resident_blocks: options.resident_blocks,
+            write_ordering: options.write_ordering,
+            maps_registers: options.maps_registers,
             counts: Arc::default(),
             number: DEVICES.fetch_add(1, Relaxed),
         }))
@@ -268,6 +287,7 @@ impl Gpu for SimtGpu {
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {
         Ok(RdmaSupport {
             dmabuf: self.arena.exports(),
+            write_ordering: self.write_ordering,
             ..RdmaSupport::HOST
         })
     }
@@ -289,7 +309,14 @@ impl Gpu for SimtGpu {
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        mapped::map(host, bytes)
+        match self.maps_registers {
+            true => mapped::map(host, bytes),
+            false => Err(GpuError::Doorbell {
+                kind: "memory",
+                refusal: "this device was opened without".to_owned(),
+                advice: "It takes SimtOptions::maps_registers.",
+            }),
+        }
     }
 
     fn map_mmio_as(

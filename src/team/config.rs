@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
-use crate::config::{Config, OutOfRange, PathConfig, QpModes, in_table, setters};
-use crate::fabric::RailConfig;
-use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
+use crate::config::{Config, Memory, OutOfRange, PathConfig, QpModes, in_table, setters};
+use crate::fabric::{Allowed, RailConfig};
+use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Rung, Sharing};
 
 /// Most ranks of a team.
 pub const MAX_RANKS: u32 = crate::config::MAX_RANKS;
@@ -52,8 +52,11 @@ pub struct TeamConfig {
     /// How the HCA hears of work. Default `None`: without a record where the device can, else with one; and where the GPU does not
     /// map the registers, by a thread of the host. What was refused, and why, is logged once.
     pub doorbell: Option<Doorbell>,
-    /// Where rings and CQEs lie. Default device memory.
-    pub queues: Queues,
+    /// Where rings and CQEs lie. Default `None`: in device memory where the HCA reaches that, else in host memory
+    /// ([`Team::choices`](super::Team::choices)).
+    pub queues: Option<Queues>,
+    /// Where windows lie, all of them. Default `None`: as queues.
+    pub memory: Option<Memory>,
     /// How completions are kept. Default one collapsed entry.
     pub cq: CqKind,
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. Default none.
@@ -65,6 +68,8 @@ pub struct TeamConfig {
     pub direct: bool,
     /// How signals are kept behind data. Default `None`: the cheapest way that the devices of all rails allow.
     pub order: Option<SignalOrder>,
+    /// Whether the PCI writes of a NIC are relaxed by force, so that signals cannot be inline. Default false.
+    pub pci_relaxed: bool,
     /// How packets go to the peers.
     pub path: PathConfig,
     /// Take `order` even where the device does not keep it. For tests, which show that it breaks.
@@ -85,11 +90,13 @@ setters! {
         with_deadline(deadline: Duration),
         with_sharing(sharing: Sharing),
         with_doorbell(doorbell: Option<Doorbell>),
-        with_queues(queues: Queues),
+        with_queues(queues: Option<Queues>),
+        with_memory(memory: Option<Memory>),
         with_cq(cq: CqKind),
         with_log_recv_depth(log_recv_depth: Option<u8>),
         with_direct(direct: bool),
         with_order(order: Option<SignalOrder>),
+        with_pci_relaxed(pci_relaxed: bool),
         with_path(path: PathConfig),
     }
 }
@@ -111,11 +118,13 @@ impl TeamConfig {
             deadline: Duration::from_secs(1),
             sharing: Sharing::default(),
             doorbell: None,
-            queues: Queues::default(),
+            queues: None,
+            memory: None,
             cq: CqKind::default(),
             log_recv_depth: None,
             direct: false,
             order: None,
+            pci_relaxed: false,
             path: PathConfig::default(),
             order_unchecked: false,
         }
@@ -169,10 +178,12 @@ impl TeamConfig {
             sharing: modes.sharing,
             doorbell: modes.doorbell,
             queues: modes.queues,
+            memory: modes.memory,
             cq: modes.cq,
             log_recv_depth: modes.log_recv_depth,
             direct: modes.direct,
             order: modes.moe_order,
+            pci_relaxed: modes.pci_relaxed,
             ..self
         }
     }
@@ -235,54 +246,57 @@ impl TeamConfig {
 
     /// Device memory that the QPs of `rail` take.
     fn needed_control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
-        (self.qps_of(rail, rails) * self.any_shape().control_bytes().next_multiple_of(128) + SPARE)
-            .next_multiple_of(4096)
+        self.heap_bytes(rail, rails, self.any_shape().control_bytes())
     }
 
-    /// Host memory that the QPs of `rail` take; 0 if their queues lie in device memory.
-    fn host_bytes_of(&self, rail: u32, rails: u32) -> u64 {
-        let each = self.any_shape().host_bytes().next_multiple_of(128);
-        match self.queues {
-            Queues::Device => 0,
-            Queues::Host => (self.qps_of(rail, rails) * each + SPARE).next_multiple_of(4096),
-        }
+    /// What a heap for the QPs of `rail` takes, of which each takes `each` bytes.
+    fn heap_bytes(&self, rail: u32, rails: u32, each: u64) -> u64 {
+        (self.qps_of(rail, rails) * each.next_multiple_of(128) + SPARE).next_multiple_of(4096)
     }
 
-    /// Device memory that `rail` gets for its QPs.
-    fn control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
-        match self.control_bytes {
-            0 => self.needed_control_bytes_of(rail, rails),
-            bytes => bytes,
-        }
-    }
-
-    /// What `rail` of `rails` has room for, with QPs that are rung by `doorbell`.
+    /// What `rail` of `rails` has room for, with QPs of `shape` whose queues the HCA reaches as `rung` says.
     pub(super) fn rail(
         &self,
         rail: u32,
         rails: u32,
-        doorbell: Doorbell,
+        shape: QpConfig,
+        rung: Rung,
     ) -> Result<RailConfig, TeamError> {
         let length = |what, value: u64| {
             usize::try_from(value).map_err(|_| TeamError::limit(what, value, usize::MAX))
         };
+        let control = match self.control_bytes {
+            0 => self.heap_bytes(rail, rails, shape.control_bytes()),
+            bytes => bytes,
+        };
+        let host = match shape.queues {
+            Queues::Device => 0,
+            Queues::Host => self.heap_bytes(rail, rails, shape.host_bytes()),
+        };
         Ok(RailConfig {
-            shape: QpConfig {
-                doorbell,
-                ..self.any_shape()
-            },
+            shape,
+            rung,
             qps: length("mailboxes", self.qps_of(rail, rails))?,
-            control_bytes: length("control_bytes", self.control_bytes_of(rail, rails))?,
-            host_bytes: length("host queues", self.host_bytes_of(rail, rails))?,
+            control_bytes: length("control_bytes", control)?,
+            host_bytes: length("host queues", host)?,
         })
     }
 
-    /// The shape of its QPs on any device: how it is rung changes no length.
-    fn any_shape(&self) -> QpConfig {
+    /// What its words leave of each ladder.
+    pub(super) fn allowed(&self) -> Allowed {
+        Allowed {
+            doorbell: self.doorbell,
+            queues: self.queues,
+            windows: self.memory,
+        }
+    }
+
+    /// The shape of its QPs on any device, with queues in device memory where that is open: how it is rung changes no length.
+    pub(super) fn any_shape(&self) -> QpConfig {
         QpConfig {
             log_depth: self.log_depth.min(15),
             sharing: self.sharing,
-            queues: self.queues,
+            queues: self.queues.unwrap_or_default(),
             cq: self.cq,
             log_recv_depth: self.log_recv_depth.map(|log| log.min(15)),
             pkey: self.path.pkey,
@@ -364,11 +378,13 @@ mod tests {
         let modes = QpModes {
             sharing: Sharing::Cta,
             doorbell: Some(Doorbell::Mailbox),
-            queues: Queues::Host,
+            queues: Some(Queues::Host),
+            memory: Some(Memory::Host),
             cq: CqKind::Wide,
             log_recv_depth: Some(5),
             direct: true,
             moe_order: Some(SignalOrder::Flush),
+            pci_relaxed: true,
         };
         let default = TeamConfig::new(0, 2);
         assert_eq!(default.with_modes(&QpModes::default()), default);
@@ -376,6 +392,10 @@ mod tests {
         assert_eq!(
             (config.sharing, config.doorbell, config.queues, config.cq),
             (modes.sharing, modes.doorbell, modes.queues, modes.cq)
+        );
+        assert_eq!(
+            (config.memory, config.pci_relaxed),
+            (modes.memory, modes.pci_relaxed)
         );
         assert_eq!(
             (config.log_recv_depth, config.direct, config.order),

@@ -6,9 +6,9 @@ use rendezvous::StoreError;
 
 use super::SignalOrder;
 use crate::error::{Error, Part};
-use crate::fabric::FabricError;
+use crate::fabric::{FabricError, Matter, RefusedStep, every};
 use crate::gpu::GpuError;
-use crate::verbs::{DataOrder, VerbsError};
+use crate::verbs::VerbsError;
 
 /// An error of a team.
 #[derive(Debug, thiserror::Error)]
@@ -200,16 +200,24 @@ pub enum TeamError {
     },
     /// A way to signal that a device of this rank does not keep behind data.
     #[error(
-        "the order of signals is to be {asked}, but a device places data {data}; the cheapest that works there is {best} \
+        "the order of signals is to be {asked}, but {reason}; the cheapest that works there is {best} \
          (WARPVERBS_MOE_ORDER)"
     )]
     Order {
         /// What was asked for.
         asked: SignalOrder,
-        /// What the device promises.
-        data: DataOrder,
+        /// What speaks against it.
+        reason: String,
         /// What works there.
         best: SignalOrder,
+    },
+    /// No step of a ladder holds on the devices of this rank.
+    #[error("no way for {matter}: {}", every(.refused))]
+    NoWay {
+        /// For what.
+        matter: Matter,
+        /// Every step that was allowed, with the reason.
+        refused: Vec<RefusedStep>,
     },
     /// The store.
     #[error(transparent)]
@@ -253,6 +261,13 @@ impl From<FabricError> for TeamError {
         match error {
             FabricError::Verbs(error) => Self::Verbs(error),
             FabricError::Gpu(error) => Self::Gpu(error),
+            FabricError::Step(error) => (*error).into(),
+            FabricError::NoStep { matter, refused } => Self::NoWay { matter, refused },
+            FabricError::NotOffered(what) => Self::Gpu(GpuError::BadArgument {
+                what: "device memory",
+                value: "not exported".to_owned(),
+                limit: format!("of a device with {what}"),
+            }),
         }
     }
 }

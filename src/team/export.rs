@@ -4,12 +4,12 @@ use super::Team;
 use crate::verbs::Export;
 
 impl Team {
-    /// How the HCA of each rail reaches this rank's memory: name, rail, and on which rung of the ladder it stands. The control
-    /// heap first, then the windows by number.
+    /// How the HCA of each rail reaches this rank's memory: name, rail, and on which rung of the ladder it stands. The heap of
+    /// queues first, then the windows by number.
     #[must_use]
     pub fn exports(&self) -> Vec<(String, usize, Export)> {
         let heaps = self.rails.iter().enumerate().filter_map(|(rail, of)| {
-            let export = of.heap().export()?;
+            let export = of.export()?;
             Some(("control heap".to_owned(), rail, export.clone()))
         });
         let windows = self.windows();

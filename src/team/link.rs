@@ -88,7 +88,8 @@ impl Link {
     ) -> Result<Self, TeamError> {
         let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), shape)?;
         if let Some(events) = rail.events() {
-            qp.subscribe(events, peer.into())?;
+            let subscribed = qp.subscribe(events, peer.into());
+            rail.told_of_failures(subscribed);
         }
         let layout = *qp.layout();
         let doorbell = match layout.mailbox_addr {

@@ -26,12 +26,12 @@
 //! ```
 
 mod budget;
+mod choices;
 mod config;
 mod counters;
 mod deadline;
 mod devices;
 mod direct;
-mod doorbell;
 mod error;
 mod exchange;
 mod export;
@@ -59,17 +59,18 @@ use std::time::Duration;
 use crate::abi::{QpContext, Window};
 use crate::config::Config;
 use crate::error::Error;
-use crate::fabric::{LiveTeam, Rail};
+use crate::fabric::{FabricError, LiveTeam, Rail, RailConfig, Ways};
 use crate::gpu::Gpu;
-use crate::verbs::{Context, Events, HeapStats};
+use crate::verbs::{Context, Events, HeapStats, QpConfig};
 
+pub use crate::fabric::{Choice, Matter, RefusedStep, Step};
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
+pub use choices::choices_on;
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
 pub(crate) use deadline::deadline_in;
 pub use devices::RankDevices;
-use doorbell::Ringing;
 pub use error::TeamError;
 use exchange::{Exchange, Settings};
 use link::Link;
@@ -96,7 +97,10 @@ pub struct Team {
     gpu: Arc<dyn Gpu>,
     tables: Tables,
     links: Links,
-    order: SignalOrder,
+    /// How its HCAs hear of work and reach its memory.
+    ways: Mutex<Ways>,
+    /// How signals are kept behind data.
+    signals: Choice,
     windows: Mutex<Vec<OwnedWindow>>,
     rails: Vec<Rail>,
     /// The last to go: who could store into the memory of others does so no more.
@@ -196,7 +200,8 @@ impl Team {
         let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
         config.check(rails)?;
         exchange.enter()?;
-        let order = order::choose(&config, contexts)?;
+        let (mut ways, signals) = choices::settle(&config, contexts, gpu.as_ref())?;
+        let order = choices::order_of(&signals);
         let mut agreed = config.agreed(rails);
         agreed.push(("order of signals".to_owned(), order.to_string()));
         let config = config.with_qps_per_peer(exchange.settle(Settings {
@@ -205,20 +210,23 @@ impl Team {
         })?);
         let living = LiveTeam::new();
         let identity = living.identity(gpu.as_ref(), config.direct);
-        let caps = contexts.iter().map(|context| context.caps());
-        let mut ringing = Ringing::new(&config, caps);
         let (made, mut links) = loop {
-            let made = rails_of(&config, contexts, gpu.as_ref(), ringing).and_then(|made| {
-                let (agreed, identity) = (agreed.clone(), identity.clone());
-                let links = Links::new(gpu.as_ref(), &made, &config, agreed, identity)?;
-                Ok((made, links))
-            });
-            match made {
-                Ok(made) => break made,
-                Err(error) if ringing.fall_back(&error) => {}
-                Err(error) => return Err(error),
+            let made = match rails_of(&config, contexts, gpu.as_ref(), &ways)? {
+                Ok(made) => made,
+                Err(refusal) => {
+                    ways.leave(refusal)?;
+                    continue;
+                }
+            };
+            let (agreed, identity) = (agreed.clone(), identity.clone());
+            match Links::new(gpu.as_ref(), &made, &config, agreed, identity) {
+                Ok(links) => break (made, links),
+                Err(TeamError::Gpu(refusal)) => ways.leave(refusal.into())?,
+                Err(TeamError::Verbs(refusal)) => ways.leave(refusal.into())?,
+                Err(other) => return Err(other),
             }
         };
+        choices::tell(ways.choices().into_iter().chain([&signals]));
         if !config.joins() {
             links.found(exchange, &made, &config)?;
         }
@@ -234,7 +242,8 @@ impl Team {
             gpu: Arc::clone(gpu),
             tables,
             links,
-            order,
+            ways: Mutex::new(ways),
+            signals,
             windows: Mutex::default(),
             rails: made,
             living,
@@ -286,7 +295,7 @@ impl Team {
     /// How signals are kept behind data: the same at all ranks.
     #[must_use]
     pub fn signal_order(&self) -> SignalOrder {
-        self.order
+        choices::order_of(&self.signals)
     }
 
     /// Rails: HCAs of each rank.
@@ -358,9 +367,7 @@ impl Team {
                 TeamError::limit("number of windows", made + 1, format!("at most {most}"))
             })?;
         let gpu = self.gpu.as_ref();
-        let what = (bytes, purpose);
-        let of = (&self.living, self.rails.as_slice());
-        let mut owned = OwnedWindow::new(gpu, of, &self.config, id, what)?;
+        let mut owned = self.own_window(id, (window::length(bytes)?, purpose))?;
         let peers = self.links.all().iter().map(|peer| {
             let state = peer.state();
             let visitor = state.visitor.as_ref();
@@ -371,6 +378,24 @@ impl Team {
         let lkeys = owned.lkeys_be();
         self.tables.add_window(&entries, &direct, &lkeys)?;
         Ok(owned)
+    }
+
+    /// Makes the memory of a window. What refuses the first one has all of them lie a step lower.
+    fn own_window(&self, id: u32, what: (usize, Purpose)) -> Result<OwnedWindow, TeamError> {
+        let of = (&self.living, self.rails.as_slice());
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let at = (id, ways.window_rung());
+            match OwnedWindow::new(self.gpu.as_ref(), of, &self.config, at, what) {
+                Ok(owned) => return Ok(owned),
+                Err(refusal @ FabricError::Step(_)) if id == 0 => {
+                    ways.leave_windows(refusal)?;
+                    let [.., windows] = ways.choices();
+                    choices::tell([windows]);
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
     }
 
     /// Compares `pairs` of name and value between all ranks, under a `topic` that is used once. Collective; a rank that joins
@@ -498,19 +523,26 @@ impl Team {
     }
 }
 
-/// A rail on each of `contexts`.
+/// A rail on each of `contexts`, or the first refusal.
 fn rails_of(
     config: &TeamConfig,
     contexts: &[Arc<Context>],
     gpu: &dyn Gpu,
-    ringing: Ringing,
-) -> Result<Vec<Rail>, TeamError> {
+    ways: &Ways,
+) -> Result<Result<Vec<Rail>, FabricError>, TeamError> {
     let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
-    let rail = |(number, context): (u32, &Arc<Context>)| {
-        let config = config.rail(number, rails, ringing.on(context.caps()))?;
-        Ok(Rail::new(context, gpu, &config)?)
+    let room = |(number, context): (u32, &Arc<Context>)| {
+        let shape = QpConfig {
+            doorbell: ways.doorbell(context.caps()),
+            queues: ways.queues(),
+            ..config.any_shape()
+        };
+        config.rail(number, rails, shape, ways.queue_rung())
     };
-    (0..).zip(contexts).map(rail).collect()
+    let room: Vec<RailConfig> = (0..).zip(contexts).map(room).collect::<Result<_, _>>()?;
+    let each = contexts.iter().zip(&room);
+    let made = each.map(|(context, room)| Ok(Rail::new(context, gpu, room)?.with_events()));
+    Ok(made.collect())
 }
 
 /// Passes `result` on; an error that began here is told to the other ranks.

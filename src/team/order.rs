@@ -3,23 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{TeamConfig, TeamError};
+use super::{Choice, Matter, RefusedStep, Step, TeamConfig, TeamError};
 use crate::abi::MoeOrder;
 pub use crate::config::SignalOrder;
-use crate::verbs::{Caps, Context, DataOrder};
+use crate::gpu::{Gpu, GpuError, RdmaSupport, WriteOrdering};
+use crate::verbs::{Caps, Context, DataOrder, Rung};
 
 impl SignalOrder {
-    const ALL: [Self; 3] = [Self::Inline, Self::Swap, Self::Flush];
-
-    /// Whether a device keeps it.
-    fn works(self, caps: &Caps) -> bool {
-        match self {
-            Self::Inline => caps.data_order == DataOrder::InOrder,
-            Self::Swap => caps.data_order != DataOrder::FlushOnly && Self::swaps(caps),
-            Self::Flush => true,
-        }
-    }
-
     /// Whether a device has unconditional swaps of 8 bytes.
     fn swaps(caps: &Caps) -> bool {
         caps.atomics && caps.masked_atomics
@@ -46,32 +36,154 @@ impl fmt::Display for SignalOrder {
     }
 }
 
+/// What the order of signals depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Devices<'a> {
+    pub(super) contexts: &'a [Arc<Context>],
+    pub(super) gpu: &'a dyn Gpu,
+    /// How the HCAs reach windows.
+    pub(super) windows: Rung,
+    /// The PCI writes of an HCA are relaxed by force.
+    pub(super) pci_relaxed: bool,
+}
+
 /// What `config` asks for, if the devices keep it; else the cheapest that they all keep.
-pub(super) fn choose(
-    config: &TeamConfig,
-    contexts: &[Arc<Context>],
-) -> Result<SignalOrder, TeamError> {
-    let caps = || contexts.iter().map(|context| context.caps());
+pub(super) fn choose(config: &TeamConfig, devices: Devices<'_>) -> Result<Choice, TeamError> {
+    let caps = || devices.contexts.iter().map(|context| context.caps());
+    let gpu = gpu_refusal(devices.gpu.rdma(), devices.windows);
+    let refusal = |order| refusal(order, caps(), devices.pci_relaxed, gpu.as_deref());
+    let choice = |order, refused| Choice {
+        matter: Matter::Signals,
+        step: Step::Signal(order),
+        refused,
+    };
     let Some(asked) = config.order else {
-        return Ok(best(caps));
+        let (best, refused) = best(refusal);
+        return Ok(choice(best, refused));
     };
-    let refuses = |caps: &&Caps| match config.order_unchecked {
+    let reason = match config.order_unchecked {
         // Without swaps there is nothing to show.
-        true => asked == SignalOrder::Swap && !SignalOrder::swaps(caps),
-        false => !asked.works(caps),
+        true if asked == SignalOrder::Swap => caps().find_map(no_swap),
+        true => None,
+        false => refusal(asked),
     };
-    match caps().find(refuses) {
-        None => Ok(asked),
-        Some(caps) => Err(TeamError::Order {
+    match reason {
+        None => Ok(choice(asked, Vec::new())),
+        Some(reason) => Err(TeamError::Order {
             asked,
-            data: caps.data_order,
-            best: best(|| std::iter::once(caps)),
+            reason,
+            best: best(refusal).0,
         }),
     }
 }
 
-fn best<'a, I: Iterator<Item = &'a Caps>>(caps: impl Fn() -> I) -> SignalOrder {
-    let works = |order: &SignalOrder| caps().all(|caps| order.works(caps));
-    let found = SignalOrder::ALL.into_iter().find(works);
-    found.unwrap_or(SignalOrder::Flush)
+/// The first order that nothing speaks against, and those before it.
+fn best(refusal: impl Fn(SignalOrder) -> Option<String>) -> (SignalOrder, Vec<RefusedStep>) {
+    let mut refused = Vec::new();
+    for order in [SignalOrder::Inline, SignalOrder::Swap] {
+        match refusal(order) {
+            None => return (order, refused),
+            Some(reason) => refused.push(RefusedStep {
+                step: Step::Signal(order),
+                reason,
+            }),
+        }
+    }
+    (SignalOrder::Flush, refused)
+}
+
+/// What speaks against an order on HCAs with `caps`.
+fn refusal<'a>(
+    order: SignalOrder,
+    mut caps: impl Iterator<Item = &'a Caps>,
+    pci_relaxed: bool,
+    gpu: Option<&str>,
+) -> Option<String> {
+    let order_of_data = |caps: &Caps| format!("a device places data {}", caps.data_order);
+    match order {
+        SignalOrder::Inline => {
+            let out_of_order = caps.find(|caps| caps.data_order != DataOrder::InOrder);
+            let forced = "PCI writes are relaxed by force (mlxconfig PCI_WR_ORDERING=force_relax)";
+            out_of_order
+                .map(order_of_data)
+                .or_else(|| pci_relaxed.then(|| forced.to_owned()))
+                .or_else(|| gpu.map(str::to_owned))
+        }
+        SignalOrder::Swap => caps.find_map(|caps| match caps.data_order {
+            DataOrder::FlushOnly => Some(order_of_data(caps)),
+            DataOrder::InOrder | DataOrder::AtomicsOrdered => no_swap(caps),
+        }),
+        SignalOrder::Flush => None,
+    }
+}
+
+fn no_swap(caps: &Caps) -> Option<String> {
+    match SignalOrder::swaps(caps) {
+        true => None,
+        false => Some(format!(
+            "a device places data {}, and has no masked atomics of 8 bytes",
+            caps.data_order
+        )),
+    }
+}
+
+/// What a GPU with this support says against writes that are seen in their order, in windows that the HCA reaches so.
+fn gpu_refusal(support: Result<RdmaSupport, GpuError>, windows: Rung) -> Option<String> {
+    match support {
+        _ if windows == Rung::Host => None,
+        Ok(support) if support.write_ordering == WriteOrdering::None => Some(
+            "the GPU does not show its kernels an HCA's writes in their order (GPU_DIRECT_RDMA_WRITES_ORDERING is none)"
+                .to_owned(),
+        ),
+        Ok(_) => None,
+        Err(error) => Some(format!(
+            "the GPU does not say in which order it shows an HCA's writes: {error}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn support(write_ordering: WriteOrdering) -> Result<RdmaSupport, GpuError> {
+        Ok(RdmaSupport {
+            write_ordering,
+            ..RdmaSupport::HOST
+        })
+    }
+
+    #[test]
+    fn a_gpu_that_shows_no_order_speaks_against_windows_in_its_memory_alone() {
+        let device = [Rung::DmabufPcie, Rung::Dmabuf, Rung::Address];
+        for rung in device {
+            assert_eq!(gpu_refusal(support(WriteOrdering::Owner), rung), None);
+            assert_eq!(gpu_refusal(support(WriteOrdering::AllDevices), rung), None);
+            let none = gpu_refusal(support(WriteOrdering::None), rung).unwrap();
+            assert!(none.contains("WRITES_ORDERING is none"), "{none}");
+            let lost = GpuError::NoDevice {
+                ordinal: 0,
+                count: 0,
+            };
+            let silent = gpu_refusal(Err(lost), rung).unwrap();
+            assert!(silent.contains("the driver knows 0"), "{silent}");
+        }
+        assert_eq!(gpu_refusal(support(WriteOrdering::None), Rung::Host), None);
+    }
+
+    #[test]
+    fn whatever_speaks_against_inline_leaves_the_next_one_with_the_reason() {
+        for (relaxed, gpu, reason) in [
+            (true, None, "force_relax"),
+            (false, Some("the GPU"), "the GPU"),
+        ] {
+            let (order, refused) = best(|order| refusal(order, std::iter::empty(), relaxed, gpu));
+            assert_eq!(order, SignalOrder::Swap);
+            let [inline] = &refused[..] else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(inline.step, Step::Signal(SignalOrder::Inline));
+            assert!(inline.reason.contains(reason), "{inline}");
+        }
+    }
 }

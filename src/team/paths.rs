@@ -1,15 +1,17 @@
 //! Which way a rank's traffic takes, in one line per rail.
 
 use std::fmt;
+use std::sync::PoisonError;
 
-use super::Team;
-use crate::fabric::mtu_of;
+use super::{Doorbell, SignalOrder, Team};
+use crate::fabric::{Rail, mtu_of};
 use crate::topology::{Distance, LinkLayer, Machine};
-use crate::verbs::{Context, Gid, Mtu};
+use crate::verbs::{Context, Gid, Mtu, Rung, TrafficClass};
 
 /// The way from the GPU of a rank to the network, on one rail. Prints as one line:
 ///
-/// `rank 0: gpu 0 (0000:1b:00.0) -> mlx5_0 port 1 (PIX), RoCEv2 10.1.0.7 (gid 3, ens3), MTU 4096`
+/// `rank 0: gpu 0 (0000:1b:00.0) -> mlx5_0 port 1 (PIX), RoCEv2 10.1.0.7 (gid 3, ens3), MTU 4096, class 104 (sysfs), memory by dmabuf
+/// (PCIe), doorbells by the GPU, signals inline`
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankPath {
@@ -27,6 +29,14 @@ pub struct RankPath {
     pub source: Option<PathSource>,
     /// Most bytes of payload in one packet.
     pub mtu: Mtu,
+    /// IP traffic class, or that of a global route header, and where it comes from.
+    pub class: TrafficClass,
+    /// Which memory its windows lie in, and how the HCA reaches it.
+    pub memory: Rung,
+    /// How the HCA hears of work.
+    pub doorbells: Doorbell,
+    /// How signals are kept behind data.
+    pub signals: SignalOrder,
 }
 
 /// The address that a rank's packets come from.
@@ -55,7 +65,11 @@ impl Team {
     pub fn paths(&self) -> Vec<RankPath> {
         let machine = Machine::of_this_process();
         let slot = self.gpu.slot();
-        let path = |context: &Context| {
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = ways.window_rung();
+        drop(ways);
+        let path = |rail: &Rail| {
+            let context = rail.context();
             let nic = machine
                 .rdma_device(context.name())
                 .and_then(|device| device.pci);
@@ -68,9 +82,13 @@ impl Team {
                 distance: places.and_then(|(gpu, nic)| machine.distance(gpu, nic)),
                 source: source(&machine, context, self.config.path.gid_index),
                 mtu: self.mtu_of(context),
+                class: context.traffic_class(self.config.path.traffic_class),
+                memory,
+                doorbells: rail.shape().doorbell,
+                signals: self.signal_order(),
             }
         };
-        self.rails.iter().map(|rail| path(rail.context())).collect()
+        self.rails.iter().map(path).collect()
     }
 }
 
@@ -115,7 +133,16 @@ impl fmt::Display for RankPath {
             Some(source) => write!(f, ", {source}")?,
             None => f.write_str(", no address")?,
         }
-        write!(f, ", MTU {}", self.mtu)
+        write!(f, ", MTU {}, class {}", self.mtu, self.class)?;
+        match self.memory {
+            Rung::Host => f.write_str(", memory of the host")?,
+            rung => write!(f, ", memory by {rung}")?,
+        }
+        let doorbells = match self.doorbells {
+            Doorbell::Record | Doorbell::NoRecord => "the GPU",
+            Doorbell::Mailbox => "a host thread",
+        };
+        write!(f, ", doorbells by {doorbells}, signals {}", self.signals)
     }
 }
 
@@ -144,6 +171,7 @@ impl fmt::Display for PathSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::TrafficClassFrom;
     use std::net::Ipv6Addr;
 
     #[test]
@@ -161,11 +189,26 @@ mod tests {
                 interface: Some("ens3".to_owned()),
             }),
             mtu: Mtu::B4096,
+            class: TrafficClass {
+                value: 104,
+                from: TrafficClassFrom::Sysfs,
+            },
+            memory: Rung::DmabufPcie,
+            doorbells: Doorbell::NoRecord,
+            signals: SignalOrder::Inline,
         };
         assert_eq!(
             path.to_string(),
-            "rank 0: gpu 0 (0000:1b:00.0) -> mlx5_3 port 1 (PIX), RoCEv2 10.1.0.7 (gid 3, ens3), MTU 4096"
+            "rank 0: gpu 0 (0000:1b:00.0) -> mlx5_3 port 1 (PIX), RoCEv2 10.1.0.7 (gid 3, ens3), MTU 4096, class 104 (sysfs), \
+             memory by dmabuf (PCIe), doorbells by the GPU, signals inline"
         );
+        path.class = TrafficClass {
+            value: 0,
+            from: TrafficClassFrom::Default,
+        };
+        path.memory = Rung::Host;
+        path.doorbells = Doorbell::Mailbox;
+        path.signals = SignalOrder::Flush;
         path.distance = None;
         path.gpu = "simt".to_owned();
         path.source = Some(PathSource::RoceV2 {
@@ -175,14 +218,15 @@ mod tests {
         });
         assert_eq!(
             path.to_string(),
-            "rank 0: simt -> mlx5_3 port 1, RoCEv2 fe80::1 (gid 1), MTU 4096"
+            "rank 0: simt -> mlx5_3 port 1, RoCEv2 fe80::1 (gid 1), MTU 4096, class 0 (default), memory of the host, \
+             doorbells by a host thread, signals flush"
         );
         path.source = Some(PathSource::InfiniBand { lid: 0x1c });
         assert!(
             path.to_string()
-                .ends_with("port 1, InfiniBand LID 0x1c, MTU 4096")
+                .contains("port 1, InfiniBand LID 0x1c, MTU 4096, ")
         );
         path.source = None;
-        assert!(path.to_string().ends_with("port 1, no address, MTU 4096"));
+        assert!(path.to_string().contains("port 1, no address, MTU 4096, "));
     }
 }

@@ -20,9 +20,9 @@ impl Team {
             false => format!("{} peers by QP, {direct} direct", peers - direct),
         };
         let names = self.rails.iter().map(|rail| rail.context().name());
-        let memory = match self.rails[0].heap().export() {
+        let memory = match self.rails[0].export() {
             Some(export) => export.rung.to_string(),
-            None => "its heap's owner".to_owned(),
+            None => "no HCA".to_owned(),
         };
         format!(
             "rank {} of {}, generation {}, on {} and {}: {peers}; {} QPs to each, depth {}, {}, {}, queues in {} memory, \
@@ -53,7 +53,7 @@ impl Team {
                 CqKind::Wide => "one CQE per WQE",
             },
             shape.log_recv_depth.map_or(0, |log| 1u32 << log),
-            self.order,
+            self.signal_order(),
         )
     }
 }

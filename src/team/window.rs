@@ -14,9 +14,11 @@ use super::exchange::Exchange;
 use super::hello::{WindowOffer, WindowShape};
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
-use crate::fabric::{Identity, LiveTeam, Offered, Rail, Reach, RegisteredWindow};
+use crate::fabric::{
+    FabricError, Identity, LiveTeam, Offered, Rail, Reach, RegisteredWindow, memory_on,
+};
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle};
-use crate::verbs::{Access, Export, Mr, Pd, VerbsError};
+use crate::verbs::{Access, Export, Mr, Pd, Rung, VerbsError};
 
 /// Longest window.
 const MAX_WINDOW_BYTES: u64 = 1 << 40;
@@ -41,6 +43,15 @@ impl Purpose {
             Self::Send => Access::LOCAL_WRITE,
         }
     }
+}
+
+/// The length of a window.
+pub(super) fn length(bytes: u64) -> Result<usize, TeamError> {
+    if !(1..=MAX_WINDOW_BYTES).contains(&bytes) {
+        let limit = format!("1 to {MAX_WINDOW_BYTES} bytes");
+        return Err(TeamError::limit("window", bytes, limit));
+    }
+    usize::try_from(bytes).map_err(|_| TeamError::limit("window", bytes, usize::MAX))
 }
 
 /// One window of this rank.
@@ -88,33 +99,30 @@ struct WindowRecord {
 }
 
 impl OwnedWindow {
-    /// Makes window `id`, known to nobody else.
+    /// Makes window `id`, known to nobody else, in memory that the HCAs reach as `rung` says.
     pub(super) fn new(
         gpu: &dyn Gpu,
         (team, rails): (&LiveTeam, &[Rail]),
         config: &TeamConfig,
-        id: u32,
-        (bytes, purpose): (u64, Purpose),
-    ) -> Result<Self, TeamError> {
-        if !(1..=MAX_WINDOW_BYTES).contains(&bytes) {
-            let limit = format!("1 to {MAX_WINDOW_BYTES} bytes");
-            return Err(TeamError::limit("window", bytes, limit));
-        }
-        let length =
-            usize::try_from(bytes).map_err(|_| TeamError::limit("window", bytes, usize::MAX))?;
+        (id, rung): (u32, Rung),
+        (bytes, purpose): (usize, Purpose),
+    ) -> Result<Self, FabricError> {
         let shared = config.direct && purpose != Purpose::Send;
-        let memory = match shared {
-            true => gpu.alloc_shared(length, ALIGN)?,
-            false => gpu.alloc(length, ALIGN)?,
+        let memory = memory_on(gpu, rung, (bytes, ALIGN), shared)?;
+        let bytes = bytes as u64;
+        let offered = Offered::on(&memory, rung)?;
+        let new = |rail: &Rail, offered: &Offered| {
+            register(rail.pd(), &memory, offered, purpose).map_err(|error| {
+                match error.is_refusal() {
+                    true => FabricError::of_step(error),
+                    false => FabricError::Verbs(error),
+                }
+            })
         };
-        let mut offered = Offered::of(&memory);
-        let new = |rail: &Rail, offered: &Offered| register(rail.pd(), &memory, offered, purpose);
-        let mut own = Vec::new();
-        for rail in rails {
-            let mr = new(rail, &offered)?;
-            offered.settle(mr.export());
-            own.push(mr);
-        }
+        let own: Vec<Mr> = rails
+            .iter()
+            .map(|rail| new(rail, &offered))
+            .collect::<Result<_, FabricError>>()?;
         let key = |rail| {
             new(rail, &offered).map(|mr| PeerKey {
                 mr,
@@ -128,7 +136,7 @@ impl OwnedWindow {
         };
         let peers = (0..config.ranks)
             .map(of_peer)
-            .collect::<Result<_, VerbsError>>()?;
+            .collect::<Result<_, FabricError>>()?;
         Ok(Self {
             window: Window {
                 id,
@@ -288,8 +296,9 @@ fn register(
     offered: &Offered,
     purpose: Purpose,
 ) -> Result<Mr, VerbsError> {
-    let bytes = memory.bytes() as u64;
+    let range = (memory.addr(), memory.bytes() as u64);
+    let dmabuf = offered.dmabuf();
     // SAFETY: what is offered is this memory. It is device memory, to which no Rust reference exists, and dropped after the registrations: by the
     // order of the fields, or in `new`, where what has been registered is dropped first.
-    unsafe { Mr::exported(pd, memory.addr(), bytes, purpose.access(), &offered.list()) }
+    unsafe { Mr::on(pd, range, purpose.access(), offered.rung(), dmabuf.as_ref()) }
 }

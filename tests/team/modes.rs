@@ -103,7 +103,7 @@ fn exchanges_and_recoveries_work_in_every_mode() {
                 setup.team = setup
                     .team
                     .with_doorbell(Some(doorbell))
-                    .with_queues(queues)
+                    .with_queues(Some(queues))
                     .with_cq(cq);
                 run(&setup, |rank| {
                     let mode = rank.qp(1 - rank.number(), 0).mode;
@@ -121,7 +121,7 @@ fn a_receive_queue_outlives_a_recovery() {
     for queues in [Queues::Device, Queues::Host] {
         let mut setup = setup(2);
         setup.team.log_recv_depth = Some(5);
-        setup.team.queues = queues;
+        setup.team.queues = Some(queues);
         run(&setup, |rank| {
             let context = rank.qp(1 - rank.number(), 0);
             assert_eq!(context.recv_mask, 31);
@@ -136,7 +136,7 @@ fn ranks_may_ring_in_different_ways_but_share_in_one() {
     setup.change = |config| {
         if config.rank == 1 {
             config.doorbell = Some(Doorbell::Mailbox);
-            config.queues = Queues::Host;
+            config.queues = Some(Queues::Host);
         }
     };
     run(&setup, |rank| exchange(rank, 1));

@@ -420,7 +420,7 @@ fn in_every_mode_kernels_go_on_behind_the_probe_as_behind_a_post_of_their_own() 
                     setup.team = setup
                         .team
                         .with_doorbell(Some(doorbell))
-                        .with_queues(queues)
+                        .with_queues(Some(queues))
                         .with_cq(cq);
                     setup.team.log_recv_depth = log_recv_depth;
                     with(&setup, everything_works);

@@ -64,7 +64,7 @@ fn the_first_line_says_what_was_asked_for() {
     let asked = joined(|config| {
         config.direct = true;
         config.doorbell = Some(Doorbell::Mailbox);
-        config.queues = Queues::Host;
+        config.queues = Some(Queues::Host);
         config.cq = CqKind::Wide;
         config.log_recv_depth = Some(4);
     });
@@ -101,7 +101,7 @@ fn an_hca_that_refuses_qps_without_record_gets_them_with_one_and_that_is_told_on
         .collect();
     assert!(logs[0].contains("doorbell with record"), "{}", logs[0]);
     assert!(logs[1].contains("doorbell without record"), "{}", logs[1]);
-    let told = "QPs are rung by doorbell records: ";
+    let told = "doorbells by the GPU, which costs a fence and a store more";
     assert_eq!(logs[0].matches(told).count(), 1, "{}", logs[0]);
     assert!(logs[0].contains("syndrome 0x00abcdef"), "{}", logs[0]);
     assert!(!logs[1].contains(told), "{}", logs[1]);

@@ -84,7 +84,9 @@ fn of_team(error: &TeamError) -> wv_status {
         TeamError::Generation { .. } => WV_GENERATION_OVER,
         TeamError::StillRuns { .. } => WV_PEER_RUNS,
         TeamError::NotConnected { .. } | TeamError::Unreached { .. } => WV_PEER_NOT_CONNECTED,
-        TeamError::Late { .. } | TeamError::Order { .. } => WV_UNSUPPORTED,
+        TeamError::Late { .. } | TeamError::Order { .. } | TeamError::NoWay { .. } => {
+            WV_UNSUPPORTED
+        }
         TeamError::RingSpace { .. } => WV_OUT_OF_RING,
         TeamError::Store(error) => of_store(error),
         TeamError::Verbs(error) => of_verbs(error),

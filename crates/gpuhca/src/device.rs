@@ -43,6 +43,10 @@ impl Gpu for RankGpu {
         self.0.alloc(bytes, align)
     }
 
+    fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.0.alloc_host_shared(bytes, align)
+    }
+
     fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.0.alloc_host(bytes, align)
     }

@@ -283,8 +283,8 @@ impl Hold for Allocation {
         share::name(&self.arena.device, self.base, self.addr).map(Some)
     }
 
-    fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
-        rdma::dmabufs(&self.arena.device, self.addr, self.exported)
+    fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
+        rdma::dmabuf(&self.arena.device, self.addr, self.exported, pcie)
     }
 }
 

@@ -39,35 +39,26 @@ fn write_ordering(code: u32) -> WriteOrdering {
     }
 }
 
-/// `bytes` bytes at `addr`, whole pages of one live allocation, as DMA-BUFs, the best first; none if there are no pages, or
-/// if the device or its driver has no DMA-BUFs.
-pub(super) fn dmabufs(
+/// `bytes` bytes at `addr`, whole pages of one live allocation, as a DMA-BUF; none if there are no pages, or if the device or its
+/// driver has no DMA-BUFs. Drivers before 12.8 do not know those that are made for access across PCIe, and devices that have nothing
+/// but PCIe may refuse them.
+pub(super) fn dmabuf(
     device: &Device,
     addr: u64,
     bytes: usize,
-) -> Result<Vec<MemoryDmabuf>, GpuError> {
+    pcie: bool,
+) -> Result<Option<MemoryDmabuf>, GpuError> {
     let supported = || device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
     if bytes == 0 || supported()? == 0 {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     device.bind()?;
-    // Drivers before 12.8 do not know the flag, and devices that have nothing but PCIe may refuse it.
-    let across = export(addr, bytes, ACROSS_PCIE)
-        .inspect_err(|error| tracing::debug!("no DMA-BUF of {addr:#x} across PCIe: {error}"))
-        .ok();
-    let plain = export(addr, bytes, 0)?;
-    let with = |pcie| {
-        move |fd| MemoryDmabuf {
-            fd,
-            offset: 0,
-            pcie,
-        }
-    };
-    Ok(across
-        .map(with(true))
-        .into_iter()
-        .chain([with(false)(plain)])
-        .collect())
+    let fd = export(addr, bytes, if pcie { ACROSS_PCIE } else { 0 })?;
+    Ok(Some(MemoryDmabuf {
+        fd,
+        offset: 0,
+        pcie,
+    }))
 }
 
 fn export(addr: u64, bytes: usize, flags: u64) -> Result<OwnedFd, GpuError> {

@@ -27,12 +27,25 @@ const GUARD: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     live: Mutex<Ranges>,
-    /// Device memory lies in files, whose descriptors the software HCA takes for DMA-BUFs.
-    exports: bool,
+    /// Device memory lies in files, whose descriptors the software HCA takes for DMA-BUFs of these kinds.
+    exports: Exports,
+}
+
+/// Kinds of DMA-BUFs of device memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Exports {
+    pub(super) plain: bool,
+    pub(super) across_pcie: bool,
+}
+
+impl Exports {
+    fn any(self) -> bool {
+        self.plain || self.across_pcie
+    }
 }
 
 impl Arena {
-    pub(super) fn new(exports: bool) -> Self {
+    pub(super) fn new(exports: Exports) -> Self {
         Self {
             exports,
             ..Self::default()
@@ -40,7 +53,7 @@ impl Arena {
     }
 
     pub(super) fn exports(&self) -> bool {
-        self.exports
+        self.exports.any()
     }
 
     pub(super) fn alloc(
@@ -68,7 +81,7 @@ impl Arena {
     ) -> Result<DeviceMemory, GpuError> {
         let mut allocation = Allocation::new(self, bytes, align, "device")?;
         allocation.shown = shown;
-        if shown || self.exports {
+        if shown || self.exports() {
             allocation.file = Some(allocation.put_in_file()?);
         }
         self.lock().insert(allocation.addr(), bytes);
@@ -227,24 +240,21 @@ impl Hold for Allocation {
         Ok(shown.map(|file| Name::File(file.name())))
     }
 
-    fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
-        let exported = self.file.as_ref().filter(|_| self.arena.exports);
-        let export = |file: &SharedFile| {
-            let fd = file
-                .fd()
-                .try_clone()
-                .map_err(|error| GpuError::OutOfMemory {
-                    kind: "descriptor of",
-                    bytes: self.length,
-                    detail: error.to_string(),
-                })?;
-            Ok(MemoryDmabuf {
-                fd,
-                offset: 0,
-                pcie: false,
-            })
+    fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
+        let exported = match pcie {
+            true => self.arena.exports.across_pcie,
+            false => self.arena.exports.plain,
         };
-        exported.into_iter().map(export).collect()
+        let Some(file) = self.file.as_ref().filter(|_| exported) else {
+            return Ok(None);
+        };
+        let fd = file.fd().try_clone();
+        let fd = fd.map_err(|error| no_memory("descriptor of", self.length, error))?;
+        Ok(Some(MemoryDmabuf {
+            fd,
+            offset: 0,
+            pcie,
+        }))
     }
 }
 
@@ -383,6 +393,11 @@ impl Drop for Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PLAIN: Exports = Exports {
+        plain: true,
+        across_pcie: false,
+    };
     use crate::gpu::ranges::MAX_ALIGN;
 
     #[test]
@@ -445,7 +460,7 @@ mod tests {
 
     #[test]
     fn exported_memory_is_that_of_its_descriptor_and_no_other_process_is_told_of_it() {
-        let arena = Arc::new(Arena::new(true));
+        let arena = Arc::new(Arena::new(PLAIN));
         let memory = arena.alloc(5000, 64).unwrap();
         assert!(memory.handle().unwrap().is_none());
         let exported = memory.dmabufs().unwrap();

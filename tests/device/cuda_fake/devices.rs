@@ -163,7 +163,8 @@ fn the_path_of_a_rank_is_one_line_for_each_rail() {
         let wanted = hcas.each_ref().map(|hca| {
             let (name, ip) = (hca.name(), hca.ip());
             format!(
-                "rank 0: gpu 1 (0000:43:00.0) -> {name} port 1, RoCEv2 {ip} (gid 3, lo), MTU 4096"
+                "rank 0: gpu 1 (0000:43:00.0) -> {name} port 1, RoCEv2 {ip} (gid 3, lo), MTU 4096, class 0 (default), memory by \
+                 address, doorbells by the GPU, signals inline"
             )
         });
         assert_eq!(paths, wanted);

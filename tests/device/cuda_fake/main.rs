@@ -3,6 +3,7 @@
 #![cfg(feature = "cuda")]
 
 mod devices;
+mod ladders;
 mod memory;
 mod modules;
 mod open;

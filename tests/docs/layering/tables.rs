@@ -100,7 +100,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     (
         "fabric",
-        "what one rank has on its HCAs whatever uses it: rails, what it tells of its ports, ways to offer memory, its identity among processes, PSNs",
+        "what one rank has on its HCAs whatever uses it: rails, the ladders by which it reaches them, what it tells of its ports, ways to offer memory, its identity among processes, PSNs",
     ),
     ("team", "ranks, windows, peer table in device memory"),
     (

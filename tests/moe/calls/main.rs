@@ -3,6 +3,7 @@
 mod faults;
 mod graphs;
 mod grid;
+mod ladders;
 mod layers;
 mod options;
 mod orders;

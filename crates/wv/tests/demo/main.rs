@@ -409,7 +409,8 @@ fn every_rank_tells_its_path_once() {
             .filter(|line| line.starts_with(&start))
             .collect();
         assert_eq!(lines.len(), 1, "{errors}");
-        assert!(lines[0].ends_with(" (gid 3, lo), MTU 4096"), "{errors}");
+        let end = " (gid 3, lo), MTU 4096, class 0 (default), memory by address, doorbells by the GPU, signals inline";
+        assert!(lines[0].ends_with(end), "{errors}");
     }
 }
 

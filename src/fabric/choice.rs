@@ -1,0 +1,274 @@
+//! The ladders: what a rank does in the best way that its devices do not refuse, and what each lower step costs.
+
+use std::fmt;
+
+use crate::config::{Doorbell, SignalOrder};
+use crate::verbs::Rung;
+
+/// Something that a rank does in one of several ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Matter {
+    /// How the HCA hears of work.
+    Doorbells,
+    /// Which memory rings, doorbell records and CQEs lie in, and how the HCA reaches it.
+    Queues,
+    /// Which memory windows lie in, and how the HCA reaches it.
+    Windows,
+    /// How a signal is kept behind the data that it stands for.
+    Signals,
+}
+
+/// A step of a ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Of [`Matter::Doorbells`].
+    Doorbell(Doorbell),
+    /// Of [`Matter::Queues`] and [`Matter::Windows`].
+    Memory(Rung),
+    /// Of [`Matter::Signals`].
+    Signal(SignalOrder),
+}
+
+/// A line of the table: a step, what it costs against those above it, and what it takes that no device refuses it.
+type Row = (Step, &'static str, &'static str);
+
+const DOORBELLS: [Row; 3] = [
+    (
+        Step::Doorbell(Doorbell::NoRecord),
+        "",
+        "firmware with send_dbr_mode_no_dbr_ext, and send queues no longer than it allows (WARPVERBS_LOG_DEPTH)",
+    ),
+    (
+        Step::Doorbell(Doorbell::Record),
+        "a fence and a store more for each doorbell",
+        "a driver that maps the NIC's registers for kernels: nvidia.ko with NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or root",
+    ),
+    (
+        Step::Doorbell(Doorbell::Mailbox),
+        "a thread of the host, and the time until it looks, in each doorbell",
+        "pinned host memory, and a thread",
+    ),
+];
+
+const QUEUES: [Row; 4] = [
+    (Step::Memory(Rung::DmabufPcie), "", ACROSS_PCIE),
+    (
+        Step::Memory(Rung::Dmabuf),
+        "",
+        "a GPU whose driver exports DMA-BUFs (nvidia-open), and UMEMs by DMA-BUF: Linux 6.0 or OFED 23.07, and rdma-core 44",
+    ),
+    (Step::Memory(Rung::Address), "", PEERMEM),
+    (
+        Step::Memory(Rung::Host),
+        "kernels write WQEs and read completions across PCIe",
+        LOCKED,
+    ),
+];
+
+const WINDOWS: [Row; 4] = [
+    (Step::Memory(Rung::DmabufPcie), "", ACROSS_PCIE),
+    (
+        Step::Memory(Rung::Dmabuf),
+        "",
+        "a GPU whose driver exports DMA-BUFs (nvidia-open), and regions by DMA-BUF: Linux 5.12 or DOCA-OFED, and rdma-core 34",
+    ),
+    (Step::Memory(Rung::Address), "", PEERMEM),
+    (
+        Step::Memory(Rung::Host),
+        "kernels read what arrives, and write what is sent, across PCIe",
+        LOCKED,
+    ),
+];
+
+const SIGNALS: [Row; 3] = [
+    (
+        Step::Signal(SignalOrder::Inline),
+        "",
+        "an HCA that places data in order, PCI writes in order (mlxconfig PCI_WR_ORDERING=per_mkey), and a GPU that shows its \
+         kernels an HCA's writes in their order",
+    ),
+    (
+        Step::Signal(SignalOrder::Swap),
+        "an atomic operation for each signal",
+        "an HCA with masked atomics of 8 bytes, which it keeps behind earlier writes",
+    ),
+    (
+        Step::Signal(SignalOrder::Flush),
+        "a round trip of the data before each signal",
+        "nothing",
+    ),
+];
+
+const ACROSS_PCIE: &str =
+    "a driver of CUDA 12.8 or later (release 570), and a GPU whose driver exports DMA-BUFs";
+const PEERMEM: &str = "the kernel module nvidia_peermem, on a kernel with peer-memory clients (DOCA-OFED's, Ubuntu's)";
+const LOCKED: &str = "pinned host memory that kernels and this process have at one address, within the limit of locked memory (ulimit -l)";
+
+impl Matter {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Doorbells, Self::Queues, Self::Windows, Self::Signals];
+
+    /// Its ladder, the best step first.
+    #[must_use]
+    pub fn ladder(self) -> Vec<Step> {
+        self.rows().iter().map(|(step, ..)| *step).collect()
+    }
+
+    /// The variable that names a step of it.
+    #[must_use]
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::Doorbells => "WARPVERBS_DOORBELL",
+            Self::Queues => "WARPVERBS_QUEUES",
+            Self::Windows => "WARPVERBS_MEMORY",
+            Self::Signals => "WARPVERBS_MOE_ORDER",
+        }
+    }
+
+    fn rows(self) -> &'static [Row] {
+        match self {
+            Self::Doorbells => &DOORBELLS,
+            Self::Queues => &QUEUES,
+            Self::Windows => &WINDOWS,
+            Self::Signals => &SIGNALS,
+        }
+    }
+
+    fn row(self, step: Step) -> Option<&'static Row> {
+        self.rows().iter().find(|(of, ..)| *of == step)
+    }
+}
+
+impl fmt::Display for Matter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Doorbells => "doorbells",
+            Self::Queues => "queues",
+            Self::Windows => "windows",
+            Self::Signals => "signals",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Doorbell(Doorbell::NoRecord) => f.write_str("by the GPU, without a record"),
+            Self::Doorbell(Doorbell::Record) => f.write_str("by the GPU"),
+            Self::Doorbell(Doorbell::Mailbox) => f.write_str("by a host thread"),
+            Self::Memory(Rung::Host) => f.write_str("in host memory"),
+            Self::Memory(rung) => write!(f, "by {rung}"),
+            Self::Signal(order) => write!(f, "{order}"),
+        }
+    }
+}
+
+/// A step that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedStep {
+    /// The step.
+    pub step: Step,
+    /// Why a device refused it, or has no such step.
+    pub reason: String,
+}
+
+impl fmt::Display for RefusedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.reason)
+    }
+}
+
+/// What a rank has chosen in one matter. Prints as one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Choice {
+    /// What was chosen.
+    pub matter: Matter,
+    /// The step that is taken.
+    pub step: Step,
+    /// The steps above it, each with the reason why it is not taken. Empty where the configuration names the step.
+    pub refused: Vec<RefusedStep>,
+}
+
+impl Choice {
+    /// What the step costs against those above it; none where it costs nothing more.
+    #[must_use]
+    pub fn price(&self) -> Option<&'static str> {
+        let row = self.matter.row(self.step);
+        row.map(|(_, price, _)| *price)
+            .filter(|price| !price.is_empty())
+    }
+
+    /// What it takes to have the next better step; none where the best one is taken.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        let better = self.refused.last()?;
+        self.matter.row(better.step).map(|(.., takes)| *takes)
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.matter, self.step)?;
+        if let Some(price) = self.price() {
+            write!(f, ", which costs {price}")?;
+        }
+        for (n, refused) in self.refused.iter().enumerate() {
+            write!(f, "{}{refused}", if n == 0 { " (not " } else { "; not " })?;
+        }
+        if let Some(remedy) = self.remedy() {
+            write!(f, "; better: {remedy}")?;
+        }
+        f.write_str(if self.refused.is_empty() { "" } else { ")" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ladder_names_each_step_once_and_says_what_it_takes() {
+        for matter in Matter::ALL {
+            let ladder = matter.ladder();
+            for (at, step) in ladder.iter().enumerate() {
+                assert!(!ladder[..at].contains(step), "{matter} {step}");
+                let (_, price, takes) = matter.row(*step).unwrap();
+                assert!(!takes.is_empty(), "{matter} {step}");
+                assert!(
+                    at != 0 || price.is_empty(),
+                    "{matter}: the best step costs nothing"
+                );
+            }
+            assert!(!matter.row(*ladder.last().unwrap()).unwrap().1.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_choice_is_one_line_with_price_reasons_and_remedy() {
+        let step = Step::Memory(Rung::Dmabuf);
+        let mut choice = Choice {
+            matter: Matter::Queues,
+            step,
+            refused: Vec::new(),
+        };
+        assert_eq!(choice.to_string(), "queues by dmabuf");
+        assert_eq!((choice.price(), choice.remedy()), (None, None));
+        choice.step = Step::Memory(Rung::Host);
+        choice.refused = [step, Step::Memory(Rung::Address)]
+            .map(|step| RefusedStep {
+                step,
+                reason: "no".to_owned(),
+            })
+            .into();
+        let text = choice.to_string();
+        let price = "queues in host memory, which costs kernels write WQEs";
+        assert!(text.starts_with(price), "{text}");
+        let reasons =
+            " (not by dmabuf: no; not by address: no; better: the kernel module nvidia_peermem";
+        assert!(text.contains(reasons) && text.ends_with(')'), "{text}");
+    }
+}

@@ -1,0 +1,246 @@
+//! Which step of each ladder the devices of a rank hold on: tried with one QP and one page on each, before anything else is made.
+
+// UNSAFETY: registers memory of its own with the HCA.
+#![expect(unsafe_code, reason = "registration of memory that the trial owns")]
+
+use std::sync::Arc;
+
+use super::choice::{Choice, Matter, Step};
+use super::error::FabricError;
+use super::ladder::Ladder;
+use super::offered::{Offered, memory_on};
+use super::rail::{Rail, RailConfig};
+use crate::config::{Doorbell, Memory, Queues};
+use crate::gpu::{Gpu, GpuError};
+use crate::verbs::{Access, Caps, Context, Mr, Pd, Qp, QpConfig, Rung, VerbsError};
+
+/// Bytes of a page of doorbell registers, and of a window that is tried.
+const PAGE_BYTES: usize = 4096;
+/// Room in a heap for what is not a QP's, and for alignment.
+const SPARE: u64 = 4096;
+
+/// What a configuration rules out: a step that it names is the only one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allowed {
+    pub(crate) doorbell: Option<Doorbell>,
+    pub(crate) queues: Option<Queues>,
+    pub(crate) windows: Option<Memory>,
+}
+
+/// How the HCAs of a rank hear of work and reach its memory. Each step is left once, for all rails: a GPU that does not map the
+/// registers of one HCA maps those of none, and what one HCA does not reach is registered with none.
+#[derive(Clone, Debug)]
+pub(crate) struct Ways {
+    doorbells: Ladder,
+    queues: Ladder,
+    windows: Ladder,
+}
+
+impl Ways {
+    /// The best that hold with a QP of `shape`.
+    ///
+    /// # Errors
+    /// What is no matter of a step; where no step holds, all reasons.
+    pub(crate) fn settle(
+        allowed: &Allowed,
+        shape: &QpConfig,
+        contexts: &[Arc<Context>],
+        gpu: &dyn Gpu,
+    ) -> Result<Self, FabricError> {
+        let mut ways = Self::best(allowed);
+        ways.leave_no_record(contexts)?;
+        for context in contexts {
+            while let Err(refusal) = ways.try_qp(shape, context, gpu) {
+                ways.leave(refusal)?;
+            }
+            while let Err(refusal) = ways.try_window(context, gpu) {
+                ways.leave_windows(refusal)?;
+            }
+        }
+        Ok(ways)
+    }
+
+    fn best(allowed: &Allowed) -> Self {
+        let Allowed {
+            doorbell,
+            queues,
+            windows,
+        } = *allowed;
+        Self {
+            doorbells: Ladder::new(Matter::Doorbells, |step| {
+                doorbell.is_none_or(|only| step == Step::Doorbell(only))
+            }),
+            queues: Ladder::new(Matter::Queues, |step| {
+                let host = step == Step::Memory(Rung::Host);
+                queues.is_none_or(|only| host == (only == Queues::Host))
+            }),
+            windows: Ladder::new(Matter::Windows, |step| {
+                let host = step == Step::Memory(Rung::Host);
+                windows.is_none_or(|only| host == (only == Memory::Host))
+            }),
+        }
+    }
+
+    /// Where no HCA does without records, none is asked to.
+    fn leave_no_record(&mut self, contexts: &[Arc<Context>]) -> Result<(), FabricError> {
+        let can = |context: &Arc<Context>| Self::does_without(context.caps());
+        let is_best = self.doorbells.step() == Step::Doorbell(Doorbell::NoRecord);
+        match contexts.first() {
+            Some(first) if is_best && !contexts.iter().any(can) => {
+                let lacks = VerbsError::Capability {
+                    device: first.name().to_owned(),
+                    what: "send_dbr_mode_no_dbr_ext",
+                    has: "0".to_owned(),
+                    needed: "1 for a send queue without a doorbell record (Doorbell::NoRecord)"
+                        .to_owned(),
+                };
+                self.doorbells.leave(lacks.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn does_without(caps: &Caps) -> bool {
+        Doorbell::by_capability(caps) == Doorbell::NoRecord
+    }
+
+    /// Leaves the step that `refusal` is one of.
+    ///
+    /// # Errors
+    /// `refusal` itself if it is of no step, or of the only one that the configuration allows; else all steps with their reasons.
+    pub(crate) fn leave(&mut self, refusal: FabricError) -> Result<(), FabricError> {
+        let doorbell = self.doorbells.step();
+        match refusal {
+            FabricError::Step(reason) => self.queues.leave(*reason),
+            FabricError::Gpu(GpuError::Doorbell { .. })
+                if doorbell != Step::Doorbell(Doorbell::Mailbox) =>
+            {
+                let FabricError::Gpu(reason) = refusal else {
+                    return Err(refusal);
+                };
+                self.doorbells.leave(FabricError::Gpu(reason.clone()))?;
+                // The register is the same with a record.
+                match self.doorbells.step() == Step::Doorbell(Doorbell::Record) {
+                    true => self.doorbells.leave(FabricError::Gpu(reason)),
+                    false => Ok(()),
+                }
+            }
+            FabricError::Verbs(reason)
+                if doorbell == Step::Doorbell(Doorbell::NoRecord) && reason.is_of_no_record() =>
+            {
+                self.doorbells.leave(FabricError::Verbs(reason))
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Leaves the step of windows.
+    ///
+    /// # Errors
+    /// As [`Ways::leave`].
+    pub(crate) fn leave_windows(&mut self, refusal: FabricError) -> Result<(), FabricError> {
+        match refusal {
+            FabricError::Step(reason) => self.windows.leave(*reason),
+            other => Err(other),
+        }
+    }
+
+    /// How QPs on a device with `caps` are rung.
+    pub(crate) fn doorbell(&self, caps: &Caps) -> Doorbell {
+        match self.doorbells.step() {
+            // Named, it is refused by name where the device does not have it.
+            Step::Doorbell(Doorbell::NoRecord)
+                if self.doorbells.is_free() && !Self::does_without(caps) =>
+            {
+                Doorbell::Record
+            }
+            Step::Doorbell(doorbell) => doorbell,
+            _ => Doorbell::Record,
+        }
+    }
+
+    /// Which memory queues lie in.
+    pub(crate) fn queues(&self) -> Queues {
+        match rung_of(&self.queues) {
+            Rung::Host => Queues::Host,
+            _ => Queues::Device,
+        }
+    }
+
+    /// How HCAs reach queues.
+    pub(crate) fn queue_rung(&self) -> Rung {
+        rung_of(&self.queues)
+    }
+
+    /// How HCAs reach windows.
+    pub(crate) fn window_rung(&self) -> Rung {
+        rung_of(&self.windows)
+    }
+
+    /// What has been chosen.
+    pub(crate) fn choices(&self) -> [&Choice; 3] {
+        [&self.doorbells, &self.queues, &self.windows].map(Ladder::choice)
+    }
+
+    /// Makes a QP on the present steps, and takes it down again.
+    fn try_qp(
+        &self,
+        shape: &QpConfig,
+        context: &Arc<Context>,
+        gpu: &dyn Gpu,
+    ) -> Result<(), FabricError> {
+        let shape = QpConfig {
+            doorbell: self.doorbell(context.caps()),
+            queues: self.queues(),
+            ..*shape
+        };
+        let bytes = |of_qp: u64| {
+            let bytes = (of_qp.next_multiple_of(128) + SPARE).next_multiple_of(SPARE);
+            usize::try_from(bytes).expect("a QP of at most 2^15 WQEBBs")
+        };
+        let config = RailConfig {
+            shape,
+            rung: self.queue_rung(),
+            qps: 1,
+            control_bytes: bytes(shape.control_bytes()),
+            host_bytes: bytes(shape.host_bytes()),
+        };
+        let rail = Rail::new(context, gpu, &config)?;
+        let qp: Qp<_> = Qp::create(rail.pd(), rail.places(), &shape).map_err(|error| {
+            let of_record = shape.doorbell == Doorbell::NoRecord && error.is_of_no_record();
+            match error.is_refusal() && !of_record {
+                true => FabricError::of_step(error),
+                false => FabricError::Verbs(error),
+            }
+        })?;
+        if shape.doorbell != Doorbell::Mailbox {
+            let page = usize::try_from(qp.layout().doorbell_page_addr).expect("a host address");
+            gpu.map_mmio(std::ptr::with_exposed_provenance_mut(page), PAGE_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// Registers a page on the present step, and takes it back.
+    fn try_window(&self, context: &Arc<Context>, gpu: &dyn Gpu) -> Result<(), FabricError> {
+        let rung = self.window_rung();
+        let memory = memory_on(gpu, rung, (PAGE_BYTES, PAGE_BYTES), false)?;
+        let offered = Offered::on(&memory, rung)?;
+        let pd = Pd::new(context)?;
+        let range = (memory.addr(), memory.bytes() as u64);
+        let dmabuf = offered.dmabuf();
+        // SAFETY: what is offered is this memory, which no Rust reference points into, and which is dropped after the registration.
+        let tried = unsafe { Mr::on(&pd, range, Access::ALL, rung, dmabuf.as_ref()) };
+        match tried {
+            Ok(mut mr) => Ok(mr.deregister()?),
+            Err(error) if error.is_refusal() => Err(FabricError::of_step(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn rung_of(ladder: &Ladder) -> Rung {
+    match ladder.step() {
+        Step::Memory(rung) => rung,
+        _ => Rung::Address,
+    }
+}

@@ -1,0 +1,72 @@
+//! What a rank has chosen where its devices leave a choice, and what it would choose on given ones.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Choice, Step, Team, TeamConfig, TeamError, order};
+use crate::config::SignalOrder;
+use crate::fabric::Ways;
+use crate::gpu::Gpu;
+use crate::verbs::Context;
+
+impl Team {
+    /// What this rank has chosen in each matter: the step that it takes, the steps above it with the reasons why not, and what that
+    /// costs.
+    #[must_use]
+    pub fn choices(&self) -> Vec<Choice> {
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let ways = ways.choices().into_iter().cloned();
+        ways.chain([self.signals.clone()]).collect()
+    }
+}
+
+/// What a rank with this configuration would choose on these devices, in each matter. It makes a QP and registers a page on each
+/// step that it tries, and takes all of it down again.
+///
+/// # Errors
+/// [`TeamError::NoWay`] for a matter of which no step holds; a step that the configuration names and that is refused; what is no
+/// matter of a step.
+pub fn choices_on(
+    config: &TeamConfig,
+    contexts: &[Arc<Context>],
+    gpu: &Arc<dyn Gpu>,
+) -> Result<Vec<Choice>, TeamError> {
+    let (ways, signals) = settle(config, contexts, gpu.as_ref())?;
+    let ways = ways.choices().into_iter().cloned();
+    Ok(ways.chain([signals]).collect())
+}
+
+/// The way of each ladder, and the order of signals.
+pub(super) fn settle(
+    config: &TeamConfig,
+    contexts: &[Arc<Context>],
+    gpu: &dyn Gpu,
+) -> Result<(Ways, Choice), TeamError> {
+    let ways = Ways::settle(&config.allowed(), &config.any_shape(), contexts, gpu)?;
+    let devices = order::Devices {
+        contexts,
+        gpu,
+        windows: ways.window_rung(),
+        pci_relaxed: config.pci_relaxed,
+    };
+    let signals = order::choose(config, devices)?;
+    Ok((ways, signals))
+}
+
+/// Tells of steps that cost something, each once.
+pub(super) fn tell<'a>(choices: impl IntoIterator<Item = &'a Choice>) {
+    for choice in choices {
+        match choice.price().filter(|_| !choice.refused.is_empty()) {
+            Some(_) => tracing::warn!("{choice}"),
+            None => tracing::debug!("{choice}"),
+        }
+    }
+}
+
+/// The order that a choice of signals has come to.
+pub(super) fn order_of(signals: &Choice) -> SignalOrder {
+    match signals.step {
+        Step::Signal(order) => order,
+        // No other step is on that ladder; the dearest keeps everywhere.
+        Step::Doorbell(_) | Step::Memory(_) => SignalOrder::Flush,
+    }
+}
