@@ -304,32 +304,65 @@ impl State {
     }
 
     /// The failure, with what libraries said last, which may be the cause.
-    fn in_words(&self, rank: usize) -> Option<String> {
+    fn in_words(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let message = &failure.message;
         Some(match self.said.last() {
-            Some(said) if !failure.remote => format!("rank {rank}: {message} ({said})"),
-            _ => format!("rank {rank}: {message}"),
+            Some(said) if !failure.remote => format!("{message} ({said})"),
+            _ => message.clone(),
         })
     }
 }
 
-/// Causes first, one line each; then who ended because of them.
+/// Causes first, one line each, which names all ranks that told it; then who ended because of them.
 fn failures_in_words(states: &[State]) -> Vec<String> {
     let (mut causes, mut others) = (Vec::new(), Vec::new());
     for (rank, state) in states.iter().enumerate() {
         let remote = state.failure.as_ref().is_some_and(|failure| failure.remote);
-        match state.in_words(rank) {
-            Some(words) if remote => others.push(words),
-            Some(words) => causes.push(words),
+        match state.in_words() {
+            Some(words) if remote => tell(&mut others, rank, words),
+            Some(words) => tell(&mut causes, rank, words),
             None if !state.has_ended() => {
-                others.push(format!("rank {rank}: still ran, and was ended"))
+                tell(
+                    &mut others,
+                    rank,
+                    "still at work when the others ended".to_owned(),
+                );
             }
             None => {}
         }
     }
     causes.extend(others);
-    causes
+    causes.iter().map(Told::in_words).collect()
+}
+
+/// What some ranks have told alike.
+struct Told {
+    ranks: Vec<usize>,
+    words: String,
+}
+
+fn tell(told: &mut Vec<Told>, rank: usize, words: String) {
+    match told.iter_mut().find(|told| told.words == words) {
+        Some(known) => known.ranks.push(rank),
+        None => told.push(Told {
+            ranks: vec![rank],
+            words,
+        }),
+    }
+}
+
+impl Told {
+    fn in_words(&self) -> String {
+        let words = &self.words;
+        match &self.ranks[..] {
+            [rank] => format!("rank {rank}: {words}"),
+            ranks => {
+                let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+                format!("ranks {}: {words}", ranks.join(", "))
+            }
+        }
+    }
 }
 
 fn progress_in_words(states: &[State]) -> String {
@@ -371,4 +404,36 @@ fn listen(
         }
         let _ = events.send((rank, Event::Closed));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(message: &str, remote: bool) -> State {
+        let mut state = State::default();
+        state.fail(message.to_owned(), remote);
+        state
+    }
+
+    #[test]
+    fn ranks_that_fail_alike_are_named_in_one_line_before_those_that_ended_because_of_them() {
+        let states = [
+            failed("rank 1 failed: no memory", true),
+            failed("no memory", false),
+            State::default(),
+            failed("no memory", false),
+            failed("another", false),
+            State::default(),
+        ];
+        assert_eq!(
+            failures_in_words(&states),
+            [
+                "ranks 1, 3: no memory",
+                "rank 4: another",
+                "rank 0: rank 1 failed: no memory",
+                "ranks 2, 5: still at work when the others ended",
+            ]
+        );
+    }
 }
