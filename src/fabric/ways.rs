@@ -50,6 +50,7 @@ impl Ways {
         let mut ways = Self::best(allowed);
         ways.leave_no_record(contexts)?;
         for context in contexts {
+            context.check_port()?;
             while let Err(refusal) = ways.try_qp(shape, context, gpu) {
                 ways.leave(refusal)?;
             }

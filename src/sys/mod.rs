@@ -130,10 +130,8 @@ impl Rdma {
             mlx5dv_devx_subscribe_devx_event,
             mlx5dv_devx_get_event,
         );
-        let absent = all
-            .into_iter()
-            .filter_map(|(name, error)| Some((name, error?)));
-        absent
+        all.into_iter()
+            .filter_map(|(name, error)| Some((name, error?)))
     }
 
     /// Refuses a function that the libraries lack.

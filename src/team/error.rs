@@ -211,6 +211,14 @@ pub enum TeamError {
         /// What works there.
         best: SignalOrder,
     },
+    /// The way to a peer is not found.
+    #[error("rank {peer} is not reached: {source}")]
+    NoPath {
+        /// The peer.
+        peer: u32,
+        /// Why.
+        source: VerbsError,
+    },
     /// No step of a ladder holds on the devices of this rank.
     #[error("no way for {matter}: {}", every(.refused))]
     NoWay {

@@ -168,7 +168,7 @@ impl Links {
                 return Err(exchange.record(peer, "hello", &reason));
             };
             wanted.check_offer(peer, "hello", offer, &[])?;
-            let known = self.known(rails, generation, &hello)?;
+            let known = self.known(rails, (peer, generation), &hello)?;
             let mut state = self.peers[peer as usize].state();
             state.receive(&known, &offer.qps)?;
             state.send(&self.send, &offer.qps)?;
@@ -195,7 +195,7 @@ impl Links {
     pub(super) fn known(
         &self,
         rails: &[Rail],
-        generation: u32,
+        (peer, generation): (u32, u32),
         hello: &Hello,
     ) -> Result<Known, TeamError> {
         let way = |(number, rail): (usize, &Rail)| -> Result<Way, VerbsError> {
@@ -216,7 +216,8 @@ impl Links {
                 .iter()
                 .enumerate()
                 .map(way)
-                .collect::<Result<_, _>>()?,
+                .collect::<Result<_, _>>()
+                .map_err(|source| TeamError::NoPath { peer, source })?,
         })
     }
 

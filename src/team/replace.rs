@@ -173,7 +173,7 @@ impl Team {
         let hello: Hello = self.exchange.until(peer, &key, deadline, read)?;
         let wanted = self.links.wanted(&self.exchange, &self.config);
         wanted.check_hello(peer, &key, &hello, &self.window_shapes())?;
-        let known = self.links.known(&self.rails, generation, &hello)?;
+        let known = self.links.known(&self.rails, (peer, generation), &hello)?;
         links.state().known = Some(known.clone());
         Ok(known)
     }

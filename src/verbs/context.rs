@@ -216,6 +216,11 @@ impl Context {
         self.open.lacks("GID table", has, needed)
     }
 
+    /// Refuses a port that has gone down since the device was opened.
+    pub(crate) fn check_port(&self) -> Result<(), VerbsError> {
+        PortInfo::query(&self.open, &self.info, self.port.number).map(drop)
+    }
+
     pub(super) fn rdma(&self) -> &'static Rdma {
         self.open.rdma
     }

@@ -37,6 +37,14 @@ impl DeviceInfo {
         self.board.starts_with("SOFTHCA")
     }
 
+    /// The network interface of a GID of a port, where sysfs says it.
+    pub(super) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
+        let file = format!("ports/{port}/gid_attrs/ndevs/{gid_index}");
+        let text = sysfs_text(&self.path.join(file)).ok().flatten()?;
+        let name = text.trim();
+        (!name.is_empty()).then(|| name.to_owned())
+    }
+
     /// The first `length` partition keys of a port; 0 for one that sysfs does not show. Where `ibv_query_pkey(3)` looks.
     pub(super) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let table = self.path.join(format!("ports/{port}/pkeys"));

@@ -3,6 +3,7 @@
 use mlx5_prm::cmd::{Opcode, Status};
 
 use super::export::Rung;
+use super::gid::Gid;
 use super::qp_config::DEPTH_WITHOUT_RECORD;
 use super::remedy::Remedy;
 use crate::error::{Error, Part, ThreadPanicked};
@@ -71,6 +72,27 @@ pub enum VerbsError {
         /// The device.
         device: String,
         /// Its reason.
+        errno: i32,
+    },
+    /// The kernel finds no MAC to which packets for a peer go.
+    #[error(
+        "no MAC for {} from {} on {device}{}: {}{}",
+        address(.peer),
+        address(.own),
+        behind(.interface),
+        std::io::Error::from_raw_os_error(*.errno),
+        Remedy { call: "ibv_create_ah", errno: *.errno }
+    )]
+    NoMac {
+        /// The device.
+        device: String,
+        /// The network interface of the own GID, where sysfs says it.
+        interface: Option<String>,
+        /// The GID that packets come from.
+        own: Gid,
+        /// That of the peer.
+        peer: Gid,
+        /// What the kernel says.
         errno: i32,
     },
     /// The HCA refused a command.
@@ -190,6 +212,18 @@ impl VerbsError {
     }
 }
 
+/// A GID as people write it.
+fn address(gid: &Gid) -> String {
+    gid.ipv4()
+        .map_or_else(|| gid.to_string(), |it| it.to_string())
+}
+
+fn behind(interface: &Option<String>) -> String {
+    interface
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" ({name})"))
+}
+
 impl From<VerbsError> for Error {
     fn from(error: VerbsError) -> Self {
         Self::new(Part::Verbs, error)
@@ -241,6 +275,24 @@ mod tests {
             text.starts_with(
                 "ibv_reg_mr on mlx5_0: Bad address (os error 14); the kernel does not reach"
             ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_mac_that_is_not_found_names_both_addresses_and_the_interface() {
+        let gid = |text: &str| Gid(text.parse::<std::net::Ipv6Addr>().unwrap().octets());
+        let error = VerbsError::NoMac {
+            device: "mlx5_0".to_owned(),
+            interface: Some("ens3".to_owned()),
+            own: gid("::ffff:10.1.0.7"),
+            peer: gid("fd00::8"),
+            errno: libc::ETIMEDOUT,
+        };
+        let text = error.to_string();
+        let begin = "no MAC for fd00::8 from 10.1.0.7 on mlx5_0 (ens3): Connection timed out";
+        assert!(
+            text.starts_with(begin) && text.contains("ip neigh"),
             "{text}"
         );
     }

@@ -46,8 +46,16 @@ pub(super) fn resolve_mac(pd: &Pd, path: &RoceAddress) -> Result<[u8; 6], VerbsE
     // SAFETY: the domain is alive and `attr` lives through the call.
     let raw = unsafe { rdma.ibv_create_ah(pd.raw(), &raw mut attr) };
     let raw = NonNull::new(raw).ok_or_else(|| {
-        let call = "ibv_create_ah (the MAC of the peer's GID)";
-        pd.context().failed(call, last_errno())
+        let (context, errno) = (pd.context(), last_errno());
+        VerbsError::NoMac {
+            device: context.name().to_owned(),
+            interface: context
+                .info()
+                .interface(context.port().number, sgid_index.into()),
+            own: context.gid(sgid_index.into()).unwrap_or_default(),
+            peer: path.remote_gid,
+            errno,
+        }
     })?;
     AddressHandle { pd, raw }.mac()
 }

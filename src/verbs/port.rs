@@ -150,8 +150,7 @@ impl PortInfo {
             }
         };
         if attr.state != IBV_PORT_ACTIVE {
-            let needed = "4 (active): is the cable in, its interface up, and on InfiniBand a subnet manager there?";
-            return Err(device.lacks("port state", attr.state, needed));
+            return Err(device.lacks("port state", attr.state, active(info, number, link_layer)));
         }
         let active_mtu = Mtu::from_code(attr.active_mtu)
             .ok_or_else(|| device.lacks("active_mtu", attr.active_mtu, "1 to 5"))?;
@@ -194,6 +193,18 @@ const DEFAULT_PKEY: u16 = 0xffff;
 
 /// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr::flags`.
 const GRH_REQUIRED: u8 = 1;
+
+/// What a port must be, and what keeps it from that.
+fn active(info: &DeviceInfo, number: u8, link_layer: LinkLayer) -> String {
+    let port = format!("4 (active): is the cable of port {number} in");
+    match (link_layer, info.interface(number, 0)) {
+        (LinkLayer::InfiniBand, _) => format!("{port}, and a subnet manager there?"),
+        (LinkLayer::Ethernet, Some(interface)) => {
+            format!("{port}, and its interface {interface} up (ip link set {interface} up)?")
+        }
+        (LinkLayer::Ethernet, None) => format!("{port}, and its interface up (ip link)?"),
+    }
+}
 
 /// The speed of a link with these codes. IBTA, "PortInfo": LinkWidthActive, LinkSpeedActive and LinkSpeedExtActive, as
 /// `ibv_query_port` has them.

@@ -89,7 +89,7 @@ fn of_team(error: &TeamError) -> wv_status {
         }
         TeamError::RingSpace { .. } => WV_OUT_OF_RING,
         TeamError::Store(error) => of_store(error),
-        TeamError::Verbs(error) => of_verbs(error),
+        TeamError::Verbs(error) | TeamError::NoPath { source: error, .. } => of_verbs(error),
         TeamError::Gpu(error) => of_gpu(error),
         _ => WV_OTHER,
     }

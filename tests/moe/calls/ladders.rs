@@ -10,14 +10,15 @@ use test_support::fleet::{Hcas, Setup, on_threads};
 use test_support::moe::Call;
 use test_support::moe::small::{SHAPE, TRAFFIC};
 use test_support::ranks::{self, Meeting};
-use warpverbs::config::Memory;
+use warpverbs::config::{Config, GpuSelector, Memory};
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::WriteOrdering;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
 use warpverbs::internal::hide_functions;
 use warpverbs::moe::Moe;
 use warpverbs::team::{
-    Choice, Doorbell, Matter, Queues, SignalOrder, Step, Team, TeamConfig, TeamError, choices_on,
+    Choice, Doorbell, Matter, MemoryStore, Queues, RankDevices, SignalOrder, Step, Team,
+    TeamConfig, TeamError, choices_on,
 };
 use warpverbs::verbs::{Events, Rung};
 
@@ -375,4 +376,33 @@ fn libraries_that_are_too_old_for_a_step_lack_that_step_alone() {
     let contexts = ranks::contexts(hcas.all().map(Arc::as_ref)).unwrap();
     let why = Events::open(&contexts[0]).unwrap_err().to_string();
     assert!(why.contains("mlx5dv_devx_create_event_channel"), "{why}");
+}
+
+/// Between the choice of devices and their use a port goes down, or a device fails.
+#[test]
+fn a_device_that_goes_down_between_choice_and_use_is_named_and_leaves_nothing() {
+    for dies in [false, true] {
+        let setup = Setup::new(1);
+        let hcas = Hcas::new(&setup);
+        let hca = &hcas.of(0)[0];
+        let config = Config::default()
+            .with_device(hca.name().parse().unwrap())
+            .with_gpu(GpuSelector::Simt);
+        let devices = RankDevices::open(&config).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        match dies {
+            true => hca.die(),
+            false => hca.set_port(false),
+        }
+        let contexts = devices.contexts;
+        let why = Team::join_rails(setup.team, &contexts, &devices.gpu, store).unwrap_err();
+        let why = why.to_string();
+        assert!(why.contains(hca.name()), "{why}");
+        if !dies {
+            let told = format!("{}: port state is 1, needed: 4 (active)", hca.name());
+            assert!(why.starts_with(&told), "{why}");
+        }
+        drop(contexts);
+        hcas.check();
+    }
 }
