@@ -30,6 +30,7 @@ pub fn choices_on(
     contexts: &[Arc<Context>],
     gpu: &Arc<dyn Gpu>,
 ) -> Result<Vec<Choice>, TeamError> {
+    config.check(u32::try_from(contexts.len()).unwrap_or(u32::MAX))?;
     let (ways, signals) = settle(config, contexts, gpu.as_ref())?;
     let ways = ways.choices().into_iter().cloned();
     Ok(ways.chain([signals]).collect())
@@ -52,14 +53,25 @@ pub(super) fn settle(
     Ok((ways, signals))
 }
 
-/// Tells of steps that cost something, each once.
-pub(super) fn tell<'a>(choices: impl IntoIterator<Item = &'a Choice>) {
+/// Tells of steps that cost something, but for those that another rank of the machine has told.
+pub(super) fn tell<'a>(choices: impl IntoIterator<Item = &'a Choice>, told: &[String]) {
     for choice in choices {
-        match choice.price().filter(|_| !choice.refused.is_empty()) {
+        match cost(choice).filter(|cost| !told.contains(cost)) {
             Some(_) => tracing::warn!("{choice}"),
             None => tracing::debug!("{choice}"),
         }
     }
+}
+
+/// Those that cost something, in words.
+pub(super) fn costs<'a>(choices: impl IntoIterator<Item = &'a Choice>) -> Vec<String> {
+    choices.into_iter().filter_map(cost).collect()
+}
+
+/// What a choice comes to, without its reasons, which name devices; none if it costs nothing, or was named.
+fn cost(choice: &Choice) -> Option<String> {
+    choice.price().filter(|_| !choice.refused.is_empty())?;
+    Some(format!("{} {}", choice.matter, choice.step))
 }
 
 /// The order that a choice of signals has come to.

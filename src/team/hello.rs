@@ -14,7 +14,7 @@ use crate::fabric::{Identity, PSN_BITS, PortRecord};
 use crate::gpu::MemoryHandle;
 
 /// Version of both records.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Where a hello is kept.
 pub(super) fn hello_key(rank: u32, generation: u32) -> String {
@@ -41,6 +41,8 @@ pub(super) struct Hello {
     pub(super) identity: Identity,
     /// What all ranks have alike.
     pub(super) agreed: Vec<(String, String)>,
+    /// Choices of it that cost something, in words: other ranks of its machine need not tell them again.
+    pub(super) costs: Vec<String>,
     /// Its windows; `None` from a founder, who has made none yet.
     pub(super) windows: Option<Vec<WindowShape>>,
     /// From a founder to the others; none in the hello of a rank that joins later.

@@ -104,7 +104,7 @@ impl Links {
         rails: &[Rail],
         config: &TeamConfig,
         agreed: Vec<(String, String)>,
-        identity: Identity,
+        (identity, costs): (Identity, Vec<String>),
     ) -> Result<Self, TeamError> {
         let failures = Failures::new(gpu, config.ranks)?;
         let port = |rail: &Rail| PortRecord::of(rail.context(), &config.path);
@@ -125,6 +125,7 @@ impl Links {
                 rails: ports,
                 identity,
                 agreed,
+                costs,
                 windows: None,
                 offers: Vec::new(),
             },
@@ -138,13 +139,14 @@ impl Links {
         })
     }
 
-    /// Connects the QPs of a founder with those of the others. Returns when every founder can send.
+    /// Connects the QPs of a founder with those of the others. Returns when every founder can send, with the costs that founders
+    /// of lower rank on the same machine tell.
     pub(super) fn found(
         &mut self,
         exchange: &Exchange,
         rails: &[Rail],
         config: &TeamConfig,
-    ) -> Result<(), TeamError> {
+    ) -> Result<Vec<String>, TeamError> {
         let generation = config.generation;
         for peer in config.members().without(config.rank).iter() {
             let mut state = self.peers[peer as usize].state();
@@ -158,6 +160,11 @@ impl Links {
         })?;
         let process = |(peer, hello): &(u32, Hello)| (*peer, hello.identity.process().clone());
         exchange.watch(hellos.iter().map(process).collect());
+        let own = self.hello.identity.process();
+        let before = hellos
+            .iter()
+            .filter(|(peer, hello)| *peer < config.rank && own.is_beside(hello.identity.process()));
+        let told = before.flat_map(|(_, hello)| hello.costs.clone()).collect();
         for (peer, hello) in hellos {
             if peer == config.rank {
                 continue;
@@ -177,7 +184,8 @@ impl Links {
             state.reach = known.reach;
             state.admit(generation, known.reach, &known.identity);
         }
-        exchange.barrier("connected")
+        exchange.barrier("connected")?;
+        Ok(told)
     }
 
     /// What records of others are compared with.

@@ -219,17 +219,19 @@ impl Team {
                 }
             };
             let (agreed, identity) = (agreed.clone(), identity.clone());
-            match Links::new(gpu.as_ref(), &made, &config, agreed, identity) {
+            let costs = choices::costs(ways.choices().into_iter().chain([&signals]));
+            match Links::new(gpu.as_ref(), &made, &config, agreed, (identity, costs)) {
                 Ok(links) => break (made, links),
                 Err(TeamError::Gpu(refusal)) => ways.leave(refusal.into())?,
                 Err(TeamError::Verbs(refusal)) => ways.leave(refusal.into())?,
                 Err(other) => return Err(other),
             }
         };
-        choices::tell(ways.choices().into_iter().chain([&signals]));
-        if !config.joins() {
-            links.found(exchange, &made, &config)?;
-        }
+        let told = match config.joins() {
+            true => Vec::new(),
+            false => links.found(exchange, &made, &config)?,
+        };
+        choices::tell(ways.choices().into_iter().chain([&signals]), &told);
         let tables = Tables::new(gpu, &config, rails, &links.contexts(&config))?;
         for (rank, peer) in (0..).zip(links.all()) {
             if rank != config.rank && peer.state().connected == 0 {
@@ -391,7 +393,7 @@ impl Team {
                 Err(refusal @ FabricError::Step(_)) if id == 0 => {
                     ways.leave_windows(refusal)?;
                     let [.., windows] = ways.choices();
-                    choices::tell([windows]);
+                    choices::tell([windows], &[]);
                 }
                 Err(other) => return Err(other.into()),
             }

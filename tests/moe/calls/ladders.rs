@@ -302,6 +302,12 @@ fn a_gpu_and_a_nic_without_a_team_say_what_a_team_would_choose_and_leave_nothing
     );
     is_step(&choices, Matter::Windows, 0, "windows");
 
+    let none = choices_on(&TeamConfig::new(0, 1), &[], &gpu).unwrap_err();
+    assert!(matches!(none, TeamError::Limit { .. }), "{none}");
+    let deep = TeamConfig::new(0, 1).with_log_depth(3);
+    let deep = choices_on(&deep, &contexts, &gpu).unwrap_err().to_string();
+    assert!(deep.starts_with("log_depth is 3: expected 8 to "), "{deep}");
+
     // A device that has failed since it was opened.
     let before = own[0].live_objects().total();
     own[0].die();
@@ -313,6 +319,21 @@ fn a_gpu_and_a_nic_without_a_team_say_what_a_team_would_choose_and_leave_nothing
     assert_eq!(own[0].live_objects().total(), before);
     drop(contexts);
     hcas.check();
+}
+
+/// The heap of all QPs is longer than that of the one which was tried, and may be refused where that was not.
+#[test]
+fn a_heap_that_is_refused_at_its_whole_length_steps_down_too() {
+    let choices = chosen(
+        |config| config,
+        &options(),
+        |hca| {
+            refuse(hca, Opcode::CREATE_UMEM, 1, 1);
+        },
+    );
+    let choices = choices.unwrap();
+    is_step(&choices, Matter::Queues, 1, "a long heap");
+    is_step(&choices, Matter::Windows, 0, "a long heap");
 }
 
 /// A device that tells no events and gives no counter set carries a team all the same.
