@@ -9,6 +9,7 @@
 //! With [`Queues::Device`] the queue heap is the control heap, with [`Queues::Host`] the one in host memory.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::context::Context;
 use super::counters::CounterSet;
@@ -95,8 +96,9 @@ pub(super) struct Blocks {
     mailbox: Option<Mailbox>,
     pub(super) register: Arc<DoorbellRegister>,
     pub(super) counters: Option<Arc<CounterSet>>,
-    context: ControlBlock,
-    flags: ControlBlock,
+    /// What kernels that post need; none if this process posts.
+    context: Option<ControlBlock>,
+    flags: Option<ControlBlock>,
     /// Receive queue, then send queue.
     wq: ControlBlock,
     /// CQE line and records, unless they lie in the context.
@@ -143,12 +145,16 @@ impl Blocks {
             mailbox,
             register,
             counters,
-            context: places
-                .control
-                .alloc(size_of::<QpContext>() as u64, LINE_BYTES)?,
-            flags: places
-                .control
-                .alloc(depth * size_of::<u64>() as u64, LINE_BYTES)?,
+            context: Some(
+                places
+                    .control
+                    .alloc(size_of::<QpContext>() as u64, LINE_BYTES)?,
+            ),
+            flags: Some(
+                places
+                    .control
+                    .alloc(depth * size_of::<u64>() as u64, LINE_BYTES)?,
+            ),
             wq: line(wq_bytes)?,
             records: match config.queues {
                 Queues::Device => None,
@@ -167,6 +173,46 @@ impl Blocks {
         })
     }
 
+    /// The blocks of a QP that this process posts to: send queue and records in `heap`, which is host memory.
+    pub(super) fn posted_by_host(
+        context: &Arc<Context>,
+        heap: &Arc<ControlHeap>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let places = QpPlaces::from(heap).with_host(Some(heap));
+        places.check(context)?;
+        let queues = places.queues(config)?;
+        let counters = match config.own_counters && context.caps().counter_sets {
+            true => Some(CounterSet::of(context)?),
+            false => None,
+        };
+        let depth = u64::from(config.depth());
+        Ok(Self {
+            mailbox: None,
+            register: DoorbellRegister::alloc(context)?,
+            counters,
+            context: None,
+            flags: None,
+            wq: queues.alloc(depth * u64::from(WQEBB_BYTES), LINE_BYTES)?,
+            records: Some(queues.alloc(RECORDS_BYTES, LINE_BYTES)?),
+            cqes: None,
+            recv_cqes: None,
+            umem_id: queues.umem_id()?,
+            config: *config,
+        })
+    }
+
+    /// The words of the send queue; none in device memory.
+    pub(super) fn send_queue(&self) -> &[AtomicU64] {
+        self.wq.words()
+    }
+
+    /// The doorbell record as one word; none in device memory.
+    pub(super) fn record(&self) -> Option<&AtomicU64> {
+        let words = self.records.as_ref()?.words();
+        words.get((SQ_DBREC - CQE) / 8)
+    }
+
     /// Where the CQ of sends lies.
     pub(super) fn send_cq(&self) -> CqPlace {
         let wide = self.cqes.as_ref().map(ControlBlock::offset);
@@ -176,6 +222,7 @@ impl Blocks {
             log_entries: wide.map(|_| self.config.log_depth),
             dbrec_offset: self.records_at(CQ_DBREC).1,
             uar_page: self.register.page_id(),
+            counts_consumption: false,
         }
     }
 
@@ -189,6 +236,7 @@ impl Blocks {
             log_entries: self.config.log_recv_depth,
             dbrec_offset: block.offset() + entries * CQE_BYTES,
             uar_page: self.register.page_id(),
+            counts_consumption: false,
         })
     }
 
@@ -209,9 +257,10 @@ impl Blocks {
 
     /// Address and offset of a part of CQE line and records, wherever they lie.
     fn records_at(&self, part: usize) -> (u64, u64) {
-        let (block, part) = match &self.records {
-            Some(block) => (block, part - CQE),
-            None => (&self.context, part),
+        let (block, part) = match (&self.records, &self.context) {
+            (Some(block), _) => (block, part - CQE),
+            (None, Some(context)) => (context, part),
+            (None, None) => unreachable!("records lie in a block of their own or in the context"),
         };
         (block.addr() + part as u64, block.offset() + part as u64)
     }
@@ -227,9 +276,9 @@ impl Blocks {
             qpn,
             cqn,
             depth: config.depth(),
-            context_addr: self.context.addr(),
-            context_offset: self.context.offset(),
-            flags_addr: self.flags.addr(),
+            context_addr: self.context.as_ref().map_or(0, ControlBlock::addr),
+            context_offset: self.context.as_ref().map_or(0, ControlBlock::offset),
+            flags_addr: self.flags.as_ref().map_or(0, ControlBlock::addr),
             sq_addr: self.wq.addr() + rq_bytes,
             cqe_addr: cqes.map_or(self.records_at(CQE).0, ControlBlock::addr),
             dbrec_addr: match self.has_dbrec() {
@@ -259,10 +308,7 @@ impl Blocks {
 
     /// The block of host memory that begins with `addr`; none if that is device memory.
     pub(super) fn host_block(&self, addr: u64) -> Option<(&ControlBlock, u64)> {
-        let optional = [&self.records, &self.cqes, &self.recv_cqes];
-        let blocks = optional.into_iter().flatten();
-        blocks
-            .chain([&self.wq, &self.context, &self.flags])
+        self.all()
             .filter(|block| block.is_host())
             .find_map(|block| {
                 let skip = addr.checked_sub(block.addr())?;
@@ -272,10 +318,18 @@ impl Blocks {
 
     /// Bytes taken of the control heap and, with host queues, of the one in host memory.
     pub(super) fn bytes(&self) -> u64 {
-        let optional = [&self.records, &self.cqes, &self.recv_cqes];
-        let blocks = optional.into_iter().flatten();
-        let all = blocks.chain([&self.wq, &self.context, &self.flags]);
-        all.map(ControlBlock::bytes).sum()
+        self.all().map(ControlBlock::bytes).sum()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &ControlBlock> {
+        let optional = [
+            &self.records,
+            &self.cqes,
+            &self.recv_cqes,
+            &self.context,
+            &self.flags,
+        ];
+        optional.into_iter().flatten().chain([&self.wq])
     }
 }
 

@@ -155,6 +155,15 @@ impl<M> DevxObject<M> {
         events.subscribe_qp(self.raw(), cookie)
     }
 
+    /// Lets `events` tell with this cookie of the completions of this CQ.
+    pub(super) fn subscribe_completions(
+        &self,
+        events: &Events,
+        cookie: u64,
+    ) -> Result<(), VerbsError> {
+        events.subscribe_cq(self.raw(), cookie)
+    }
+
     /// Destroys the object, for whoever wants to know whether that worked.
     pub(super) fn destroy(mut self) -> Result<(), VerbsError> {
         self.take_down()

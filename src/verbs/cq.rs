@@ -8,6 +8,7 @@ use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, QueryCqIn, QueryCqOut};
 use super::command::DevxObject;
 use super::context::Context;
 use super::error::VerbsError;
+use super::events::Events;
 
 /// Where a CQ lies: offsets in one UMEM.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +20,13 @@ pub(super) struct CqPlace {
     pub(super) log_entries: Option<u8>,
     /// Of the 8-byte doorbell record.
     pub(super) dbrec_offset: u64,
-    /// Page of the register for arming; the runtime never arms.
+    /// Page of the register for arming.
     pub(super) uar_page: u32,
+    /// Whether the device compares what it writes with what software has consumed. Only a CQ whose consumer tells is.
+    pub(super) counts_consumption: bool,
 }
 
-/// A CQ whose consumption nobody counts (`oi`): by construction no more completions are under way than it has entries.
+/// A CQ of which no more completions are under way than it has entries, by construction. So most need no consumer index (`oi`).
 ///
 /// Collapsed, every completion overwrites the one entry (`cc`), and pollers turn its 16-bit counter into an index. Else
 /// it is a ring, in which the owner bit of an entry changes with each lap. `M` is what holds its memory.
@@ -42,7 +45,7 @@ impl<M> Cq<M> {
     ) -> Result<Self, VerbsError> {
         let cqc = Cqc::default()
             .with_cc(place.log_entries.is_none().into())
-            .with_oi(1)
+            .with_oi((!place.counts_consumption).into())
             .with_log_cq_size(place.log_entries.unwrap_or(0).into())
             .with_uar_page(place.uar_page)
             .with_c_eqn(context.event_queue()?)
@@ -83,6 +86,11 @@ impl<M> Cq<M> {
             .with_cqn(self.cqn);
         let out = self.object.query::<_, QueryCqOut>(&input)?;
         Ok(out.cqc().producer_counter())
+    }
+
+    /// Lets `events` tell with this cookie when it has entries behind an arming.
+    pub(super) fn subscribe(&self, events: &Events, cookie: u64) -> Result<(), VerbsError> {
+        self.object.subscribe_completions(events, cookie)
     }
 
     /// Destroys it, for whoever wants to know whether that worked.

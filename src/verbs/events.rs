@@ -19,6 +19,7 @@ use crate::sys::bindings::{mlx5dv_devx_event_channel, mlx5dv_devx_obj};
 
 /// Event types of the programmer's manual, "Events".
 mod kind {
+    pub(super) const COMPLETION: u16 = 0x00;
     pub(super) const QP_FATAL: u16 = 0x05;
     pub(super) const INTERNAL_ERROR: u16 = 0x08;
     pub(super) const PORT_CHANGE: u16 = 0x09;
@@ -81,6 +82,16 @@ impl Events {
     ///
     /// [`VerbsError::Call`]; [`VerbsError::Missing`] where libmlx5 has no such channels.
     pub fn open(context: &Arc<Context>) -> Result<Self, VerbsError> {
+        let events = Self::silent(context)?;
+        events.subscribe(ptr::null_mut(), kind::PORT_CHANGE, DEVICE)?;
+        if let Err(error) = events.subscribe(ptr::null_mut(), kind::INTERNAL_ERROR, DEVICE) {
+            tracing::debug!("the device does not tell of its own failure: {error}");
+        }
+        Ok(events)
+    }
+
+    /// Opens a channel that tells of nothing but what is subscribed to.
+    pub(super) fn silent(context: &Arc<Context>) -> Result<Self, VerbsError> {
         for function in FUNCTIONS {
             context.rdma().has(function)?;
         }
@@ -92,16 +103,30 @@ impl Events {
         };
         let call = "mlx5dv_devx_create_event_channel";
         let raw = NonNull::new(raw).ok_or_else(|| context.failed(call, last_errno()))?;
-        let events = Self {
+        Ok(Self {
             raw,
             reading: Mutex::default(),
             context: Arc::clone(context),
-        };
-        events.subscribe(ptr::null_mut(), kind::PORT_CHANGE, DEVICE)?;
-        if let Err(error) = events.subscribe(ptr::null_mut(), kind::INTERNAL_ERROR, DEVICE) {
-            tracing::debug!("the device does not tell of its own failure: {error}");
-        }
-        Ok(events)
+        })
+    }
+
+    /// Tells of completions of the CQ `object` from now on, with this cookie: once for each arming.
+    pub(super) fn subscribe_cq(
+        &self,
+        object: *mut mlx5dv_devx_obj,
+        cookie: u64,
+    ) -> Result<(), VerbsError> {
+        self.subscribe(object, kind::COMPLETION, cookie)
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Its descriptor, which is readable when there is an event.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel and its descriptor are open while `self` lives.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
     /// Tells of failures of the QP `object` from now on, with this cookie.
@@ -168,8 +193,7 @@ impl Events {
     }
 
     fn is_readable(&self) -> bool {
-        // SAFETY: the channel and its descriptor are open while `self` lives.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) };
+        let fd = self.fd();
         let mut polled = [PollFd::new(&fd, PollFlags::IN)];
         let ready = poll(&mut polled, Some(&Timespec::default()));
         ready == Ok(1) && polled[0].revents().contains(PollFlags::IN)
@@ -185,6 +209,8 @@ fn parse(record: &[u64; WORDS]) -> Option<HcaEvent> {
         (DEVICE, kind::PORT_CHANGE) if subtype == PORT_ACTIVE => Some(HcaEvent::PortUp),
         (DEVICE, kind::INTERNAL_ERROR) => Some(HcaEvent::Fatal),
         (DEVICE, _) => None,
+        // Its reaper looks at the CQ itself.
+        (_, kind::COMPLETION) => None,
         (cookie, kind) => Some(HcaEvent::Qp { cookie, kind }),
     }
 }
@@ -226,6 +252,7 @@ mod tests {
             (record(DEVICE, 0x09, 5), None),
             (record(DEVICE, 0x08, 0), Some(HcaEvent::Fatal)),
             (record(DEVICE, 0x77, 0), None),
+            (record(5, 0x00, 0), None),
             (
                 record(3, 0x11, 0),
                 Some(HcaEvent::Qp {

@@ -341,6 +341,7 @@ fn probe(heap: &Arc<ControlHeap>) -> Result<(), VerbsError> {
         log_entries: None,
         dbrec_offset: 64,
         uar_page: register.page_id(),
+        counts_consumption: false,
     };
     Cq::create(context, &place, register)?.destroy()
 }
@@ -421,6 +422,25 @@ impl ControlBlock {
             let place = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
             word.copy_from_slice(&place.load(Ordering::Relaxed).to_le_bytes());
         }
+    }
+
+    /// Its words, as this process has them: all whole words of 8 bytes of a block of host memory, none of device memory.
+    ///
+    /// The HCA reads and writes them too, so each access is one of the order that the protocol asks for.
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        let Some(host_addr) = self.heap.host_addr else {
+            return &[];
+        };
+        let place = usize::try_from(host_addr + self.block.offset);
+        let count = usize::try_from(self.block.bytes / 8);
+        let (Ok(place), Ok(count)) = (place, count) else {
+            return &[];
+        };
+        let first = std::ptr::with_exposed_provenance::<AtomicU64>(place);
+        // SAFETY: the block is part of the region; that is mapped here, writable and aligned to a page as the heap's maker
+        // promised, and outlives the heap, which `self` keeps. Blocks are aligned to 8 at least, and everybody accesses the
+        // memory by atomics or from outside.
+        unsafe { std::slice::from_raw_parts(first, count) }
     }
 
     /// Registers the block as memory that requests name; on the rung on which its heap stands.

@@ -44,6 +44,7 @@ mod events;
 mod export;
 mod gid;
 mod heap;
+mod host_queue;
 mod image;
 mod mailbox;
 mod mr;
@@ -55,7 +56,10 @@ mod qp;
 mod qp_attr;
 mod qp_config;
 mod qp_create;
+
 mod remedy;
+
+mod shared_cq;
 mod sink;
 mod traffic_class;
 mod uar;
@@ -86,6 +90,7 @@ pub(crate) use probe::Probe;
 pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
 pub use qp_attr::{PathAttr, SendAttr};
 pub use qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
+pub(crate) use shared_cq::SharedCq;
 pub use sink::AtomicSink;
 pub use traffic_class::{TrafficClass, TrafficClassFrom};
 pub use uar::DoorbellRegister;

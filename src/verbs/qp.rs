@@ -20,6 +20,7 @@ use super::mailbox::Mailbox;
 use super::pd::Pd;
 use super::qp_attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
 use super::qp_config::QpConfig;
+use super::shared_cq::CqShare;
 use super::uar::DoorbellRegister;
 
 /// States that software moves a QP through. `Err` is absent: the HCA enters it by itself, and the way out is [`Qp::reset`],
@@ -43,7 +44,7 @@ states! {
     Rts,
 }
 
-/// An RC queue pair in state `S`, with CQs that nobody shares. Dropping it destroys QP and CQs and gives its blocks back to the
+/// An RC queue pair in state `S`, with CQs that nobody shares, or in the engine a CQ of many. Dropping it destroys QP and CQs and gives its blocks back to the
 /// control heap; if the HCA refuses that, the blocks stay taken.
 ///
 /// A QP that is not ready cannot be asked to send:
@@ -85,8 +86,41 @@ pub(super) struct QpMemory {
     /// The CQ of receives, if there is a receive queue.
     pub(super) recv_cq: Option<Cq<Arc<DoorbellRegister>>>,
     /// The CQ of sends, and what all three use.
-    pub(super) cq: Cq<Blocks>,
+    pub(super) cq: SendCq,
     pub(super) pd: Arc<Pd>,
+}
+
+/// Where sends complete, and the blocks of the QP.
+#[derive(Debug)]
+pub(super) enum SendCq {
+    /// In a CQ of this QP alone.
+    Own(Cq<Blocks>),
+    /// In one of many QPs, of which this has a share.
+    Shared(CqShare, Blocks),
+}
+
+impl SendCq {
+    pub(super) fn cqn(&self) -> u32 {
+        match self {
+            Self::Own(cq) => cq.cqn(),
+            Self::Shared(share, _) => share.cqn(),
+        }
+    }
+
+    pub(super) fn blocks(&self) -> &Blocks {
+        match self {
+            Self::Own(cq) => cq.memory(),
+            Self::Shared(_, blocks) => blocks,
+        }
+    }
+
+    /// As [`Cq::produced`]; 0 of a shared one, whose reaper counts.
+    fn produced(&self) -> Result<u32, VerbsError> {
+        match self {
+            Self::Own(cq) => cq.produced(),
+            Self::Shared(..) => Ok(0),
+        }
+    }
 }
 
 /// A transition that failed, with the QP as it was.
@@ -407,7 +441,7 @@ impl<S: State> Qp<S> {
     }
 
     pub(super) fn blocks(&self) -> &Blocks {
-        self.core.object.memory().cq.memory()
+        self.core.object.memory().cq.blocks()
     }
 
     fn context(&self) -> &Arc<Context> {

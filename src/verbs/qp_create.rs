@@ -9,9 +9,11 @@ use super::blocks::{Blocks, QpPlaces};
 use super::command::DevxObject;
 use super::cq::Cq;
 use super::error::VerbsError;
+use super::heap::ControlHeap;
 use super::pd::Pd;
-use super::qp::{Qp, QpCore, QpMemory, Reset};
-use super::qp_config::{Doorbell, QpConfig};
+use super::qp::{Qp, QpCore, QpMemory, Reset, SendCq};
+use super::qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
+use super::shared_cq::SharedCq;
 
 /// `ts_format`: whatever clock the device's completions carry; nobody reads it.
 const TS_FORMAT_DEFAULT: u32 = 1;
@@ -44,14 +46,52 @@ impl Qp<Reset> {
             None => None,
         };
         let pd = Arc::clone(pd);
-        let memory = QpMemory { recv_cq, cq, pd };
+        let cq = SendCq::Own(cq);
+        Self::create_with(QpMemory { recv_cq, cq, pd }, config)
+    }
+
+    /// Creates a QP that this process posts to, in the host memory of `heap`, and whose sends complete in `cq`. It is one of
+    /// [`Queues::Host`](super::Queues) with a doorbell record, whatever else `config` says of that, and has no receive queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::create`]; [`VerbsError::BadArgument`] if `cq` has no room for all that the QP can post.
+    pub(crate) fn create_on(
+        pd: &Arc<Pd>,
+        heap: &Arc<ControlHeap>,
+        cq: &Arc<SharedCq>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let config = QpConfig {
+            sharing: Sharing::Exclusive,
+            doorbell: Doorbell::Record,
+            queues: Queues::Host,
+            cq: CqKind::Collapsed,
+            log_recv_depth: None,
+            share_doorbell_register: false,
+            ..*config
+        };
+        let context = pd.context();
+        config.check(context.name(), context.caps())?;
+        let share = cq.share(context, config.depth())?;
+        let blocks = Blocks::posted_by_host(context, heap, &config)?;
+        let memory = QpMemory {
+            recv_cq: None,
+            cq: SendCq::Shared(share, blocks),
+            pd: Arc::clone(pd),
+        };
+        Self::create_with(memory, &config)
+    }
+
+    fn create_with(memory: QpMemory, config: &QpConfig) -> Result<Self, VerbsError> {
+        let context = &Arc::clone(memory.pd.context());
         let input = create_input(&memory, config);
         let (object, out) = DevxObject::create::<_, CreateQpOut>(context, &input, memory)?;
         let memory = object.memory();
         let recv_cqn = memory.recv_cq.as_ref().map(Cq::cqn);
         let layout = memory
             .cq
-            .memory()
+            .blocks()
             .layout(out.qpn(), memory.cq.cqn(), recv_cqn);
         Ok(Self::made(QpCore {
             object,
@@ -62,7 +102,7 @@ impl Qp<Reset> {
 }
 
 fn create_input(memory: &QpMemory, config: &QpConfig) -> CreateQpIn {
-    let blocks = memory.cq.memory();
+    let blocks = memory.cq.blocks();
     let caps = memory.pd.context().caps();
     let in_order = config.data_in_order && caps.qp_data_in_order;
     let recv_cq = memory.recv_cq.as_ref();

@@ -247,6 +247,20 @@ impl DoorbellRegister {
     }
 }
 
+impl DoorbellRegister {
+    /// Arms a CQ: `value` is its arm word and number, stored where CQs of this page are armed.
+    pub(super) fn arm(&self, value: u64) {
+        let Ok(addr) = usize::try_from(self.raw.page_addr + uar::CQ_ARM as u64) else {
+            return;
+        };
+        // SAFETY: inside the page (checked when the register was made), on 8 bytes, and mapped while `self` lives; everybody
+        // only stores to it.
+        let place = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
+        place.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+}
+
 impl Page {
     fn empty() -> Self {
         Self::Registers(BTreeSet::new())

@@ -1,0 +1,246 @@
+//! A CQ of many QPs, which one thread of this process reaps.
+//!
+//! It tells the HCA how much it has consumed, so an overrun would be found. By construction it never happens: each QP takes a
+//! share of as many entries as it can post WQEs, since in error each of them completes, signalled or not.
+//!
+//! A thread that wants to sleep arms the CQ, looks once more, and then waits for the channel: an entry that came before the
+//! arming is seen by that look, and one that comes later raises an event.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use mlx5_prm::cqe::{Cqe64, CqeOpcode};
+use mlx5_prm::doorbell::cq_record;
+
+use super::context::Context;
+use super::cq::{Cq, CqPlace};
+use super::error::VerbsError;
+use super::events::Events;
+use super::heap::{ControlBlock, ControlHeap};
+use super::qp_config::{CQE_BYTES, LINE_BYTES};
+use super::uar::DoorbellRegister;
+use crate::sys;
+
+/// Words of an entry.
+const WORDS: usize = 8;
+const _: () = assert!(8 * WORDS as u64 == CQE_BYTES);
+/// `op_own` of an entry that the HCA has not written.
+const INVALID: u64 = (CqeOpcode::INVALID.0 as u64) << 60;
+/// Bit of the sequence in an arm word.
+const SEQUENCE_SHIFT: u32 = 28;
+/// Cookie of the one CQ of a channel.
+const COOKIE: u64 = 1;
+
+/// What a CQ of many QPs is made of.
+#[derive(Debug)]
+struct Memory {
+    register: Arc<DoorbellRegister>,
+    cqes: ControlBlock,
+    record: ControlBlock,
+}
+
+/// A CQ of many QPs. Whoever reaps counts what it has consumed; one thread does.
+#[derive(Debug)]
+pub(crate) struct SharedCq {
+    cq: Cq<Memory>,
+    log_entries: u8,
+    /// Entries that QPs have a share of.
+    shared: AtomicU32,
+    /// Tells of entries behind an arming. Goes after the CQ.
+    events: Events,
+}
+
+/// What an entry says of the send queue of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The QP.
+    pub(crate) qpn: u32,
+    /// Index of the WQE's first WQEBB, modulo 2^16.
+    pub(crate) index: u16,
+    /// `vendor_err_synd << 8 | syndrome` of a WQE that has failed.
+    pub(crate) failed: Option<u16>,
+}
+
+impl SharedCq {
+    /// A CQ of `1 << log_entries` entries in the host memory of `heap`.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for more entries than the device has, or a heap in device memory; else what failed.
+    pub(crate) fn create(
+        heap: &Arc<ControlHeap>,
+        log_entries: u8,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let context = heap.context();
+        let most = context.caps().log_max_cq_sz.min(22);
+        super::qp_attr::in_range("log_entries of a CQ", log_entries, 4, most)?;
+        let memory = Memory {
+            register: DoorbellRegister::alloc(context)?,
+            cqes: heap.alloc(CQE_BYTES << log_entries, LINE_BYTES)?,
+            record: heap.alloc(LINE_BYTES, LINE_BYTES)?,
+        };
+        if memory.record.words().is_empty() {
+            let value = format!("device memory at {:#x}", heap.addr());
+            let limit = "host memory (HeapRegion::host)";
+            return Err(VerbsError::argument(
+                "heap for a CQ of the host",
+                value,
+                limit,
+            ));
+        }
+        for entry in memory.cqes.words().chunks_exact(WORDS) {
+            entry[WORDS - 1].store(INVALID, Ordering::Relaxed);
+        }
+        memory.record.words()[0].store(0, Ordering::Relaxed);
+        let place = CqPlace {
+            umem_id: heap.umem_id()?,
+            cqe_offset: memory.cqes.offset(),
+            log_entries: Some(log_entries),
+            dbrec_offset: memory.record.offset(),
+            uar_page: memory.register.page_id(),
+            counts_consumption: true,
+        };
+        let events = Events::silent(context)?;
+        let cq = Cq::create(context, &place, memory)?;
+        cq.subscribe(&events, COOKIE)?;
+        Ok(Arc::new(Self {
+            cq,
+            log_entries,
+            shared: AtomicU32::new(0),
+            events,
+        }))
+    }
+
+    /// A share of `entries` entries.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] if others have all but fewer, or for a QP of another device.
+    pub(super) fn share(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+        entries: u32,
+    ) -> Result<CqShare, VerbsError> {
+        let own = self.events.context();
+        if !Arc::ptr_eq(own, context) {
+            let limit = format!("one of the context of the PD, {}", context.name());
+            return Err(VerbsError::argument("CQ", own.name(), limit));
+        }
+        let most = 1u32 << self.log_entries;
+        let take = |shared: u32| shared.checked_add(entries).filter(|sum| *sum <= most);
+        let taken = self
+            .shared
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        match taken {
+            Ok(_) => Ok(CqShare {
+                cq: Arc::clone(self),
+                entries,
+            }),
+            Err(shared) => Err(VerbsError::argument(
+                "entries of a CQ for one more QP",
+                entries,
+                format!(
+                    "at most the {} of {most} that no other QP has",
+                    most - shared
+                ),
+            )),
+        }
+    }
+
+    /// Entry number `consumed`, if the HCA has written it.
+    pub(crate) fn entry(&self, consumed: u32) -> Option<Entry> {
+        let nth = (consumed & ((1 << self.log_entries) - 1)) as usize;
+        let words = self.cq.memory().cqes.words();
+        let words = words.get(nth * WORDS..(nth + 1) * WORDS)?;
+        // Acquire: pairs with the HCA, which writes the last word last.
+        let last = words[WORDS - 1].load(Ordering::Acquire).to_le_bytes();
+        let [_, high, mid, low, counter_high, counter_low, _, op_own] = last;
+        let opcode = CqeOpcode(op_own >> 4);
+        let lap = (consumed >> self.log_entries) & 1;
+        if opcode == CqeOpcode::INVALID || u32::from(op_own & 1) != lap {
+            return None;
+        }
+        let is_error = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
+        let failed = is_error.then(|| {
+            let [.., vendor, syndrome] = words[WORDS - 2].load(Ordering::Relaxed).to_le_bytes();
+            u16::from_be_bytes([vendor, syndrome])
+        });
+        Some(Entry {
+            qpn: u32::from_be_bytes([0, high, mid, low]),
+            index: u16::from_be_bytes([counter_high, counter_low]),
+            failed,
+        })
+    }
+
+    /// Tells the HCA that the entries before number `consumed` may be written again.
+    pub(crate) fn consume(&self, consumed: u32) {
+        let record = &self.cq.memory().record.words()[0];
+        let [_, _, _, _, arm @ ..] = record.load(Ordering::Relaxed).to_le_bytes();
+        record.store(record_word(consumed, arm), Ordering::Release);
+    }
+
+    /// Lets the next entry from number `consumed` on raise an event, one that is there already too. `sequence` counts armings.
+    pub(crate) fn arm(&self, consumed: u32, sequence: u32) {
+        let memory = self.cq.memory();
+        let word = (sequence & 3) << SEQUENCE_SHIFT | (consumed & cq_record::INDEX_MASK);
+        let arm = word.to_be_bytes();
+        memory.record.words()[0].store(record_word(consumed, arm), Ordering::Release);
+        // The record before the register.
+        fence(Ordering::SeqCst);
+        let [a, b, c, d] = arm;
+        let [e, f, g, h] = self.cq.cqn().to_be_bytes();
+        memory
+            .register
+            .arm(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+        if let Some(kick) = sys::softhca_kick() {
+            kick();
+        }
+    }
+
+    /// Readable behind an event.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.events.fd()
+    }
+
+    /// Takes the events that there are. Each stands for one arming, so they are few.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Call`].
+    pub(crate) fn take_events(&self) -> Result<(), VerbsError> {
+        while self.events.next()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Both words of the record, of which the second is the arm word as it lies in memory.
+fn record_word(consumed: u32, arm: [u8; 4]) -> u64 {
+    let [a, b, c, d] = (consumed & cq_record::INDEX_MASK).to_be_bytes();
+    let [e, f, g, h] = arm;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// The share of one QP in a CQ, given back when the QP is no more.
+#[derive(Debug)]
+pub(super) struct CqShare {
+    cq: Arc<SharedCq>,
+    entries: u32,
+}
+
+impl CqShare {
+    pub(super) fn cqn(&self) -> u32 {
+        self.cq.cq.cqn()
+    }
+}
+
+impl Drop for CqShare {
+    fn drop(&mut self) {
+        self.cq.shared.fetch_sub(self.entries, Ordering::Relaxed);
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Cqe64>() == 8 * WORDS);
+    assert!(cq_record::CONSUMER_INDEX == 0 && cq_record::ARM == 4);
+};
