@@ -15,9 +15,19 @@ pub mod moe_abi {
     pub use crate::abi::moe_words::*;
 }
 
-/// What the host engine has so far. No program uses it yet.
+/// The host engine. It is not whole yet, so only programs of this workspace use it.
 pub mod engine {
     pub use crate::engine::*;
+}
+
+/// Queues that a thread of the host posts to.
+pub mod provider {
+    pub use crate::provider::mlx5::{Mlx5, Mlx5Lane, Mlx5Reaper};
+    pub use crate::provider::sink::{Sink, SinkLane, SinkReaper};
+    pub use crate::provider::{
+        Cause, Chain, Completion, HostMemory, Lane, LocalRange, Posted, Provider, ProviderError,
+        Reaper, Stop, Tag, Verb, Wake, Work,
+    };
 }
 
 pub use crate::memheap::{Block, MemHeap};

@@ -81,6 +81,7 @@ pub mod internal;
 pub mod membership;
 mod memheap;
 pub mod moe;
+mod provider;
 mod sys;
 pub mod team;
 pub mod topology;

@@ -26,6 +26,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     ("gpu", &["abi", "topology", "error", "config"]),
     ("fabric", &["verbs", "gpu", "error", "config"]),
+    ("provider", &["verbs", "fabric", "error", "config"]),
     (
         "team",
         &[
@@ -37,19 +38,27 @@ const MODULES: &[(&str, &[&str])] = &[
         "moe",
         &["membership", "team", "gpu", "abi", "error", "config"],
     ),
-    ("engine", &["error"]),
+    (
+        "engine",
+        &["provider", "fabric", "verbs", "error", "config"],
+    ),
     (
         "internal",
-        &["engine", "moe", "team", "gpu", "memheap", "sys", "abi"],
+        &[
+            "engine", "provider", "moe", "team", "gpu", "memheap", "sys", "abi",
+        ],
     ),
 ];
 
 /// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.
 const CRATE_USERS: &[(&str, &[&str])] = &[
-    ("mlx5_prm", &["abi", "verbs"]),
+    ("mlx5_prm", &["abi", "verbs", "provider"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
-    ("rendezvous", &["fabric", "membership", "team", "error"]),
+    (
+        "rendezvous",
+        &["fabric", "membership", "team", "engine", "error"],
+    ),
     ("softhca", &[]),
     ("moe_reference", &[]),
 ];

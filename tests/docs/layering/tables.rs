@@ -102,6 +102,10 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
         "fabric",
         "what one rank has on its HCAs whatever uses it: rails, the ladders by which it reaches them, what it tells of its ports, ways to offer memory, its identity among processes, PSNs",
     ),
+    (
+        "provider",
+        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`: `mlx5` (DevX QPs) and `sink` (no HCA); host memory that HCAs share",
+    ),
     ("team", "ranks, windows, peer table in device memory"),
     (
         "membership",
@@ -110,7 +114,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ("moe", "buffers, dispatch, combine"),
     (
         "engine",
-        "the host engine: so far what of its transfers touches no HCA",
+        "the host engine: transfers, workers, connections of engines; so far one rail, host memory, no notices",
     ),
     (
         "internal",
@@ -119,7 +123,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ("error", "the public error"),
     (
         "config",
-        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership` and `moe` use `config` and `error`, `engine` uses `error`",
+        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership`, `moe`, `provider` and `engine` use `config` and `error`",
     ),
 ];
 

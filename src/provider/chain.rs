@@ -1,0 +1,110 @@
+//! What a thread posts together, in memory that is used again for the next chain.
+
+use std::ops::Range;
+
+/// By which the caller knows a WQE when it is accounted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// The slot of its transfer.
+    pub slot: u32,
+    /// Its slice.
+    pub slice: u32,
+}
+
+/// What a WQE does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Write to the peer.
+    Write,
+    /// The same, and consume a receive WQE there with this word.
+    WriteImmediate(u32),
+    /// Read from the peer.
+    Read,
+}
+
+/// A range of registered memory of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalRange {
+    /// First byte.
+    pub address: u64,
+    /// Its lkey.
+    pub key: u32,
+    /// Its length, 1 to 2^30.
+    pub bytes: u32,
+}
+
+/// One WQE to post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What it does.
+    pub verb: Verb,
+    /// First byte at the peer.
+    pub remote: u64,
+    /// The rkey there.
+    pub key: u32,
+    /// By which the caller knows it.
+    pub tag: Tag,
+    first_range: u32,
+    ranges: u32,
+}
+
+/// WQEs in order.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    works: Vec<Work>,
+    ranges: Vec<LocalRange>,
+}
+
+impl Chain {
+    /// Forgets all of them. Their memory stays for the next.
+    pub fn clear(&mut self) {
+        self.works.clear();
+        self.ranges.clear();
+    }
+
+    /// Adds a WQE over these local ranges, which follow each other at the peer.
+    pub fn push(
+        &mut self,
+        (verb, tag): (Verb, Tag),
+        (remote, key): (u64, u32),
+        ranges: impl IntoIterator<Item = LocalRange>,
+    ) {
+        let first = self.ranges.len();
+        self.ranges.extend(ranges);
+        let count = self.ranges.len() - first;
+        self.works.push(Work {
+            verb,
+            remote,
+            key,
+            tag,
+            first_range: index(first),
+            ranges: index(count),
+        });
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.works.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.works.is_empty()
+    }
+
+    /// Those from number `first` on, each with its local ranges.
+    pub fn from(&self, first: usize) -> impl Iterator<Item = (&Work, &[LocalRange])> {
+        self.works.iter().skip(first).map(|work| {
+            let start = work.first_range as usize;
+            let range: Range<usize> = start..start + work.ranges as usize;
+            (work, &self.ranges[range])
+        })
+    }
+}
+
+/// A chain is short.
+fn index(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

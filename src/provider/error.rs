@@ -1,0 +1,47 @@
+//! What providers refuse.
+
+use std::io;
+
+use crate::verbs::VerbsError;
+
+/// An error of a provider.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProviderError {
+    /// The HCA or its driver.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// A call of the system.
+    #[error("{call}: {source}")]
+    System {
+        /// Which.
+        call: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Memory of no bytes, or of more than the address space has.
+    #[error("{bytes} bytes of host memory: expected 1 to {most}")]
+    Memory {
+        /// How many.
+        bytes: u64,
+        /// Most.
+        most: u64,
+    },
+    /// A range that a memory does not have.
+    #[error("{bytes} bytes at offset {offset} of a memory of {has} bytes")]
+    Range {
+        /// Where it begins.
+        offset: u64,
+        /// Its length.
+        bytes: u64,
+        /// Bytes of the memory.
+        has: u64,
+    },
+}
+
+impl ProviderError {
+    pub(super) fn system(call: &'static str, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        Self::System { call, source }
+    }
+}

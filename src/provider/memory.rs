@@ -1,0 +1,218 @@
+//! Host memory that HCAs read and write while this process has it.
+
+// UNSAFETY: maps memory, and copies from and to memory that HCAs change at any time.
+#![expect(unsafe_code, reason = "memory shared with HCAs")]
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use super::error::ProviderError;
+
+/// Most bytes of one memory: half of the address space.
+const MOST: u64 = 1 << 46;
+
+/// Memory of its own pages, zeros at first. Programs get at it by copies: peers may write it at any time, so no reference into it
+/// exists.
+pub struct HostMemory {
+    first: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the pages belong to this object until it is dropped; all access is by atomics.
+unsafe impl Send for HostMemory {}
+// SAFETY: as for Send.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// `bytes` bytes of zeros. The system gives them pages when they are first touched.
+    ///
+    /// # Errors
+    /// [`ProviderError::Memory`]: none, or more than there can be; [`ProviderError::System`]: the system has no more.
+    pub fn new(bytes: u64) -> Result<Self, ProviderError> {
+        let length = usize::try_from(bytes).ok();
+        let length = length.filter(|_| (1..=MOST).contains(&bytes));
+        let length = length.ok_or(ProviderError::Memory { bytes, most: MOST })?;
+        // SAFETY: a new anonymous mapping; no address is asked for.
+        let mapped = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let failed = || ProviderError::system("mmap", std::io::Error::last_os_error());
+        if mapped == libc::MAP_FAILED {
+            return Err(failed());
+        }
+        // Peers name it by its address.
+        mapped.expose_provenance();
+        let first = NonNull::new(mapped.cast::<u8>()).ok_or_else(failed)?;
+        Ok(Self {
+            first,
+            bytes: length,
+        })
+    }
+
+    /// Its first byte, as requests name it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.first.as_ptr().addr() as u64
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Copies `from` to `offset`.
+    ///
+    /// # Errors
+    /// [`ProviderError::Range`].
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ProviderError> {
+        let place = self.place(offset, from.len())?;
+        let (head, words, tail) = split(place, from.len());
+        let (first, rest) = from.split_at(head);
+        let (middle, last) = rest.split_at(8 * words);
+        for (nth, byte) in first.iter().enumerate() {
+            self.byte(place + nth).store(*byte, Ordering::Relaxed);
+        }
+        for (nth, word) in middle.chunks_exact(8).enumerate() {
+            let mut value = [0; 8];
+            value.copy_from_slice(word);
+            let at = place + head + 8 * nth;
+            self.word(at)
+                .store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
+        debug_assert_eq!(last.len(), tail);
+        for (nth, byte) in last.iter().enumerate() {
+            self.byte(place + head + 8 * words + nth)
+                .store(*byte, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Copies from `offset` to `to`.
+    ///
+    /// # Errors
+    /// [`ProviderError::Range`].
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), ProviderError> {
+        let place = self.place(offset, to.len())?;
+        let (head, words, _) = split(place, to.len());
+        let (first, rest) = to.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(8 * words);
+        for (nth, byte) in first.iter_mut().enumerate() {
+            *byte = self.byte(place + nth).load(Ordering::Relaxed);
+        }
+        for (nth, word) in middle.chunks_exact_mut(8).enumerate() {
+            let value = self.word(place + head + 8 * nth).load(Ordering::Relaxed);
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+        for (nth, byte) in last.iter_mut().enumerate() {
+            *byte = self
+                .byte(place + head + 8 * words + nth)
+                .load(Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Where `bytes` bytes at `offset` lie.
+    fn place(&self, offset: u64, bytes: usize) -> Result<usize, ProviderError> {
+        let place = usize::try_from(offset).ok();
+        let end = place.and_then(|place| place.checked_add(bytes));
+        match (place, end) {
+            (Some(place), Some(end)) if end <= self.bytes => Ok(place),
+            _ => Err(ProviderError::Range {
+                offset,
+                bytes: bytes as u64,
+                has: self.bytes as u64,
+            }),
+        }
+    }
+
+    /// The byte at `place`, which is inside.
+    fn byte(&self, place: usize) -> &AtomicU8 {
+        debug_assert!(place < self.bytes, "byte {place} of {}", self.bytes);
+        // SAFETY: inside the mapping, as `place` has checked, which lives as long as `self`; all access is atomic or from outside.
+        unsafe { AtomicU8::from_ptr(self.first.as_ptr().add(place)) }
+    }
+
+    /// The aligned word at `place`, which is inside.
+    fn word(&self, place: usize) -> &AtomicU64 {
+        debug_assert!(place.is_multiple_of(8) && place + 8 <= self.bytes);
+        // SAFETY: as in `byte`; `split` gives places of whole words of a mapping that begins with a page.
+        unsafe { AtomicU64::from_ptr(self.first.as_ptr().add(place).cast()) }
+    }
+}
+
+/// Bytes before the first word, whole words, and bytes behind them, of `bytes` bytes at `place`.
+fn split(place: usize, bytes: usize) -> (usize, usize, usize) {
+    let head = (place.next_multiple_of(8) - place).min(bytes);
+    let words = (bytes - head) / 8;
+    (head, words, bytes - head - 8 * words)
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` has made; registrations of it hold this object, so none is left.
+        if unsafe { libc::munmap(self.first.as_ptr().cast(), self.bytes) } != 0 {
+            tracing::error!("leaked: munmap: {}", std::io::Error::last_os_error());
+        }
+    }
+}
+
+impl fmt::Debug for HostMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "HostMemory({} bytes at {:#x})",
+            self.bytes,
+            self.address()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_reach_every_byte_at_any_offset_and_no_other() {
+        let memory = HostMemory::new(64).unwrap();
+        for offset in 0..16u64 {
+            for bytes in 0..=40usize {
+                memory.write(0, &[0xee; 64]).unwrap();
+                let wanted: Vec<u8> = (0..bytes).map(|nth| u8::try_from(nth).unwrap()).collect();
+                memory.write(offset, &wanted).unwrap();
+                let (mut all, mut part) = ([0; 64], vec![0; bytes]);
+                memory.read(0, &mut all).unwrap();
+                memory.read(offset, &mut part).unwrap();
+                let offset = usize::try_from(offset).unwrap();
+                let mut expected = [0xee; 64];
+                expected[offset..offset + bytes].copy_from_slice(&wanted);
+                assert_eq!((all, part), (expected, wanted), "{bytes} at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_memory_does_not_have_is_refused() {
+        let memory = HostMemory::new(64).unwrap();
+        for (offset, bytes) in [(64, 1), (0, 65), (u64::MAX, 1), (u64::MAX, 0)] {
+            let refused = memory.write(offset, &vec![0; bytes]).unwrap_err();
+            assert!(
+                matches!(refused, ProviderError::Range { has: 64, .. }),
+                "{refused}"
+            );
+            assert!(memory.read(offset, &mut vec![0; bytes]).is_err());
+        }
+        for bytes in [0, MOST + 1, u64::MAX] {
+            let refused = HostMemory::new(bytes).unwrap_err();
+            assert!(matches!(refused, ProviderError::Memory { .. }), "{refused}");
+        }
+    }
+}

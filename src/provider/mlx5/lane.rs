@@ -1,0 +1,168 @@
+//! One QP as a queue: posts, rings, and accounts for every WQE.
+//!
+//! The last WQE of each post is signalled, so every WQE is followed by one that completes. A CQE accounts for all WQEs up to its own:
+//! an RC QP completes in order. Once the QP is in error each WQE has an error CQE of its own, signalled or not; those before the
+//! first of these were done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mlx5_prm::wqe::WQEBB_BYTES;
+
+use super::wqe::{MOST_RANGES, Wqe, blocks};
+use crate::provider::{Cause, Chain, Completion, Lane, Posted, Stop, Tag};
+use crate::verbs::{Qp, Rts};
+
+/// Words of a WQEBB.
+const WORDS: usize = WQEBB_BYTES / 8;
+
+/// A WQE that is not accounted for, at the place of its first WQEBB.
+#[derive(Clone, Copy, Debug, Default)]
+struct InFlight {
+    tag: Tag,
+    blocks: u8,
+}
+
+/// A QP that one thread posts to.
+#[derive(Debug)]
+pub struct Mlx5Lane {
+    qp: Arc<Qp<Rts>>,
+    qpn: u32,
+    in_flight: Box<[InFlight]>,
+    /// WQEBBs posted, rung for and accounted for in this life of the QP.
+    posted: u64,
+    rung: u64,
+    retired: u64,
+    /// WQEs not accounted for.
+    count: u32,
+    has_failed: bool,
+}
+
+impl Mlx5Lane {
+    pub(super) fn new(qp: Arc<Qp<Rts>>) -> Self {
+        let depth = qp.layout().depth as usize;
+        Self {
+            qpn: qp.qpn(),
+            qp,
+            in_flight: vec![InFlight::default(); depth].into(),
+            posted: 0,
+            rung: 0,
+            retired: 0,
+            count: 0,
+            has_failed: false,
+        }
+    }
+
+    fn free_blocks(&self) -> usize {
+        self.in_flight.len() - usize::try_from(self.posted - self.retired).unwrap_or(usize::MAX)
+    }
+
+    fn place(&self, index: u64) -> usize {
+        let mask = self.in_flight.len() as u64 - 1;
+        usize::try_from(index & mask).unwrap_or_default()
+    }
+
+    /// Writes it into the ring, at whose end it may wrap.
+    fn write(&self, wqe: &Wqe) {
+        let ring = self.qp.send_queue();
+        for (block, bytes) in (self.posted..).zip(wqe.bytes().chunks_exact(WQEBB_BYTES)) {
+            let first = self.place(block) * WORDS;
+            for (word, value) in ring[first..first + WORDS].iter().zip(bytes.chunks_exact(8)) {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(value);
+                // The HCA sees it behind the doorbell.
+                word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Lane for Mlx5Lane {
+    fn number(&self) -> u32 {
+        self.qpn
+    }
+
+    fn room(&self, ranges: u32) -> u32 {
+        let each = blocks((ranges as usize).min(MOST_RANGES));
+        u32::try_from(self.free_blocks() / each).unwrap_or(u32::MAX)
+    }
+
+    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+        let mut count = 0;
+        let mut works = chain.from(first).peekable();
+        while let Some((work, ranges)) = works.next() {
+            if self.has_failed {
+                let stop = Some(Stop::Failed);
+                return Posted { count, stop };
+            }
+            let size = blocks(ranges.len());
+            let left = self.free_blocks() - size.min(self.free_blocks());
+            if size > self.free_blocks() {
+                let stop = Some(Stop::Full);
+                return Posted { count, stop };
+            }
+            // The last of this post: nothing follows, or what follows does not fit.
+            let is_last = works
+                .peek()
+                .is_none_or(|(_, ranges)| blocks(ranges.len()) > left);
+            let wqe = Wqe::new(work, ranges, (self.qpn, low(self.posted)), is_last);
+            self.write(&wqe);
+            let place = self.place(self.posted);
+            self.in_flight[place] = InFlight {
+                tag: work.tag,
+                blocks: u8::try_from(size).unwrap_or(u8::MAX),
+            };
+            self.posted += size as u64;
+            self.count += 1;
+            count += 1;
+        }
+        Posted { count, stop: None }
+    }
+
+    fn ring(&mut self) {
+        if self.rung != self.posted {
+            self.rung = self.posted;
+            self.qp.ring(low(self.posted));
+        }
+    }
+
+    fn retire(&mut self, completion: &Completion, mut each: impl FnMut(Tag, Option<Cause>)) {
+        // WQEBBs from the first that is not accounted for to the first of the WQE that has completed.
+        let ahead = u64::from(completion.index.wrapping_sub(low(self.retired)));
+        let target = self.retired + ahead;
+        if target >= self.posted {
+            // It names no WQE that is under way: a device that does not keep its word is not followed.
+            tracing::error!(
+                "QP {:#x}: a CQE for WQEBB {} of {}",
+                self.qpn,
+                target,
+                self.posted
+            );
+            return;
+        }
+        while self.retired <= target {
+            let InFlight { tag, blocks } = self.in_flight[self.place(self.retired)];
+            let is_named = self.retired == target;
+            let cause = match completion.cause {
+                Some(cause) if is_named => Some(cause),
+                // What was posted before the WQE that failed first is done; in error none is.
+                _ if self.has_failed => Some(Cause::FLUSHED),
+                _ => None,
+            };
+            self.retired += u64::from(blocks.max(1));
+            self.count -= 1;
+            each(tag, cause);
+        }
+        self.has_failed |= completion.cause.is_some();
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.count
+    }
+}
+
+/// The index as a WQE and a CQE carry it.
+fn low(index: u64) -> u16 {
+    let [a, b, ..] = index.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}

@@ -1,0 +1,28 @@
+//! QPs of an mlx5 HCA, made by DevX, whose WQEs this process writes with the segments of mlx5-prm.
+//!
+//! `wqe` builds the bytes, `lane` posts and accounts, `reaper` takes CQEs and sleeps, `rail` makes all of it on one HCA, `pair` is one
+//! QP through its states.
+
+mod lane;
+mod pair;
+mod rail;
+mod reaper;
+#[cfg(test)]
+mod tests;
+mod wqe;
+
+pub use lane::Mlx5Lane;
+pub(crate) use pair::{Offer, Pair};
+pub(crate) use rail::{Mlx5Rail, RailShape, Registration};
+pub use reaper::Mlx5Reaper;
+
+use super::Provider;
+
+/// QPs of an mlx5 HCA.
+#[derive(Debug)]
+pub enum Mlx5 {}
+
+impl Provider for Mlx5 {
+    type Lane = Mlx5Lane;
+    type Reaper = Mlx5Reaper;
+}

@@ -1,0 +1,94 @@
+//! One QP of a connection, from its making to its reset.
+
+use std::sync::Arc;
+
+use super::lane::Mlx5Lane;
+use crate::verbs::{Init, PathAttr, Qp, Reset, Rtr, Rts, SendAttr, VerbsError};
+
+/// What one end tells of its QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Offer {
+    /// Its number.
+    pub(crate) qpn: u32,
+    /// Number of its first packet.
+    pub(crate) psn: u32,
+}
+
+/// A QP by its state.
+#[derive(Debug)]
+pub(crate) enum Pair {
+    Init(Qp<Init>, u32),
+    Rtr(Qp<Rtr>, u32),
+    /// A lane posts to it.
+    Rts(Arc<Qp<Rts>>),
+}
+
+impl Pair {
+    pub(super) fn new(qp: Qp<Reset>, psn: u32) -> Result<Self, VerbsError> {
+        qp.clear_record();
+        Ok(Self::Init(qp.init()?, psn))
+    }
+
+    /// What the other end is told; none of a QP that is connected.
+    pub(crate) fn offer(&self) -> Option<Offer> {
+        match self {
+            Self::Init(qp, psn) => Some(Offer {
+                qpn: qp.qpn(),
+                psn: *psn,
+            }),
+            _ => None,
+        }
+    }
+
+    /// It takes what the peer's QP sends.
+    pub(crate) fn receive(self, path: &PathAttr, theirs: Offer) -> Result<Self, VerbsError> {
+        let path = path.with_remote_qpn(theirs.qpn).with_psn(theirs.psn);
+        match self {
+            Self::Init(qp, psn) => Ok(Self::Rtr(qp.ready_to_receive(&path)?, psn)),
+            further => Ok(further),
+        }
+    }
+
+    /// It sends, by the lane that is returned.
+    pub(crate) fn send(self, attr: &SendAttr) -> Result<(Self, Option<Mlx5Lane>), VerbsError> {
+        match self {
+            Self::Rtr(qp, psn) => {
+                let qp = Arc::new(qp.ready_to_send(&attr.with_psn(psn))?);
+                let lane = Mlx5Lane::new(Arc::clone(&qp));
+                Ok((Self::Rts(qp), Some(lane)))
+            }
+            further => Ok((further, None)),
+        }
+    }
+
+    /// All that its lane has posted completes, in error if not done.
+    pub(crate) fn end(&self) -> Result<(), VerbsError> {
+        match self {
+            Self::Rts(qp) => qp.to_error(),
+            Self::Rtr(qp, _) => qp.to_error(),
+            Self::Init(..) => Ok(()),
+        }
+    }
+
+    /// No packet of its life lands or is sent any more. As it was while its lane is not dropped, and where the HCA refuses.
+    pub(crate) fn reset(self) -> Result<Qp<Reset>, (Self, Option<VerbsError>)> {
+        match self {
+            Self::Init(qp, psn) => {
+                let reset = qp.reset();
+                reset.map_err(|error| (Self::Init(error.qp, psn), Some(error.source)))
+            }
+            Self::Rtr(qp, psn) => {
+                let reset = qp.reset();
+                reset.map_err(|error| (Self::Rtr(error.qp, psn), Some(error.source)))
+            }
+            Self::Rts(qp) => match Arc::try_unwrap(qp) {
+                Ok(qp) => {
+                    let reset = qp.reset();
+                    reset.map_err(|error| (Self::Rts(Arc::new(error.qp)), Some(error.source)))
+                }
+                Err(qp) => Err((Self::Rts(qp), None)),
+            },
+        }
+    }
+}

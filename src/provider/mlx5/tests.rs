@@ -1,0 +1,337 @@
+//! WQEs against those of libmlx5 itself, and lanes on a software HCA.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_prm::wqe::WQEBB_BYTES;
+use serde_json::Value;
+use softhca::Hca;
+
+use super::pair::Pair;
+use super::rail::{Mlx5Rail, RailShape, Registration};
+use super::wqe::Wqe;
+use super::{Mlx5Lane, Mlx5Reaper};
+use crate::fabric::PortRecord;
+use crate::provider::{
+    Cause, Chain, Completion, HostMemory, Lane, LocalRange, Posted, Reaper, Stop, Tag, Verb, Wake,
+};
+use crate::verbs::{Context, DeviceSelector, SendAttr};
+
+/// Where Debian has it; another Python on the PATH does not see its pyverbs.
+const PYTHON: &str = "/usr/bin/python3";
+/// Nothing here takes so long.
+const HANG: Duration = Duration::from_secs(60);
+
+fn pyverbs_is_installed() -> bool {
+    let imports = Command::new(PYTHON)
+        .args(["-c", "import pyverbs.qp"])
+        .stderr(Stdio::null())
+        .status();
+    let found = imports.is_ok_and(|status| status.success());
+    if !found {
+        println!("skipped: WQEs beside those of libmlx5: package python3-pyverbs is not installed");
+    }
+    found
+}
+
+/// What the program says that posts by libmlx5.
+fn posted_by_libmlx5() -> Value {
+    let runtime = tempfile::tempdir().unwrap();
+    let library = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libsofthca.so");
+    assert!(library.exists(), "{} was not built", library.display());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine/wqe_poster.py");
+    let output = Command::new(PYTHON)
+        .arg(script)
+        .arg("mlx5_0")
+        .env("LD_PRELOAD", library)
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The posts of `wqe_poster.py`: what, whether it is signalled, offset at the peer, local pieces.
+type Post = (Verb, bool, u64, &'static [(u64, u32)]);
+
+const POSTS: [Post; 5] = [
+    (Verb::Write, true, 1024, &[(0, 64)]),
+    (Verb::Read, true, 2048, &[(64, 128)]),
+    (Verb::WriteImmediate(0x0102_0304), true, 3072, &[(0, 32)]),
+    (Verb::Write, false, 1536, &[(0, 16), (32, 16)]),
+    (Verb::Write, true, 1600, &[(0, 16), (32, 16), (256, 8)]),
+];
+
+/// No field is masked: with the same QP, keys and addresses all bytes are the same.
+#[test]
+fn a_wqe_has_the_bytes_that_libmlx5_posts() {
+    if !pyverbs_is_installed() {
+        return;
+    }
+    let theirs = posted_by_libmlx5();
+    let number = |name: &str| u32::try_from(theirs[name].as_u64().unwrap()).unwrap();
+    let address = theirs["addr"].as_u64().unwrap();
+    let statuses: Vec<u64> = serde_json::from_value(theirs["statuses"].clone()).unwrap();
+    assert_eq!(statuses, [0; 5], "all of them were executed");
+    let mut index = 0;
+    for ((verb, is_signalled, offset, pieces), wqe) in
+        POSTS.iter().zip(theirs["wqes"].as_array().unwrap())
+    {
+        let ranges = pieces.iter().map(|(start, bytes)| LocalRange {
+            address: address + start,
+            key: number("lkey"),
+            bytes: *bytes,
+        });
+        let mut chain = Chain::default();
+        let to = (address + offset, number("rkey"));
+        chain.push((*verb, Tag::default()), to, ranges);
+        let (work, ranges) = chain.from(0).next().unwrap();
+        let ours = Wqe::new(work, ranges, (number("qpn"), index), *is_signalled);
+        let used = (2 + ranges.len()) * 16;
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let ours_hex: String = hex(&ours.bytes()[..used]);
+        let theirs_hex = wqe.as_str().expect("libmlx5 has written it");
+        assert_eq!(ours_hex, theirs_hex[..2 * used], "{verb:?} {pieces:?}");
+        index += u16::try_from(ours.bytes().len() / WQEBB_BYTES).unwrap();
+    }
+}
+
+/// Two QPs of one HCA that are each other's peer; one end posts.
+struct Rig {
+    lane: Mlx5Lane,
+    reaper: Mlx5Reaper,
+    _other: Mlx5Lane,
+    pairs: [Pair; 2],
+    memory: Arc<HostMemory>,
+    keys: Registration,
+    rail: Mlx5Rail,
+    _hca: Hca,
+}
+
+const BYTES: u64 = 1 << 16;
+
+impl Rig {
+    fn new(log_depth: u8) -> Self {
+        let hca = Hca::new().unwrap();
+        let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
+        let shape = RailShape {
+            log_depth,
+            log_entries: log_depth + 1,
+            cqs: 1,
+            pkey: None,
+            lag_port: 0,
+        };
+        let rail = Mlx5Rail::new(&context, &shape).unwrap();
+        let config = crate::config::PathConfig::default();
+        let port = PortRecord::of(&context, &config).unwrap();
+        let path = port.path(&port, &config, 0, 0);
+        let [a, b] = [7, 9].map(|psn| rail.pair(0, psn).unwrap());
+        let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
+        let a = a.receive(&path, to_b).unwrap();
+        let b = b.receive(&path, to_a).unwrap();
+        let attr = SendAttr::new(0).with_timeout(17);
+        let (a, lane) = a.send(&attr).unwrap();
+        let (b, other) = b.send(&attr).unwrap();
+        let memory = Arc::new(HostMemory::new(BYTES).unwrap());
+        Self {
+            lane: lane.unwrap(),
+            reaper: rail.reaper(0).unwrap(),
+            _other: other.unwrap(),
+            pairs: [a, b],
+            keys: rail.register(&memory).unwrap(),
+            memory,
+            rail,
+            _hca: hca,
+        }
+    }
+
+    /// A chain of `count` WQEs of 8 bytes from the first half to the second, over `ranges` ranges each; tags count from `tag`.
+    fn chain(&self, count: u32, ranges: u32, tag: u32, rkey: u32) -> Chain {
+        let mut chain = Chain::default();
+        for nth in tag..tag + count {
+            let at = u64::from(nth % 64) * 256;
+            let to = (self.memory.address() + BYTES / 2 + at, rkey);
+            let tag = Tag {
+                slot: 0,
+                slice: nth,
+            };
+            let range = |range| LocalRange {
+                address: self.memory.address() + at + 16 * u64::from(range),
+                key: self.keys.lkey(),
+                bytes: 8,
+            };
+            chain.push((Verb::Write, tag), to, (0..ranges).map(range));
+        }
+        chain
+    }
+
+    /// Reaps until all is accounted for: slices in their order, and whether each is done.
+    fn settle(&mut self) -> Vec<(u32, Option<Cause>)> {
+        let (mut found, mut all) = (Vec::<Completion>::new(), Vec::new());
+        let wake = Wake::new().unwrap();
+        let end = Instant::now() + HANG;
+        while self.lane.in_flight() > 0 {
+            assert!(Instant::now() < end, "{} left", self.lane.in_flight());
+            self.reaper.reap(&mut found, 16);
+            if found.is_empty() {
+                wake.begin();
+                self.reaper.sleep(&wake, Some(HANG)).unwrap();
+                wake.end();
+            }
+            for completion in found.drain(..) {
+                assert_eq!(completion.lane, self.lane.number());
+                self.lane
+                    .retire(&completion, |tag, cause| all.push((tag.slice, cause)));
+            }
+        }
+        all
+    }
+}
+
+fn done(slices: std::ops::Range<u32>) -> Vec<(u32, Option<Cause>)> {
+    slices.map(|slice| (slice, None)).collect()
+}
+
+#[test]
+fn a_lane_moves_bytes_and_goes_on_behind_index_65536() {
+    let mut rig = Rig::new(8);
+    let rkey = rig.keys.rkey();
+    let mut tag = 0u32;
+    // WQEs of one and of two WQEBBs, in chains that wrap at the ring's end; 3 rounds are 3 * (100 + 2 * 50) WQEBBs.
+    for round in 0..400u32 {
+        let value = u64::from(round) << 32 | 0x5eed;
+        for at in 0..64 {
+            rig.memory.write(at * 256, &value.to_le_bytes()).unwrap();
+        }
+        for (count, ranges) in [(100, 1), (50, 3)] {
+            let chain = rig.chain(count, ranges, tag, rkey);
+            let posted = rig.lane.post(&chain, 0);
+            assert_eq!((posted.count, posted.stop), (count as usize, None));
+            rig.lane.ring();
+            assert_eq!(rig.settle(), done(tag..tag + count), "round {round}");
+            tag += count;
+        }
+        let mut there = [0; 8];
+        rig.memory.read(BYTES / 2 + 256, &mut there).unwrap();
+        assert_eq!(u64::from_le_bytes(there), value, "round {round}");
+    }
+    assert!(400 * 200 > 65_536, "the index has wrapped");
+}
+
+#[test]
+fn a_full_lane_takes_a_prefix_and_the_rest_later() {
+    let mut rig = Rig::new(8);
+    let rkey = rig.keys.rkey();
+    assert_eq!((rig.lane.room(1), rig.lane.room(4)), (256, 128));
+    let chain = rig.chain(300, 1, 0, rkey);
+    let first = rig.lane.post(&chain, 0);
+    assert_eq!(
+        first,
+        Posted {
+            count: 256,
+            stop: Some(Stop::Full)
+        }
+    );
+    assert_eq!(rig.lane.room(1), 0);
+    let none = rig.lane.post(&chain, 256);
+    assert_eq!(
+        none,
+        Posted {
+            count: 0,
+            stop: Some(Stop::Full)
+        }
+    );
+    rig.lane.ring();
+    assert_eq!(rig.settle(), done(0..256));
+    let rest = rig.lane.post(&chain, 256);
+    assert_eq!(
+        rest,
+        Posted {
+            count: 44,
+            stop: None
+        }
+    );
+    rig.lane.ring();
+    assert_eq!(rig.settle(), done(256..300));
+}
+
+#[test]
+fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
+    let mut rig = Rig::new(8);
+    let rkey = rig.keys.rkey();
+    // 5 good ones, one with a key that nobody has, 6 behind it: one chain, of which the last is signalled.
+    let mut chain = rig.chain(5, 1, 0, rkey);
+    let range = LocalRange {
+        address: rig.memory.address(),
+        key: rig.keys.lkey(),
+        bytes: 8,
+    };
+    let tag = |slice| Tag { slot: 0, slice };
+    let to = rig.memory.address() + BYTES / 2;
+    chain.push((Verb::Write, tag(5)), (to, 0xdead_beef), [range]);
+    for slice in 6..12 {
+        chain.push((Verb::Write, tag(slice)), (to, rkey), [range]);
+    }
+    assert_eq!(rig.lane.post(&chain, 0).count, 12);
+    rig.lane.ring();
+    let all = rig.settle();
+    assert_eq!(all[..5], done(0..5));
+    let (slice, cause) = all[5];
+    // Remote access error.
+    assert_eq!((slice, cause.unwrap().syndrome), (5, 0x13));
+    for (slice, (found, cause)) in (6..12).zip(&all[6..]) {
+        assert_eq!(*found, slice);
+        assert!(cause.unwrap().is_flush(), "{slice}: {cause:?}");
+    }
+    assert_eq!(all.len(), 12);
+    let refused = rig.lane.post(&chain, 0);
+    assert_eq!(
+        refused,
+        Posted {
+            count: 0,
+            stop: Some(Stop::Failed)
+        }
+    );
+}
+
+#[test]
+fn a_qp_that_is_put_into_error_flushes_what_it_has_and_is_reset_when_its_lane_is_gone() {
+    let mut rig = Rig::new(8);
+    let rkey = rig.keys.rkey();
+    let chain = rig.chain(16, 1, 0, rkey);
+    rig.lane.post(&chain, 0);
+    rig.pairs[0].end().unwrap();
+    // Rung for by an HCA that takes nothing more: it completes in error all the same.
+    rig.lane.ring();
+    let all = rig.settle();
+    assert_eq!(all.len(), 16);
+    assert!(
+        all.iter()
+            .all(|(_, cause)| cause.is_some_and(Cause::is_flush))
+    );
+    let Rig {
+        lane,
+        pairs: [own, _],
+        ..
+    } = rig;
+    let (own, error) = own.reset().unwrap_err();
+    assert!(error.is_none(), "its lane is there: {error:?}");
+    drop(lane);
+    assert!(own.reset().is_ok());
+}
+
+#[test]
+fn a_cq_has_room_for_all_that_its_qps_can_post_and_refuses_one_qp_more() {
+    let rig = Rig::new(8);
+    // 512 entries: both QPs of 256 have them.
+    let refused = rig.rail.pair(0, 1).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "entries of a CQ for one more QP is 256: expected at most the 0 of 512 that no other QP has"
+    );
+}

@@ -1,0 +1,83 @@
+//! The bytes of a WQE that moves memory: control, remote address, and a data segment for each local range.
+
+use mlx5_prm::be::{Be32, Be64};
+use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, SEG_BYTES, WQEBB_BYTES, WqeOpcode};
+
+use crate::provider::{LocalRange, Verb, Work};
+
+/// Most local ranges of a WQE.
+pub(super) const MOST_RANGES: usize = 16;
+/// Segments in front of the data.
+const HEAD: usize = 2;
+/// Most bytes of a WQE, rounded up to WQEBBs.
+const MOST_BYTES: usize = ((HEAD + MOST_RANGES) * SEG_BYTES).next_multiple_of(WQEBB_BYTES);
+
+/// WQEBBs of a WQE over so many local ranges.
+pub(super) fn blocks(ranges: usize) -> usize {
+    ((HEAD + ranges) * SEG_BYTES).div_ceil(WQEBB_BYTES)
+}
+
+/// One WQE, in memory of this thread.
+pub(super) struct Wqe {
+    bytes: [u8; MOST_BYTES],
+    blocks: usize,
+}
+
+impl Wqe {
+    /// The WQE of `work` at WQEBB `index` of the QP `qpn`. Behind its last segment are zeros.
+    ///
+    /// # Panics
+    /// For more than [`MOST_RANGES`] ranges.
+    pub(super) fn new(
+        work: &Work,
+        ranges: &[LocalRange],
+        (qpn, index): (u32, u16),
+        is_signalled: bool,
+    ) -> Self {
+        assert!(ranges.len() <= MOST_RANGES, "{} ranges", ranges.len());
+        let (opcode, immediate) = match work.verb {
+            Verb::Write => (WqeOpcode::RDMA_WRITE, 0),
+            Verb::WriteImmediate(word) => (WqeOpcode::RDMA_WRITE_IMM, word),
+            Verb::Read => (WqeOpcode::RDMA_READ, 0),
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "at most 18")]
+        let ds = (HEAD + ranges.len()) as u8;
+        let control = CtrlSeg {
+            fm_ce_se: match is_signalled {
+                true => CtrlSeg::CE_ALWAYS,
+                false => CtrlSeg::CE_ON_ERROR,
+            },
+            imm: Be32::new(immediate),
+            ..CtrlSeg::new(opcode, index, qpn, ds)
+        };
+        let remote = RaddrSeg {
+            raddr: Be64::new(work.remote),
+            rkey: Be32::new(work.key),
+            ..RaddrSeg::default()
+        };
+        let mut wqe = Self {
+            bytes: [0; MOST_BYTES],
+            blocks: blocks(ranges.len()),
+        };
+        wqe.put(0, bytemuck::bytes_of(&control));
+        wqe.put(1, bytemuck::bytes_of(&remote));
+        for (nth, range) in ranges.iter().enumerate() {
+            let data = DataSeg {
+                byte_count: Be32::new(range.bytes),
+                lkey: Be32::new(range.key),
+                addr: Be64::new(range.address),
+            };
+            wqe.put(HEAD + nth, bytemuck::bytes_of(&data));
+        }
+        wqe
+    }
+
+    /// Its bytes, whole WQEBBs.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.blocks * WQEBB_BYTES]
+    }
+
+    fn put(&mut self, segment: usize, bytes: &[u8]) {
+        self.bytes[segment * SEG_BYTES..][..SEG_BYTES].copy_from_slice(bytes);
+    }
+}

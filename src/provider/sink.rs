@@ -1,0 +1,155 @@
+//! Lanes without an HCA: what is rung for is done. No byte moves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{
+    Cause, Chain, Completion, Lane, Posted, Provider, ProviderError, Reaper, Stop, Tag, Wake,
+};
+
+/// Completes without an HCA.
+#[derive(Debug)]
+pub enum Sink {}
+
+impl Provider for Sink {
+    type Lane = SinkLane;
+    type Reaper = SinkReaper;
+}
+
+/// A queue of `depth` WQEs.
+#[derive(Debug)]
+pub struct SinkLane {
+    number: u32,
+    tags: Box<[Tag]>,
+    posted: u64,
+    retired: u64,
+    rung: Arc<AtomicU64>,
+    /// It refuses the WQE of this index, and all behind it.
+    refuses: Option<u64>,
+}
+
+impl SinkLane {
+    /// WQEs that were rung for, for the reaper.
+    pub(crate) fn rung(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.rung)
+    }
+
+    /// A lane of `depth` WQEs, a power of two up to 2^15.
+    #[must_use]
+    pub fn new(number: u32, depth: u32) -> Self {
+        let depth = depth.clamp(1, 1 << 15).next_power_of_two();
+        Self {
+            number,
+            tags: vec![Tag::default(); depth as usize].into(),
+            posted: 0,
+            retired: 0,
+            rung: Arc::default(),
+            refuses: None,
+        }
+    }
+
+    /// The same, which refuses its WQE of this index, and all behind it.
+    #[must_use]
+    pub fn refusing(mut self, index: u64) -> Self {
+        self.refuses = Some(index);
+        self
+    }
+
+    fn place(&self, index: u64) -> usize {
+        let mask = self.tags.len() as u64 - 1;
+        usize::try_from(index & mask).unwrap_or_default()
+    }
+}
+
+impl Lane for SinkLane {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn room(&self, _ranges: u32) -> u32 {
+        u32::try_from(self.tags.len()).unwrap_or(u32::MAX) - self.in_flight()
+    }
+
+    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+        let mut count = 0;
+        for (work, _) in chain.from(first) {
+            let stop = match self.refuses {
+                Some(index) if self.posted >= index => Some(Stop::Failed),
+                _ if self.room(1) == 0 => Some(Stop::Full),
+                _ => None,
+            };
+            if stop.is_some() {
+                return Posted { count, stop };
+            }
+            let place = self.place(self.posted);
+            self.tags[place] = work.tag;
+            self.posted += 1;
+            count += 1;
+        }
+        Posted { count, stop: None }
+    }
+
+    fn ring(&mut self) {
+        self.rung.store(self.posted, Ordering::Release);
+    }
+
+    fn retire(&mut self, completion: &Completion, mut each: impl FnMut(Tag, Option<Cause>)) {
+        let count = 1 + completion.index.wrapping_sub(low(self.retired));
+        for _ in 0..u64::from(count).min(self.posted - self.retired) {
+            each(self.tags[self.place(self.retired)], None);
+            self.retired += 1;
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        u32::try_from(self.posted - self.retired).unwrap_or(u32::MAX)
+    }
+}
+
+/// The index as a CQE carries it.
+fn low(index: u64) -> u16 {
+    let [a, b, ..] = index.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}
+
+/// Completes what was rung for on the lanes that it knows.
+#[derive(Debug, Default)]
+pub struct SinkReaper {
+    lanes: Vec<(u32, Arc<AtomicU64>, u64)>,
+}
+
+impl SinkReaper {
+    /// From now on it completes for this lane too.
+    pub fn add(&mut self, lane: &SinkLane) {
+        self.lanes.push((lane.number, lane.rung(), 0));
+    }
+}
+
+impl Reaper for SinkReaper {
+    fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
+        for (lane, rung, seen) in &mut self.lanes {
+            if found.len() >= most {
+                return;
+            }
+            let now = rung.load(Ordering::Acquire);
+            if now != *seen {
+                *seen = now;
+                found.push(Completion {
+                    lane: *lane,
+                    index: low(now - 1),
+                    cause: None,
+                });
+            }
+        }
+    }
+
+    fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
+        let is_due =
+            |(_, rung, seen): &(u32, Arc<AtomicU64>, u64)| rung.load(Ordering::Acquire) != *seen;
+        match self.lanes.iter().any(is_due) {
+            true => Ok(()),
+            false => wake.sleep(None, most),
+        }
+    }
+}

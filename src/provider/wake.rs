@@ -1,0 +1,79 @@
+//! How a thread that sleeps is woken by others, at the cost of one load where it is awake.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, read, write};
+
+use super::error::ProviderError;
+
+/// One thread sleeps on it, any other wakes it.
+#[derive(Debug)]
+pub struct Wake {
+    fd: OwnedFd,
+    is_asleep: AtomicBool,
+}
+
+impl Wake {
+    /// Nobody sleeps on it yet.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> Result<Self, ProviderError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(0, flags).map_err(|errno| ProviderError::system("eventfd", errno))?;
+        Ok(Self {
+            fd,
+            is_asleep: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the sleeper behind what the caller has stored for it, by a store of `SeqCst`.
+    pub fn wake(&self) {
+        // SeqCst: either this sees the sleeper, or the sleeper, which looks once more, sees what was stored.
+        if self.is_asleep.load(Ordering::SeqCst) {
+            // Full is as good as written.
+            let _ = write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// From here on [`Wake::wake`] wakes. The sleeper looks once more for work, then calls [`Wake::sleep`].
+    pub fn begin(&self) {
+        self.is_asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// The sleeper is awake.
+    pub fn end(&self) {
+        self.is_asleep.store(false, Ordering::SeqCst);
+        let mut count = [0; 8];
+        let _ = read(&self.fd, &mut count);
+    }
+
+    /// Sleeps until it is woken, `other` is readable, or the time is over.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn sleep(
+        &self,
+        other: Option<BorrowedFd<'_>>,
+        most: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let own = self.fd.as_fd();
+        let mut polled = [
+            PollFd::new(&own, PollFlags::IN),
+            PollFd::from_borrowed_fd(other.unwrap_or(own), PollFlags::IN),
+        ];
+        let most = most.map(|most| {
+            Timespec::try_from(most).unwrap_or(Timespec {
+                tv_sec: i64::from(i32::MAX),
+                tv_nsec: 0,
+            })
+        });
+        match poll(&mut polled, most.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(ProviderError::system("poll", errno)),
+        }
+    }
+}
