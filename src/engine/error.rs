@@ -115,6 +115,83 @@ pub enum EngineError {
         /// How many.
         bytes: u64,
     },
+    /// All slots are taken. Nothing was done; it may be submitted again when a transfer was released.
+    #[error("all {slots} slots have a transfer: release those that are concluded, or wait")]
+    WouldBlock {
+        /// How many there are.
+        slots: usize,
+    },
+    /// A transfer whose id says nothing any more.
+    #[error("transfer {id:?} was released")]
+    Released {
+        /// The id.
+        id: TransferId,
+    },
+    /// The connection has ended.
+    #[error("the connection to {peer} has ended: connect again")]
+    PeerGone {
+        /// The peer.
+        peer: String,
+    },
+    /// Bytes that are no descriptor of a region.
+    #[error("no descriptor of a region: {what}")]
+    Descriptor {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A descriptor of another engine, or of an earlier life of this one.
+    #[error("a descriptor of incarnation {found:#x}: the peer is {peer:#x}")]
+    Incarnation {
+        /// That of the descriptor.
+        found: u64,
+        /// The peer's.
+        peer: u64,
+    },
+    /// A range that overlaps a region in part.
+    #[error("{bytes} bytes at {address:#x} overlap a region that does not have all of them")]
+    Overlap {
+        /// First byte.
+        address: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// A region that the engine does not have.
+    #[error("region {number} is not of this engine, or was taken away")]
+    UnknownRegion {
+        /// Its number.
+        number: u64,
+    },
+    /// A region that transfers use.
+    #[error("{users} uses of region {number} by running transfers: wait for them")]
+    Busy {
+        /// Its number.
+        number: u64,
+        /// How many.
+        users: u32,
+    },
+    /// A prepared transfer of another connection.
+    #[error("a transfer prepared for connection {found}: this is {link}")]
+    ForeignPrepared {
+        /// Of which it is.
+        found: u64,
+        /// The one that was asked.
+        link: u64,
+    },
+    /// A configuration outside its limits.
+    #[error("{what} is {value}: expected {least} to {most}")]
+    Knob {
+        /// Which value.
+        what: &'static str,
+        /// What it is.
+        value: u64,
+        /// Least.
+        least: u64,
+        /// Most.
+        most: u64,
+    },
+    /// The engine is being closed.
+    #[error("the engine is being closed")]
+    Closing,
     /// A byte of a range that no registration has.
     #[error("operation {operation}: the {side} byte at {address:#x} is in no registered region")]
     NotRegistered {

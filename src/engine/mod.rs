@@ -1,19 +1,42 @@
 //! The host engine: a program on the CPU moves memory, striped over QPs and NICs, and learns what became of it.
 //!
-//! So far here is the part of a transfer that touches no HCA. `account` counts its slices in one atomic word, from which workers
-//! pull; `slots` has the ids of transfers, which outlive them. The models of both (`models::engine`) run on these words. `cut` and
-//! `plan` make slices of a vector of operations.
+//! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
+//! atomic word (`account`): workers pull slices from it when their QPs have room (`worker`), finish what completes, and who settles
+//! the account concludes. The models of these words (`models::engine`) run on them too. `transfers` is what submitters, workers and
+//! waiters share; no provider is named there.
+//!
+//! Two engines connect over TCP (`wire`, `handshake`). A `link` is a connection as workers see it, `connection` the thread that waits
+//! for its end, and `host` what programs call.
 
 mod account;
+mod config;
+mod connection;
 mod cut;
 mod error;
+mod handshake;
+mod host;
+mod link;
 mod plan;
+mod queue;
+mod regions;
+mod report;
+mod sinks;
 mod slots;
+mod transfers;
+mod wire;
+mod worker;
 
+pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::{Account, AtomicAccount, Change, Close, MOST_SLICES, Outcome};
+pub use config::EngineConfig;
 pub use cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
 pub use error::{EngineError, Side};
+pub use host::{CloseReport, Engine, HostError, Peer, RegionId};
 pub use plan::{
     Kind, Local, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES, Operation, Plan, Region, Regions, Slice,
 };
+pub use regions::{DESCRIPTOR_BYTES, Descriptor};
+pub use report::{FirstCause, OperationStatus, Remote, Report};
+pub use sinks::SinkEngine;
 pub use slots::{MOST_SLOTS, SlotWord, Slots, Status, TransferId};
+pub use transfers::{Options, Prepared};

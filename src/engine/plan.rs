@@ -171,6 +171,16 @@ impl Plan {
         self.bytes
     }
 
+    /// The local registrations, one after the other; those that follow each other only once.
+    pub fn local_regions(&self) -> impl Iterator<Item = u32> {
+        let mut last = None;
+        self.pieces.iter().filter_map(move |piece| {
+            let is_new = last != Some(piece.region);
+            last = Some(piece.region);
+            is_new.then_some(piece.region)
+        })
+    }
+
     /// Whether it is so small that all of it goes on one QP: less than two blocks.
     #[must_use]
     pub fn is_small(&self) -> bool {

@@ -1,7 +1,12 @@
-//! The host engine: the parts of a transfer that touch no HCA, each against a model or a slow oracle.
+//! The host engine: the parts of a transfer that touch no HCA, each against a model or a slow oracle, and whole engines on software
+//! HCAs or without any.
 
 mod account;
+mod connections;
 mod cut;
 mod plan;
 mod pulled;
+mod rig;
+mod sinks;
 mod slots;
+mod transfers;

@@ -88,6 +88,12 @@ impl OwnThread {
         self.handle.thread().unpark();
     }
 
+    /// Whether it has ended, so that [`OwnThread::join`] does not wait.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+
     /// Waits until it has ended. Its panic was told.
     pub fn join(self) {
         let _ = self.handle.join();

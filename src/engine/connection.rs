@@ -1,0 +1,149 @@
+//! The control thread of one connection: it waits for the end of it, and takes it down.
+//!
+//! A connection ends when one of its QPs fails, when a program closes it, or when the other end says so or is gone. Then the QPs
+//! go to the error state, the workers drop their lanes once these are dry, the pairs are reset at both ends, and what has waited
+//! for this is concluded.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::link::{Fence, Link};
+use super::transfers::Transfers;
+use super::wire::{Message, Wire};
+use crate::provider::mlx5::Pair;
+
+/// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
+const DRY: Duration = Duration::from_secs(60);
+
+/// One end of a connection.
+pub(super) struct Control {
+    pub(super) link: Arc<Link>,
+    pub(super) transfers: Arc<Transfers>,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) wire: Wire,
+    /// Of the peer.
+    pub(super) name: String,
+}
+
+/// What is left of the other end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// It may answer.
+    There,
+    /// It has said that its QPs are reset.
+    IsReset,
+    Gone,
+}
+
+impl Control {
+    /// Until the connection has ended. Returns when its transfers are concluded.
+    pub(super) fn run(mut self) {
+        let other = self.watch();
+        self.link.break_off();
+        self.take_down(other);
+    }
+
+    /// Waits until it breaks at one end or the other.
+    fn watch(&mut self) -> Other {
+        let Some(wake) = self.link.wake() else {
+            return Other::Gone;
+        };
+        loop {
+            wake.begin();
+            if !self.link.is_open() {
+                wake.end();
+                return Other::There;
+            }
+            let slept = wake.sleep(Some(self.wire.stream().as_fd()), None);
+            wake.end();
+            if let Err(error) = slept {
+                tracing::error!("the connection to {} is not watched: {error}", self.name);
+                return Other::There;
+            }
+            let mut byte = [0];
+            if !is_readable(&self.wire, &mut byte) {
+                continue;
+            }
+            return match self.wire.receive() {
+                Ok(Message::Reset) => Other::IsReset,
+                Ok(_) => Other::There,
+                Err(error) => {
+                    tracing::debug!("{}: {error}", self.name);
+                    Other::Gone
+                }
+            };
+        }
+    }
+
+    fn take_down(mut self, mut other: Other) {
+        if other == Other::There && self.wire.send(&Message::End).is_err() {
+            other = Other::Gone;
+        }
+        for pair in &self.pairs {
+            if let Err(error) = pair.end() {
+                tracing::error!("a QP to {} is not put into error: {error}", self.name);
+            }
+        }
+        self.transfers.look();
+        if !self.link.wait_for_lanes(DRY) {
+            tracing::error!("lanes to {} do not run dry", self.name);
+        }
+        let is_reset = self.reset();
+        if other == Other::There {
+            other = self.meet(is_reset);
+        } else if is_reset && self.wire.send(&Message::Reset).is_err() {
+            tracing::debug!("{} does not hear that this end is reset", self.name);
+        }
+        let fence = match other {
+            Other::IsReset => Fence::Whole,
+            Other::There | Other::Gone => Fence::RemoteUnknown,
+        };
+        for id in self.link.fence(fence) {
+            self.transfers.fenced(id, fence);
+        }
+    }
+
+    /// Resets the QPs of this end. Whether all of them are.
+    fn reset(&mut self) -> bool {
+        let mut is_reset = true;
+        for pair in std::mem::take(&mut self.pairs) {
+            match pair.reset() {
+                Ok(pair) => drop(pair),
+                Err((_, error)) => {
+                    tracing::error!("a QP to {} is not reset: {error:?}", self.name);
+                    is_reset = false;
+                }
+            }
+        }
+        is_reset
+    }
+
+    /// Tells the other end, and hears from it.
+    fn meet(&mut self, is_reset: bool) -> Other {
+        if is_reset && self.wire.send(&Message::Reset).is_err() {
+            return Other::Gone;
+        }
+        // Its End may stand before its Reset.
+        for _ in 0..2 {
+            match self.wire.receive() {
+                Ok(Message::Reset) => return Other::IsReset,
+                Ok(_) => {}
+                Err(_) => return Other::Gone,
+            }
+        }
+        Other::There
+    }
+}
+
+/// Whether there is something to read, or the end.
+fn is_readable(wire: &Wire, byte: &mut [u8; 1]) -> bool {
+    let stream = wire.stream();
+    let peeked = stream
+        .set_nonblocking(true)
+        .and_then(|()| stream.peek(byte));
+    let back = stream.set_nonblocking(false);
+    let would_block =
+        matches!(&peeked, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+    back.is_err() || !would_block
+}

@@ -1,0 +1,155 @@
+//! How two engines connect: hello, offers of QPs, then Rtr at both ends, and only then Rts.
+
+use std::sync::Arc;
+
+use super::config::EngineConfig;
+use super::host::HostError;
+use super::wire::{Hello, Message, Wire, WireError};
+use crate::fabric::{PortRecord, any_psn};
+use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
+use crate::verbs::SendAttr;
+
+/// Most QPs of a connection.
+const MOST_QPS: u64 = 8;
+/// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s: the process behind it may wait for a core.
+const SOFT_ACK_TIMEOUT: u8 = 17;
+
+/// Two engines that are connected.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) peer: Hello,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) lanes: Vec<Mlx5Lane>,
+}
+
+/// One end of a handshake.
+pub(super) struct Handshake<'a> {
+    pub(super) rail: &'a Arc<Mlx5Rail>,
+    pub(super) config: &'a EngineConfig,
+    pub(super) hello: &'a Hello,
+    /// By which the peer is told in errors.
+    pub(super) place: &'a str,
+}
+
+impl Handshake<'_> {
+    /// Connects. After an error the other end knows that it was refused, if it can be told, and nothing is left of it here.
+    pub(super) fn run(&self, wire: &mut Wire) -> Result<Connected, HostError> {
+        let connected = self.steps(wire);
+        if let Err(error) = &connected {
+            // It may be gone, or have refused first.
+            let _ = wire.send(&Message::Refused(error.to_string()));
+        }
+        connected
+    }
+
+    fn steps(&self, wire: &mut Wire) -> Result<Connected, HostError> {
+        self.tell(wire, &Message::Hello(self.hello.clone()))?;
+        let Message::Hello(peer) = self.hear(wire)? else {
+            return Err(self.refused("it did not begin with a hello"));
+        };
+        let qps = self.check(&peer)?;
+        let mut pairs = Vec::new();
+        for number in 0..qps {
+            let cq = number as usize % self.config.workers as usize;
+            pairs.push(self.rail.pair(cq, any_psn())?);
+        }
+        let offers = pairs.iter().filter_map(Pair::offer).collect();
+        self.tell(wire, &Message::Offers(offers))?;
+        let Message::Offers(theirs) = self.hear(wire)? else {
+            return Err(self.refused("it has not offered its QPs"));
+        };
+        if theirs.len() != pairs.len() {
+            let reason = format!("it offers {} QPs: expected {qps}", theirs.len());
+            return Err(self.refused(reason));
+        }
+        let (own, class) = (&self.hello.port, self.rail.context());
+        let class = class.traffic_class(self.config.path.traffic_class).value;
+        let path = own.path(&peer.port, &self.config.path, class, 0);
+        let received = pairs.into_iter().zip(theirs);
+        let pairs = received.map(|(pair, theirs)| pair.receive(&path, theirs));
+        let pairs: Vec<Pair> = pairs.collect::<Result<_, _>>()?;
+        self.tell(wire, &Message::Ready)?;
+        if self.hear(wire)? != Message::Ready {
+            return Err(self.refused("it is not ready to receive"));
+        }
+        self.send(peer, pairs)
+    }
+
+    fn send(&self, peer: Hello, pairs: Vec<Pair>) -> Result<Connected, HostError> {
+        let default = SendAttr::new(0);
+        let timeout = match self.rail.context().info().is_soft() {
+            true => SOFT_ACK_TIMEOUT,
+            false => default.timeout,
+        };
+        let attr = default
+            .with_timeout(timeout)
+            .with_log_peer_reads(Some(peer.port.log_reads()));
+        let mut connected = Connected {
+            peer,
+            pairs: Vec::new(),
+            lanes: Vec::new(),
+        };
+        for pair in pairs {
+            let (pair, lane) = pair.send(&attr)?;
+            connected.pairs.push(pair);
+            connected.lanes.extend(lane);
+        }
+        Ok(connected)
+    }
+
+    /// How many QPs the connection has.
+    fn check(&self, peer: &Hello) -> Result<u32, HostError> {
+        if !(1..=255).contains(&peer.name.len()) {
+            let reason = format!("its name has {} bytes: expected 1 to 255", peer.name.len());
+            return Err(self.refused(reason));
+        }
+        if !(1..=MOST_QPS).contains(&peer.qps) {
+            let reason = format!("it wants {} QPs: expected 1 to {MOST_QPS}", peer.qps);
+            return Err(self.refused(reason));
+        }
+        peer.port.check().map_err(|reason| self.refused(reason))?;
+        let fits = self.hello.port.fits(&peer.port, &self.config.path);
+        fits.map_err(|unfit| {
+            let (what, own, theirs) = (unfit.what, unfit.own, unfit.theirs);
+            self.refused(format!("its {what} is {theirs}: this one's is {own}"))
+        })?;
+        let qps = peer.qps.min(self.config.qps.into());
+        Ok(u32::try_from(qps).unwrap_or(1))
+    }
+
+    fn tell(&self, wire: &mut Wire, message: &Message) -> Result<(), HostError> {
+        wire.send(message).map_err(|error| self.failed(&error))
+    }
+
+    fn hear(&self, wire: &mut Wire) -> Result<Message, HostError> {
+        match wire.receive().map_err(|error| self.failed(&error))? {
+            Message::Refused(reason) => Err(self.refused(format!("it refuses: {reason}"))),
+            message => Ok(message),
+        }
+    }
+
+    fn failed(&self, error: &WireError) -> HostError {
+        self.refused(error.to_string())
+    }
+
+    fn refused(&self, reason: impl ToString) -> HostError {
+        HostError::Connection {
+            peer: self.place.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// What an engine tells of itself.
+pub(super) fn hello(
+    rail: &Mlx5Rail,
+    config: &EngineConfig,
+    incarnation: u64,
+) -> Result<Hello, HostError> {
+    Ok(Hello {
+        name: config.name.clone(),
+        incarnation,
+        port: PortRecord::of(rail.context(), &config.path)?,
+        qps: config.qps.into(),
+    })
+}

@@ -1,0 +1,66 @@
+//! The run queue of a worker: what others have for it. Its memory is taken once.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::link::Link;
+use super::slots::TransferId;
+use crate::provider::{ProviderError, Wake};
+
+/// What a worker is to do.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Pull slices of this transfer.
+    Transfer {
+        id: TransferId,
+        link: Arc<Link>,
+        deadline: Option<Instant>,
+    },
+    /// Conclude what its canceller has settled.
+    Settle(TransferId),
+    /// Look at links and lanes: something of them has changed.
+    Look,
+}
+
+/// A run queue.
+#[derive(Debug)]
+pub(super) struct RunQueue {
+    items: Mutex<VecDeque<Item>>,
+    has_items: AtomicBool,
+    pub(super) wake: Wake,
+}
+
+impl RunQueue {
+    /// With room for `items` items without another allocation.
+    pub(super) fn new(items: usize) -> Result<Self, ProviderError> {
+        Ok(Self {
+            items: Mutex::new(VecDeque::with_capacity(items)),
+            has_items: AtomicBool::new(false),
+            wake: Wake::new()?,
+        })
+    }
+
+    pub(super) fn push(&self, item: Item) {
+        self.items().push_back(item);
+        self.has_items.store(true, Ordering::SeqCst);
+        self.wake.wake();
+    }
+
+    pub(super) fn has_items(&self) -> bool {
+        self.has_items.load(Ordering::SeqCst)
+    }
+
+    /// Exchanges the items for none: `into`, which is empty.
+    pub(super) fn take(&self, into: &mut VecDeque<Item>) {
+        let mut items = self.items();
+        self.has_items.store(false, Ordering::SeqCst);
+        std::mem::swap(&mut *items, into);
+    }
+
+    fn items(&self) -> MutexGuard<'_, VecDeque<Item>> {
+        // Each change is whole.
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

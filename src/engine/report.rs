@@ -1,0 +1,52 @@
+//! What became of a transfer, operation by operation.
+
+use super::account::Outcome;
+use crate::provider::Cause;
+
+/// What became of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationStatus {
+    /// All its bytes have landed.
+    Done,
+    /// A part of it has failed. Other parts may have landed.
+    Failed,
+    /// A part of it was never posted, and no part has failed. Other parts may have landed.
+    NotPosted,
+}
+
+/// The first failure of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstCause {
+    /// The QP; none where no QP was left.
+    pub qp: Option<u32>,
+    /// Why, as the HCA says it; none of what was refused before it was posted.
+    pub cause: Option<Cause>,
+    /// The operation.
+    pub operation: u32,
+    /// Where in the peer's memory the WQE would have begun.
+    pub remote: u64,
+}
+
+/// What is known of the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// Nothing of this transfer lands there any more.
+    Quiet,
+    /// The peer has not said that its QPs are reset: something may land until it does.
+    Unknown,
+}
+
+/// What became of a transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// By operation.
+    pub operations: Vec<OperationStatus>,
+    /// Bytes that are known to have landed.
+    pub bytes_landed: u64,
+    /// The first failure.
+    pub first: Option<FirstCause>,
+    /// Whether the peer's memory is quiet. That of this side is.
+    pub remote: Remote,
+}

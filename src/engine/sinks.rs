@@ -1,0 +1,164 @@
+//! An engine without HCAs: what all of it costs but the NIC, and what happens when a chain is refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::config::EngineConfig;
+use super::error::EngineError;
+use super::host::HostError;
+use super::link::Link;
+use super::plan::Operation;
+use super::regions::{Mapped, Table, Users};
+use super::report::Report;
+use super::slots::{Status, TransferId};
+use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
+use super::worker::{Pace, Pool};
+use crate::provider::sink::{Sink, SinkLane, SinkReaper};
+
+/// One engine with one peer, whose lanes complete without an HCA. All addresses below `bytes` are registered at both ends.
+pub struct SinkEngine {
+    transfers: Arc<Transfers>,
+    pool: Pool<Sink>,
+    link: Arc<Link>,
+    tables: (Arc<LocalTable>, Arc<RemoteTable>),
+    config: EngineConfig,
+}
+
+impl SinkEngine {
+    /// With memory of `bytes` bytes at both ends. The first lane refuses its WQE `refuses`, and all behind it.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a value outside its limits; [`HostError::Provider`]: what the system refuses.
+    pub fn new(config: EngineConfig, bytes: u64, refuses: Option<u64>) -> Result<Self, HostError> {
+        let cut = config.check()?;
+        let transfers = Transfers::new(0, config.transfers, (cut, config.gather), config.workers)?;
+        let transfers = Arc::new(transfers);
+        let owners: Vec<u32> = (0..config.qps).map(|lane| lane % config.workers).collect();
+        let link = Arc::new(Link::new(0, &owners, None));
+        let mut reapers: Vec<SinkReaper> = Vec::new();
+        reapers.resize_with(config.workers as usize, SinkReaper::default);
+        let mut lanes = Vec::new();
+        for (number, owner) in (0..).zip(&owners) {
+            let lane = SinkLane::new(number, 1 << config.log_depth);
+            let lane = match (number, refuses) {
+                (0, Some(index)) => lane.refusing(index),
+                _ => lane,
+            };
+            reapers[*owner as usize].add(&lane);
+            lanes.push((*owner, lane));
+        }
+        let pace = Pace {
+            chain: config.chain,
+            reap: config.reap as usize,
+            gather: config.gather,
+        };
+        let pool = Pool::start(&transfers, reapers, pace)?;
+        for (owner, lane) in lanes {
+            pool.add(owner, &link, lane);
+        }
+        let region = |owner| Mapped {
+            address: 0,
+            bytes,
+            key: 1,
+            owner,
+        };
+        let local = Table::default().with(region(Arc::new(Users::default())));
+        let remote = Table::default().with(Mapped {
+            address: 0,
+            bytes,
+            key: 1,
+            owner: (),
+        });
+        Ok(Self {
+            transfers,
+            pool,
+            link,
+            tables: (
+                Arc::new(local.unwrap_or_default()),
+                Arc::new(remote.unwrap_or_default()),
+            ),
+            config,
+        })
+    }
+
+    /// As [`Peer::submit`](super::Peer::submit).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn submit(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+    ) -> Result<TransferId, EngineError> {
+        let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
+        self.transfers
+            .submit(&self.link, tables, operations, options)
+    }
+
+    /// As [`Peer::prepare`](super::Peer::prepare).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
+        let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
+        let cut = (self.config.check()?, self.config.gather);
+        Transfers::prepare(&self.link, tables, cut, operations)
+    }
+
+    /// As [`Peer::post`](super::Peer::post).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, EngineError> {
+        self.transfers
+            .post(&self.link, prepared, &Options::default())
+    }
+
+    /// As [`Engine::poll`](super::Engine::poll).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
+        self.transfers.poll(id)
+    }
+
+    /// As [`Engine::wait`](super::Engine::wait).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(&self, id: TransferId, most: Duration) -> Result<Status, EngineError> {
+        self.transfers.wait_any(&[id], most)?;
+        self.transfers.poll(id)
+    }
+
+    /// As [`Engine::cancel`](super::Engine::cancel).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
+        self.transfers.cancel(id)
+    }
+
+    /// As [`Engine::report`](super::Engine::report).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn report(&self, id: TransferId) -> Result<Report, EngineError> {
+        self.transfers.report(id)
+    }
+
+    /// As [`Engine::release`](super::Engine::release).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release(&self, id: TransferId) -> Result<(), EngineError> {
+        self.transfers.release(id)
+    }
+}
+
+impl Drop for SinkEngine {
+    fn drop(&mut self) {
+        self.link.break_off();
+        self.pool.stop();
+    }
+}

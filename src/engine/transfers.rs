@@ -1,0 +1,598 @@
+//! The transfers of an engine, as submitters, workers and waiters share them. No provider is named here.
+//!
+//! A transfer has a slot. Its body is written by the submitter before workers learn of it, and read by them; the account is the one
+//! word that changes while it runs. Memory of a slot is used again by the next transfer in it, so none is allocated for a
+//! transfer once its slot has had a similar one.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+use std::time::{Duration, Instant};
+
+use super::account::{AtomicAccount, Change, Close, Outcome};
+use super::cut::Cut;
+use super::error::EngineError;
+use super::link::{Fence, Link};
+use super::plan::{Operation, Plan};
+use super::queue::{Item, RunQueue};
+use super::regions::{Table, Users};
+use super::report::{FirstCause, OperationStatus, Remote, Report};
+use super::slots::{Slots, Status, TransferId};
+use crate::provider::{Cause, Chain, LocalRange, ProviderError, Tag, Verb};
+
+pub(super) type LocalTable = Table<Arc<Users>>;
+pub(super) type RemoteTable = Table<()>;
+
+/// A transfer that was planned once, to be posted many times.
+#[derive(Debug)]
+pub struct Prepared {
+    plan: Plan,
+    operations: u32,
+    local: Arc<LocalTable>,
+    remote: Arc<RemoteTable>,
+    link: u64,
+}
+
+/// How a transfer is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Nothing more is handed out when this time is over. Default none.
+    pub deadline: Option<Duration>,
+}
+
+impl Options {
+    /// The same with this [`deadline`](Options::deadline).
+    #[must_use]
+    pub const fn with_deadline(self, deadline: Option<Duration>) -> Self {
+        Self { deadline }
+    }
+}
+
+/// All transfers of one engine.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    slots: Slots,
+    places: Box<[Place]>,
+    queues: Box<[Arc<RunQueue>]>,
+    /// Threads that wait for a conclusion.
+    waiting: AtomicU32,
+    lock: Mutex<()>,
+    concluded: Condvar,
+    /// Since the engine was made, by outcome.
+    counts: [AtomicU64; 4],
+}
+
+/// One slot.
+#[derive(Debug)]
+struct Place {
+    account: AtomicAccount,
+    total: AtomicU32,
+    body: RwLock<Body>,
+    failures: Mutex<Failures>,
+}
+
+/// What a transfer is. Written while no worker knows it.
+#[derive(Debug)]
+struct Body {
+    id: Option<TransferId>,
+    own: Plan,
+    operations: u32,
+    prepared: Option<Arc<Prepared>>,
+    /// None of a transfer that is concluded.
+    way: Option<Way>,
+}
+
+#[derive(Clone, Debug)]
+struct Way {
+    link: Arc<Link>,
+    local: Arc<LocalTable>,
+    remote: Arc<RemoteTable>,
+}
+
+/// What has gone wrong with one transfer.
+#[derive(Debug, Default)]
+struct Failures {
+    slices: Vec<u32>,
+    first: Option<FirstCause>,
+    /// A slice was posted and failed, so that its packets may still be under way.
+    was_posted: bool,
+    is_remote_unknown: bool,
+}
+
+impl Failures {
+    /// As of a new transfer. The memory stays.
+    fn clear(&mut self) {
+        self.slices.clear();
+        *self = Self {
+            slices: std::mem::take(&mut self.slices),
+            ..Self::default()
+        };
+    }
+}
+
+impl Body {
+    fn plan(&self) -> &Plan {
+        self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
+    }
+}
+
+/// What a worker has taken of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// So many slices, and there may be more.
+    Some,
+    /// Nothing is left for anyone.
+    Nothing,
+}
+
+impl Transfers {
+    pub(super) fn new(
+        engine: u32,
+        slots: u32,
+        (cut, gather): (Cut, u32),
+        workers: u32,
+    ) -> Result<Self, TransfersError> {
+        let place = || {
+            Ok(Place {
+                account: AtomicAccount::default(),
+                total: AtomicU32::new(0),
+                body: RwLock::new(Body {
+                    id: None,
+                    own: Plan::new(cut, gather)?,
+                    operations: 0,
+                    prepared: None,
+                    way: None,
+                }),
+                failures: Mutex::default(),
+            })
+        };
+        let all = Slots::new(engine, slots)?;
+        let items = 2 * slots as usize + 16;
+        let queue = |_| RunQueue::new(items).map(Arc::new);
+        Ok(Self {
+            slots: all,
+            places: (0..slots)
+                .map(|_| place())
+                .collect::<Result<_, EngineError>>()?,
+            queues: (0..workers).map(queue).collect::<Result<_, _>>()?,
+            waiting: AtomicU32::new(0),
+            lock: Mutex::default(),
+            concluded: Condvar::new(),
+            counts: Default::default(),
+        })
+    }
+
+    pub(super) fn queue(&self, worker: u32) -> &Arc<RunQueue> {
+        &self.queues[worker as usize]
+    }
+
+    /// Lets all workers look at their links.
+    pub(super) fn look(&self) {
+        for queue in &self.queues {
+            queue.push(Item::Look);
+        }
+    }
+
+    /// Plans `operations` for many posts.
+    pub(super) fn prepare(
+        link: &Link,
+        (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
+        (cut, gather): (Cut, u32),
+        operations: &[Operation],
+    ) -> Result<Arc<Prepared>, EngineError> {
+        let mut plan = Plan::new(cut, gather)?;
+        plan.set(operations, &*local, &*remote)?;
+        Ok(Arc::new(Prepared {
+            plan,
+            operations: count(operations.len()),
+            local,
+            remote,
+            link: link.number,
+        }))
+    }
+
+    /// Takes a vector of operations, all or nothing.
+    pub(super) fn submit(
+        &self,
+        link: &Arc<Link>,
+        (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
+        operations: &[Operation],
+        options: &Options,
+    ) -> Result<TransferId, EngineError> {
+        let way = Way {
+            link: Arc::clone(link),
+            local,
+            remote,
+        };
+        self.begin(way, options, |body, way| {
+            body.prepared = None;
+            body.operations = count(operations.len());
+            body.own.set(operations, &*way.local, &*way.remote)
+        })
+    }
+
+    /// Posts what was prepared once more.
+    pub(super) fn post(
+        &self,
+        link: &Arc<Link>,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+    ) -> Result<TransferId, EngineError> {
+        if prepared.link != link.number {
+            let (found, link) = (prepared.link, link.number);
+            return Err(EngineError::ForeignPrepared { found, link });
+        }
+        let way = Way {
+            link: Arc::clone(link),
+            local: Arc::clone(&prepared.local),
+            remote: Arc::clone(&prepared.remote),
+        };
+        self.begin(way, options, |body, _| {
+            body.operations = prepared.operations;
+            body.prepared = Some(Arc::clone(prepared));
+            Ok(())
+        })
+    }
+
+    fn begin(
+        &self,
+        way: Way,
+        options: &Options,
+        fill: impl FnOnce(&mut Body, &Way) -> Result<(), EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let slots = self.places.len();
+        let id = self.slots.take().ok_or(EngineError::WouldBlock { slots })?;
+        let place = &self.places[id.slot() as usize];
+        let mut body = place.write();
+        let filled = fill(&mut body, &way).and_then(|()| enter_all(body.plan(), &way.local));
+        if let Err(error) = filled {
+            body.id = None;
+            drop(body);
+            self.slots.conclude(id, Outcome::Failed)?;
+            self.slots.release(id)?;
+            return Err(error);
+        }
+        let (total, is_small) = (body.plan().slices(), body.plan().is_small());
+        let link = Arc::clone(&way.link);
+        body.id = Some(id);
+        body.way = Some(way);
+        place.failures().clear();
+        place.total.store(total, Ordering::Relaxed);
+        place.account.reset();
+        drop(body);
+        link.begin_transfer();
+        if total == 0 {
+            self.conclude(id, Outcome::Done);
+            return Ok(id);
+        }
+        let deadline = options
+            .deadline
+            .and_then(|it| Instant::now().checked_add(it));
+        for worker in link.workers(is_small) {
+            self.queues[*worker as usize].push(Item::Transfer {
+                id,
+                link: Arc::clone(&link),
+                deadline,
+            });
+        }
+        Ok(id)
+    }
+
+    /// Adds up to `most` slices of the transfer to `chain`.
+    pub(super) fn pull(&self, id: TransferId, most: u32, chain: &mut Chain) -> Pulled {
+        let place = &self.places[id.slot() as usize];
+        let body = place.read();
+        let (true, Some(way)) = (body.id == Some(id), &body.way) else {
+            return Pulled::Nothing;
+        };
+        let plan = body.plan();
+        let Some(handed) = place.account.hand_out(most, plan.slices()) else {
+            return Pulled::Nothing;
+        };
+        let slot = id.slot();
+        for (slice, number) in plan.range(handed.clone()).zip(handed) {
+            let verb = match slice.kind {
+                super::Kind::Write => Verb::Write,
+                super::Kind::Read => Verb::Read,
+            };
+            let tag = Tag {
+                slot,
+                slice: number,
+            };
+            let rkey = way.remote.get(slice.remote_region).map_or(0, |it| it.key);
+            let ranges = slice.locals().map(|local| LocalRange {
+                address: local.address,
+                key: way.local.get(local.region).map_or(0, |it| it.key),
+                bytes: local.bytes,
+            });
+            chain.push((verb, tag), (slice.remote, rkey), ranges);
+        }
+        Pulled::Some
+    }
+
+    /// Finishes `slices` of the transfer in this slot, which are done.
+    pub(super) fn done(&self, slot: u32, slices: u32) {
+        let change = self.places[slot as usize].account.finish(slices, false);
+        self.settle_if(slot, change);
+    }
+
+    /// Finishes one slice that has failed: posted on a QP and failed by this cause, or never posted.
+    pub(super) fn failed(&self, tag: Tag, qp: Option<u32>, cause: Option<Cause>) {
+        let place = &self.places[tag.slot as usize];
+        let (operation, remote) = {
+            let body = place.read();
+            let slice = body.plan().range(tag.slice..tag.slice + 1).next();
+            slice.map_or((0, 0), |slice| (slice.operations.start, slice.remote))
+        };
+        let mut failures = place.failures();
+        failures.slices.push(tag.slice);
+        failures.was_posted |= cause.is_some();
+        let first = FirstCause {
+            qp,
+            cause,
+            operation,
+            remote,
+        };
+        let is_better = |known: FirstCause| {
+            known.cause.is_some_and(Cause::is_flush) && cause.is_some_and(|it| !it.is_flush())
+        };
+        if failures.first.is_none_or(is_better) {
+            failures.first = Some(first);
+        }
+        drop(failures);
+        self.settle_if(tag.slot, place.account.finish(1, true));
+    }
+
+    /// Nothing more is handed out of the transfer, because of this. A worker calls it.
+    pub(super) fn close(&self, id: TransferId, why: Close) {
+        let place = &self.places[id.slot() as usize];
+        // No other transfer begins in the slot while the body is read.
+        let body = place.read();
+        if body.id != Some(id) || body.way.is_none() {
+            return;
+        }
+        let change = place.account.close(why);
+        drop(body);
+        self.settle_if(id.slot(), change);
+    }
+
+    /// Nothing more is handed out. What was, the HCA finishes; a worker concludes.
+    pub(super) fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
+        let place = match self.slots.poll(id)? {
+            Status::Pending => &self.places[id.slot() as usize],
+            Status::Concluded(_) => return Ok(()),
+            Status::Unknown => return Err(EngineError::Released { id }),
+        };
+        let body = place.read();
+        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
+            return Ok(());
+        };
+        let worker = way.link.workers(false).first().copied().unwrap_or(0);
+        let change = place.account.close(Close::Cancelled);
+        let total = place.total.load(Ordering::Relaxed);
+        drop(body);
+        if change.settles(total) {
+            self.queues[worker as usize].push(Item::Settle(id));
+        }
+        Ok(())
+    }
+
+    fn settle_if(&self, slot: u32, change: Change) {
+        let place = &self.places[slot as usize];
+        if change.settles(place.total.load(Ordering::Relaxed)) {
+            let id = place.read().id;
+            if let Some(id) = id {
+                self.settle(id);
+            }
+        }
+    }
+
+    /// Concludes a settled transfer, or lets it wait for the fence of its link. A worker calls it, once.
+    pub(super) fn settle(&self, id: TransferId) {
+        let place = &self.places[id.slot() as usize];
+        let way = place.read().way.clone();
+        let total = place.total.load(Ordering::Relaxed);
+        let outcome = place.account.load().outcome(total);
+        let was_posted = place.failures().was_posted;
+        let fence = match way {
+            Some(way) if was_posted => way.link.behind_fence(id),
+            _ => Some(Fence::Whole),
+        };
+        if let Some(fence) = fence {
+            self.conclude_behind(id, outcome, fence);
+        }
+    }
+
+    /// The fence stands that the transfer has waited for.
+    pub(super) fn fenced(&self, id: TransferId, fence: Fence) {
+        let place = &self.places[id.slot() as usize];
+        let total = place.total.load(Ordering::Relaxed);
+        self.conclude_behind(id, place.account.load().outcome(total), fence);
+    }
+
+    fn conclude_behind(&self, id: TransferId, outcome: Outcome, fence: Fence) {
+        let outcome = match fence {
+            Fence::Whole => outcome,
+            Fence::RemoteUnknown => Outcome::Failed,
+        };
+        let place = &self.places[id.slot() as usize];
+        place.failures().is_remote_unknown = fence == Fence::RemoteUnknown;
+        self.conclude(id, outcome);
+    }
+
+    fn conclude(&self, id: TransferId, outcome: Outcome) {
+        let mut body = self.places[id.slot() as usize].write();
+        let Some(way) = body.way.take() else {
+            return;
+        };
+        leave_all(body.plan(), &way.local);
+        drop(body);
+        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        let concluded = self.slots.conclude(id, outcome);
+        debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
+        way.link.end_transfer();
+        // Pairs with the fence of `wait`: either this sees that somebody waits, or he sees the conclusion.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            drop(self.lock());
+            self.concluded.notify_all();
+        }
+    }
+
+    pub(super) fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
+        self.slots.poll(id)
+    }
+
+    /// Waits until one of `ids` is concluded or unknown, or the time is over: which, by its place.
+    pub(super) fn wait_any(
+        &self,
+        ids: &[TransferId],
+        most: Duration,
+    ) -> Result<Option<usize>, EngineError> {
+        let end = Instant::now().checked_add(most);
+        let look = || -> Result<Option<usize>, EngineError> {
+            for (nth, id) in ids.iter().enumerate() {
+                if self.slots.poll(*id)? != Status::Pending {
+                    return Ok(Some(nth));
+                }
+            }
+            Ok(None)
+        };
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let mut guard = self.lock();
+        let found = loop {
+            let found = look();
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if !matches!(found, Ok(None)) || left.is_some_and(|left| left.is_zero()) {
+                break found;
+            }
+            let left = left.unwrap_or(Duration::MAX).min(Duration::from_secs(3600));
+            let waited = self.concluded.wait_timeout(guard, left);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(guard);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        found
+    }
+
+    pub(super) fn release(&self, id: TransferId) -> Result<(), EngineError> {
+        self.slots.release(id)
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    /// How many were concluded with this outcome.
+    pub(super) fn count(&self, outcome: Outcome) -> u64 {
+        self.counts[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    /// What became of a transfer that is concluded and not released.
+    pub(super) fn report(&self, id: TransferId) -> Result<Report, EngineError> {
+        let outcome = match self.slots.poll(id)? {
+            Status::Concluded(outcome) => outcome,
+            Status::Pending => return Err(EngineError::Pending { id }),
+            Status::Unknown => return Err(EngineError::Released { id }),
+        };
+        let place = &self.places[id.slot() as usize];
+        let body = place.read();
+        if body.id != Some(id) {
+            return Err(EngineError::Released { id });
+        }
+        let mut operations = vec![OperationStatus::Done; body.operations as usize];
+        let mut failures = place.failures();
+        failures.slices.sort_unstable();
+        let (plan, handed) = (body.plan(), place.account.load().handed());
+        let mut missing = 0;
+        let is_whole = outcome == Outcome::Done && failures.slices.is_empty();
+        let numbers = 0..if is_whole { 0 } else { plan.slices() };
+        for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
+            let has_failed = failures.slices.binary_search(&number).is_ok();
+            let status = match has_failed {
+                true => OperationStatus::Failed,
+                false if number >= handed => OperationStatus::NotPosted,
+                false => continue,
+            };
+            missing += u64::from(slice.bytes);
+            let range = slice.operations.start as usize..slice.operations.end as usize;
+            for operation in operations.get_mut(range).unwrap_or_default() {
+                if *operation != OperationStatus::Failed {
+                    *operation = status;
+                }
+            }
+        }
+        Ok(Report {
+            outcome,
+            operations,
+            bytes_landed: plan.bytes() - missing,
+            first: failures.first,
+            remote: match failures.is_remote_unknown {
+                true => Remote::Unknown,
+                false => Remote::Quiet,
+            },
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why there are no transfers.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TransfersError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+}
+
+impl Place {
+    fn read(&self) -> RwLockReadGuard<'_, Body> {
+        self.body.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Body> {
+        self.body.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts the transfer at all its local regions, or at none.
+fn enter_all(plan: &Plan, local: &LocalTable) -> Result<(), EngineError> {
+    for (nth, number) in plan.local_regions().enumerate() {
+        let Some(region) = local.get(number).filter(|region| region.owner.enter()) else {
+            for number in plan.local_regions().take(nth) {
+                local.get(number).inspect(|region| region.owner.leave());
+            }
+            return Err(EngineError::UnknownRegion {
+                number: number.into(),
+            });
+        };
+        let _ = region;
+    }
+    Ok(())
+}
+
+fn leave_all(plan: &Plan, local: &LocalTable) {
+    for number in plan.local_regions() {
+        if let Some(region) = local.get(number) {
+            region.owner.leave();
+        }
+    }
+}
+
+/// At most as many as a transfer may have.
+fn count(operations: usize) -> u32 {
+    u32::try_from(operations).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,385 @@
+//! A worker: one thread with lanes and the reaper of their completions. It pulls slices for its lanes, posts chains, rings, and
+//! finishes what completes, in turns. Without work it spins for a short time, then sleeps.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::account::Close;
+use super::link::Link;
+use super::queue::{Item, RunQueue};
+use super::slots::TransferId;
+use super::transfers::{Pulled, Transfers};
+use crate::error::OwnThread;
+use crate::provider::{Cause, Chain, Completion, Lane, Provider, ProviderError, Reaper, Stop, Tag};
+
+/// Turns without work before it sleeps.
+const SPINS: u32 = 200;
+
+/// How a worker posts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Most WQEs behind one doorbell.
+    pub(super) chain: u32,
+    /// Most completions of one turn.
+    pub(super) reap: usize,
+    /// Most local ranges of a WQE.
+    pub(super) gather: u32,
+}
+
+/// What others give a worker.
+struct Inbox<P: Provider> {
+    queue: Arc<RunQueue>,
+    lanes: Mutex<Vec<(Arc<Link>, P::Lane)>>,
+    stops: AtomicBool,
+}
+
+/// The workers of one NIC.
+pub(super) struct Pool<P: Provider> {
+    inboxes: Vec<Arc<Inbox<P>>>,
+    threads: Mutex<Vec<OwnThread>>,
+}
+
+impl<P: Provider> Pool<P> {
+    /// Starts a worker for each reaper.
+    pub(super) fn start(
+        transfers: &Arc<Transfers>,
+        reapers: Vec<P::Reaper>,
+        pace: Pace,
+    ) -> Result<Self, ProviderError> {
+        let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
+        for (number, reaper) in (0..).zip(reapers) {
+            let inbox = Arc::new(Inbox {
+                queue: Arc::clone(transfers.queue(number)),
+                lanes: Mutex::default(),
+                stops: AtomicBool::new(false),
+            });
+            let worker = Worker::<P>::new(transfers, &inbox, reaper, pace);
+            let name = format!("wv-engine-{number}");
+            let thread = OwnThread::spawn(&name, || worker.run(), |_| {});
+            threads.push(thread.map_err(|source| ProviderError::System {
+                call: "spawn",
+                source,
+            })?);
+            inboxes.push(inbox);
+        }
+        Ok(Self {
+            inboxes,
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// Gives a lane of a link to a worker.
+    pub(super) fn add(&self, worker: u32, link: &Arc<Link>, lane: P::Lane) {
+        let inbox = &self.inboxes[worker as usize];
+        lock(&inbox.lanes).push((Arc::clone(link), lane));
+        inbox.queue.push(Item::Look);
+    }
+
+    /// Ends the threads. Their links have broken before, or have no HCA.
+    pub(super) fn stop(&self) {
+        for inbox in &self.inboxes {
+            inbox.stops.store(true, Ordering::SeqCst);
+            inbox.queue.push(Item::Look);
+        }
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Each change is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A link at one worker.
+struct LinkWork<L> {
+    link: Arc<Link>,
+    lanes: Vec<L>,
+    /// Transfers of which slices may be left, in their order.
+    queue: VecDeque<(TransferId, Option<Instant>)>,
+}
+
+struct Worker<P: Provider> {
+    transfers: Arc<Transfers>,
+    inbox: Arc<Inbox<P>>,
+    reaper: P::Reaper,
+    pace: Pace,
+    links: Vec<LinkWork<P::Lane>>,
+    /// Link and lane of a lane's number.
+    places: HashMap<u32, (usize, usize)>,
+    /// Kept for their memory.
+    items: VecDeque<Item>,
+    found: Vec<Completion>,
+    finished: Vec<(Tag, Option<Cause>)>,
+    chain: Chain,
+}
+
+impl<P: Provider> Worker<P> {
+    fn new(
+        transfers: &Arc<Transfers>,
+        inbox: &Arc<Inbox<P>>,
+        reaper: P::Reaper,
+        pace: Pace,
+    ) -> Self {
+        Self {
+            transfers: Arc::clone(transfers),
+            inbox: Arc::clone(inbox),
+            reaper,
+            pace,
+            links: Vec::new(),
+            places: HashMap::new(),
+            items: VecDeque::with_capacity(64),
+            found: Vec::with_capacity(pace.reap),
+            finished: Vec::with_capacity(1 << 10),
+            chain: Chain::default(),
+        }
+    }
+
+    fn run(mut self) {
+        let mut idle = 0;
+        loop {
+            if self.inbox.queue.has_items() {
+                self.take_items();
+                if self.inbox.stops.load(Ordering::SeqCst) {
+                    self.give_up();
+                    return;
+                }
+            }
+            let has_reaped = self.reap();
+            let has_posted = self.post();
+            if has_reaped || has_posted {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle < SPINS {
+                std::hint::spin_loop();
+            } else {
+                self.expire();
+                self.sleep();
+                idle = 0;
+            }
+        }
+    }
+
+    fn take_items(&mut self) {
+        let mut items = std::mem::take(&mut self.items);
+        self.inbox.queue.take(&mut items);
+        self.take_lanes();
+        for item in items.drain(..) {
+            match item {
+                Item::Transfer { id, link, deadline } => self.enqueue(id, &link, deadline),
+                Item::Settle(id) => self.transfers.settle(id),
+                Item::Look => {}
+            }
+        }
+        self.items = items;
+        self.drop_lanes();
+    }
+
+    fn enqueue(&mut self, id: TransferId, link: &Arc<Link>, deadline: Option<Instant>) {
+        let mut links = self.links.iter_mut();
+        match links.find(|work| work.link.number == link.number) {
+            Some(work) => work.queue.push_back((id, deadline)),
+            // Its lanes are gone.
+            None => self.transfers.close(id, Close::Failed),
+        }
+    }
+
+    fn take_lanes(&mut self) {
+        let lanes = std::mem::take(&mut *lock(&self.inbox.lanes));
+        for (link, lane) in lanes {
+            let known = self
+                .links
+                .iter()
+                .position(|work| work.link.number == link.number);
+            let at = known.unwrap_or_else(|| {
+                self.links.push(LinkWork {
+                    link,
+                    lanes: Vec::new(),
+                    queue: VecDeque::with_capacity(64),
+                });
+                self.links.len() - 1
+            });
+            self.links[at].lanes.push(lane);
+        }
+        self.number_lanes();
+    }
+
+    fn number_lanes(&mut self) {
+        self.places.clear();
+        for (at, work) in self.links.iter().enumerate() {
+            for (nth, lane) in work.lanes.iter().enumerate() {
+                self.places.insert(lane.number(), (at, nth));
+            }
+        }
+    }
+
+    /// Takes completions, and finishes what they account for. Whether there was one.
+    fn reap(&mut self) -> bool {
+        let mut found = std::mem::take(&mut self.found);
+        self.reaper.reap(&mut found, self.pace.reap);
+        let mut has_failed = false;
+        for completion in &found {
+            // What completes of a lane that is gone is of no one.
+            let Some((at, nth)) = self.places.get(&completion.lane).copied() else {
+                continue;
+            };
+            let work = &mut self.links[at];
+            let finished = &mut self.finished;
+            work.lanes[nth].retire(completion, |tag, cause| finished.push((tag, cause)));
+            if completion.cause.is_some() {
+                has_failed = true;
+                work.link.break_off();
+            }
+            self.finish(completion.lane);
+        }
+        let has_found = !found.is_empty();
+        found.clear();
+        self.found = found;
+        if has_failed {
+            self.drop_lanes();
+        }
+        has_found
+    }
+
+    /// Finishes slices, those of one transfer that follow each other by one step.
+    fn finish(&mut self, qp: u32) {
+        let (mut slot, mut count) = (0, 0);
+        for (tag, cause) in self.finished.drain(..) {
+            if count > 0 && (tag.slot != slot || cause.is_some()) {
+                self.transfers.done(slot, count);
+                count = 0;
+            }
+            match cause {
+                None => (slot, count) = (tag.slot, count + 1),
+                Some(_) => self.transfers.failed(tag, Some(qp), cause),
+            }
+        }
+        if count > 0 {
+            self.transfers.done(slot, count);
+        }
+    }
+
+    /// Posts for each link what its lanes have room for. Whether anything was posted.
+    fn post(&mut self) -> bool {
+        let mut has_posted = false;
+        for at in 0..self.links.len() {
+            if self.links[at].queue.is_empty() {
+                continue;
+            }
+            if !self.links[at].link.is_open() {
+                self.close_queue(at);
+                continue;
+            }
+            for nth in 0..self.links[at].lanes.len() {
+                has_posted |= self.post_on(at, nth);
+            }
+        }
+        has_posted
+    }
+
+    fn post_on(&mut self, at: usize, nth: usize) -> bool {
+        let work = &mut self.links[at];
+        let lane = &mut work.lanes[nth];
+        let most = self.pace.chain.min(lane.room(self.pace.gather));
+        self.chain.clear();
+        while let Some((id, _)) = work.queue.front().copied() {
+            let left = most - u32::try_from(self.chain.len()).unwrap_or(most).min(most);
+            if left == 0 {
+                break;
+            }
+            if self.transfers.pull(id, left, &mut self.chain) == Pulled::Nothing {
+                work.queue.pop_front();
+            }
+        }
+        if self.chain.is_empty() {
+            return false;
+        }
+        let posted = lane.post(&self.chain, 0);
+        lane.ring();
+        if posted.stop == Some(Stop::Failed) {
+            work.link.break_off();
+        }
+        // Room was asked for before, so what is left was refused for good.
+        for (refused, _) in self.chain.from(posted.count) {
+            self.transfers
+                .failed(refused.tag, Some(lane.number()), None);
+        }
+        true
+    }
+
+    /// No QP is left for them: nothing more is handed out.
+    fn close_queue(&mut self, at: usize) {
+        while let Some((id, _)) = self.links[at].queue.pop_front() {
+            self.transfers.close(id, Close::Failed);
+        }
+    }
+
+    /// Closes transfers whose deadline has passed.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        for work in &mut self.links {
+            let transfers = &self.transfers;
+            work.queue.retain(|(id, deadline)| {
+                let is_over = deadline.is_some_and(|deadline| deadline <= now);
+                if is_over {
+                    transfers.close(*id, Close::TimedOut);
+                }
+                !is_over
+            });
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let queues = self.links.iter().flat_map(|work| &work.queue);
+        let next = queues.filter_map(|(_, deadline)| *deadline).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Drops lanes of broken links that have nothing under way, and such links without lanes.
+    fn drop_lanes(&mut self) {
+        let mut has_dropped = false;
+        for at in 0..self.links.len() {
+            if self.links[at].link.is_open() {
+                continue;
+            }
+            self.close_queue(at);
+            let work = &mut self.links[at];
+            let before = work.lanes.len();
+            work.lanes.retain(|lane| lane.in_flight() > 0);
+            for _ in work.lanes.len()..before {
+                work.link.lane_is_gone();
+            }
+            has_dropped |= work.lanes.len() != before;
+        }
+        self.links
+            .retain(|work| work.link.is_open() || !work.lanes.is_empty());
+        if has_dropped {
+            self.number_lanes();
+        }
+    }
+
+    fn sleep(&mut self) {
+        let most = self.next_deadline();
+        let wake = &self.inbox.queue.wake;
+        wake.begin();
+        if !self.inbox.queue.has_items()
+            && let Err(error) = self.reaper.sleep(wake, most)
+        {
+            tracing::error!("a worker cannot sleep: {error}");
+        }
+        wake.end();
+    }
+
+    /// The engine ends: whatever is left is failed, so that nobody waits for it.
+    fn give_up(&mut self) {
+        for at in 0..self.links.len() {
+            self.links[at].link.break_off();
+        }
+        self.drop_lanes();
+    }
+}

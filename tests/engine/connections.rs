@@ -1,0 +1,169 @@
+//! How engines find each other, and what is refused before anything is made.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use test_support::limits::HANG;
+use warpverbs::internal::engine::{Engine, HostError, Outcome};
+use warpverbs::team::MemoryStore;
+
+use crate::rig::{End, LOOPBACK, config, connect};
+
+fn frame(body: &str) -> Vec<u8> {
+    let mut frame = b"WVEN".to_vec();
+    frame.extend([1, 0, 1, 0]);
+    frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+    frame.extend(body.as_bytes());
+    frame
+}
+
+/// The next message of an engine.
+fn message(stream: &mut TcpStream) -> String {
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    let length = u32::from_le_bytes(head[8..].try_into().unwrap());
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+/// What the engine at `address` answers a hello with other QPs or another name than its own.
+fn answer(address: SocketAddr, change: impl Fn(&str) -> String) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let theirs = message(&mut stream);
+    stream.write_all(&frame(&change(&theirs))).unwrap();
+    message(&mut stream)
+}
+
+#[test]
+fn a_peer_that_announces_what_cannot_be_is_refused_with_value_and_limit() {
+    let end = End::new(config("a"), 4096);
+    let address = end.engine.listen(LOOPBACK).unwrap();
+    for qps in ["0", "9", "4294967296", "18446744073709551615"] {
+        let wanted = format!("\"qps\":{qps}");
+        let said = answer(address, |hello| hello.replace("\"qps\":4", &wanted));
+        let expected = format!("it wants {qps} QPs: expected 1 to 8");
+        assert!(said.contains(&expected), "{said}");
+    }
+    let said = answer(address, |hello| {
+        hello.replace("\"name\":\"a\"", "\"name\":\"\"")
+    });
+    assert!(said.contains("its name has 0 bytes"), "{said}");
+    let said = answer(address, |hello| hello.replace("\"mtu\":", "\"mtu\":9"));
+    assert!(said.contains("MTU code"), "{said}");
+    let said = answer(address, |_| "\"ready\"".to_owned());
+    assert!(said.contains("did not begin with a hello"), "{said}");
+    assert!(
+        end.engine.accept(Duration::ZERO).is_none(),
+        "none of them is a peer"
+    );
+}
+
+#[test]
+fn connections_that_say_nothing_hold_up_no_other() {
+    let (a, b) = (End::new(config("a"), 4096), End::new(config("b"), 4096));
+    let address = b.engine.listen(LOOPBACK).unwrap();
+    let silent: Vec<TcpStream> = (0..64)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    // They would be waited for longer than a test may take.
+    let peer = a.engine.connect(&address.to_string()).unwrap();
+    assert_eq!(peer.name(), "b");
+    drop(silent);
+}
+
+#[test]
+fn the_smaller_number_of_qps_counts_whatever_the_workers_are() {
+    for qps in 1..=8u32 {
+        for theirs in [1, 3, 8] {
+            let own = config("a").with_qps(qps).with_workers(1 + qps % 3);
+            let a = End::new(own, 1 << 20);
+            let other = config("b").with_qps(theirs).with_workers(1 + theirs % 4);
+            let b = End::new(other, 1 << 20);
+            let [to_b, to_a] = connect(&a, &b);
+            assert_eq!(to_b.qps(), u64::from(qps.min(theirs)));
+            let expected = a.fill(qps.into());
+            let id = to_b.write(a.at(0), b.at(0), 1 << 20).unwrap();
+            assert_eq!(a.concluded(id), Outcome::Done);
+            assert!(b.bytes() == expected, "{qps} {theirs}");
+            let id = to_a.read(b.at(0), a.at(0), 1 << 20).unwrap();
+            assert_eq!(b.concluded(id), Outcome::Done);
+        }
+    }
+}
+
+#[test]
+fn engines_find_each_other_by_name_and_a_name_has_one_engine() {
+    let store = MemoryStore::new();
+    let (a, b) = (End::new(config("a"), 4096), End::new(config("b"), 4096));
+    let address = b.engine.listen(LOOPBACK).unwrap();
+    let nobody = a.engine.connect_by_name(&store, "b").unwrap_err();
+    assert!(
+        nobody.to_string().contains("no engine has this name"),
+        "{nobody}"
+    );
+    b.engine.publish(&store, address).unwrap();
+    assert_eq!(a.engine.connect_by_name(&store, "b").unwrap().name(), "b");
+    let twin = End::new(config("b"), 4096);
+    let taken = twin.engine.publish(&store, address).unwrap_err();
+    assert!(matches!(taken, HostError::Store { .. }), "{taken}");
+    // A second engine with the name of a peer that is there.
+    let own = twin.engine.listen(LOOPBACK).unwrap();
+    let refused = a.engine.connect(&own.to_string()).unwrap_err().to_string();
+    assert!(
+        refused.contains("another engine with the name 'b'"),
+        "{refused}"
+    );
+    b.engine.unpublish(&store).unwrap();
+    twin.engine.publish(&store, own).unwrap();
+}
+
+#[test]
+fn without_a_key_an_engine_listens_on_loopback_only_unless_it_is_told() {
+    let end = End::new(config("a"), 4096);
+    let anywhere: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let refused = end.engine.listen(anywhere).unwrap_err();
+    assert!(matches!(refused, HostError::Insecure { .. }), "{refused}");
+    let open = Engine::new(&end.context, config("b").with_insecure(true)).unwrap();
+    assert_ne!(open.listen(anywhere).unwrap().port(), 0);
+}
+
+#[test]
+fn where_nobody_listens_or_nobody_is_an_engine_the_reason_is_said() {
+    let end = End::new(
+        config("a").with_connect_timeout(Duration::from_secs(2)),
+        4096,
+    );
+    let listener = std::net::TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap();
+    let said = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
+        });
+        let said = end
+            .engine
+            .connect(&address.to_string())
+            .unwrap_err()
+            .to_string();
+        other.join().unwrap();
+        said
+    });
+    assert!(said.contains("is an engine there?"), "{said}");
+    drop(listener);
+    let said = end
+        .engine
+        .connect(&address.to_string())
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("refused"), "{said}");
+    for place in ["", "127.0.0.1", "127.0.0.1:99999"] {
+        assert!(end.engine.connect(place).is_err(), "{place}");
+    }
+    assert!(
+        end.engine
+            .accept(HANG.min(Duration::from_millis(1)))
+            .is_none()
+    );
+}

@@ -1,0 +1,107 @@
+//! Engines on software HCAs of this process, connected over loopback, and memory whose every byte is known.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use softhca::{Hca, HcaConfig};
+use test_support::hca::hca_with;
+use test_support::limits::HANG;
+use warpverbs::internal::engine::{
+    Engine, EngineConfig, HostMemory, Peer, RegionId, Status, TransferId,
+};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+pub(crate) const LOOPBACK: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// An engine with one region.
+pub(crate) struct End {
+    pub(crate) memory: Arc<HostMemory>,
+    pub(crate) region: RegionId,
+    pub(crate) engine: Engine,
+    pub(crate) context: Arc<Context>,
+    /// Goes last.
+    pub(crate) hca: Hca,
+}
+
+impl End {
+    pub(crate) fn new(config: EngineConfig, bytes: u64) -> Self {
+        Self::on(HcaConfig::default(), config, bytes)
+    }
+
+    pub(crate) fn on(hca: HcaConfig, config: EngineConfig, bytes: u64) -> Self {
+        let hca = hca_with(hca);
+        let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
+        let engine = Engine::new(&context, config).unwrap();
+        let memory = Arc::new(HostMemory::new(bytes).unwrap());
+        let region = engine.register(&memory).unwrap();
+        Self {
+            memory,
+            region,
+            engine,
+            context,
+            hca,
+        }
+    }
+
+    /// Where byte `offset` of its region lies.
+    pub(crate) fn at(&self, offset: u64) -> u64 {
+        self.memory.address() + offset
+    }
+
+    pub(crate) fn fill(&self, seed: u64) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.memory.bytes()).unwrap()];
+        fastrand::Rng::with_seed(seed).fill(&mut bytes);
+        self.memory.write(0, &bytes).unwrap();
+        bytes
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.memory.bytes()).unwrap()];
+        self.memory.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[track_caller]
+    pub(crate) fn concluded(&self, id: TransferId) -> warpverbs::internal::engine::Outcome {
+        match self.engine.wait(id, HANG).unwrap() {
+            Status::Concluded(outcome) => outcome,
+            other => panic!("{id:?}: {other:?}"),
+        }
+    }
+}
+
+/// Connects two ends, each of which knows the region of the other.
+pub(crate) fn connect(a: &End, b: &End) -> [Peer; 2] {
+    let address = b.engine.listen(LOOPBACK).unwrap();
+    let to_b = a.engine.connect(&address.to_string()).unwrap();
+    let to_a = b.engine.accept(HANG).expect("it has connected");
+    let import = |peer: &Peer, end: &End| {
+        let descriptor = end.engine.descriptor(end.region).unwrap();
+        peer.import(&descriptor).unwrap();
+    };
+    import(&to_b, b);
+    import(&to_a, a);
+    [to_b, to_a]
+}
+
+pub(crate) fn config(name: &str) -> EngineConfig {
+    EngineConfig::new(name)
+        .with_log_depth(8)
+        .with_log_entries(12)
+        .with_transfers(64)
+        .with_connect_timeout(HANG)
+        .with_drain(HANG)
+}
+
+/// Two connected ends of `bytes` bytes each.
+pub(crate) fn pair(bytes: u64) -> (End, End, [Peer; 2]) {
+    let a = End::new(config("a"), bytes);
+    let b = End::new(config("b"), bytes);
+    let peers = connect(&a, &b);
+    (a, b, peers)
+}
+
+/// Short enough that a test may wait for it in vain.
+pub(crate) const SHORT: Duration = Duration::from_millis(20);

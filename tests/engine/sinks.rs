@@ -1,0 +1,141 @@
+//! The engine over lanes without an HCA: refused chains, and heaps that do not grow.
+
+// UNSAFETY: counts what the allocator of this program is asked for.
+#![expect(unsafe_code, reason = "a global allocator that counts")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use test_support::limits::HANG;
+use warpverbs::internal::engine::{
+    Kind, Operation, OperationStatus, Options, Outcome, SinkEngine, Status,
+};
+
+use crate::rig::config;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static GLOBAL: Counting = Counting;
+
+fn write(bytes: u64, count: u64) -> Vec<Operation> {
+    let of = |nth| Operation {
+        kind: Kind::Write,
+        local: nth * bytes,
+        remote: nth * bytes,
+        bytes,
+    };
+    (0..count).map(of).collect()
+}
+
+#[test]
+fn a_chain_refused_at_every_place_finishes_what_was_taken_and_fails_the_rest() {
+    for refuses in 0..=20u64 {
+        let one = config("a").with_qps(1).with_gather(1);
+        let engine = SinkEngine::new(one, 1 << 30, Some(refuses)).unwrap();
+        // 20 slices on one lane, in chains of up to 16.
+        let operations = write(1 << 16, 20);
+        let id = engine.submit(&operations, &Options::default()).unwrap();
+        let status = engine.wait(id, HANG).unwrap();
+        let report = engine.report(id).unwrap();
+        let taken = refuses.min(20);
+        let outcome = match taken {
+            20 => Outcome::Done,
+            _ => Outcome::Failed,
+        };
+        assert_eq!(status, Status::Concluded(outcome), "{refuses}: {report:?}");
+        assert_eq!(report.bytes_landed, taken << 16, "{refuses}");
+        for (nth, operation) in (0..).zip(&report.operations) {
+            assert_eq!(
+                *operation == OperationStatus::Done,
+                nth < taken,
+                "{refuses}"
+            );
+        }
+        if taken < 20 {
+            let first = report.first.expect("a cause");
+            assert_eq!((u64::from(first.operation), first.cause), (taken, None));
+            assert_eq!(report.operations[taken as usize], OperationStatus::Failed);
+        }
+    }
+}
+
+#[test]
+fn a_transfer_of_a_tebibyte_is_moved_whole_without_memory_for_its_slices() {
+    let large = config("a")
+        .with_slice(1 << 20)
+        .with_log_depth(12)
+        .with_log_entries(14);
+    let engine = SinkEngine::new(large, 1 << 41, None).unwrap();
+    let whole = Operation {
+        kind: Kind::Write,
+        local: 3,
+        remote: 5,
+        bytes: (1 << 40) + 17,
+    };
+    let id = engine.submit(&[whole], &Options::default()).unwrap();
+    assert_eq!(engine.wait(id, HANG), Ok(Status::Concluded(Outcome::Done)));
+    let report = engine.report(id).unwrap();
+    assert_eq!(report.bytes_landed, (1 << 40) + 17);
+}
+
+/// Alone in its process, so that no other test allocates meanwhile.
+#[test]
+fn after_its_first_rounds_no_transfer_allocates() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sinks::counted", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("allocations: 0"), "{text}");
+}
+
+#[test]
+#[ignore = "after_its_first_rounds_no_transfer_allocates runs it in a process of its own"]
+fn counted() {
+    let engine = SinkEngine::new(config("a").with_workers(2), 1 << 30, None).unwrap();
+    let (large, small) = (write(100_000, 40), write(8, 300));
+    let prepared = engine.prepare(&large).unwrap();
+    let round = || {
+        let ids = [
+            engine.submit(&large, &Options::default()).unwrap(),
+            engine.submit(&small, &Options::default()).unwrap(),
+            engine.post(&prepared).unwrap(),
+        ];
+        for id in ids {
+            assert_eq!(engine.wait(id, HANG), Ok(Status::Concluded(Outcome::Done)));
+        }
+        for id in ids {
+            engine.release(id).unwrap();
+        }
+    };
+    // Slots are used in turn, and queues swap their memory.
+    for _ in 0..500 {
+        round();
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..2000 {
+        round();
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    println!("allocations: {allocations}");
+    assert_eq!(allocations, 0);
+}
