@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use wv::cmd::{bench, config, demo, doctor, output, sim};
+use wv::cmd::{bench, config, demo, doctor, output, p2p, sim};
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -27,6 +27,9 @@ enum Command {
     DemoRank(demo::RankOptions),
     Config(config::ConfigOptions),
     Doctor(doctor::DoctorOptions),
+    /// Copy files between two machines, by RDMA
+    #[command(subcommand)]
+    P2p(p2p::P2pCommand),
     Sim(sim::SimArgs),
 }
 
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::DemoRank(options) => demo::run_rank(&options),
         Command::Config(options) => config::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::P2p(command) => p2p::run(&command),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
             output::say(format_args!("wv sim: {error}"));
             ExitCode::from(error.exit_status())

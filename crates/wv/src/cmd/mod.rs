@@ -1,4 +1,4 @@
-//! The commands of `wv`: bench, config, demo, doctor and sim.
+//! The commands of `wv`: bench, config, demo, doctor, p2p and sim.
 
 pub mod bench;
 pub mod config;
@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 mod etcd;
 pub mod output;
+pub mod p2p;
 pub mod sim;
 pub mod softhca_library;
 mod tied;

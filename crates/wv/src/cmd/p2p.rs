@@ -1,0 +1,166 @@
+//! `wv p2p`: files between two machines, see [`crate::p2p`].
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+use super::output;
+use super::time;
+use crate::p2p::P2pError;
+use crate::p2p::client::Client;
+use crate::p2p::server::{News, ServerOptions, serve};
+
+/// The command in its messages.
+const NAME: &str = "wv p2p";
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum P2pCommand {
+    /// Let others put files into a directory, and get them from there
+    Serve(ServeArgs),
+    /// Put a file into the directory of a server
+    Put(PutArgs),
+    /// Get a file from the directory of a server
+    Get(GetArgs),
+}
+
+/// Which HCA, and how patient.
+#[derive(Args)]
+struct Common {
+    /// RDMA device [default: the first that will do]
+    #[arg(long)]
+    device: Option<String>,
+    /// Longest wait for the other end, in seconds
+    #[arg(long, default_value_t = 30, value_parser = time::seconds())]
+    timeout: u64,
+}
+
+/// Options of `wv p2p serve`.
+#[derive(Args)]
+pub struct ServeArgs {
+    /// The directory
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+    /// Where clients ask; port 0 is any
+    #[arg(long, default_value = "127.0.0.1:7418", value_name = "IP:PORT")]
+    listen: SocketAddr,
+    /// Serve other machines too, though nobody is asked for a key
+    #[arg(long)]
+    insecure: bool,
+    /// End after so many requests
+    #[arg(long)]
+    requests: Option<u64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Options of `wv p2p put`.
+#[derive(Args)]
+pub struct PutArgs {
+    /// The server
+    #[arg(value_name = "HOST:PORT")]
+    server: String,
+    /// The file
+    file: PathBuf,
+    /// Its name there [default: its own]
+    name: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Options of `wv p2p get`.
+#[derive(Args)]
+pub struct GetArgs {
+    /// The server
+    #[arg(value_name = "HOST:PORT")]
+    server: String,
+    /// Its name there
+    name: String,
+    /// Where it goes [default: its name, here]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs it.
+#[must_use]
+pub fn run(command: &P2pCommand) -> ExitCode {
+    let done = match command {
+        P2pCommand::Serve(args) => run_serve(args).map(|()| String::new()),
+        P2pCommand::Put(args) => run_put(args),
+        P2pCommand::Get(args) => run_get(args),
+    };
+    match done {
+        Ok(text) => output::finish(NAME, &text),
+        Err(error) => {
+            output::say(format_args!("{NAME}: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Common {
+    fn open(&self) -> Result<Arc<Context>, P2pError> {
+        let selector = match &self.device {
+            Some(name) => DeviceSelector::Name(name.clone()),
+            None => DeviceSelector::Auto,
+        };
+        Ok(Context::open(&selector)?)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.max(1))
+    }
+}
+
+fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
+    let options = ServerOptions {
+        directory: args.directory.clone(),
+        listen: args.listen,
+        insecure: args.insecure,
+        requests: args.requests,
+        timeout: args.common.timeout(),
+    };
+    let directory = args.directory.display();
+    serve(&args.common.open()?, &options, &|news| match news {
+        News::Serves(place) => {
+            if let Err(error) = output::print(&format!("serving {directory} at {place}\n")) {
+                output::say(format_args!("{NAME}: {error}"));
+            }
+        }
+        News::Failed(from, error) => output::say(format_args!("{NAME}: {from}: {error}")),
+    })
+}
+
+fn run_put(args: &PutArgs) -> Result<String, P2pError> {
+    let own = args.file.file_name().and_then(|name| name.to_str());
+    let name = args.name.as_deref().or(own).unwrap_or_default();
+    let client = Client::connect(&args.common.open()?, &args.server, args.common.timeout())?;
+    let begin = Instant::now();
+    let bytes = client.put(&args.file, name)?;
+    Ok(told("put", &args.file, bytes, begin.elapsed()))
+}
+
+fn run_get(args: &GetArgs) -> Result<String, P2pError> {
+    let file = args
+        .file
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(&args.name));
+    let client = Client::connect(&args.common.open()?, &args.server, args.common.timeout())?;
+    let begin = Instant::now();
+    let bytes = client.get(&args.name, &file)?;
+    Ok(told("got", &file, bytes, begin.elapsed()))
+}
+
+fn told(what: &str, file: &Path, bytes: u64, time: Duration) -> String {
+    let file = file.display();
+    format!(
+        "{what} {file}: {bytes} bytes in {:.3} s, their sum is the same at both ends\n",
+        time.as_secs_f64()
+    )
+}

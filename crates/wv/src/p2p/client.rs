@@ -1,0 +1,185 @@
+//! The client: puts a file into the server's directory, or gets one from there.
+
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpverbs::internal::engine::{
+    Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, TransferId,
+};
+use warpverbs::verbs::Context;
+
+use super::files::{Source, Target};
+use super::requests::{Answer, Chunk, Lines, Request, VERSION};
+use super::server::due;
+use super::{P2pError, SLOT, SLOTS};
+
+/// A client of one server.
+pub struct Client {
+    lines: Lines,
+    peer: Peer,
+    memory: Arc<HostMemory>,
+    engine: Engine,
+    timeout: Duration,
+}
+
+/// The server's window.
+struct Window {
+    address: u64,
+    /// Bytes of the file.
+    bytes: u64,
+}
+
+impl Client {
+    /// Connects to the server at `place`, as `host:port`; each step is waited for that long.
+    ///
+    /// # Errors
+    /// Nobody is there, or no server of this version.
+    pub fn connect(
+        context: &Arc<Context>,
+        place: &str,
+        timeout: Duration,
+    ) -> Result<Self, P2pError> {
+        let other = |reason: String| P2pError::Other {
+            place: place.to_owned(),
+            reason,
+        };
+        let stream = TcpStream::connect(place).map_err(|error| other(error.to_string()))?;
+        let mut lines = Lines::new(stream, place, timeout)?;
+        lines.tell(&Request::Hello(VERSION))?;
+        let Answer::Engine(at_engine) = lines.answer()? else {
+            return Err(lines.other("expected the place of its engine"));
+        };
+        let name = format!("p2p-{:016x}", fastrand::u64(..));
+        let config = EngineConfig::new(&name)
+            .with_connect_timeout(timeout)
+            .with_drain(timeout);
+        let engine = Engine::new(context, config)?;
+        let memory = Arc::new(HostMemory::new(SLOT * SLOTS)?);
+        engine.register(&memory)?;
+        let peer = engine.connect(&at_engine)?;
+        Ok(Self {
+            lines,
+            peer,
+            memory,
+            engine,
+            timeout,
+        })
+    }
+
+    /// Puts the file at `path` into the server's directory under `name`. Its bytes.
+    ///
+    /// # Errors
+    /// What kept it from being there whole; then nothing of it is there.
+    pub fn put(mut self, path: &Path, name: &str) -> Result<u64, P2pError> {
+        let mut source = Source::open(path)?;
+        let (name, bytes) = (name.to_owned(), source.bytes);
+        self.lines.tell(&Request::Put { name, bytes })?;
+        let window = self.window()?;
+        let mut writing: VecDeque<(TransferId, Chunk)> = VecDeque::new();
+        let mut buffer = Vec::new();
+        let (mut begun, mut taken) = (0, 0);
+        while taken < bytes {
+            while begun < bytes && begun - taken < SLOT * SLOTS {
+                let chunk = due(begun, bytes);
+                buffer.resize(usize::try_from(chunk.bytes).unwrap_or_default(), 0);
+                source.next(&mut buffer)?;
+                let place = chunk.slot * SLOT;
+                self.memory.write(place, &buffer)?;
+                let (local, remote) = (self.memory.address() + place, window.address + place);
+                writing.push_back((self.peer.write(local, remote, chunk.bytes)?, chunk));
+                begun += chunk.bytes;
+            }
+            if let Some((id, chunk)) = writing.pop_front() {
+                self.finish(id, chunk.offset)?;
+                self.lines.tell(&Request::Filled(chunk))?;
+            }
+            // Slots are taken in their order, one answer for each chunk that was filled.
+            let expected = due(taken, bytes);
+            match self.lines.answer()? {
+                Answer::Taken { slot } if slot == expected.slot => taken += expected.bytes,
+                other => return Err(self.lines.other(format!("{other:?}: {expected:?} is due"))),
+            }
+        }
+        self.lines.tell(&Request::End { sum: source.sum.0 })?;
+        match self.lines.answer()? {
+            Answer::Kept => Ok(bytes),
+            other => Err(self
+                .lines
+                .other(format!("{other:?}: expected that it is kept"))),
+        }
+    }
+
+    /// Gets the file `name` of the server's directory, to `path`. Its bytes.
+    ///
+    /// # Errors
+    /// What kept it from being there whole; then nothing of it is there.
+    pub fn get(mut self, name: &str, path: &Path) -> Result<u64, P2pError> {
+        let name = name.to_owned();
+        self.lines.tell(&Request::Get { name })?;
+        let window = self.window()?;
+        let mut target = Target::create(path)?;
+        let mut buffer = Vec::new();
+        let mut at = 0;
+        while at < window.bytes {
+            let chunk = due(at, window.bytes);
+            match self.lines.answer()? {
+                Answer::Filled(filled) if filled == chunk => {}
+                other => return Err(self.lines.other(format!("{other:?}: {chunk:?} is due"))),
+            }
+            let place = chunk.slot * SLOT;
+            let (local, remote) = (self.memory.address() + place, window.address + place);
+            let id = self.peer.read(local, remote, chunk.bytes)?;
+            self.finish(id, chunk.offset)?;
+            self.lines.tell(&Request::Read { slot: chunk.slot })?;
+            buffer.resize(usize::try_from(chunk.bytes).unwrap_or_default(), 0);
+            self.memory.read(place, &mut buffer)?;
+            target.append(&buffer)?;
+            at += chunk.bytes;
+        }
+        match self.lines.answer()? {
+            Answer::End { sum } => target.keep(sum)?,
+            other => return Err(self.lines.other(format!("{other:?}: expected the end"))),
+        }
+        Ok(window.bytes)
+    }
+
+    fn window(&mut self) -> Result<Window, P2pError> {
+        let Answer::Window { descriptor, bytes } = self.lines.answer()? else {
+            return Err(self.lines.other("expected a window"));
+        };
+        let descriptor = Descriptor::from_bytes(&descriptor)?;
+        if descriptor.bytes < SLOT * SLOTS {
+            let reason = format!("a window of {} bytes", descriptor.bytes);
+            return Err(self.lines.other(reason));
+        }
+        self.peer.import(&descriptor)?;
+        Ok(Window {
+            address: descriptor.address,
+            bytes,
+        })
+    }
+
+    /// Waits for a transfer, which must be done.
+    fn finish(&self, id: TransferId, offset: u64) -> Result<(), P2pError> {
+        match self.engine.wait(id, self.timeout)? {
+            Status::Concluded(Outcome::Done) => Ok(self.engine.release(id)?),
+            Status::Concluded(outcome) => {
+                let report = self.engine.report(id)?;
+                let first = report.first.and_then(|first| first.cause);
+                let reason = match first {
+                    Some(cause) => cause.to_string(),
+                    None => "no QP was left".to_owned(),
+                };
+                Err(P2pError::Transfer {
+                    offset,
+                    outcome,
+                    reason,
+                })
+            }
+            Status::Pending | Status::Unknown => Err(P2pError::Late { offset }),
+        }
+    }
+}

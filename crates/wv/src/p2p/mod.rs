@@ -1,0 +1,149 @@
+//! Files between two machines, by the host engine: `wv p2p serve | put | get`.
+//!
+//! A server has a directory and two places: one for requests, lines of JSON over TCP, and that of its engine, which it tells there. The
+//! bytes of files go by RDMA alone, through a window of a few slots in the server's memory. In a put the client writes a slot, then
+//! says so; in a get the server fills a slot, says so, and the client reads it. Both ends sum what they see, and a file gets its name
+//! only when the sums are the same.
+
+pub mod client;
+mod files;
+mod requests;
+pub mod server;
+
+use std::io;
+
+use warpverbs::internal::engine::{EngineError, HostError, Outcome, ProviderError};
+use warpverbs::verbs::VerbsError;
+
+/// Bytes of a slot.
+const SLOT: u64 = 1 << 20;
+/// Slots of a window.
+const SLOTS: u64 = 4;
+
+/// Why a file was not copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum P2pError {
+    /// The engine.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The HCA.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] ProviderError),
+    /// A file.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A name that is none of a file in the server's directory.
+    #[error(
+        "'{name}' is no name of a file: expected 1 to 255 bytes without '/', that do not begin with '.'"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The other end.
+    #[error("{place}: {reason}")]
+    Other {
+        /// Its place.
+        place: String,
+        /// What it said, or why it said nothing.
+        reason: String,
+    },
+    /// A transfer that did not end as done.
+    #[error("the transfer at byte {offset} has ended as {outcome:?}: {reason}")]
+    Transfer {
+        /// Where in the file.
+        offset: u64,
+        /// How.
+        outcome: Outcome,
+        /// Why.
+        reason: String,
+    },
+    /// A transfer that has not ended in time.
+    #[error("the transfer at byte {offset} has not ended in time")]
+    Late {
+        /// Where in the file.
+        offset: u64,
+    },
+    /// Bytes that have changed on their way.
+    #[error(
+        "{path}: the sum of what was sent is {sent:#018x}, of what came {came:#018x}: the file is not kept"
+    )]
+    Sum {
+        /// The file.
+        path: String,
+        /// Of what was sent.
+        sent: u64,
+        /// Of what came.
+        came: u64,
+    },
+}
+
+impl From<EngineError> for P2pError {
+    fn from(error: EngineError) -> Self {
+        Self::Host(error.into())
+    }
+}
+
+/// A sum of bytes in their order: FNV-1a over words.
+#[derive(Clone, Copy, Debug)]
+struct Sum(u64);
+
+impl Sum {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Adds bytes. All but the last of a file are whole slots.
+    fn add(&mut self, bytes: &[u8]) {
+        let mut words = bytes.chunks_exact(8);
+        for word in &mut words {
+            let mut value = [0; 8];
+            value.copy_from_slice(word);
+            self.step(u64::from_le_bytes(value));
+        }
+        for byte in words.remainder() {
+            self.step(u64::from(*byte));
+        }
+    }
+
+    fn step(&mut self, value: u64) {
+        self.0 = (self.0 ^ value)
+            .wrapping_mul(0x0100_0000_01b3)
+            .rotate_left(23);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_tells_any_flipped_bit_and_any_two_bytes_exchanged() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let of = |bytes: &[u8]| {
+            let mut sum = Sum::new();
+            sum.add(bytes);
+            sum.0
+        };
+        let whole = of(&bytes);
+        for bit in 0..800 {
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(of(&other), whole, "bit {bit}");
+        }
+        for at in 1..100 {
+            let mut other = bytes.clone();
+            other.swap(at - 1, at);
+            assert_ne!(of(&other), whole, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What client and server say to each other: lines of JSON, bounded, each waited for with a deadline.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::P2pError;
+
+/// Version of these lines.
+pub(super) const VERSION: u32 = 1;
+/// Most bytes of a line.
+const MOST_LINE: u64 = 4096;
+
+/// From client to server.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    /// First: its version.
+    Hello(u32),
+    /// A file comes, of so many bytes.
+    Put { name: String, bytes: u64 },
+    /// A file is wanted.
+    Get { name: String },
+    /// This slot of the window has the bytes of the file from `offset` on.
+    Filled(Chunk),
+    /// The bytes of this slot were read.
+    Read { slot: u64 },
+    /// All of the file was sent.
+    End { sum: u64 },
+}
+
+/// From server to client.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// Where its engine listens.
+    Engine(String),
+    /// The window of this request: a descriptor, as bytes. Of a get also the bytes of the file.
+    Window { descriptor: Vec<u8>, bytes: u64 },
+    /// This slot of the window has the bytes of the file from `offset` on.
+    Filled(Chunk),
+    /// The bytes of this slot were taken.
+    Taken { slot: u64 },
+    /// All of the file was sent.
+    End { sum: u64 },
+    /// The file is there, under its name.
+    Kept,
+    /// The request is refused.
+    Refused(String),
+}
+
+/// A part of a file in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Chunk {
+    pub(super) slot: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// One end of a conversation.
+pub(super) struct Lines {
+    to: TcpStream,
+    from: BufReader<TcpStream>,
+    place: String,
+}
+
+impl Lines {
+    /// Each line is waited for that long.
+    pub(super) fn new(stream: TcpStream, place: &str, most: Duration) -> Result<Self, P2pError> {
+        let failed = |error: std::io::Error| P2pError::Other {
+            place: place.to_owned(),
+            reason: error.to_string(),
+        };
+        stream.set_nodelay(true).map_err(failed)?;
+        stream.set_read_timeout(Some(most)).map_err(failed)?;
+        stream.set_write_timeout(Some(most)).map_err(failed)?;
+        let from = BufReader::new(stream.try_clone().map_err(failed)?);
+        Ok(Self {
+            to: stream,
+            from,
+            place: place.to_owned(),
+        })
+    }
+
+    pub(super) fn tell(&mut self, line: &impl Serialize) -> Result<(), P2pError> {
+        let text = serde_json::to_string(line).map_err(|error| self.other(error))?;
+        let written = self.to.write_all((text + "\n").as_bytes());
+        written.map_err(|error| self.other(error))
+    }
+
+    pub(super) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, P2pError> {
+        let mut line = String::new();
+        let mut bounded = self.from.by_ref().take(MOST_LINE);
+        let read = bounded.read_line(&mut line);
+        match read.map_err(|error| self.other(error))? {
+            0 => Err(self.other("it has gone")),
+            _ if !line.ends_with('\n') => Err(self.other(format!(
+                "a line of more than {MOST_LINE} bytes, or half of one"
+            ))),
+            _ => serde_json::from_str(&line).map_err(|error| self.other(error)),
+        }
+    }
+
+    /// The next answer that is no refusal.
+    pub(super) fn answer(&mut self) -> Result<Answer, P2pError> {
+        match self.hear()? {
+            Answer::Refused(reason) => Err(self.other(reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// An error of the other end.
+    pub(super) fn other(&self, reason: impl ToString) -> P2pError {
+        P2pError::Other {
+            place: self.place.clone(),
+            reason: reason.to_string(),
+        }
+    }
+}

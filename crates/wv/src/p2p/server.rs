@@ -1,0 +1,212 @@
+//! The server: a directory, and an engine in whose memory clients write and read.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use warpverbs::internal::engine::{Engine, EngineConfig, HostMemory, RegionId};
+use warpverbs::verbs::Context;
+
+use super::files::{Source, Target, place};
+use super::requests::{Answer, Chunk, Lines, Request, VERSION};
+use super::{P2pError, SLOT, SLOTS};
+
+/// How a server works.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// Where clients ask.
+    pub listen: SocketAddr,
+    /// Listen where other machines reach it too: no client is asked for a key.
+    pub insecure: bool,
+    /// End after so many requests; none: never.
+    pub requests: Option<u64>,
+    /// Longest wait for a client.
+    pub timeout: Duration,
+}
+
+/// What a server tells its user.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// It serves: where clients ask.
+    Serves(SocketAddr),
+    /// A request was not fulfilled.
+    Failed(&'a str, &'a P2pError),
+}
+
+/// Serves, and hands to `tell` what its user may want to know.
+///
+/// # Errors
+/// What keeps it from serving. What only one client meets, that client and `tell` are told.
+pub fn serve(
+    context: &Arc<Context>,
+    options: &ServerOptions,
+    tell: &(dyn Fn(&News<'_>) + Sync),
+) -> Result<(), P2pError> {
+    let name = format!("p2p-{:016x}", fastrand::u64(..));
+    let config = EngineConfig::new(&name)
+        .with_insecure(options.insecure)
+        .with_drain(options.timeout);
+    let engine = Engine::new(context, config)?;
+    let mut at_engine = options.listen;
+    at_engine.set_port(0);
+    let at_engine = engine.listen(at_engine)?;
+    let failed = |source| P2pError::File {
+        path: options.listen.to_string(),
+        source,
+    };
+    let listener = TcpListener::bind(options.listen).map_err(failed)?;
+    let own = listener.local_addr().map_err(failed)?;
+    tell(&News::Serves(own));
+    let server = Server {
+        engine,
+        at_engine,
+        options,
+    };
+    thread::scope(|scope| {
+        let mut requests = 0;
+        while options.requests.is_none_or(|most| requests < most) {
+            let (stream, from) = listener.accept().map_err(failed)?;
+            requests += 1;
+            let server = &server;
+            scope.spawn(move || {
+                let from = from.to_string();
+                if let Err(error) = server.answer(stream, &from) {
+                    tell(&News::Failed(&from, &error));
+                }
+            });
+        }
+        Ok::<(), P2pError>(())
+    })?;
+    let _ = server.engine.close();
+    Ok(())
+}
+
+struct Server<'a> {
+    engine: Engine,
+    at_engine: SocketAddr,
+    options: &'a ServerOptions,
+}
+
+/// Memory that one client writes or reads, for as long as its request takes.
+struct Window<'a> {
+    memory: Arc<HostMemory>,
+    region: RegionId,
+    engine: &'a Engine,
+}
+
+impl<'a> Window<'a> {
+    fn new(engine: &'a Engine) -> Result<Self, P2pError> {
+        let memory = Arc::new(HostMemory::new(SLOT * SLOTS)?);
+        let region = engine.register(&memory)?;
+        Ok(Self {
+            memory,
+            region,
+            engine,
+        })
+    }
+
+    fn tell(&self, lines: &mut Lines, bytes: u64) -> Result<(), P2pError> {
+        let descriptor = self.engine.descriptor(self.region)?.to_bytes().to_vec();
+        lines.tell(&Answer::Window { descriptor, bytes })
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.engine.deregister(self.region) {
+            tracing::error!("a window is not taken away: {error}");
+        }
+    }
+}
+
+impl Server<'_> {
+    fn answer(&self, stream: TcpStream, from: &str) -> Result<(), P2pError> {
+        let mut lines = Lines::new(stream, from, self.options.timeout)?;
+        let done = self.converse(&mut lines);
+        if let Err(error) = &done {
+            // It may be gone.
+            let _ = lines.tell(&Answer::Refused(error.to_string()));
+        }
+        done
+    }
+
+    fn converse(&self, lines: &mut Lines) -> Result<(), P2pError> {
+        match lines.hear()? {
+            Request::Hello(VERSION) => {}
+            other => return Err(lines.other(format!("{other:?}: expected version {VERSION}"))),
+        }
+        lines.tell(&Answer::Engine(self.at_engine.to_string()))?;
+        let directory: &Path = &self.options.directory;
+        match lines.hear()? {
+            Request::Put { name, bytes } => self.take(lines, &place(directory, &name)?, bytes),
+            Request::Get { name } => self.give(lines, &place(directory, &name)?),
+            other => Err(lines.other(format!("{other:?}: expected put or get"))),
+        }
+    }
+
+    /// Takes a file.
+    fn take(&self, lines: &mut Lines, path: &Path, bytes: u64) -> Result<(), P2pError> {
+        let mut target = Target::create(path)?;
+        let window = Window::new(&self.engine)?;
+        window.tell(lines, bytes)?;
+        let mut buffer = Vec::new();
+        let mut at = 0;
+        while at < bytes {
+            let Request::Filled(chunk) = lines.hear()? else {
+                return Err(lines.other("expected bytes of the file"));
+            };
+            let due = due(at, bytes);
+            if chunk != due {
+                return Err(lines.other(format!("{chunk:?}: expected {due:?}")));
+            }
+            buffer.resize(usize::try_from(due.bytes).unwrap_or_default(), 0);
+            window.memory.read(due.slot * SLOT, &mut buffer)?;
+            target.append(&buffer)?;
+            at += due.bytes;
+            lines.tell(&Answer::Taken { slot: due.slot })?;
+        }
+        let Request::End { sum } = lines.hear()? else {
+            return Err(lines.other("expected the end of the file"));
+        };
+        target.keep(sum)?;
+        lines.tell(&Answer::Kept)
+    }
+
+    /// Gives a file.
+    fn give(&self, lines: &mut Lines, path: &Path) -> Result<(), P2pError> {
+        let mut source = Source::open(path)?;
+        let window = Window::new(&self.engine)?;
+        window.tell(lines, source.bytes)?;
+        let mut buffer = Vec::new();
+        let (mut filled, mut read) = (0, 0);
+        while read < source.bytes {
+            while filled < source.bytes && filled - read < SLOT * SLOTS {
+                let due = due(filled, source.bytes);
+                buffer.resize(usize::try_from(due.bytes).unwrap_or_default(), 0);
+                source.next(&mut buffer)?;
+                window.memory.write(due.slot * SLOT, &buffer)?;
+                filled += due.bytes;
+                lines.tell(&Answer::Filled(due))?;
+            }
+            let expected = due(read, source.bytes);
+            match lines.hear()? {
+                Request::Read { slot } if slot == expected.slot => read += expected.bytes,
+                other => return Err(lines.other(format!("{other:?}: expected {expected:?}"))),
+            }
+        }
+        lines.tell(&Answer::End { sum: source.sum.0 })
+    }
+}
+
+/// The chunk that begins at `offset` of a file.
+pub(super) fn due(offset: u64, bytes: u64) -> Chunk {
+    Chunk {
+        slot: offset / SLOT % SLOTS,
+        offset,
+        bytes: SLOT.min(bytes - offset),
+    }
+}

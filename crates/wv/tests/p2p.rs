@@ -1,0 +1,173 @@
+//! `wv p2p` between two processes, each under a `wv sim` of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use test_basics::limits::until;
+
+/// An address whose RoCE port is free now.
+fn free_address() -> Ipv4Addr {
+    loop {
+        let [a, b, c, _] = fastrand::u32(..).to_be_bytes();
+        let ip = Ipv4Addr::new(127, a | 1, b, c % 200 + 1);
+        if UdpSocket::bind((ip, 4791)).is_ok() {
+            return ip;
+        }
+    }
+}
+
+/// `wv p2p` on a simulated machine of its own.
+fn p2p(runtime: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
+    command
+        .args(["sim", "--ip", &free_address().to_string(), "--"])
+        .args([env!("CARGO_BIN_EXE_wv"), "p2p"])
+        .args(options)
+        .env("XDG_RUNTIME_DIR", runtime)
+        .env_remove("WARPVERBS_SOFTHCA")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+struct Server {
+    child: Child,
+    place: String,
+}
+
+impl Server {
+    fn start(runtime: &Path, directory: &Path, requests: &str) -> Self {
+        let directory = directory.to_str().unwrap();
+        let options = [
+            "serve",
+            directory,
+            "--listen",
+            "127.0.0.1:0",
+            "--requests",
+            requests,
+        ];
+        let mut child = p2p(runtime, &options).spawn().unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        let place = line.trim_end().rsplit(' ').next().unwrap().to_owned();
+        if !line.starts_with("serving") {
+            let mut said = String::new();
+            child
+                .stderr
+                .take()
+                .unwrap()
+                .read_to_string(&mut said)
+                .unwrap();
+            panic!("{line:?}: {said}");
+        }
+        Self { child, place }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn succeeds(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{said}");
+    text
+}
+
+#[test]
+fn files_of_any_length_are_put_and_got_byte_for_byte() {
+    let (runtime, served, own) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let lengths = [0, 1, (1 << 20) - 1, (5 << 20) + 12_345];
+    let requests = (2 * lengths.len() + 3).to_string();
+    let mut server = Server::start(runtime.path(), served.path(), &requests);
+    let run = |options: &[&str]| p2p(runtime.path(), options).output().unwrap();
+    for (nth, length) in lengths.into_iter().enumerate() {
+        let mut bytes = vec![0; length];
+        fastrand::Rng::with_seed(nth as u64).fill(&mut bytes);
+        let (there, back) = (format!("file-{nth}"), own.path().join("back"));
+        let source = own.path().join("source");
+        fs::write(&source, &bytes).unwrap();
+        let text = succeeds(&run(&[
+            "put",
+            &server.place,
+            source.to_str().unwrap(),
+            &there,
+        ]));
+        assert!(text.contains(&format!("{length} bytes")), "{text}");
+        assert!(
+            fs::read(served.path().join(&there)).unwrap() == bytes,
+            "{length}"
+        );
+        succeeds(&run(&[
+            "get",
+            &server.place,
+            &there,
+            back.to_str().unwrap(),
+        ]));
+        assert!(fs::read(&back).unwrap() == bytes, "{length}");
+    }
+    let source = own.path().join("source");
+    for (options, reason) in [
+        (["get", &server.place, "missing"], "No such file"),
+        (["get", &server.place, "../secret"], "is no name of a file"),
+        (["get", &server.place, ".."], "is no name of a file"),
+    ] {
+        let target = own.path().join("nothing");
+        let target = target.to_str().unwrap();
+        let output = run(&[&options[..], &[target]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+        assert!(!Path::new(target).exists());
+    }
+    assert!(source.exists());
+    until("the server has served all", || {
+        server.child.try_wait().unwrap().is_some()
+    });
+    assert!(server.child.wait().unwrap().success());
+    // Nothing but whole files is left.
+    assert_eq!(fs::read_dir(served.path()).unwrap().count(), lengths.len());
+}
+
+#[test]
+fn a_server_that_is_killed_ends_a_put_with_a_reason() {
+    let (runtime, served, own) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let source = own.path().join("source");
+    fs::File::create(&source).unwrap().set_len(4 << 30).unwrap();
+    let mut server = Server::start(runtime.path(), served.path(), "1");
+    let options = ["put", &server.place, source.to_str().unwrap(), "large"];
+    let mut client = p2p(runtime.path(), &options).spawn().unwrap();
+    // The put has begun when a part of the file is there.
+    let has_begun = || {
+        let mut parts = fs::read_dir(served.path()).unwrap();
+        parts.any(|part| part.unwrap().metadata().is_ok_and(|it| it.len() > 0))
+    };
+    until("the put has begun", has_begun);
+    assert!(
+        client.try_wait().unwrap().is_none(),
+        "it is still to be done"
+    );
+    server.child.kill().unwrap();
+    until("the client ends", || client.try_wait().unwrap().is_some());
+    let output = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("wv p2p: "), "{said}");
+}
