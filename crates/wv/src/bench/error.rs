@@ -2,6 +2,7 @@
 
 use warpverbs::error::{Error, Part};
 use warpverbs::gpu::GpuError;
+use warpverbs::internal::engine::HostError;
 use warpverbs::membership::GroupError;
 use warpverbs::moe::MoeError;
 use warpverbs::team::{StoreError, TeamError};
@@ -29,6 +30,9 @@ pub enum BenchError {
     /// The group's.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The host engine's.
+    #[error(transparent)]
+    Engine(#[from] HostError),
     /// The store's.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -9,13 +9,15 @@
 //! what the device says of itself.
 //!
 //! [`moe`] counts what a MoE step puts on the wire, on software HCAs; [`rejoin`] what it costs the others that a rank comes back.
-//! [`group`] counts what a group of ranks asks of its store, over a simulated fabric.
+//! [`group`] counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over lanes
+//! without an HCA or on software HCAs.
 
 mod error;
 pub mod facts;
 pub mod group;
 pub mod moe;
 pub mod others;
+pub mod p2p;
 pub mod post;
 pub mod primitives;
 mod ranks;

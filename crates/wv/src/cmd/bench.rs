@@ -5,6 +5,7 @@ mod group;
 mod inside;
 mod moe;
 mod others;
+mod p2p;
 mod rejoin;
 
 use std::fmt::Display;
@@ -47,6 +48,9 @@ pub enum BenchCommand {
     /// What a group of ranks asks of its store, and how long its changes take: in peace, for a death and a join, at bring-up, and
     /// while a newcomer dies again and again. Ranks are threads over a simulated fabric; no HCA and no GPU is used, or measured
     Group(group::GroupArgs),
+    /// What the host engine costs: transfers of large blocks, pages and words over lanes without an HCA, or between two engines of
+    /// one process on software HCAs, with every byte compared
+    P2p(p2p::P2pArgs),
 }
 
 /// Options of `wv bench post`.
@@ -140,6 +144,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
         BenchCommand::Moe(args) => return moe::run(args),
         BenchCommand::Rejoin(args) => return rejoin::run(args),
         BenchCommand::Group(args) => return group::run(args),
+        BenchCommand::P2p(args) => return p2p::run(args),
     };
     finish(run_post(args), args.json.as_deref())
 }

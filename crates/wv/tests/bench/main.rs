@@ -2,4 +2,5 @@
 
 mod group;
 mod moe;
+mod p2p;
 mod rejoin;

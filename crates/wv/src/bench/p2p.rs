@@ -1,0 +1,404 @@
+//! What the host engine costs: transfers over lanes without an HCA, or between two engines of this process on software HCAs.
+//!
+//! Over a sink nothing moves: that is the cost of all but the NIC. On software HCAs every byte that has moved is compared. Rounds
+//! of all patterns take turns, so that what else the machine does falls on all of them.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use warpverbs::internal::engine::{
+    Engine, EngineConfig, HostError, HostMemory, Kind, Operation, Options, Outcome, Peer, Prepared,
+    SinkEngine, Status, TransferId,
+};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+use super::BenchError;
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Setting of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct P2pOptions {
+    /// Threads that post.
+    pub workers: u32,
+    /// QPs of the connection.
+    pub qps: u32,
+    /// Bytes of a slice.
+    pub slice: u32,
+    /// Rounds of each pattern.
+    pub rounds: u32,
+}
+
+/// A vector of operations that is posted in each round.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Pattern {
+    /// Its name.
+    pub name: &'static str,
+    /// Operations.
+    pub operations: u64,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// From one to the next, here; at the peer twice as far, so that none follow each other at both ends.
+    pub stride: u64,
+}
+
+/// Over a sink: one large block, pages of a KV cache, words.
+pub const SINK: [Pattern; 3] = [
+    Pattern {
+        name: "block",
+        operations: 1,
+        bytes: 1 << 32,
+        stride: 1 << 32,
+    },
+    Pattern {
+        name: "pages",
+        operations: 16_384,
+        bytes: 1 << 14,
+        stride: 1 << 15,
+    },
+    Pattern {
+        name: "words",
+        operations: 16_384,
+        bytes: 8,
+        stride: 64,
+    },
+];
+
+/// On software HCAs: the same, smaller.
+pub const SOFTHCA: [Pattern; 3] = [
+    Pattern {
+        name: "block",
+        operations: 1,
+        bytes: 1 << 26,
+        stride: 1 << 26,
+    },
+    Pattern {
+        name: "pages",
+        operations: 1024,
+        bytes: 1 << 14,
+        stride: 1 << 15,
+    },
+    Pattern {
+        name: "words",
+        operations: 16_384,
+        bytes: 8,
+        stride: 64,
+    },
+];
+
+impl Pattern {
+    fn operations(&self, local: u64, remote: u64) -> Vec<Operation> {
+        let of = |nth| Operation {
+            kind: Kind::Write,
+            local: local + nth * self.stride,
+            remote: remote + 2 * nth * self.stride,
+            bytes: self.bytes,
+        };
+        (0..self.operations).map(of).collect()
+    }
+
+    /// Bytes that a peer has for it.
+    fn extent(&self) -> u64 {
+        2 * self.operations * self.stride
+    }
+
+    /// WQEs of a round.
+    fn slices(&self, slice: u32) -> u64 {
+        self.operations * self.bytes.div_ceil(slice.into())
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct P2pReport {
+    /// What completes.
+    pub ran_on: &'static str,
+    /// Its setting.
+    pub options: P2pOptions,
+    /// One for each pattern.
+    pub rows: Vec<Row>,
+}
+
+/// One pattern.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was posted.
+    pub pattern: Pattern,
+    /// WQEs of a round.
+    pub slices: u64,
+    /// Seconds of a round: the median, and the shortest and longest.
+    pub seconds: [f64; 3],
+    /// WQEs in a second, at the median.
+    pub slices_per_second: f64,
+    /// Bytes that were compared behind the last round; 0 where none move.
+    pub compared: u64,
+}
+
+/// Something that posts what was prepared, and waits.
+trait Ends {
+    fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError>;
+    fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError>;
+    fn wait(&self, id: TransferId) -> Result<Status, HostError>;
+    fn release(&self, id: TransferId) -> Result<(), HostError>;
+}
+
+impl Ends for SinkEngine {
+    fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError> {
+        Ok(Self::prepare(self, operations)?)
+    }
+
+    fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError> {
+        Ok(Self::post(self, prepared)?)
+    }
+
+    fn wait(&self, id: TransferId) -> Result<Status, HostError> {
+        Ok(Self::wait(self, id, PATIENCE)?)
+    }
+
+    fn release(&self, id: TransferId) -> Result<(), HostError> {
+        Ok(Self::release(self, id)?)
+    }
+}
+
+/// Two engines on software HCAs.
+struct Pair {
+    peer: Peer,
+    memories: [Arc<HostMemory>; 2],
+    engines: [Engine; 2],
+}
+
+impl Ends for Pair {
+    fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError> {
+        Ok(self.peer.prepare(operations)?)
+    }
+
+    fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError> {
+        Ok(self.peer.post(prepared, &Options::default())?)
+    }
+
+    fn wait(&self, id: TransferId) -> Result<Status, HostError> {
+        Ok(self.engines[0].wait(id, PATIENCE)?)
+    }
+
+    fn release(&self, id: TransferId) -> Result<(), HostError> {
+        Ok(self.engines[0].release(id)?)
+    }
+}
+
+impl Pair {
+    fn new(devices: [&str; 2], options: &P2pOptions, bytes: u64) -> Result<Self, BenchError> {
+        let make = |device: &str, name: &str| -> Result<_, BenchError> {
+            let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
+            let engine = Engine::new(&context, config(name, options))?;
+            let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
+            let region = engine.register(&memory)?;
+            Ok((engine, memory, region))
+        };
+        let (a, here, _) = make(devices[0], "a")?;
+        let (b, there, region) = make(devices[1], "b")?;
+        let address = b.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+        let peer = a.connect(&address.to_string())?;
+        let descriptor = b.descriptor(region)?;
+        peer.import(&descriptor).map_err(HostError::from)?;
+        Ok(Self {
+            peer,
+            memories: [here, there],
+            engines: [a, b],
+        })
+    }
+
+    /// Compares what a pattern has moved. How many bytes.
+    fn compare(&self, pattern: &Pattern) -> Result<u64, BenchError> {
+        let length = usize::try_from(pattern.bytes).unwrap_or_default();
+        let (mut sent, mut came) = (vec![0; length], vec![0; length]);
+        for nth in 0..pattern.operations {
+            let from = nth * pattern.stride;
+            let [here, there] = &self.memories;
+            here.read(from, &mut sent).map_err(HostError::from)?;
+            there.read(2 * from, &mut came).map_err(HostError::from)?;
+            if sent != came {
+                return Err(wrong(pattern, format!("operation {nth} came otherwise")));
+            }
+        }
+        Ok(pattern.operations * pattern.bytes)
+    }
+
+    /// Fills both ends: nothing is there that a pattern moves.
+    fn fill(&self, extent: u64, seed: u64) -> Result<(), BenchError> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut bytes = vec![0; 1 << 16];
+        for offset in (0..extent).step_by(bytes.len()) {
+            random.fill(&mut bytes);
+            let length = bytes
+                .len()
+                .min(usize::try_from(extent - offset).unwrap_or(0));
+            for memory in &self.memories {
+                memory
+                    .write(offset, &bytes[..length])
+                    .map_err(HostError::from)?;
+                bytes.reverse();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn config(name: &str, options: &P2pOptions) -> EngineConfig {
+    EngineConfig::new(name)
+        .with_workers(options.workers)
+        .with_qps(options.qps)
+        .with_slice(options.slice)
+        .with_gather(1)
+}
+
+/// Measures over a sink.
+///
+/// # Errors
+/// A value outside its limits, or a transfer that is not done.
+pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
+    let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
+    let engine = SinkEngine::new(config("sink", options), bytes, None)?;
+    let times = rounds(&engine, &SINK, [0, 0], options)?;
+    Ok(report("sink", options, &SINK, times, &[0; 3]))
+}
+
+/// Measures between two software HCAs of this process.
+///
+/// # Errors
+/// As [`measure_sink`]; bytes that did not arrive.
+pub fn measure_softhca(devices: [&str; 2], options: &P2pOptions) -> Result<P2pReport, BenchError> {
+    let extent = SOFTHCA.iter().map(Pattern::extent).max().unwrap_or(0);
+    let pair = Pair::new(devices, options, extent)?;
+    let places = [0, 1].map(|end: usize| pair.memories[end].address());
+    pair.fill(extent, 1)?;
+    let times = rounds(&pair, &SOFTHCA, places, options)?;
+    let mut compared = Vec::new();
+    for (seed, pattern) in (2..).zip(&SOFTHCA) {
+        // Once more alone, over other bytes: the patterns write over each other.
+        pair.fill(extent, seed)?;
+        let prepared = pair.prepare(&pattern.operations(places[0], places[1]))?;
+        round(&pair, pattern, &prepared)?;
+        compared.push(pair.compare(pattern)?);
+    }
+    Ok(report("softhca", options, &SOFTHCA, times, &compared))
+}
+
+/// Seconds of each round, by pattern.
+fn rounds(
+    ends: &impl Ends,
+    patterns: &[Pattern],
+    [local, remote]: [u64; 2],
+    options: &P2pOptions,
+) -> Result<Vec<Vec<f64>>, BenchError> {
+    let mut prepared = Vec::new();
+    for pattern in patterns {
+        prepared.push(ends.prepare(&pattern.operations(local, remote))?);
+        // Every QP has sent before a clock starts.
+        round(ends, pattern, &prepared[prepared.len() - 1])?;
+    }
+    let mut times = vec![Vec::new(); patterns.len()];
+    for _ in 0..options.rounds {
+        for ((pattern, prepared), times) in patterns.iter().zip(&prepared).zip(&mut times) {
+            times.push(round(ends, pattern, prepared)?.as_secs_f64());
+        }
+    }
+    Ok(times)
+}
+
+fn round(
+    ends: &impl Ends,
+    pattern: &Pattern,
+    prepared: &Arc<Prepared>,
+) -> Result<Duration, BenchError> {
+    let begin = Instant::now();
+    let id = ends.post(prepared)?;
+    let status = ends.wait(id)?;
+    let time = begin.elapsed();
+    if status != Status::Concluded(Outcome::Done) {
+        return Err(wrong(pattern, format!("{status:?}")));
+    }
+    ends.release(id)?;
+    Ok(time)
+}
+
+fn wrong(pattern: &Pattern, detail: String) -> BenchError {
+    BenchError::Wrong {
+        case: pattern.name.to_owned(),
+        detail,
+    }
+}
+
+fn report(
+    ran_on: &'static str,
+    options: &P2pOptions,
+    patterns: &[Pattern],
+    times: Vec<Vec<f64>>,
+    compared: &[u64],
+) -> P2pReport {
+    let row = |((pattern, mut times), compared): ((&Pattern, Vec<f64>), &u64)| {
+        times.sort_by(f64::total_cmp);
+        let [first, last] = [times.first(), times.last()].map(|it| it.copied().unwrap_or(0.0));
+        let median = times.get(times.len() / 2).copied().unwrap_or(0.0);
+        let slices = pattern.slices(options.slice);
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let slices_per_second = slices as f64 / median;
+        Row {
+            pattern: *pattern,
+            slices,
+            seconds: [median, first, last],
+            slices_per_second,
+            compared: *compared,
+        }
+    };
+    P2pReport {
+        ran_on,
+        options: *options,
+        rows: patterns.iter().zip(times).zip(compared).map(row).collect(),
+    }
+}
+
+impl fmt::Display for P2pReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let P2pOptions {
+            workers,
+            qps,
+            slice,
+            rounds,
+        } = self.options;
+        writeln!(
+            f,
+            "{}: {workers} workers, {qps} QPs, slices of {slice} bytes, {rounds} rounds (no speed of a NIC)",
+            self.ran_on
+        )?;
+        writeln!(
+            f,
+            "{:8} {:>10} {:>12} {:>10} {:>12} {:>20} {:>14}",
+            "pattern",
+            "operations",
+            "bytes each",
+            "WQEs",
+            "M WQEs/s",
+            "ms: median (spread)",
+            "compared"
+        )?;
+        for row in &self.rows {
+            let [median, least, most] = row.seconds.map(|seconds| seconds * 1e3);
+            writeln!(
+                f,
+                "{:8} {:>10} {:>12} {:>10} {:>12.2} {:>20} {:>14}",
+                row.pattern.name,
+                row.pattern.operations,
+                row.pattern.bytes,
+                row.slices,
+                row.slices_per_second / 1e6,
+                format!("{median:.2} ({least:.2}..{most:.2})"),
+                row.compared
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! `wv bench p2p`: what it reports, and what it refuses.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_wv"))
+        .args(["bench", "p2p"])
+        .args(options)
+        .env_remove("WARPVERBS_SOFTHCA")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn both_providers_report_every_pattern_with_the_setting_of_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    for (provider, moves) in [("sink", false), ("softhca", true)] {
+        let json = directory.path().join(provider);
+        let path = json.to_str().unwrap();
+        let output = bench(&["--provider", provider, "--rounds", "2", "--json", path]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(provider) && text.contains("words"), "{text}");
+        let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        assert_eq!(report["ran_on"], provider);
+        assert_eq!(report["options"]["rounds"], 2);
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 3);
+        for row in rows {
+            let pattern = &row["pattern"];
+            let bytes =
+                pattern["operations"].as_u64().unwrap() * pattern["bytes"].as_u64().unwrap();
+            let compared = if moves { bytes } else { 0 };
+            assert_eq!(row["compared"], compared, "{row}");
+            assert!(row["slices"].as_u64().unwrap() > 0, "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_setting_outside_its_limits_is_refused_by_name() {
+    for (options, reason) in [
+        (["--qps", "9"], "qps is 9: expected 1 to 8"),
+        (["--workers", "0"], "workers is 0: expected 1 to 8"),
+        (["--slice", "1"], "slices of 1 bytes"),
+        (["--rounds", "0"], "0 is not in 1..=100000"),
+    ] {
+        let output = bench(&options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}
