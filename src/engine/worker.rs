@@ -191,6 +191,9 @@ impl<P: Provider> Worker<P> {
 
     fn take_lanes(&mut self) {
         let lanes = std::mem::take(&mut *lock(&self.inbox.lanes));
+        if lanes.is_empty() {
+            return;
+        }
         for (link, lane) in lanes {
             let known = self
                 .links
