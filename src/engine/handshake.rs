@@ -5,14 +5,11 @@ use std::sync::Arc;
 use super::config::EngineConfig;
 use super::host::HostError;
 use super::wire::{Hello, Message, Wire, WireError};
-use crate::fabric::{PortRecord, any_psn};
+use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
-use crate::verbs::SendAttr;
 
 /// Most QPs of a connection.
 const MOST_QPS: u64 = 8;
-/// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s: the process behind it may wait for a core.
-const SOFT_ACK_TIMEOUT: u8 = 17;
 
 /// Two engines that are connected.
 #[derive(Debug)]
@@ -76,14 +73,9 @@ impl Handshake<'_> {
     }
 
     fn send(&self, peer: Hello, pairs: Vec<Pair>) -> Result<Connected, HostError> {
-        let default = SendAttr::new(0);
-        let timeout = match self.rail.context().info().is_soft() {
-            true => SOFT_ACK_TIMEOUT,
-            false => default.timeout,
-        };
-        let attr = default
-            .with_timeout(timeout)
-            .with_log_peer_reads(Some(peer.port.log_reads()));
+        let soft = self.rail.context().info().is_soft();
+        let reads = self.hello.port.reads_with(&peer.port);
+        let attr = patience(&self.config.path, soft).with_log_peer_reads(Some(reads));
         let mut connected = Connected {
             peer,
             pairs: Vec::new(),

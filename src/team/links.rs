@@ -12,12 +12,9 @@ use super::{TeamConfig, TeamError};
 use crate::abi::{RAIL_SHIFT, Status};
 use crate::config::PathConfig;
 use crate::fabric::Rail;
-use crate::fabric::{Identity, PortRecord, Reach};
+use crate::fabric::{Identity, PortRecord, Reach, patience};
 use crate::gpu::Gpu;
 use crate::verbs::{PathAttr, SendAttr, VerbsError};
-
-/// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s: the process behind it may wait for a core.
-const SOFT_ACK_TIMEOUT: u8 = 17;
 
 /// All QPs of a rank.
 #[derive(Debug)]
@@ -438,39 +435,4 @@ fn lag_port(rail: &Rail, config: &TeamConfig, place: usize) -> u8 {
     let turn = place.checked_rem(ports.into());
     let turn = turn.and_then(|turn| u8::try_from(1 + turn).ok());
     config.path.lag_port.or(turn).unwrap_or(0)
-}
-
-/// How long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
-fn patience(path: &PathConfig, soft: bool) -> SendAttr {
-    let default = SendAttr::new(0);
-    let timeout = match soft {
-        true => SOFT_ACK_TIMEOUT,
-        false => default.timeout,
-    };
-    SendAttr {
-        timeout: path.ack_timeout.unwrap_or(timeout),
-        retry: path.retry_count,
-        rnr_retry: path.rnr_retry,
-        ..default
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn qps_try_as_long_as_the_configuration_says() {
-        let path = PathConfig::default();
-        let of = |path: &PathConfig, soft| {
-            let send = patience(path, soft);
-            (send.timeout, send.retry, send.rnr_retry)
-        };
-        assert_eq!(
-            (of(&path, false), of(&path, true)),
-            ((14, 7, 7), (17, 7, 7))
-        );
-        let short = path.with_ack_timeout(Some(12)).with_retry_count(0);
-        assert_eq!(of(&short.with_rnr_retry(1), true), (12, 0, 1));
-    }
 }
