@@ -34,6 +34,7 @@ mod register;
 mod share;
 mod sources;
 mod stream;
+mod survey;
 mod widen;
 
 use std::ffi::c_void;
@@ -56,6 +57,12 @@ use module::Module;
 pub use options::{Compile, CudaOptions, MemoryLocation};
 pub use sources::CudaSource;
 use stream::{Code, CudaStream};
+pub(super) use survey::survey;
+
+/// File and version of the run-time compiler.
+pub(super) fn found_nvrtc() -> Result<String, String> {
+    nvrtc::Nvrtc::find().map(|nvrtc| nvrtc.to_string())
+}
 
 /// Dynamic shared memory that needs no permission.
 const SHARED_WITHOUT_ASKING: usize = 48 << 10;
@@ -261,7 +268,7 @@ impl Gpu for CudaGpu {
 
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {
         match self.way.location {
-            MemoryLocation::Device => rdma::support(&self.device),
+            MemoryLocation::Device => rdma::support(self.device.number()),
             MemoryLocation::Host => Ok(RdmaSupport::HOST),
         }
     }

@@ -36,6 +36,7 @@ mod select;
 mod share;
 pub mod simt;
 mod stream;
+mod survey;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -49,9 +50,10 @@ pub use kernel_set::kernel_set_table;
 pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio, MemoryDmabuf};
 pub use rdma::{GpuSlot, RdmaSupport, WriteOrdering};
-pub use select::{GpuSelector, open, open_for, visible};
+pub use select::{GpuSelector, open, open_bare, open_for, visible};
 pub use share::{MemoryHandle, OpenedMemory};
 pub use stream::{Graph, Stream};
+pub use survey::{ComputeMode, KernelNeeds, Survey, SurveyedGpu, nvrtc, survey};
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
 pub trait Gpu: Send + Sync + fmt::Debug {

@@ -47,8 +47,8 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
             };
             Ok(SimtGpu::with_options(&options)?)
         }
-        GpuSelector::Cuda(ordinal) => open_cuda(ordinal, soft),
-        GpuSelector::Auto => match open_cuda(0, soft) {
+        GpuSelector::Cuda(ordinal) => open_cuda(ordinal, soft, false),
+        GpuSelector::Auto => match open_cuda(0, soft, false) {
             Ok(gpu) => Ok(gpu),
             Err(GpuError::NoDriver { detail }) => {
                 tracing::debug!("no CUDA driver ({detail}): kernels run on the CPU");
@@ -57,6 +57,19 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
             Err(GpuError::NoDevice { .. }) => Ok(SimtGpu::open()?),
             Err(other) => Err(other),
         },
+    }
+}
+
+/// The same without the kernels of this crate where it is a GPU: its driver would take seconds to compile them. Kernels that a
+/// program adds run there, MoE does not.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_bare(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
+    match selector {
+        GpuSelector::Cuda(ordinal) => open_cuda(ordinal, soft, true),
+        other => open_for(other, soft),
     }
 }
 
@@ -83,7 +96,7 @@ fn visible_to_cuda() -> Result<Vec<PciAddress>, GpuError> {
 }
 
 #[cfg(feature = "cuda")]
-fn open_cuda(ordinal: u32, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
+fn open_cuda(ordinal: u32, soft: bool, bare: bool) -> Result<Arc<dyn Gpu>, GpuError> {
     use super::cuda::{CudaGpu, CudaOptions, MemoryLocation};
     let options = CudaOptions {
         location: if soft {
@@ -91,13 +104,14 @@ fn open_cuda(ordinal: u32, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
         } else {
             MemoryLocation::Device
         },
+        bare,
         ..CudaOptions::default()
     };
     Ok(CudaGpu::with_options(ordinal, &options)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn open_cuda(_ordinal: u32, _soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
+fn open_cuda(_ordinal: u32, _soft: bool, _bare: bool) -> Result<Arc<dyn Gpu>, GpuError> {
     Err(GpuError::NoDriver {
         detail: "built without the feature `cuda`".to_owned(),
     })

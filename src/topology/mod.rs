@@ -26,7 +26,7 @@ mod rdma;
 mod sysfs;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use choice::{Candidate, Choice, PassedOver, Reason, Wish};
 pub use distance::Distance;
@@ -69,6 +69,15 @@ impl Machine {
     #[must_use]
     pub fn of_this_process() -> Self {
         Self::of(Sysfs::of_this_process())
+    }
+
+    /// The machine whose sysfs is `sys` in the directory `root`, with the RDMA devices that libibverbs finds where `SYSFS_PATH`
+    /// names their tree: those of software HCAs.
+    #[must_use]
+    pub fn below(root: &Path) -> Self {
+        let sys = root.join("sys");
+        let rdma = std::env::var_os("SYSFS_PATH").map_or_else(|| sys.clone(), PathBuf::from);
+        Self::of(Sysfs { sys, rdma })
     }
 
     fn of(sysfs: Sysfs) -> Self {

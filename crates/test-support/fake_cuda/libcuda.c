@@ -450,6 +450,13 @@ CUresult cuDeviceGetAttribute(int *value, int id, CUdevice device) {
     return leave(SUCCESS);
 }
 
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    ENTER(AFTER_INIT, "%d", device);
+    if (!is_device(device)) return leave(INVALID_DEVICE);
+    *bytes = number("memory", 16ull << 30);
+    return leave(SUCCESS);
+}
+
 CUresult cuDevicePrimaryCtxRetain(struct thing **context, CUdevice device) {
     ENTER_ON(device, AFTER_INIT, "%d", device);
     if (!is_device(device)) return leave(INVALID_DEVICE);

@@ -170,28 +170,13 @@ impl Device {
 
     fn describe(&mut self) -> Result<(), GpuError> {
         self.slot.pci = pci_address(self.device)?;
-        let mut name = [0u8; 128];
-        // SAFETY: the driver writes at most 128 bytes, NUL included.
-        let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, self.device) };
-        check("cuDeviceGetName", named)?;
-        self.name = CStr::from_bytes_until_nul(&name)
-            .map_or_else(|_| "unnamed GPU".into(), CStr::to_string_lossy)
-            .into_owned();
-        let major =
-            self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-        let minor =
-            self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        self.arch = 10 * major + minor;
+        self.name = name_of(self.device)?;
+        self.arch = arch_of(self.device)?;
         self.cooperative =
             self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0;
         self.multiprocessors =
             self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let mut version = 0;
-        // SAFETY: `version` is written during the call.
-        check("cuDriverGetVersion", unsafe {
-            sys::cuDriverGetVersion(&raw mut version)
-        })?;
-        self.driver_version = u32::try_from(version).unwrap_or(0);
+        self.driver_version = version()?;
         Ok(())
     }
 
@@ -217,7 +202,7 @@ pub(in crate::gpu) fn visible() -> Result<Vec<PciAddress>, GpuError> {
 }
 
 /// Starts the driver, for the device `ordinal`, and counts its devices.
-fn start(ordinal: u32) -> Result<u32, GpuError> {
+pub(super) fn start(ordinal: u32) -> Result<u32, GpuError> {
     functions::check()?;
     // SAFETY: the library has it; may be called any number of times.
     let started = unsafe { sys::cuInit(0) };
@@ -230,7 +215,7 @@ fn start(ordinal: u32) -> Result<u32, GpuError> {
     Ok(u32::try_from(count).unwrap_or(0))
 }
 
-fn handle(ordinal: u32) -> Result<CUdevice, GpuError> {
+pub(super) fn handle(ordinal: u32) -> Result<CUdevice, GpuError> {
     let mut device = 0;
     let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
     // SAFETY: `device` is written during the call.
@@ -240,7 +225,7 @@ fn handle(ordinal: u32) -> Result<CUdevice, GpuError> {
     Ok(device)
 }
 
-fn attribute(device: CUdevice, which: CUdevice_attribute) -> Result<u32, GpuError> {
+pub(super) fn attribute(device: CUdevice, which: CUdevice_attribute) -> Result<u32, GpuError> {
     let mut value = 0;
     // SAFETY: `value` is written during the call.
     let asked = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, device) };
@@ -248,8 +233,46 @@ fn attribute(device: CUdevice, which: CUdevice_attribute) -> Result<u32, GpuErro
     Ok(u32::try_from(value).unwrap_or(0))
 }
 
+/// CUDA version that the driver runs: 13000 for 13.0.
+pub(super) fn version() -> Result<u32, GpuError> {
+    let mut version = 0;
+    // SAFETY: `version` is written during the call.
+    check("cuDriverGetVersion", unsafe {
+        sys::cuDriverGetVersion(&raw mut version)
+    })?;
+    Ok(u32::try_from(version).unwrap_or(0))
+}
+
+pub(super) fn name_of(device: CUdevice) -> Result<String, GpuError> {
+    let mut name = [0u8; 128];
+    // SAFETY: the driver writes at most 128 bytes, NUL included.
+    let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) };
+    check("cuDeviceGetName", named)?;
+    let name = CStr::from_bytes_until_nul(&name);
+    Ok(name
+        .map_or_else(|_| "unnamed GPU".into(), CStr::to_string_lossy)
+        .into_owned())
+}
+
+/// Compute capability as in `sm_90`.
+pub(super) fn arch_of(device: CUdevice) -> Result<u32, GpuError> {
+    let major = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    let minor = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
+    Ok(10 * attribute(device, major)? + attribute(device, minor)?)
+}
+
+/// Bytes of its memory, whatever uses it.
+pub(super) fn memory_of(device: CUdevice) -> Result<u64, GpuError> {
+    let mut bytes = 0;
+    // SAFETY: `bytes` is written during the call.
+    check("cuDeviceTotalMem", unsafe {
+        sys::cuDeviceTotalMem_v2(&raw mut bytes, device)
+    })?;
+    Ok(bytes as u64)
+}
+
 /// A GPU is function 0 of its PCI device.
-fn pci_address(device: CUdevice) -> Result<PciAddress, GpuError> {
+pub(super) fn pci_address(device: CUdevice) -> Result<PciAddress, GpuError> {
     let number = |which| attribute(device, which);
     let byte = |which| Ok::<_, GpuError>(u8::try_from(number(which)?).unwrap_or(u8::MAX));
     Ok(PciAddress {

@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 use crate::gpu::GpuError;
 
 /// By the names that the library exports.
-const CALLED: [&str; 52] = [
+const CALLED: [&str; 53] = [
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
@@ -19,6 +19,7 @@ const CALLED: [&str; 52] = [
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
     "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",

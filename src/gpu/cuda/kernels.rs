@@ -97,7 +97,10 @@ pub(super) fn load_all<C: Compiler, M>(
     mut load: impl FnMut(&Image) -> Result<M, GpuError>,
 ) -> Result<(Loaded<M>, Loaded<M>), GpuError> {
     let way = KernelLoading::new(target, options);
-    let library = load_set(way, &LIBRARY, &find, &mut load)?;
+    let library = match options.bare {
+        true => Vec::new(),
+        false => load_set(way, &LIBRARY, &find, &mut load)?,
+    };
     let mut extra = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
         extra.push(load_image(way, image, &mut load)?);

@@ -34,6 +34,8 @@ pub struct CudaOptions<'a> {
     pub location: MemoryLocation,
     /// Where this crate's kernels come from. Default the checked-in PTX, if the driver can read it.
     pub compile: Compile,
+    /// Leaves out the kernels of this crate, which take a driver seconds to compile: for what needs memory and no MoE.
+    pub bare: bool,
     /// PTX texts with kernels besides those of this crate; a name that the crate has too means the extra one.
     pub ptx: &'a [CudaSource<'a>],
     /// The same as CUDA C++, which NVRTC compiles; `<warpverbs/..>` is the device library.
@@ -46,6 +48,7 @@ setters! {
     const CudaOptions<'a> {
         with_location(location: MemoryLocation),
         with_compile(compile: Compile),
+        with_bare(bare: bool),
         with_ptx(ptx: &'a [CudaSource<'a>]),
         with_sources(sources: &'a [CudaSource<'a>]),
         with_headers(headers: &'a [CudaSource<'a>]),

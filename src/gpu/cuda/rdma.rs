@@ -5,24 +5,22 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUmemRangeHandleType};
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUmemRangeHandleType};
 
-use super::driver::{Device, check};
+use super::driver::{Device, attribute, check};
 use crate::gpu::{GpuError, MemoryDmabuf, RdmaSupport, WriteOrdering};
 
 /// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
 const ACROSS_PCIE: u64 = 1;
 
 /// The device's attributes.
-pub(super) fn support(device: &Device) -> Result<RdmaSupport, GpuError> {
-    let flush =
-        device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)?;
-    let ordering =
-        device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)?;
+pub(super) fn support(device: CUdevice) -> Result<RdmaSupport, GpuError> {
+    let number = |which| attribute(device, which);
+    let flush = number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)?;
+    let ordering = number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)?;
     Ok(RdmaSupport {
-        registration: device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)?
-            != 0,
-        dmabuf: device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? != 0,
+        registration: number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)? != 0,
+        dmabuf: number(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? != 0,
         write_ordering: write_ordering(ordering),
         // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST and _MEMOPS.
         flush_by_host: flush & 1 != 0,
