@@ -1,7 +1,7 @@
 """``python -m warpverbs.doctor``: says what Python finds, one line a fact, so that a failed import or first step has a reason.
 
 It imports the standard library alone, and must run where the package does not load. What may break runs in a child process. It
-does not look at the machine, its NICs and its GPUs.
+does not look at the machine, its NICs and its GPUs: ``wv doctor`` does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-//! Parameters of the kernels in `kernels/bench`.
+//! Parameters of the kernels that measure, and of that of the doctor.
 
 use warpverbs::abi::header::{self, constant_items, struct_item};
-use warpverbs::abi::{DevicePtr, QpContext, Status};
+use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
 use warpverbs::{abi_const, abi_struct};
 
 abi_const! {
@@ -126,6 +126,34 @@ abi_struct! {
     }
 }
 
+abi_struct! {
+    /// One warp puts bytes of this rank's window into that of a peer, and waits for the end.
+    pub struct DoctorPutParams {
+        /// The team.
+        pub team: DevicePtr<TeamContext>,
+        /// The window of both.
+        pub window: Window,
+        /// Where in it the bytes are here.
+        pub from: u64,
+        /// Where in it they go to at the peer.
+        pub to: u64,
+        /// How many.
+        pub bytes: u64,
+        /// How it ended: device memory that is `Status::TIMEOUT` before.
+        pub outcome: DevicePtr<Status>,
+        /// Deadline, ns.
+        pub deadline_ns: u64,
+        /// The peer.
+        pub peer: u32,
+        /// Which QP to it.
+        pub qp: u32,
+        /// Lanes that share the bytes, 1 to 32; with 1 they are one message.
+        pub lanes: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+    }
+}
+
 /// `kernels/bench/abi.h`.
 #[must_use]
 pub fn render() -> String {
@@ -138,6 +166,7 @@ pub fn render() -> String {
         struct_item::<PrimitiveTime>(),
         struct_item::<PrimitiveParams>(),
         struct_item::<StampBenchParams>(),
+        struct_item::<DoctorPutParams>(),
     ]);
     let origin = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
     header::file(origin, "wv", &["<warpverbs/abi.h>"], items)

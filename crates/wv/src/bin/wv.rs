@@ -30,6 +30,9 @@ enum Command {
     /// Copy files between two machines, by RDMA
     #[command(subcommand)]
     P2p(p2p::P2pCommand),
+    /// One group of the doctor's checks, started by it
+    #[command(hide = true)]
+    DoctorProbe(doctor::ProbeOptions),
     Sim(sim::SimArgs),
 }
 
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Config(options) => config::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::P2p(command) => p2p::run(&command),
+        Command::DoctorProbe(options) => doctor::run_probe(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
             output::say(format_args!("wv sim: {error}"));
             ExitCode::from(error.exit_status())

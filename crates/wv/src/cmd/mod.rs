@@ -5,6 +5,7 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 mod etcd;
+mod launched;
 pub mod output;
 pub mod p2p;
 pub mod sim;

@@ -1,7 +1,6 @@
-//! `wv doctor`: whether what ranks need works where it runs. It measures the store that they meet in.
+//! The store that ranks meet in, measured.
 
 use std::fmt;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,47 +10,33 @@ use warpverbs::config::{Config, ConfigError};
 use warpverbs::membership::GroupConfig;
 use warpverbs::team::{Measured, MemoryStore, Store, StoreError, measure_store, open_store};
 
-use super::output;
+use super::check::{Look, Text};
 
 /// Time after which no further call of the store begins.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// Measure the store that ranks meet in, and say which leases it carries
-///
-/// The keys of the measurement are removed again. A directory or prefix that no run has used yet belongs to the run
-/// WARPVERBS_RUN_ID then, as if a rank had opened it.
+/// What is said of the store.
+pub(super) const TEXT: Text = Text {
+    id: "store",
+    what: "the store that ranks meet in",
+    why: "Ranks find each other there, and a rank whose lease ends because the store is slow is taken for dead.",
+    mend: "WARPVERBS_STORE=file:///DIRECTORY that all ranks share, or etcd://HOST:PORT/PREFIX; for a slow one GroupConfig::lease_ttl of 6 \
+           times its p99 or more.",
+};
+
+/// Which store to measure, and how.
 #[derive(Args)]
-pub struct DoctorOptions {
+pub(super) struct StoreOptions {
     /// Store to measure, else WARPVERBS_STORE, else one in memory
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Calls of the store, 1 to 100000; fewer if they take longer than 5 s
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     calls: u32,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Runs the command. It fails if the store cannot be used.
-pub fn run(options: &DoctorOptions) -> ExitCode {
-    let found = examine(options);
-    let status = match found.measured {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    };
-    let text = match options.json {
-        true => format!("{:#}\n", found.json()),
-        false => format!("{found}\n"),
-    };
-    match output::print(&text) {
-        Ok(()) => status,
-        Err(error) => error.end("wv doctor"),
-    }
 }
 
 /// What was found of the store.
-struct Found {
+pub(super) struct Found {
     /// Its place, without password and options.
     store: String,
     /// Figures, or why there are none.
@@ -59,7 +44,7 @@ struct Found {
     lease_ttl: Duration,
 }
 
-fn examine(options: &DoctorOptions) -> Found {
+pub(super) fn examine(options: &StoreOptions) -> Found {
     let lease_ttl = GroupConfig::default().lease_ttl;
     let config = configured(options.store.as_deref());
     let config = match config {
@@ -120,6 +105,15 @@ fn place(url: &str) -> String {
 }
 
 impl Found {
+    /// The same as a check.
+    pub(super) fn look(&self) -> Look {
+        match (&self.measured, self.warning()) {
+            (Err(_), _) => Look::missing(self.to_string()),
+            (Ok(_), Some(_)) => Look::degraded(self.to_string()),
+            (Ok(_), None) => Look::ok(self.to_string()),
+        }
+    }
+
     fn warning(&self) -> Option<String> {
         let measured = self.measured.as_ref().ok()?;
         (!measured.carries(self.lease_ttl)).then(|| {
@@ -131,7 +125,7 @@ impl Found {
         })
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         let mut store = json!({ "place": self.store });
         match &self.measured {
@@ -147,7 +141,7 @@ impl Found {
             }
             Err(error) => store["error"] = json!(error),
         }
-        json!({ "store": store })
+        store
     }
 }
 
@@ -155,11 +149,11 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let measured = match &self.measured {
             Ok(measured) => measured,
-            Err(error) => return write!(f, "store {}: cannot be used: {error}", self.store),
+            Err(error) => return write!(f, "{}: cannot be used: {error}", self.store),
         };
         write!(
             f,
-            "store {}: {:.0} calls/s, p50 {:.1?}, p99 {:.1?}, slowest {:.1?} ({} calls); carries a lease_ttl of {:.1?} or more",
+            "{}: {:.0} calls/s, p50 {:.1?}, p99 {:.1?}, slowest {:.1?} ({} calls); carries a lease_ttl of {:.1?} or more",
             self.store,
             measured.per_second,
             measured.p50,
@@ -169,7 +163,7 @@ impl fmt::Display for Found {
             measured.shortest_lease_ttl
         )?;
         match self.warning() {
-            Some(warning) => write!(f, "\nwarning: {warning}"),
+            Some(warning) => write!(f, "; {warning}"),
             None => Ok(()),
         }
     }
@@ -188,15 +182,12 @@ mod tests {
             lease_ttl: Duration::ZERO,
         };
         let text = found.to_string();
-        assert!(
-            text.contains("\nwarning: the default lease_ttl of 0ns"),
-            "{text}"
-        );
-        assert!(found.json()["store"]["warning"].is_string());
+        assert!(text.contains("; the default lease_ttl of 0ns"), "{text}");
+        assert!(found.json()["warning"].is_string());
         found.lease_ttl = Duration::MAX;
         let text = found.to_string();
-        assert!(!text.contains('\n'), "{text}");
-        assert!(found.json()["store"]["warning"].is_null());
+        assert!(!text.contains("; the default"), "{text}");
+        assert!(found.json()["warning"].is_null());
     }
 
     #[test]

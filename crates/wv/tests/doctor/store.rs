@@ -1,23 +1,17 @@
-//! `wv doctor` on stores that answer and on stores that do not.
+//! On stores that answer and on stores that do not.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
+
+use super::examined;
 use warpverbs::team::{FileStore, Store};
 
-/// The command with no other variable of the project than these.
+/// The command, for the store alone, with these variables.
 fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
-    for (name, _) in std::env::vars_os() {
-        // A launcher's, which say the rank and the run.
-        let launchers = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
-        let is_rank = launchers.iter().any(|launcher| name == *launcher);
-        if is_rank || name.to_string_lossy().starts_with("WARPVERBS_") {
-            command.env_remove(name);
-        }
-    }
-    command.arg("doctor").args(arguments);
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let mut command = examined::doctor(&["--only", "store"]);
+    command.args(arguments).envs(variables.iter().copied());
+    let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     (output, text)
 }
@@ -36,8 +30,11 @@ fn a_store_that_answers_is_one_line_of_figures_and_nothing_is_left_in_it() {
     ] {
         let (output, text) = doctor(arguments, variables);
         assert!(output.status.success(), "{output:?}");
-        let line = text.lines().next().unwrap();
-        assert!(line.starts_with(&format!("store {place}: ")), "{line}");
+        let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            line.starts_with(&format!("store ok store: {place}: ")),
+            "{line}"
+        );
         for figure in [" calls/s, p50 ", ", p99 ", ", slowest ", "lease_ttl of "] {
             assert!(line.contains(figure), "{line}");
         }
@@ -73,11 +70,13 @@ fn a_store_that_cannot_be_used_is_a_line_that_says_so() {
     ] {
         let (output, text) = doctor(&["--store", url], &[]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            text.contains(": cannot be used: ") && text.contains(why),
+            line.contains("missing store: ")
+                && line.contains(": cannot be used: ")
+                && line.contains(why),
             "{text}"
         );
-        assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.contains("secret"), "{text}");
         let (output, text) = doctor(&["--json", "--store", url], &[]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");

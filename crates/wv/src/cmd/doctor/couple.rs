@@ -1,0 +1,145 @@
+//! Ranks of a team that the doctor makes to see what only a team shows, and what their kernels move.
+
+// UNSAFETY: launches the doctor's kernel on a window of its team.
+#![expect(unsafe_code, reason = "launch of the doctor's kernel")]
+
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use crate::KERNELS;
+use crate::abi::DoctorPutParams;
+use bytemuck::bytes_of;
+use warpverbs::abi::{DevicePtr, Status, Window};
+use warpverbs::config::QpModes;
+use warpverbs::error::ThreadPanicked;
+use warpverbs::gpu::{Gpu, GpuError, KernelSet, Launch};
+use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
+use warpverbs::verbs::Context;
+
+/// Longest wait of a rank for the other, and of a kernel. The doctor ends the check before.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The kernel ends by its own deadline; the host waits for so much longer.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The doctor's kernel, and that alone: the driver of a GPU compiles no other in the time of a check.
+const PUT: &str = "wv_doctor_put";
+static OWN: OnceLock<KernelSet> = OnceLock::new();
+
+/// A rank, with a window.
+pub(super) struct Member {
+    pub(super) team: Arc<Team>,
+    pub(super) window: Window,
+}
+
+/// Joins two ranks of this process on one NIC and one GPU. `bytes` is how long their window is.
+pub(super) fn join(
+    context: &Arc<Context>,
+    gpu: &Arc<dyn Gpu>,
+    modes: &QpModes,
+    bytes: u64,
+) -> Result<[Member; 2], String> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let rank = |rank: u32| {
+        let config = TeamConfig::new(rank, 2)
+            .with_qps_per_peer(1)
+            .with_timeout(PATIENCE)
+            .with_deadline(PATIENCE)
+            .with_modes(modes);
+        let store = Arc::clone(&store);
+        let joined = ThreadPanicked::catch("rank of the doctor", move || {
+            let team = Team::join(config, context, gpu, store)?;
+            let window = team.window(bytes)?;
+            Ok::<_, TeamError>(Member { team, window })
+        });
+        match joined {
+            Ok(Ok(member)) => Ok(member),
+            Ok(Err(error)) => Err((error.is_remote(), error.to_string())),
+            Err(panicked) => Err((false, panicked.to_string())),
+        }
+    };
+    let both = thread::scope(|scope| {
+        let other = scope.spawn(|| rank(1));
+        let own = rank(0);
+        let lost = || (false, "the thread of rank 1 is lost".to_owned());
+        [own, other.join().unwrap_or_else(|_| Err(lost()))]
+    });
+    match both {
+        [Ok(zero), Ok(one)] => Ok([zero, one]),
+        [zero, one] => {
+            let failed = [zero, one].into_iter().filter_map(Result::err);
+            // The cause before what it has caused.
+            Err(failed.min().expect("one of them").1)
+        }
+    }
+}
+
+/// What a kernel moves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub(super) peer: u32,
+    /// Which QP to the peer.
+    pub(super) qp: u32,
+    /// Where in the windows.
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) bytes: u64,
+    /// Lanes that share the bytes.
+    pub(super) lanes: u32,
+}
+
+impl Member {
+    /// Lets a kernel move bytes to a peer, and waits for its end.
+    pub(super) fn put(&self, what: &Transfer) -> Result<(), String> {
+        let status = self.launch(what).map_err(|error| error.to_string())?;
+        match status {
+            Status::OK => Ok(()),
+            failed => Err(format!("{failed:?}")),
+        }
+    }
+
+    fn launch(&self, what: &Transfer) -> Result<Status, GpuError> {
+        let gpu = self.team.gpu();
+        gpu.add_kernels(OWN.get_or_init(|| KERNELS.part("bench/doctor", &[PUT])))?;
+        let outcome = gpu.alloc(size_of::<Status>(), 8)?;
+        gpu.write(outcome.addr(), bytes_of(&Status::TIMEOUT))?;
+        let params = DoctorPutParams {
+            team: DevicePtr::new(self.team.context_addr()),
+            window: self.window,
+            from: what.from,
+            to: what.to,
+            bytes: what.bytes,
+            outcome: DevicePtr::new(outcome.addr()),
+            deadline_ns: u64::try_from(PATIENCE.as_nanos()).expect("seconds"),
+            peer: what.peer,
+            qp: what.qp,
+            lanes: what.lanes,
+            reserved: 0,
+        };
+        let launch = Launch::new(PUT, 1, 32);
+        // SAFETY: the window and the team live as long as `self`, and `outcome` until the kernel has ended or the process does;
+        // nothing else uses the bytes meanwhile.
+        let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;
+        if let Err(error) = gpu.wait(&event, PATIENCE + GRACE) {
+            std::mem::forget(outcome);
+            return Err(error);
+        }
+        let mut status = Status::TIMEOUT;
+        gpu.read(outcome.addr(), bytemuck::bytes_of_mut(&mut status))?;
+        Ok(status)
+    }
+
+    /// Writes into the window of this rank.
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), String> {
+        let gpu = self.team.gpu();
+        gpu.write(self.window.base + at, bytes)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Reads from the window of this rank.
+    pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), String> {
+        let gpu = self.team.gpu();
+        gpu.read(self.window.base + at, bytes)
+            .map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,155 @@
+//! Checks of libraries and drivers.
+
+use std::fs;
+
+use super::check::{Check, Look};
+use super::tree::Tree;
+use warpverbs::gpu::{self, GpuError, Survey};
+use warpverbs::verbs::{VerbsError, device_list, missing_functions};
+
+pub(super) const CHECKS: &[Check<Tree>] = &[
+    Check {
+        id: "rdma-core",
+        what: "libibverbs and libmlx5",
+        why: "All objects of a NIC are made through them: without one of their functions nothing runs. UMEMs by DMA-BUF came with \
+              rdma-core 44.",
+        mend: "apt-get install libibverbs1 ibverbs-providers; for rdma-core 44 a later release of the distribution, or DOCA-OFED. A \
+               library on LD_LIBRARY_PATH goes before the system's.",
+        look: rdma_core,
+    },
+    Check {
+        id: "cuda-driver",
+        what: "CUDA driver against the kernels' PTX",
+        why: "The driver compiles the kernels for the GPU, and reads PTX up to its own version. Without a driver kernels run on the CPU.",
+        mend: "Install the driver release that is named, or NVRTC (see the check nvrtc). Without a GPU: wv demo --gpu simt.",
+        look: cuda_driver,
+    },
+    Check {
+        id: "nvrtc",
+        what: "NVRTC",
+        why: "Where the driver cannot read the PTX, NVRTC compiles the kernels on this machine.",
+        mend: "Set WARPVERBS_NVRTC=/path/to/libnvrtc.so, of a CUDA version that the driver runs; pip install nvidia-cuda-nvrtc-cu12 has one.",
+        look: nvrtc,
+    },
+    Check {
+        id: "page-size",
+        what: "page size",
+        why: "Memory is given to the NIC in whole pages, and a doorbell register is a page of the process: with larger pages each takes \
+              more.",
+        mend: "A kernel with pages of 4 KiB, where there is a choice (CONFIG_ARM64_4K_PAGES); else nothing: all sizes work.",
+        look: page_size,
+    },
+];
+
+fn rdma_core(_: &Tree) -> Look {
+    if let Err(error) = device_list() {
+        return match error {
+            VerbsError::Load(_) => Look::missing(error.to_string()),
+            other => Look::degraded(other.to_string()),
+        };
+    }
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let [verbs, mlx5] = ["libibverbs.so.", "libmlx5.so."].map(|name| version_of(&maps, name));
+    let release = mlx5.as_deref().and_then(release);
+    let known =
+        |version: Option<String>| version.unwrap_or_else(|| "of unknown version".to_owned());
+    let found = format!("libibverbs {}, libmlx5 {}", known(verbs), known(mlx5));
+    let lacks = missing_functions().unwrap_or_default();
+    if !lacks.is_empty() {
+        let lacks: Vec<String> = lacks.iter().map(ToString::to_string).collect();
+        return Look::degraded(format!("{found}: {}", lacks.join("; ")));
+    }
+    match release {
+        Some(release) => Look::ok_if(release >= 44, format!("{found} (rdma-core {release})")),
+        None => Look::ok(found),
+    }
+}
+
+/// The version in the name of a library that this process has open: `1.24.44.0` of `libmlx5.so.1.24.44.0`.
+fn version_of(maps: &str, name: &str) -> Option<String> {
+    let line = maps.lines().find(|line| line.contains(name))?;
+    let (_, version) = line.rsplit_once(name)?;
+    Some(version.to_owned())
+}
+
+/// The release of rdma-core, which is the last but one number of each of its libraries.
+fn release(version: &str) -> Option<u32> {
+    let numbers: Vec<&str> = version.split('.').collect();
+    match numbers[..] {
+        [.., release, _] if numbers.len() == 4 => release.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The PTX that the first GPU needs, and whether the driver reads it.
+fn reads_ptx(survey: &Survey) -> Option<(String, bool)> {
+    let gpu = survey.gpus.first()?;
+    let needs = gpu.kernels;
+    let (major, minor) = survey.cuda;
+    let words = format!(
+        "runs CUDA {major}.{minor}; PTX {}.{} of the kernels needs CUDA {}.{} (driver release {})",
+        needs.ptx.0, needs.ptx.1, needs.cuda.0, needs.cuda.1, needs.release
+    );
+    Some((words, survey.cuda >= needs.cuda))
+}
+
+fn cuda_driver(_: &Tree) -> Look {
+    let survey = match gpu::survey() {
+        Ok(survey) => survey,
+        Err(error @ (GpuError::NoDriver { .. } | GpuError::NoDevice { .. })) => {
+            return Look::degraded(format!("{error}: kernels run on the CPU"));
+        }
+        Err(error) => return Look::missing(error.to_string()),
+    };
+    match reads_ptx(&survey) {
+        None => Look::degraded("the driver knows no GPU: kernels run on the CPU"),
+        Some((words, true)) => Look::ok(words),
+        Some((words, false)) => match gpu::nvrtc() {
+            Ok(nvrtc) => Look::degraded(format!("{words}; {nvrtc} compiles them")),
+            Err(_) => Look::missing(words),
+        },
+    }
+}
+
+fn nvrtc(_: &Tree) -> Look {
+    let is_needed = gpu::survey()
+        .ok()
+        .and_then(|survey| reads_ptx(&survey))
+        .is_some_and(|(_, reads)| !reads);
+    match gpu::nvrtc() {
+        Ok(found) => Look::ok(found),
+        Err(_) if !is_needed => Look::ok("none, and none is needed"),
+        Err(why) => Look::missing(why),
+    }
+}
+
+fn page_size(tree: &Tree) -> Look {
+    let smaps = tree.text("proc/self/smaps");
+    let size = smaps.as_deref().and_then(|smaps| {
+        let line = smaps
+            .lines()
+            .find_map(|line| line.strip_prefix("KernelPageSize:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u32>().ok()
+    });
+    match size {
+        Some(size) => Look::ok_if(size == 4, format!("{size} KiB")),
+        None => Look::not_looked("/proc/self/smaps does not say"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_of_rdma_core_is_in_the_names_of_its_libraries() {
+        let maps = "7f0-7f1 r-xp 0 00:1 2 /usr/lib/libibverbs.so.1.14.44.0\n7f2-7f3 r-xp 0 00:1 3 /usr/lib/libmlx5.so.1.24.44.0\n";
+        let mlx5 = version_of(maps, "libmlx5.so.").unwrap();
+        assert_eq!(mlx5, "1.24.44.0");
+        assert_eq!(release(&mlx5), Some(44));
+        for other in ["1", "1.24", "1.24.x.0", ""] {
+            assert_eq!(release(other), None, "{other}");
+        }
+        assert_eq!(version_of("", "libmlx5.so."), None);
+    }
+}

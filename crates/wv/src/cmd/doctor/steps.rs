@@ -1,0 +1,42 @@
+//! Which step of each ladder a rank would take on a pair.
+
+use std::slice::from_ref;
+
+use super::check::Look;
+use super::pair::Pair;
+use warpverbs::config::QpModes;
+use warpverbs::gpu;
+use warpverbs::team::{Choice, Matter, TeamConfig, TeamError, choices_on};
+
+/// What a rank chooses.
+pub(super) struct Steps(Vec<Choice>);
+
+impl Steps {
+    /// Tries the steps on a pair, as the variables of the environment say; what is said where none holds.
+    pub(super) fn of(pair: &Pair) -> Result<Self, Look> {
+        let context = pair.nic().context().map_err(Look::not_looked)?;
+        let is_soft = context.info().is_soft();
+        let gpu = gpu::open_bare(pair.selector(), is_soft);
+        let gpu = gpu.map_err(|error| Look::not_looked(error.to_string()))?;
+        let modes = QpModes::from_env();
+        let modes = modes.map_err(|error| Look::not_looked(error.to_string()))?;
+        let config = TeamConfig::new(0, 2).with_modes(&modes);
+        match choices_on(&config, from_ref(context), &gpu) {
+            Ok(choices) => Ok(Self(choices)),
+            Err(error) => Err(match error {
+                TeamError::NoWay { .. } | TeamError::Verbs(_) | TeamError::Gpu(_) => {
+                    Look::missing(error.to_string())
+                }
+                other => Look::not_looked(other.to_string()),
+            }),
+        }
+    }
+
+    /// The step of one matter: ok if it costs nothing more than those above it.
+    pub(super) fn look(&self, matter: Matter) -> Look {
+        match self.0.iter().find(|choice| choice.matter == matter) {
+            Some(choice) => Look::ok_if(choice.price().is_none(), choice.to_string()),
+            None => Look::not_looked("the runtime has made no such choice"),
+        }
+    }
+}

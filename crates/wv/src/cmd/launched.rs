@@ -1,0 +1,224 @@
+//! A command as one rank of a launcher's job: torchrun, mpirun, MPICH or srun has started a process of it for each rank.
+//!
+//! Number and local rank come from the launcher, the store from `WARPVERBS_STORE`. What goes wrong is said once for the whole job:
+//! a rank tells the store, and rank 0 prints what all have told. Where rank 0 does not, the first other one does.
+
+use std::env;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::output;
+use super::sim::{self, SimArgs};
+use warpverbs::config::{Config, ConfigError};
+use warpverbs::team::{Store, StoreError, open_store};
+
+/// The ranks that fail because of others have this long to tell so.
+const GRACE: Duration = Duration::from_secs(2);
+/// Rank 0 has this long to print; then another rank does.
+const PRINTED: Duration = Duration::from_secs(8);
+/// Longest wait between two looks at the store.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// One rank of a job.
+pub(super) struct Job {
+    pub(super) config: Config,
+    pub(super) store: Arc<dyn Store>,
+    /// The command in its messages; its keys have names of their own.
+    name: &'static str,
+}
+
+/// Why a rank gives up.
+#[derive(Debug)]
+pub(super) struct Cause {
+    pub(super) message: String,
+    /// Another rank is the cause, which tells it itself.
+    pub(super) is_remote: bool,
+    /// Another process has the number of this rank.
+    pub(super) is_taken: bool,
+}
+
+impl Job {
+    /// The job of this process; what is wrong is printed.
+    pub(super) fn of_this_process(name: &'static str) -> Result<Self, ExitCode> {
+        let config = match Config::from_env() {
+            Ok(config) => config,
+            Err(error) => {
+                let is_alone = matches!(error, ConfigError::NoRank);
+                let code = if is_alone { 2 } else { 1 };
+                if is_alone || speaks_for_machine(None) {
+                    output::say(format_args!("{name} --launched: {error}"));
+                }
+                return Err(ExitCode::from(code));
+            }
+        };
+        let store = match config.store.as_str() {
+            "" => Err(
+                "WARPVERBS_STORE is not set: ranks meet in file:///DIRECTORY, which all machines share, or in etcd://HOST:PORT/PREFIX"
+                    .to_owned(),
+            ),
+            url => open_store(url, &config.run_id).map_err(|error| error.to_string()),
+        };
+        match store {
+            Ok(store) => Ok(Self {
+                config,
+                store,
+                name,
+            }),
+            Err(why) => {
+                if speaks_for_machine(config.local_rank) {
+                    output::say(format_args!("{name} --launched: {why}"));
+                }
+                Err(ExitCode::FAILURE)
+            }
+        }
+    }
+
+    pub(super) fn rank(&self) -> u32 {
+        self.config.rank
+    }
+
+    /// Whether this rank prints what the job has come to.
+    pub(super) fn prints(&self) -> bool {
+        self.rank() == 0
+    }
+
+    /// Tells the others what this rank has found.
+    pub(super) fn tell(&self, topic: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(value).expect("numbers and strings");
+        self.store.put(&self.key(topic, self.rank()), &bytes)
+    }
+
+    /// What all ranks have told; by rank, those that have not told it within `timeout` as none. Ends early where a rank has failed.
+    pub(super) fn hear<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        timeout: Duration,
+    ) -> Result<Vec<Option<T>>, StoreError> {
+        let until = Instant::now() + timeout;
+        let mut told: Vec<Option<T>> = (0..self.config.ranks).map(|_| None).collect();
+        loop {
+            for (rank, told) in (0..).zip(&mut told) {
+                if told.is_none() {
+                    let value = self.store.try_get(&self.key(topic, rank))?;
+                    *told = value.and_then(|value| serde_json::from_slice(&value).ok());
+                }
+            }
+            let is_over = told.iter().all(Option::is_some) || !self.failures()?.is_empty();
+            if is_over || Instant::now() >= until {
+                return Ok(told);
+            }
+            self.store.wait_for_change(LOOK);
+        }
+    }
+
+    /// Ends with this cause, which is said once.
+    pub(super) fn fail(&self, cause: &Cause) -> ExitCode {
+        if !cause.is_remote {
+            let line = format!("rank {}: {}", self.rank(), cause.message);
+            let own = format!("{}-{:08x}", self.rank(), fastrand::u32(..));
+            let told = self.store.put(&self.key("cause", own), line.as_bytes());
+            if !cause.is_taken {
+                // Where a team looks while it is built.
+                let key = format!("failed/{}", self.rank());
+                let _ = self.store.put(&key, cause.message.as_bytes());
+            }
+            if let Err(error) = told {
+                output::say(format_args!("{} --launched: {line} ({error})", self.name));
+                return ExitCode::FAILURE;
+            }
+        }
+        self.say_once(cause);
+        ExitCode::FAILURE
+    }
+
+    /// Prints all causes, if this is the rank that does.
+    fn say_once(&self, own: &Cause) {
+        let is_first = self.prints() && !own.is_taken;
+        let begin = Instant::now();
+        let is_printed = || matches!(self.store.try_get(&self.key("printed", "")), Ok(Some(_)));
+        let patience = if is_first { GRACE } else { PRINTED };
+        while begin.elapsed() < patience {
+            if !is_first && is_printed() {
+                return;
+            }
+            self.store.wait_for_change(LOOK);
+        }
+        let claimed = self
+            .store
+            .compare_and_set(&self.key("printed", ""), None, b"1");
+        if !matches!(claimed, Ok(true)) {
+            return;
+        }
+        let mut causes = self.failures().unwrap_or_default();
+        if causes.is_empty() {
+            causes.push(format!("rank {}: {}", self.rank(), own.message));
+        }
+        for cause in causes {
+            output::say(format_args!("{} --launched: {cause}", self.name));
+        }
+    }
+
+    /// What ranks have told of their ends.
+    pub(super) fn failures(&self) -> Result<Vec<String>, StoreError> {
+        let names = self.store.list(&self.key("cause", ""))?;
+        let cause = |name: &String| {
+            let value = self
+                .store
+                .try_get(&self.key("cause", name))
+                .ok()
+                .flatten()?;
+            Some(String::from_utf8_lossy(&value).into_owned())
+        };
+        let mut causes: Vec<String> = names.iter().filter_map(cause).collect();
+        causes.dedup();
+        Ok(causes)
+    }
+
+    fn key(&self, topic: &str, of: impl ToString) -> String {
+        let command = self.name.replace(' ', "-");
+        match of.to_string().as_str() {
+            "" => format!("{command}/{topic}"),
+            of => format!("{command}/{topic}/{of}"),
+        }
+    }
+}
+
+/// Whether this process is the one of its machine that says what all of its processes find alike.
+fn speaks_for_machine(local_rank: Option<u32>) -> bool {
+    const LOCAL: [&str; 5] = [
+        "WARPVERBS_LOCAL_RANK",
+        "LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MPI_LOCALRANKID",
+        "SLURM_LOCALID",
+    ];
+    let told = || LOCAL.iter().find_map(|name| env::var(name).ok());
+    match local_rank {
+        Some(number) => number == 0,
+        None => told().is_none_or(|number| number == "0"),
+    }
+}
+
+/// The same command with a software HCA of its own, for a rank that has no NIC; `option` tells it so.
+pub(super) fn on_software_hca(name: &str, option: &str) -> ExitCode {
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            output::say(format_args!(
+                "{name} --launched: cannot find out where wv itself is: {error}"
+            ));
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut command = vec![program.into_os_string()];
+    command.extend(env::args_os().skip(1));
+    command.push(option.into());
+    sim::run(&SimArgs::plain(1, command)).unwrap_or_else(|error| {
+        output::say(format_args!("{name} --launched: {error}"));
+        ExitCode::from(error.exit_status())
+    })
+}

@@ -1,0 +1,145 @@
+//! What the command does whatever the checks are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use test_support::fake_cuda::FakeDriver;
+
+use crate::examined::{Examined, doctor, simulated};
+
+#[test]
+fn a_machine_with_nothing_ends_with_1_and_names_wv_sim() {
+    let nothing = tempfile::tempdir().unwrap();
+    let root = nothing.path().to_str().unwrap();
+    let output = doctor(&["--root", root]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("wv sim -- wv doctor"), "{text}");
+    assert!(
+        text.contains("missing        nic: no RDMA device"),
+        "{text}"
+    );
+    let found = Examined::by(doctor(&["--json", "--root", root]));
+    assert_eq!(found.status, Some(1));
+    assert_eq!(found.json["usable"], false);
+    // Nothing was made there.
+    assert_eq!(fs::read_dir(nothing.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_machine_with_a_software_hca_can_be_used_and_moves_data() {
+    let scratch = tempfile::tempdir().unwrap();
+    let found = Examined::by(simulated(scratch.path(), &[], &["--loopback", "--json"]));
+    assert_eq!(found.status, Some(0), "{:#}", found.json);
+    assert_eq!(found.json["usable"], true);
+    let moved = found.check("mlx5_0", "pair-loopback");
+    assert_eq!(moved["state"], "ok", "{moved}");
+    let words = moved["found"].as_str().unwrap();
+    for way in [
+        "by the GPU, queues in device",
+        "by mailbox, queues in device",
+        "by the GPU, queues in host",
+        "by mailbox, queues in host",
+        "queues and data in host",
+    ] {
+        assert!(words.contains(way), "{words}");
+    }
+    assert!(
+        words.starts_with("64 to 8192 KiB in each direction, every byte compared"),
+        "{words}"
+    );
+}
+
+#[test]
+fn groups_are_looked_at_alone() {
+    let found = Examined::by(doctor(&["--json", "--only", "gpu,store"]));
+    let groups = found.json["groups"].as_array().unwrap();
+    let names: Vec<&str> = groups
+        .iter()
+        .map(|group| group["group"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["gpu", "store"]);
+    assert_eq!(
+        found.status,
+        Some(0),
+        "without a GPU kernels run on the CPU"
+    );
+}
+
+#[test]
+fn a_check_that_hangs_is_left_out_and_those_behind_it_are_looked_at() {
+    FakeDriver::new("").run(|fake| {
+        let hold = fake.hold();
+        fake.set(&format!("hold cuInit {}", hold.path()));
+        let found = Examined::by(doctor(&["--json", "--only", "software,gpu"]));
+        assert_eq!(found.status, Some(0), "{:#}", found.json);
+        for id in ["cuda-driver", "nvrtc", "gpu"] {
+            let check = found.check("", id);
+            assert_eq!(check["state"], "not-looked-at");
+            assert_eq!(check["found"], "no answer within 2 s");
+        }
+        let state = &found.check("", "page-size")["state"];
+        assert!(state == "ok" || state == "degraded", "{state}");
+    });
+}
+
+#[test]
+fn each_check_is_explained_as_the_page_for_operators_has_it() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&page, wv::cmd::doctor::page()).unwrap();
+    }
+    let text = fs::read_to_string(&page).unwrap_or_default();
+    assert!(
+        text == wv::cmd::doctor::page(),
+        "{} is out of date: UPDATE=1 writes it anew",
+        page.display()
+    );
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = words(&text);
+    for id in ids() {
+        let output = doctor(&["--explain", &id]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{id}");
+        let (_, said) = said.split_once('\n').unwrap();
+        assert!(page.contains(&words(said)), "{id}: {said}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    for arguments in [
+        &["--explain", "no-such-check"][..],
+        &["--explain", ""],
+        &["--only", "nics"],
+        &["--json", "yes"],
+    ] {
+        let output = doctor(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+    let output = doctor(&["--explain", "no-such-check"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("nic-port"), "{said}");
+}
+
+#[test]
+fn the_schema_refuses_what_is_no_report() {
+    let schema: Value =
+        serde_json::from_slice(&fs::read(crate::examined::schema()).unwrap()).unwrap();
+    let states = &schema["definitions"]["check"]["properties"]["state"]["enum"];
+    assert_eq!(
+        *states,
+        serde_json::json!(["ok", "degraded", "missing", "not-looked-at"])
+    );
+}
+
+/// The ids of all checks, as the page has them.
+pub(crate) fn ids() -> BTreeSet<String> {
+    let page = wv::cmd::doctor::page();
+    let heads = page.lines().filter_map(|line| line.strip_prefix("### `"));
+    heads
+        .filter_map(|head| Some(head.split_once('`')?.0.to_owned()))
+        .collect()
+}
