@@ -1,4 +1,6 @@
-//! Commands as launchers start them: the variables of torchrun and srun.
+//! `wv demo --launched` and `wv doctor --launched` as launchers start them: mpirun itself, and the variables of torchrun and srun.
 
+mod demo;
 mod doctor;
 mod job;
+mod mistakes;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::DemoError;
 use super::messages::Spec;
+use super::options::DemoOptions;
 use crate::cmd::output;
 use warpverbs::config::{Config, DeviceChoice, GidChoice};
 use warpverbs::gpu::{self, GpuSelector};
@@ -98,6 +99,25 @@ pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices
     };
     let gpu = selector(&spec.options.gpu, rank, ranks)?;
     open(device, in_turn(gpu, rank)?, rank)
+}
+
+/// The devices of one rank of a launcher's job: what the options name, else what the environment does.
+pub(super) fn open_launched(
+    options: &DemoOptions,
+    config: &Config,
+) -> Result<RankDevices, DemoError> {
+    let (rank, ranks) = (config.rank, config.ranks);
+    let mut config = config.clone();
+    match options.device.as_str() {
+        // A rank inside has its software HCA and no other device.
+        "auto" | "sim" => {}
+        option if is_auto(option) => config.device = choice(option)?,
+        option => config.device = choice(&of_rank("--device", option, rank, ranks)?)?,
+    }
+    if options.gpu != "auto" {
+        config.gpu = selector(&options.gpu, rank, ranks)?;
+    }
+    Ok(RankDevices::open(&config)?)
 }
 
 /// The HCA of one rank that is a thread of this process, which has one for each.

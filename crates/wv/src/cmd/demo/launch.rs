@@ -48,6 +48,10 @@ impl Workplace {
         self.0.path().join("store")
     }
 
+    pub(super) fn store_url(&self) -> String {
+        format!("file://{}", self.store().display())
+    }
+
     /// For whatever else a run keeps.
     pub(super) fn path(&self) -> &Path {
         self.0.path()

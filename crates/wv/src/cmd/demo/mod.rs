@@ -17,6 +17,7 @@ mod generate;
 mod input;
 mod instructions;
 mod launch;
+mod launched;
 mod member;
 mod messages;
 mod npy;
@@ -49,6 +50,9 @@ const SHORTEST: Duration = Duration::from_secs(20);
 /// Runs the demo and prints its result.
 #[must_use]
 pub fn run(options: &DemoOptions) -> ExitCode {
+    if options.launched {
+        return launched::run(options);
+    }
     if options.device == one_process::DEVICE && !options.inside && !options.explain {
         return match one_process::start(options) {
             Ok(code) => code,
@@ -84,8 +88,13 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
         true => one_process::run(options, &inputs)?,
         false => run_ranks(options, &inputs)?,
     };
+    show(options, &summary)
+}
+
+/// Prints the result of a run.
+fn show(options: &DemoOptions, summary: &Summary) -> Result<(), DemoError> {
     if options.json {
-        let text = serde_json::to_string(&summary).expect("numbers and strings");
+        let text = serde_json::to_string(summary).expect("numbers and strings");
         output::print(&format_args!("{text}\n"))?;
     } else {
         output::print(&summary.table())?;
@@ -159,7 +168,7 @@ impl Run {
         let device = Device::choose(&options.device, options.ranks)?;
         output::say(format_args!("wv demo: {}", device.in_words()));
         let place = Workplace::new()?;
-        let spec = Self::spec(options, &place, device.option());
+        let spec = Self::spec(options, place.store_url(), device.option());
         Ok(Self {
             device,
             place,
@@ -169,14 +178,14 @@ impl Run {
     }
 
     /// What the ranks are to do on RDMA devices that `--device` names, or on software HCAs.
-    fn spec(options: &DemoOptions, place: &Workplace, device: Option<String>) -> Spec {
+    fn spec(options: &DemoOptions, store: String, device: Option<String>) -> Spec {
         let limit = Duration::from_secs(options.timeout.max(1));
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Spec {
             options: options.clone(),
             device,
             rails: 1,
-            store: format!("file://{}", place.store().display()),
+            store,
             run_id: format!("{:016x}", fastrand::u64(..)),
             join_timeout_ms: milliseconds(limit.clamp(SHORTEST, Duration::from_secs(60))),
             // A call that waits longer has lost a peer; the HCA gives up well before.

@@ -54,7 +54,7 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, Dem
         dump::prepare(directory)?;
     }
     let place = Workplace::new()?;
-    let spec = Run::spec(options, &place, None);
+    let spec = Run::spec(options, place.store_url(), None);
     place.write(&spec)?;
     messages::nobody_listens();
     let gpu = gpu::open(options.gpu.parse::<GpuSelector>()?)?;

@@ -92,7 +92,12 @@ pub struct DemoOptions {
     /// Where to write inputs and outputs
     #[arg(long, value_name = "DIR", help = DUMP_HELP)]
     pub dump: Option<PathBuf>,
-    /// This process has the HCAs of all ranks
+    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun): number, number of ranks and local rank are the
+    /// launcher's, the store is WARPVERBS_STORE, and rank 0 prints
+    #[arg(long, conflicts_with_all = ["ranks", "kill", "explain"])]
+    #[serde(default)]
+    pub launched: bool,
+    /// This process has the HCAs of all ranks, or, launched, that of its own
     #[arg(long, hide = true)]
     #[serde(default)]
     pub inside: bool,

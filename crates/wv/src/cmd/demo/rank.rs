@@ -18,7 +18,7 @@ use super::messages::{Message, RankResult, Spec, tell};
 use super::{DemoError, check, devices, instructions};
 use warpverbs::abi::DevicePtr;
 use warpverbs::config::{PathConfig, QpModes};
-use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
+use warpverbs::gpu::{self, DeviceMemory, Gpu, GpuSelector, Launch};
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::membership::{newest_view, next_generation};
@@ -138,14 +138,19 @@ impl Rank {
             rank.serve()?;
             return Ok(rank.result);
         }
-        let steps = rank.run_steps();
+        rank.finish()
+    }
+
+    /// Runs all steps, to their result.
+    pub(super) fn finish(mut self) -> Result<RankResult, DemoError> {
+        let steps = self.run_steps();
         if let Err(error) = &steps
             && !is_remote(error)
         {
-            rank.moe.team().give_up(&error.to_string());
+            self.moe.team().give_up(&error.to_string());
         }
         steps?;
-        Ok(rank.result)
+        Ok(self.result)
     }
 
     /// Reads the inputs, joins the team, makes the layer.
@@ -169,18 +174,30 @@ impl Rank {
                 (own.contexts, own.gpu)
             }
         };
+        let (rank, joins) = (options.rank, options.joins);
+        Self::on(spec, inputs, (rank, joins), (&contexts, &gpu), store)
+    }
+
+    /// Joins the team on these devices, and makes the layer. `joins`: the others are at work already.
+    pub(super) fn on(
+        spec: Spec,
+        inputs: Inputs,
+        (rank, joins): (u32, bool),
+        (contexts, gpu): (&[Arc<Context>], &Arc<dyn Gpu>),
+        store: Arc<dyn Store>,
+    ) -> Result<Self, DemoError> {
         let context = &contexts[0];
-        let config = TeamConfig::new(options.rank, inputs.ranks)
+        let config = TeamConfig::new(rank, inputs.ranks)
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
             .with_modes(&modes()?)
             .with_path(path()?);
         let config = config.with_direct(config.direct || spec.options.direct);
-        let config = match options.joins {
+        let config = match joins {
             true => joining(config, &store)?,
             false => config,
         };
-        let team = Team::join_rails(config, &contexts, &gpu, store)?;
+        let team = Team::join_rails(config, contexts, gpu, store)?;
         let moe = Moe::new(&team, "demo", inputs.config)?;
         let work = Workspace::new(&moe)?;
         let values: Vec<f32> = moe
@@ -192,12 +209,12 @@ impl Rank {
         if !values.is_empty() {
             gpu.write(memory.addr(), bytemuck::cast_slice(&values))?;
         }
-        let others = (0..team.ranks()).filter(|other| *other != options.rank);
+        let others = (0..team.ranks()).filter(|other| *other != rank);
         let direct: Vec<bool> = others
             .map(|other| team.is_direct(other))
             .collect::<Result<_, _>>()?;
         let result = RankResult {
-            rank: options.rank,
+            rank,
             direct_peers: direct.into_iter().map(u32::from).sum(),
             control_bytes: team.control_stats().live_bytes,
             qps: team.config().qps(),
