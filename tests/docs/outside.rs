@@ -118,6 +118,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::config::{Config, GrhUse, PathConfig, QpModes};
+use warpverbs::engine::EngineConfig;
 use warpverbs::gpu::Launch;
 use warpverbs::gpu::simt::SimtOptions;
 use warpverbs::membership::GroupConfig;
@@ -146,6 +147,7 @@ pub fn print() {
     let route = GlobalRoute::new(Gid::default()).with_hop_limit(2);
     let lid = InfinibandAddress::new(5).with_grh(Some(route));
     let ways = PathConfig::default().with_grh(GrhUse::Always).with_retry_count(3);
+    let engine = EngineConfig::new("squares").with_qps(2).with_path(ways);
     let send = SendAttr::new(7).with_retry(2);
     let qp = QpConfig::default().with_log_depth(9);
     let image = ImageAttr::new(8).with_life(1);
@@ -166,6 +168,7 @@ pub fn print() {
     assert_eq!((qp.depth(), region.umem, launch.seed, simt.workers), (512, false, 4, 2));
     assert_eq!((sent.x, came.recv_x, back.y, sums.out), (1, 2, 3, 4));
     assert_eq!((image.base, deadlines.warm_calls), (0, 2));
+    assert_eq!((engine.chain, engine.path.retry_count), (16, 3));
     println!("{} experts, {:?}", SHAPE.experts, weights.weights);
 }
 "#;

@@ -1,11 +1,11 @@
 //! `wv doctor`: what this machine can do, one line a check, with the command or option that mends what is not as it should be.
 //!
-//! A check is one item of the table `CHECKS` of its group's file: [`software`], [`machine`], [`nic`], [`gpu`], [`pair`]. What is said of
+//! A check is one item of the table `CHECKS` of its group's file: `software`, `machine`, `nic`, `gpu`, `pair`. What is said of
 //! it there stands in the report, in `--explain` and on the page for operators.
 //!
-//! Each group is looked at by a process of its own ([`probe`]), which tells each check as it begins and ends; the doctor ([`ask`])
+//! Each group is looked at by a process of its own (`probe`), which tells each check as it begins and ends; the doctor (`ask`)
 //! ends the process where a check hangs, and starts it again behind that check. A check changes nothing. Files of the machine are read
-//! below a root ([`tree`]), so that tests show machines that are not there.
+//! below a root (`tree`), so that tests show machines that are not there.
 
 mod acs;
 mod ask;
