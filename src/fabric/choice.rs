@@ -62,7 +62,7 @@ const QUEUES: [Row; 4] = [
     (Step::Memory(Rung::Address), "", PEERMEM),
     (
         Step::Memory(Rung::Host),
-        "kernels write WQEs and read completions across PCIe",
+        "a way across PCIe for each WQE and each look at a completion",
         LOCKED,
     ),
 ];
@@ -77,7 +77,7 @@ const WINDOWS: [Row; 4] = [
     (Step::Memory(Rung::Address), "", PEERMEM),
     (
         Step::Memory(Rung::Host),
-        "kernels read what arrives, and write what is sent, across PCIe",
+        "a way across PCIe for each byte that kernels read or write",
         LOCKED,
     ),
 ];
@@ -220,7 +220,7 @@ impl fmt::Display for Choice {
             write!(f, "{}{refused}", if n == 0 { " (not " } else { "; not " })?;
         }
         if let Some(remedy) = self.remedy() {
-            write!(f, "; better: {remedy}")?;
+            write!(f, "; the step above takes {remedy}")?;
         }
         f.write_str(if self.refused.is_empty() { "" } else { ")" })
     }
@@ -265,10 +265,9 @@ mod tests {
             })
             .into();
         let text = choice.to_string();
-        let price = "queues in host memory, which costs kernels write WQEs";
+        let price = "queues in host memory, which costs a way across PCIe for each WQE";
         assert!(text.starts_with(price), "{text}");
-        let reasons =
-            " (not by dmabuf: no; not by address: no; better: the kernel module nvidia_peermem";
+        let reasons = " (not by dmabuf: no; not by address: no; the step above takes the kernel module nvidia_peermem";
         assert!(text.contains(reasons) && text.ends_with(')'), "{text}");
     }
 }
