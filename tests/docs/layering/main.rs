@@ -302,12 +302,7 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
         .text
         .lines()
         .position(|l| l.trim() == "#[cfg(test)]")
-        .map(|n| n + 1);
-    // A file of tests alone says that where its module is declared.
-    let tests_at = match source.path.ends_with("/tests.rs") {
-        true => 0,
-        false => tests_at.unwrap_or(usize::MAX),
-    };
+        .map_or(usize::MAX, |n| n + 1);
     for (at, token) in tokens.iter().enumerate() {
         let text = |at: usize| tokens.get(at).map_or("", |t| t.text.as_str());
         let starts_path = at == 0 || text(at - 1) != "::";

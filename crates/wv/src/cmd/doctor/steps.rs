@@ -35,7 +35,8 @@ impl Steps {
     /// The step of one matter: ok if it costs nothing more than those above it.
     pub(super) fn look(&self, matter: Matter) -> Look {
         match self.0.iter().find(|choice| choice.matter == matter) {
-            Some(choice) => Look::ok_if(choice.price().is_none(), choice.to_string()),
+            Some(choice) if choice.price().is_none() => Look::ok(choice.step.to_string()),
+            Some(choice) => Look::degraded(choice.to_string()),
             None => Look::not_looked("the runtime has made no such choice"),
         }
     }
