@@ -298,11 +298,16 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
             allowed.join(", ")
         ));
     }
-    let tests_at = source
-        .text
-        .lines()
-        .position(|l| l.trim() == "#[cfg(test)]")
-        .map_or(usize::MAX, |n| n + 1);
+    // A file of this name is all tests.
+    let tests_at = match source.path.ends_with("/tests.rs") {
+        true => Some(0),
+        false => source
+            .text
+            .lines()
+            .position(|l| l.trim() == "#[cfg(test)]")
+            .map(|n| n + 1),
+    };
+    let tests_at = tests_at.unwrap_or(usize::MAX);
     for (at, token) in tokens.iter().enumerate() {
         let text = |at: usize| tokens.get(at).map_or("", |t| t.text.as_str());
         let starts_path = at == 0 || text(at - 1) != "::";
