@@ -74,6 +74,33 @@ fn connections_that_say_nothing_hold_up_no_other() {
 }
 
 #[test]
+fn damaged_hellos_make_nothing_and_a_good_one_is_taken_behind_them() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (a, b) = (End::new(config("a"), 4096), End::new(config("b"), 4096));
+    let address = b.engine.listen(LOOPBACK).unwrap();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let mut bytes = frame(&message(&mut stream));
+        for _ in 0..random.usize(1..8) {
+            let at = random.usize(..bytes.len());
+            match random.u32(0..3) {
+                0 => bytes[at] = random.u8(..),
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, random.u8(..)),
+            }
+        }
+        // It may have refused what came before all of it has.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    assert!(b.engine.accept(Duration::ZERO).is_none(), "seed {seed}");
+    assert_eq!(a.engine.connect(&address.to_string()).unwrap().name(), "b");
+}
+
+#[test]
 fn the_smaller_number_of_qps_counts_whatever_the_workers_are() {
     for qps in 1..=8u32 {
         for theirs in [1, 3, 8] {

@@ -4,6 +4,8 @@
 mod account;
 mod connections;
 mod cut;
+mod lost;
+mod once;
 mod plan;
 mod pulled;
 mod rig;

@@ -165,7 +165,8 @@ fn a_key_that_the_peer_does_not_have_fails_the_transfer_with_its_cause_and_ends_
     assert_eq!((first.operation, report.bytes_landed), (0, 0));
     assert_eq!(report.remote, Remote::Quiet, "both ends have reset");
     // The other end has learnt of it.
-    assert!(!to_b.is_open() && !to_a.is_open());
+    assert!(!to_b.is_open());
+    assert!(!to_a.is_open(), "it has reset, so it has broken off");
     let gone = to_b.write(a.at(0), b.at(0), 8).unwrap_err();
     assert_eq!(
         gone,
