@@ -244,7 +244,7 @@ def test_what_is_not_installed_is_a_note(monkeypatch):
 
 
 def test_launchers_are_those_of_the_runtime():
-    source = (Path(__file__).parents[2] / "src" / "config.rs").read_text()
+    source = (Path(__file__).parents[2] / "src" / "config" / "launcher.rs").read_text()
     launchers = source.split("const LAUNCHERS")[1].split("];")[0]
     names = re.findall(r'\branks?: "(\w+)"', launchers)
     assert list(zip(names[::2], names[1::2], strict=True)) == list(doctor.LAUNCHERS)

@@ -180,10 +180,14 @@ def other_calls(folder: str) -> None:
         apart = team(name)
         told(texts, f"another {name} at another rank", lambda apart=apart, own=own: warpverbs.Moe(apart, "layer", **{**SHAPE, **own}))
         apart.close()
+    between = team("between")
     apart = team("name", 1.0)
     told(texts, "another name at another rank", lambda: warpverbs.Moe(apart, f"layer.{rank}", **SHAPE))
+    # The next call tells the other rank that this one has failed; that rank may still wait for the layer.
+    between.barrier("named")
     told(texts, "a name that is none", lambda: warpverbs.Moe(apart, "my layer", **SHAPE))
     apart.close()
+    between.close()
     apart = team("order")
     call = warpverbs.Moe(apart, "layer", **SHAPE).call()
     if rank == 0:

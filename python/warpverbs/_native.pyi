@@ -11,6 +11,7 @@ __all__ = [
     "cross",
     "read_dlpack",
     "required_bytes",
+    "settings",
     "team_of_stubs",
 ]
 

@@ -157,10 +157,12 @@ fn of_store(error: &StoreError) -> wv_status {
 
 fn of_verbs(error: &VerbsError) -> wv_status {
     match error {
-        VerbsError::Load(_) | VerbsError::NoDevice { .. } | VerbsError::Capability { .. } => {
-            WV_NO_HCA
-        }
+        VerbsError::Load(_)
+        | VerbsError::Missing(_)
+        | VerbsError::NoDevice { .. }
+        | VerbsError::Capability { .. } => WV_NO_HCA,
         VerbsError::Call { .. }
+        | VerbsError::NoMac { .. }
         | VerbsError::Command { .. }
         | VerbsError::BadReply { .. }
         | VerbsError::Export { .. } => WV_HCA_REFUSED,
