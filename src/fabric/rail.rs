@@ -142,6 +142,12 @@ impl Rail {
         self.heap().stats().live_bytes + host
     }
 
+    /// Its heaps by name: the control heap, and that of queues in host memory if there is one.
+    pub(crate) fn heaps(&self) -> impl Iterator<Item = (&'static str, &ControlHeap)> {
+        let host = self.host.iter().map(|heap| ("host heap", heap.as_ref()));
+        std::iter::once(("control heap", self.heap().as_ref())).chain(host)
+    }
+
     /// The shape of its QPs.
     pub(crate) fn shape(&self) -> &QpConfig {
         &self.shape

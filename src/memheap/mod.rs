@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod dump;
+
 /// A live range of the heap. Plain data: giving it back is [`MemHeap::free`] by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
@@ -42,7 +44,8 @@ pub enum HeapError {
     },
     /// No free extent holds the block.
     #[error(
-        "{bytes} bytes aligned to {align} do not fit: {free_bytes} of {size} bytes are free, the largest extent has {largest_free}"
+        "{bytes} bytes aligned to {align} do not fit: {free_bytes} of {size} bytes are free, the largest extent has {largest_free}, \
+         {}% fragmented", fragmentation_percent(*.free_bytes, *.largest_free)
     )]
     Full {
         /// Length asked for.
@@ -101,6 +104,20 @@ pub struct HeapStats {
     pub allocations: u64,
     /// Allocations and frees refused so far.
     pub refusals: u64,
+}
+
+impl HeapStats {
+    /// Percent of the free bytes that lie outside the largest free extent: 0 if they are one extent or none.
+    #[must_use]
+    pub fn fragmentation_percent(&self) -> u32 {
+        fragmentation_percent(self.free_bytes, self.largest_free)
+    }
+}
+
+fn fragmentation_percent(free_bytes: u64, largest_free: u64) -> u32 {
+    let outside = u128::from(free_bytes.saturating_sub(largest_free));
+    let percent = outside * 100 / u128::from(free_bytes.max(1));
+    u32::try_from(percent).expect("at most 100")
 }
 
 /// A best-fit allocator over `size` bytes of somebody else's memory.
@@ -331,7 +348,9 @@ mod tests {
             }
         );
         assert!(
-            refusal.to_string().contains("the largest extent has 32"),
+            refusal
+                .to_string()
+                .ends_with("64 of 128 bytes are free, the largest extent has 32, 50% fragmented"),
             "{refusal}"
         );
     }

@@ -318,6 +318,18 @@ impl Team {
         self.rails[0].heap().stats()
     }
 
+    /// A map of the heaps of all rails that a person reads: the figures of each, then its live blocks and free extents by offset.
+    #[must_use]
+    pub fn control_heap_dump(&self) -> String {
+        let mut map = String::new();
+        for (number, rail) in self.rails.iter().enumerate() {
+            for (name, heap) in rail.heaps() {
+                map += &format!("rail {number}, {name}, {}", heap.dump());
+            }
+        }
+        map
+    }
+
     /// Makes a window of `bytes` at every rank, zeroed. It lives as long as the team. Collective: the founders make their windows
     /// together, in the same order. A rank that joins later makes the same ones alone, before [`Team::hello`].
     ///

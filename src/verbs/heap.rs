@@ -289,6 +289,12 @@ impl ControlHeap {
         self.lock().stats()
     }
 
+    /// A map that a person reads: figures, then each live block and each free extent by offset.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        self.lock().dump()
+    }
+
     /// Id of the UMEM, as commands name it.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! The control-buffer allocator against a slow oracle (H1, H2), and against each defect of the known allocator.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
+use test_support::counts::seeds;
 use warpverbs::internal::{Block, MemHeap};
 use warpverbs::verbs::HeapError;
 
@@ -135,6 +138,72 @@ fn assert_disjoint(heap: &MemHeap) {
     for pair in blocks.windows(2) {
         assert!(pair[0].end() <= pair[1].offset, "{pair:?} overlap");
     }
+}
+
+/// H1 after each of many operations, by the blocks that the test holds; and every 1,000 operations by the heap's own list.
+#[test]
+fn random_operations_keep_the_books() {
+    const SIZE: u64 = 1 << 20;
+    let mut heap = MemHeap::new(SIZE);
+    let mut held: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut offsets: Vec<u64> = Vec::new();
+    let (mut live_bytes, mut refused) = (0, 0u64);
+    let mut random = fastrand::Rng::with_seed(17);
+    let operations = seeds(100_000, 10_000_000);
+    for operation in operations.clone() {
+        if offsets.is_empty() || random.u8(..100) < 52 {
+            let (bytes, align) = (random.u64(1..=8192), 1 << random.u32(..13));
+            match heap.alloc(bytes, align) {
+                Ok(block) => {
+                    assert_eq!((block.bytes, block.offset % align), (bytes, 0));
+                    let before = held.range(..block.end()).next_back();
+                    let is_apart =
+                        before.is_none_or(|(start, bytes)| start + bytes <= block.offset);
+                    assert!(
+                        is_apart && block.end() <= SIZE,
+                        "operation {operation}: {block:?}"
+                    );
+                    held.insert(block.offset, bytes);
+                    offsets.push(block.offset);
+                    live_bytes += bytes;
+                }
+                Err(HeapError::Full { .. }) => refused += 1,
+                Err(error) => panic!("operation {operation}: {error}"),
+            }
+        } else {
+            let offset = offsets.swap_remove(random.usize(..offsets.len()));
+            live_bytes -= held.remove(&offset).unwrap();
+            assert_eq!(heap.free(offset), Ok(()), "operation {operation}");
+        }
+        let stats = heap.stats();
+        let sums = (
+            stats.live_bytes,
+            stats.live_bytes + stats.free_bytes,
+            stats.live_blocks,
+        );
+        assert_eq!(
+            sums,
+            (live_bytes, SIZE, held.len()),
+            "operation {operation}"
+        );
+        assert!(stats.largest_free <= stats.free_bytes && stats.fragmentation_percent() <= 100);
+        if operation % 1_000 == 0 {
+            let blocks = heap.blocks().map(|block| (block.offset, block.bytes));
+            assert!(blocks.eq(held.iter().map(|(offset, bytes)| (*offset, *bytes))));
+            let lines = 1 + stats.live_blocks + stats.free_extents;
+            assert_eq!(heap.dump().lines().count(), lines, "operation {operation}");
+        }
+    }
+    println!("{} operations, {refused} of them refused", operations.end);
+    assert!(refused > 0, "the heap was never full");
+    for offset in offsets {
+        heap.free(offset).unwrap();
+    }
+    let stats = heap.stats();
+    assert_eq!(
+        (stats.live_blocks, stats.free_extents, stats.largest_free),
+        (0, 1, SIZE)
+    );
 }
 
 /// The blocks of one QP, as `verbs` takes them: context, flags, send queue.

@@ -293,6 +293,14 @@ fn a_dump_holds_inputs_and_outputs_of_every_step_and_rank() {
             assert!(array.len() > 0, "{}", path.display());
         }
     }
+    for rank in 0..2 {
+        let map = fs::read_to_string(dump.join(format!("rank{rank}_control_heap.txt"))).unwrap();
+        assert!(map.starts_with("rail 0, control heap, "), "{map}");
+        assert!(
+            map.contains("% fragmented\n") && map.contains(" live\n"),
+            "{map}"
+        );
+    }
 }
 
 #[test]

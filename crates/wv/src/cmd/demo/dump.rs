@@ -10,6 +10,12 @@ pub(super) fn prepare(directory: &Path) -> Result<(), DemoError> {
     std::fs::create_dir_all(directory).map_err(|error| DemoError::file(directory, &error))
 }
 
+/// Writes a map of the control heap of `rank`.
+pub(super) fn control_heap(directory: &Path, rank: u32, map: &str) -> Result<(), DemoError> {
+    let path = directory.join(format!("rank{rank}_control_heap.txt"));
+    std::fs::write(&path, map).map_err(|error| DemoError::file(&path, &error))
+}
+
 /// Where the files of one step and rank go.
 pub(super) struct Dump {
     directory: PathBuf,

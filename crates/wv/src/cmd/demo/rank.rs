@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::counters;
-use super::dump::Dump;
+use super::dump::{self, Dump};
 use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
@@ -247,6 +247,10 @@ impl Rank {
         for step in 0..self.spec.options.steps {
             self.step(step)?;
             let _ = tell(&Message::Verified { step });
+        }
+        if let Some(directory) = &self.spec.dump {
+            let team = self.moe.team();
+            dump::control_heap(directory, team.rank(), &team.control_heap_dump())?;
         }
         // Everybody has got everything, so windows and QPs may go, and nothing is counted any more.
         self.moe.team().barrier("end")?;
