@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rendezvous::{MAX_LOOK, Patient, Process, Store};
+use rendezvous::{MAX_LOOK, MAX_VALUE, Patient, Process, Store, StoreError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -209,7 +209,7 @@ impl Exchange {
                 for (rank, place) in some {
                     let entry = found.entries.iter().find(|entry| entry.key == key(*rank));
                     if let Some(entry) = entry {
-                        let value = self.parse(*rank, topic, &entry.value)?;
+                        let value = self.parse(*rank, topic, &entry.key, &entry.value)?;
                         check(*rank, &value)?;
                         *place = Some(value);
                     }
@@ -265,15 +265,26 @@ impl Exchange {
         key: &str,
     ) -> Result<Option<T>, TeamError> {
         let text = self.store.try_get(key)?;
-        text.map(|text| self.parse(rank, topic, &text)).transpose()
+        text.map(|text| self.parse(rank, topic, key, &text))
+            .transpose()
     }
 
     fn parse<T: DeserializeOwned>(
         &self,
         rank: u32,
         topic: &str,
+        key: &str,
         text: &[u8],
     ) -> Result<T, TeamError> {
+        // Of any store: an application's own may hold longer values than ranks write.
+        if text.len() > MAX_VALUE {
+            return Err(TeamError::Store(StoreError::TooLong {
+                what: "the value of",
+                key: key.to_owned(),
+                bytes: text.len(),
+                limit: MAX_VALUE,
+            }));
+        }
         serde_json::from_slice(text).map_err(|error| self.record(rank, topic, &error))
     }
 
@@ -597,6 +608,21 @@ mod tests {
         assert!(
             error.starts_with("what rank 1 told as hello cannot be: "),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused_by_key_before_it_is_parsed() {
+        let exchange = &exchanges(2, LONG)[0];
+        let mut record = b"7".to_vec();
+        record.resize(MAX_VALUE, b' ');
+        let parse = |record: &[u8]| exchange.parse::<u32>(1, "hello", "hello/1", record);
+        assert_eq!(parse(&record).unwrap(), 7);
+        record.push(b' ');
+        let error = parse(&record).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the value of 'hello/1' has 1048577 bytes; at most 1048576 are kept"
         );
     }
 

@@ -366,7 +366,9 @@ impl Store for FileStore {
             match self.look(&mut looks, key, &tries) {
                 Ok(Some(entry)) if entry.revision > since => entries.push(entry),
                 Ok(_) => {}
-                Err(error @ StoreError::NotARecord { .. }) => unreadable.push(error),
+                Err(error @ (StoreError::NotARecord { .. } | StoreError::TooLong { .. })) => {
+                    unreadable.push(error)
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -393,7 +395,7 @@ impl Store for FileStore {
                 }
                 Ok(None) => {}
                 // It counts as missing.
-                Err(StoreError::NotARecord { .. }) => {}
+                Err(StoreError::NotARecord { .. } | StoreError::TooLong { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -579,6 +581,7 @@ impl Content {
             _ => return Err(garbage()),
         };
         bytes.drain(..=end);
+        check_value(key, &bytes)?;
         let content = match record {
             None => Self::Value(bytes),
             Some(record) => Self::Leased(record, bytes),

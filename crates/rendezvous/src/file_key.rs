@@ -46,7 +46,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::process::Process;
-use super::{StoreError, file_lease};
+use super::{MAX_VALUE, StoreError, file_lease};
 
 /// Where files are written before they get their name.
 const SCRATCH: &str = ".new";
@@ -64,6 +64,8 @@ const DONE: &str = ".done";
 pub(super) const HOME: &str = "@";
 /// Most bytes of the name of a scratch file.
 const MAX_SCRATCH: usize = 128;
+/// Most bytes of a version: a value, and the lines before it.
+const MAX_VERSION: u64 = MAX_VALUE as u64 + 4096;
 
 /// The keys of a directory, as one handle uses them.
 #[derive(Debug)]
@@ -173,10 +175,10 @@ impl Keys {
         };
         let room = home.join(number.to_string());
         self.step();
-        let mut found = (number + 1, read(&room, number + 1)?);
+        let mut found = (number + 1, read(key, &room, number + 1)?);
         if found.1.is_none() {
             self.step();
-            found = (number, read(&room, number)?);
+            found = (number, read(key, &room, number)?);
         }
         self.step();
         if !is_there(&room)? {
@@ -390,10 +392,24 @@ fn number(name: &str) -> Option<u64> {
     (number < u64::MAX / 2 && number.to_string() == name).then_some(number)
 }
 
-fn read(room: &Path, number: u64) -> Result<Option<Vec<u8>>, StoreError> {
+fn read(key: &str, room: &Path, number: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let path = room.join(number.to_string());
-    match fs::read(&path) {
-        Ok(bytes) => Ok(Some(bytes)),
+    // Not of a rank: what another program has written may have any length.
+    let bounded = || {
+        let file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        let mut bytes = Vec::new();
+        file.take(MAX_VERSION + 1).read_to_end(&mut bytes)?;
+        Ok((length.max(bytes.len() as u64), bytes))
+    };
+    match bounded() {
+        Ok((length, _)) if length > MAX_VERSION => Err(StoreError::TooLong {
+            what: "the value of",
+            key: key.to_owned(),
+            bytes: usize::try_from(length).unwrap_or(usize::MAX),
+            limit: MAX_VALUE,
+        }),
+        Ok((_, bytes)) => Ok(Some(bytes)),
         Err(error) if gone(&error) => Ok(None),
         Err(error) => Err(io_error(&path)(error)),
     }

@@ -1,8 +1,9 @@
 //! What only a directory can get wrong.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use rendezvous::{FileStore, Store, StoreError, open_store};
+use rendezvous::{FileStore, MAX_VALUE, Store, StoreError, open_store};
 
 #[test]
 fn a_missing_directory_is_an_error_that_names_it() {
@@ -38,8 +39,8 @@ fn a_directory_of_another_run_is_refused_and_left_as_it_was() {
 fn a_directory_that_others_may_change_later_is_refused_by_name_whenever_it_is_opened() {
     let directory = tempfile::tempdir().unwrap();
     let set_mode = |mode| {
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(directory.path(), mode).unwrap();
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(directory.path(), mode).unwrap();
     };
     let url = format!("file://{}", directory.path().display());
     let first = open_store(&url, "r").unwrap();
@@ -80,7 +81,7 @@ fn a_file_of_something_else_is_named_and_not_read_as_a_value() {
     let store = FileStore::open(directory.path(), "r").unwrap();
     store.put("k", b"").unwrap();
     let file = directory.path().join("k@/0/1");
-    let head = std::fs::read_to_string(&file).unwrap();
+    let head = fs::read_to_string(&file).unwrap();
     let head = head.split('\n').next().unwrap();
     for bytes in [
         "",
@@ -92,7 +93,7 @@ fn a_file_of_something_else_is_named_and_not_read_as_a_value() {
         &format!("{head}\nvalue x\n"),
         &format!("{head}\nlease 1 {{}}\nx"),
     ] {
-        std::fs::write(&file, bytes).unwrap();
+        fs::write(&file, bytes).unwrap();
         let error = store.try_get("k").unwrap_err();
         assert!(matches!(error, StoreError::NotARecord { .. }), "{error}");
         assert!(
@@ -104,6 +105,33 @@ fn a_file_of_something_else_is_named_and_not_read_as_a_value() {
                 == 1
         );
     }
-    std::fs::write(&file, format!("{head}\nvalue 1\nwhole")).unwrap();
+    fs::write(&file, format!("{head}\nvalue 1\nwhole")).unwrap();
     assert_eq!(store.try_get("k").unwrap().unwrap(), b"whole");
+}
+
+#[test]
+fn a_file_that_is_longer_than_any_value_is_refused_by_key_and_not_read_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "r").unwrap();
+    let largest = vec![b'v'; MAX_VALUE];
+    store.put("hello/1", &largest).unwrap();
+    assert_eq!(store.try_get("hello/1").unwrap().unwrap(), largest);
+    let version = directory.path().join("hello/1@/0/1");
+    let file = fs::OpenOptions::new().write(true).open(version).unwrap();
+    let one_more = file.metadata().unwrap().len() + 1;
+    for length in [one_more, 1 << 30] {
+        file.set_len(length).unwrap();
+        let error = store.try_get("hello/1").unwrap_err();
+        let StoreError::TooLong {
+            key, bytes, limit, ..
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert_eq!((key.as_str(), *limit), ("hello/1", MAX_VALUE));
+        assert!(*bytes > MAX_VALUE, "{error}");
+        let looked = store.changed_since(&["hello/1"], None, 0).unwrap();
+        assert!(looked.entries.is_empty());
+        assert_eq!(looked.unreadable[0].to_string(), error.to_string());
+    }
 }
