@@ -210,3 +210,6 @@ impl Wanted<'_> {
         self.exchange.mismatch(what, own, rank, theirs)
     }
 }
+
+#[cfg(test)]
+mod tests;
