@@ -5,3 +5,4 @@ pub mod certificates;
 pub mod etcd;
 pub mod limits;
 pub mod proxy;
+pub mod pyverbs;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mlx5_prm::wqe::WQEBB_BYTES;
 use serde_json::Value;
 use softhca::Hca;
+use test_basics::pyverbs;
 
 use super::pair::Pair;
 use super::rail::{Mlx5Rail, RailShape, Registration};
@@ -19,22 +20,8 @@ use crate::provider::{
 };
 use crate::verbs::{Context, DeviceSelector, SendAttr};
 
-/// Where Debian has it; another Python on the PATH does not see its pyverbs.
-const PYTHON: &str = "/usr/bin/python3";
 /// Nothing here takes so long.
 const HANG: Duration = Duration::from_secs(60);
-
-fn pyverbs_is_installed() -> bool {
-    let imports = Command::new(PYTHON)
-        .args(["-c", "import pyverbs.qp"])
-        .stderr(Stdio::null())
-        .status();
-    let found = imports.is_ok_and(|status| status.success());
-    if !found {
-        println!("skipped: WQEs beside those of libmlx5: package python3-pyverbs is not installed");
-    }
-    found
-}
 
 /// What the program says that posts by libmlx5.
 fn posted_by_libmlx5() -> Value {
@@ -44,7 +31,7 @@ fn posted_by_libmlx5() -> Value {
         .with_file_name("libsofthca.so");
     assert!(library.exists(), "{} was not built", library.display());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine/wqe_poster.py");
-    let output = Command::new(PYTHON)
+    let output = Command::new(pyverbs::PYTHON)
         .arg(script)
         .arg("mlx5_0")
         .env("LD_PRELOAD", library)
@@ -70,7 +57,7 @@ const POSTS: [Post; 5] = [
 /// No field is masked: with the same QP, keys and addresses all bytes are the same.
 #[test]
 fn a_wqe_has_the_bytes_that_libmlx5_posts() {
-    if !pyverbs_is_installed() {
+    if !pyverbs::is_installed("WQEs beside those of libmlx5") {
         return;
     }
     let theirs = posted_by_libmlx5();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use softhca::HcaConfig;
 use softhca::link::Link;
 use softhca::profile::Profile;
+use test_basics::pyverbs;
 use test_support::hca::hca_with;
 use test_support::node::Node;
 use warpverbs::verbs::{
@@ -20,8 +21,6 @@ use warpverbs::verbs::{
 
 use crate::poster::{End, Poster, WINDOW};
 
-/// Where Debian has it; another Python on the PATH does not see it.
-const PYTHON: &str = "/usr/bin/python3";
 const PSN: u32 = 0x54_3210;
 
 /// The program at the other end, killed when it is dropped.
@@ -39,7 +38,7 @@ impl Peer {
             .unwrap()
             .with_file_name("libsofthca.so");
         assert!(library.exists(), "{} was not built", library.display());
-        let mut child = Command::new(PYTHON)
+        let mut child = Command::new(pyverbs::PYTHON)
             .arg(script)
             .args(["mlx5_0", &way.gid_index().to_string()])
             .env("LD_PRELOAD", library)
@@ -81,18 +80,6 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn is_installed() -> bool {
-    let imports = Command::new(PYTHON)
-        .args(["-c", "import pyverbs.qp"])
-        .stderr(Stdio::null())
-        .status();
-    let found = imports.is_ok_and(|status| status.success());
-    if !found {
-        println!("skipped: a QP beside one of pyverbs: package python3-pyverbs is not installed");
-    }
-    found
 }
 
 fn number(of: &Value, name: &str) -> u32 {
@@ -226,7 +213,7 @@ fn talk(way: Way) {
 
 #[test]
 fn a_qp_talks_to_one_of_pyverbs_in_every_way() {
-    if !is_installed() {
+    if !pyverbs::is_installed("a QP beside one of pyverbs") {
         return;
     }
     // Entries 1 and 3 of a software HCA: RoCEv2 by its link-local IPv6 address, and by its IPv4 address.
