@@ -41,8 +41,10 @@ pub use modes::{CqKind, Doorbell, Memory, QpModes, Queues, Sharing, SignalOrder}
 pub use path::{GrhUse, PathConfig};
 use variables::Source;
 use variables::in_words;
-pub use variables::{GROUPS, Group, Values, Variable, variable};
-pub(crate) use variables::{MAX_RANKS, OutOfRange, in_table};
+pub use variables::{GROUPS, Group, Values, Variable, variable, variables};
+pub(crate) use variables::{
+    MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, OutOfRange, in_table,
+};
 
 /// A setter for each public field of a struct that other crates cannot write as an expression because fields may be added to it.
 /// They are const where `const` stands before the type, which no struct can be whose fields are dropped.
@@ -146,7 +148,7 @@ impl Default for Config {
             deadline: Duration::from_secs(1),
             qps_per_peer: 4,
             log_depth: 10,
-            windows: 16,
+            windows: MAX_WINDOWS,
             control_bytes: 0,
             modes: QpModes::default(),
             path: PathConfig::default(),

@@ -118,6 +118,12 @@ const READ_DEPTH_WORDS: [&str; READ_DEPTH.len()] = words(&READ_DEPTH);
 
 /// Most ranks of a team.
 pub(crate) const MAX_RANKS: u32 = 1024;
+/// Most QPs to one peer.
+pub(crate) const MAX_QPS_PER_PEER: u32 = 64;
+/// Windows of a team for which nothing else is said.
+pub(crate) const MAX_WINDOWS: u32 = 16;
+/// Most windows that a team may be given room for: more than 300 MoE layers need.
+pub(crate) const MOST_WINDOWS: u32 = 1024;
 const SWITCH: Values = Values::Words(&["0", "1"]);
 /// A day, ms.
 const LONGEST_MS: u64 = 86_400_000;
@@ -221,7 +227,7 @@ pub const GROUPS: [Group; 5] = [
         variables: &[
             row(
                 "WARPVERBS_QPS_PER_PEER",
-                number(1, 64),
+                number(1, MAX_QPS_PER_PEER as u64),
                 "4",
                 "QPs to each peer at most; the founder that asks for the fewest decides. 4: dispatch and combine, two sets",
             ),
@@ -358,7 +364,7 @@ pub const GROUPS: [Group; 5] = [
         variables: &[
             row(
                 "WARPVERBS_WINDOWS",
-                number(1, 1024),
+                number(1, MOST_WINDOWS as u64),
                 "16",
                 "windows that a team has room for; a MoE layer takes three",
             ),
@@ -390,11 +396,15 @@ pub const GROUPS: [Group; 5] = [
     },
 ];
 
+/// All variables, in the order of their groups.
+pub fn variables() -> impl Iterator<Item = &'static Variable> {
+    GROUPS.iter().flat_map(|group| group.variables)
+}
+
 /// The variable of this name.
 #[must_use]
 pub fn variable(name: &str) -> Option<&'static Variable> {
-    let mut all = GROUPS.iter().flat_map(|group| group.variables);
-    all.find(|variable| variable.name == name)
+    variables().find(|variable| variable.name == name)
 }
 
 impl Variable {
@@ -579,10 +589,9 @@ pub(crate) fn in_table(
     field: &'static str,
     value: Option<impl Into<u64>>,
 ) -> Result<(), OutOfRange> {
-    let mut all = GROUPS.iter().flat_map(|group| group.variables);
-    let row = all.find(|row| row.field() == field);
-    let limits = row.and_then(Variable::limits);
-    let (Some([least, most]), Some(value)) = (limits, value.map(Into::into)) else {
+    let limits = variables().find_map(|row| row.limits().filter(|_| row.field() == field));
+    let [least, most] = limits.expect("the field of a number that stands in the table");
+    let Some(value) = value.map(Into::into) else {
         return Ok(());
     };
     match (least..=most).contains(&value) {
@@ -621,10 +630,6 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
 
-    fn all() -> impl Iterator<Item = &'static Variable> {
-        GROUPS.iter().flat_map(|group| group.variables)
-    }
-
     #[test]
     fn the_table_has_every_variable_that_is_read_and_no_other() {
         let asked = RefCell::new(BTreeSet::new());
@@ -640,9 +645,13 @@ mod tests {
         Config::from_variables(source).unwrap();
         let own = |name: &String| name.starts_with("WARPVERBS_");
         let read: BTreeSet<String> = asked.into_inner().into_iter().filter(own).collect();
-        let table: BTreeSet<String> = all().map(|row| row.name.to_owned()).collect();
+        let table: BTreeSet<String> = variables().map(|row| row.name.to_owned()).collect();
         assert_eq!(read, table);
-        assert_eq!(all().count(), table.len(), "a name stands there twice");
+        assert_eq!(
+            variables().count(),
+            table.len(),
+            "a name stands there twice"
+        );
     }
 
     fn config(name: &str, value: &str) -> Result<Config, ConfigError> {
@@ -656,7 +665,7 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_range_are_taken_and_what_lies_beyond_is_refused_with_them() {
-        for row in all() {
+        for row in variables() {
             let Some([least, most]) = row.limits() else {
                 continue;
             };
@@ -684,7 +693,7 @@ mod tests {
 
     #[test]
     fn every_word_means_something_else_and_the_default_is_one() {
-        for row in all() {
+        for row in variables() {
             let Values::Words(words) = row.values else {
                 continue;
             };
@@ -713,7 +722,7 @@ mod tests {
         in_words("mtu", Some(256), &MTU).unwrap();
         let refused = in_words("mtu", Some(257), &MTU).unwrap_err();
         assert_eq!(refused.limit, "one of auto, 256, 512, 1024, 2048, 4096");
-        for row in all() {
+        for row in variables() {
             assert_eq!(row.field(), row.field().trim(), "{}", row.name);
         }
     }
@@ -721,7 +730,7 @@ mod tests {
     #[test]
     fn a_default_means_what_a_variable_that_is_not_set_means() {
         let unset = config("", "").unwrap();
-        for row in all().filter(|row| !row.default.is_empty()) {
+        for row in variables().filter(|row| !row.default.is_empty()) {
             assert_eq!(
                 config(row.name, row.default).unwrap(),
                 unset,

@@ -11,13 +11,13 @@ use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Rung, Sharing};
 /// Most ranks of a team.
 pub const MAX_RANKS: u32 = crate::config::MAX_RANKS;
 /// Most QPs to one peer.
-pub const MAX_QPS_PER_PEER: u32 = 64;
+pub const MAX_QPS_PER_PEER: u32 = crate::config::MAX_QPS_PER_PEER;
 /// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
 const SPARE: u64 = 4096;
 /// Windows of a team for which [`TeamConfig::windows`] says nothing else.
-pub const MAX_WINDOWS: u32 = 16;
+pub const MAX_WINDOWS: u32 = crate::config::MAX_WINDOWS;
 /// Most windows that a team may be given room for: more than 300 MoE layers need.
-pub const MOST_WINDOWS: u32 = 1024;
+pub const MOST_WINDOWS: u32 = crate::config::MOST_WINDOWS;
 
 /// How a rank joins. All members say the same, except for `rank` and `qps_per_peer`; a rank that joins later also says its
 /// `generation` and who is a member then.

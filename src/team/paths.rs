@@ -90,9 +90,7 @@ impl Team {
         };
         self.rails.iter().map(path).collect()
     }
-}
 
-impl Team {
     fn mtu_of(&self, context: &Context) -> Mtu {
         let active = context.port().active_mtu;
         // One that the port cannot have has ended the start.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpverbs::abi::Window;
-use warpverbs::config::{Config, GROUPS};
+use warpverbs::config::{self, Config};
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::team::{RankSet, Store, Team, TeamConfig};
@@ -290,8 +290,7 @@ fn settings_of(text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
             return Err(Failure::argument("settings", setting, "field=value"));
         };
         let (field, value) = (field.trim(), value.trim());
-        let mut rows = GROUPS.iter().flat_map(|group| group.variables);
-        let Some(row) = rows.find(|row| row.name == variable_of(field)) else {
+        let Some(row) = config::variable(&variable_of(field)) else {
             let limit = "a variable without WARPVERBS_, in small letters (docs/configuration.md)";
             return Err(Failure::argument("settings", field, limit));
         };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use pyo3::prelude::*;
-use warpverbs::config::{Config, GROUPS};
+use warpverbs::config::{Config, variables};
 
 use crate::error::Raise;
 
@@ -19,6 +19,5 @@ pub(crate) fn config(py: Python<'_>, given: &HashMap<String, String>) -> PyResul
 /// Names of settings as arguments of Python, each with the variable that it sets.
 #[pyfunction]
 pub(crate) fn settings() -> BTreeMap<String, &'static str> {
-    let rows = GROUPS.iter().flat_map(|group| group.variables);
-    rows.map(|row| (row.field(), row.name)).collect()
+    variables().map(|row| (row.field(), row.name)).collect()
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use warpverbs::config::{Config, ConfigError, GROUPS, Variable, variable};
+use warpverbs::config::{Config, ConfigError, GROUPS, Variable, variable, variables};
 
 use super::output;
 
@@ -76,10 +76,6 @@ pub fn run(options: &ConfigOptions) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn all() -> impl Iterator<Item = &'static Variable> {
-    GROUPS.iter().flat_map(|group| group.variables)
-}
-
 fn look() -> Found {
     let row = |row: &'static Variable| Row {
         name: row.name,
@@ -88,7 +84,7 @@ fn look() -> Found {
         values: row.values.to_string(),
         meaning: row.meaning,
     };
-    let refused = as_a_rank().err();
+    let refused = as_a_rank(|name| std::env::var(name).ok()).err();
     let known = |name: &str| variable(name).is_some() || OTHERS.contains(&name);
     let names: BTreeSet<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
@@ -96,20 +92,19 @@ fn look() -> Found {
         .filter(|name| !known(name))
         .collect();
     Found {
-        variables: all().map(row).collect(),
+        variables: variables().map(row).collect(),
         refused: refused.map(|error| error.to_string()),
         unknown: names.into_iter().collect(),
     }
 }
 
-/// The variables as a rank reads them; without a launcher as the one rank of a team.
-fn as_a_rank() -> Result<Config, ConfigError> {
-    let read = |name: &str| std::env::var(name).ok();
-    match Config::from_variables(read) {
+/// What a rank makes of these variables; a process that no launcher has started reads them as the one rank of a team.
+pub(super) fn as_a_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    match Config::from_variables(&variable) {
         Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
             "WARPVERBS_RANK" => Some("0".to_owned()),
             "WARPVERBS_RANKS" => Some("1".to_owned()),
-            _ => read(name),
+            _ => variable(name),
         }),
         config => config,
     }
@@ -150,7 +145,7 @@ fn table(found: &Found) -> String {
 
 /// The name that was perhaps meant.
 fn alike(name: &str) -> String {
-    let near = all().min_by_key(|row| distance(name, row.name));
+    let near = variables().min_by_key(|row| distance(name, row.name));
     match near.filter(|row| distance(name, row.name) <= 3) {
         Some(row) => format!("; {} is near", row.name),
         None => String::new(),

@@ -10,6 +10,7 @@ use warpverbs::config::{Config, ConfigError};
 use warpverbs::membership::GroupConfig;
 use warpverbs::team::{Measured, MemoryStore, Store, StoreError, measure_store, open_store};
 
+use super::super::config::as_a_rank;
 use super::check::{Look, Text};
 
 /// Time after which no further call of the store begins.
@@ -73,15 +74,7 @@ fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
         ("WARPVERBS_STORE", Some(store)) => Some(store.to_owned()),
         _ => std::env::var(name).ok(),
     };
-    match Config::from_variables(variable) {
-        // Nobody has started this as a rank.
-        Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
-            "WARPVERBS_RANK" => Some("0".to_owned()),
-            "WARPVERBS_RANKS" => Some("1".to_owned()),
-            _ => variable(name),
-        }),
-        config => config,
-    }
+    as_a_rank(variable)
 }
 
 fn open(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
