@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{Demo, files};
+use crate::{Demo, arrays};
 
 /// Sum over the ranks of what `pick` takes of each.
 fn sum(value: &Value, pick: impl Fn(&Value) -> &Value) -> u64 {
@@ -28,7 +28,7 @@ fn ranks_of_one_machine_get_the_same_bytes_by_stores_as_by_the_hca_and_post_noth
         let direct = sum(&value, |rank| &rank["direct_peers"]);
         assert_eq!(counted("findings"), 0);
         (
-            files(&dump),
+            arrays(&dump),
             direct,
             counted("tx_wqes"),
             counted("tx_bytes"),

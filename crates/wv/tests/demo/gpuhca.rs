@@ -1,6 +1,6 @@
 //! Ranks as threads of one process, whose HCA is a kernel: the same bytes as by software HCAs, one process for each rank.
 
-use crate::{Demo, files};
+use crate::{Demo, arrays};
 
 #[test]
 fn ranks_on_gpuhca_get_the_same_bytes_as_on_software_hcas() {
@@ -30,7 +30,7 @@ fn ranks_on_gpuhca_get_the_same_bytes_as_on_software_hcas() {
         };
         let label = value["label"].as_str().unwrap().to_owned();
         (
-            files(&dump),
+            arrays(&dump),
             label,
             [sum("tx_wqes"), sum("tx_bytes"), sum("findings")],
         )

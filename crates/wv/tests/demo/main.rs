@@ -18,11 +18,12 @@ use npyz::WriterBuilder;
 use serde_json::Value;
 use test_basics::limits::until;
 
-/// The files in `directory`, by name.
-fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+/// The arrays that a demo wrote to `directory`, by file name: what ranks computed, without maps of where their queues lie.
+fn arrays(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap();
-    let name_and_bytes = entries.map(|entry| {
-        let path = entry.unwrap().path();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let arrays = paths.filter(|path| path.extension().is_some_and(|extension| extension == "npy"));
+    let name_and_bytes = arrays.map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         (name, fs::read(path).unwrap())
     });
