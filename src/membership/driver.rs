@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rendezvous::{Entry, StoreError};
+use rendezvous::{Entry, MAX_LOOK, StoreError};
 
 use super::GroupError;
 use super::event::{Cause, GroupEventKind, GroupState};
@@ -242,7 +242,7 @@ impl Driver {
         self.whole = looks && asks && self.reads;
         match looks && asks {
             true if self.reads => looked.extend(self.store.look(&LookAt::All)?),
-            true => looked.extend(self.store.look(&LookAt::Named(self.named()))?),
+            true => looked.extend(self.look_at_named()?),
             false => {}
         }
         self.shared.looked(self.store.kept.since());
@@ -297,6 +297,10 @@ impl Driver {
         let outcome = self.follow(&record, look)?;
         if let (TurnOutcome::Wait(_), true) = (&outcome, quiet) {
             self.peace = before.wrapping_add(looks.into()).max(1);
+            // Behind a lease of peace.
+            if self.peace == PEACE && !self.reads && self.store.forget_rows() {
+                self.heard.forget_written(record.number);
+            }
         }
         Ok(outcome)
     }
@@ -337,6 +341,20 @@ impl Driver {
             && inner.wanted.is_empty()
             && !inner.hca_lost
             && self.since.away.is_none()
+    }
+
+    /// Looks at the record, at who has come, and at [`Driver::named`]. Where a rank misses so many leases that it would read all keys
+    /// it may not have read them yet, as founders have not when the record is there first: they are read before the rest is named.
+    fn look_at_named(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut named = self.named();
+        let mut odd = Vec::new();
+        if named.len() >= MAX_LOOK {
+            let own = BTreeSet::from([row_key(self.own())]);
+            odd = self.store.look(&LookAt::Named(own))?;
+            named = self.named();
+        }
+        odd.extend(self.store.look(&LookAt::Named(named))?);
+        Ok(odd)
     }
 
     /// Keys that this rank asks for though it does not act: its own row, which another may have changed; of those whose leases it
@@ -591,6 +609,8 @@ impl Driver {
             self.viewed(record);
             self.shared.set_state(GroupState::Serving);
         }
+        // A founder needs them until the record is there.
+        self.founders = Vec::new();
         self.newcomers.learn(record, Instant::now());
         let is_new = self.store.drop_kept(|who| record.was_dropped(who.0, who.1));
         let mut inner = self.shared.lock();

@@ -38,6 +38,7 @@ const GROUP: &str = "group";
 const RECORD: &str = "group/record";
 const MEMBERS: &str = "group/member";
 const CONFIG: &str = "group/config";
+const ROWS: &str = "group/row/";
 pub(super) const PROMISES: &str = "group/promise/";
 /// Below it are the words of ranks that want to leave.
 pub(super) const GOODBYES: &str = "group/leaves/";
@@ -527,6 +528,25 @@ impl GroupStore {
         true
     }
 
+    /// Forgets the rows of other ranks and the promises, which a rank reads that acts, and does not keep for the next change: of
+    /// 1,024 ranks they take 300 KB. The next look at all keys reads them again, and one at named keys reads these. Whether there was
+    /// anything to forget.
+    pub(super) fn forget_rows(&mut self) -> bool {
+        let (own, kept) = (self.own, &mut self.kept);
+        if kept.rows.keys().all(|who| *who == own) && kept.promises.is_empty() {
+            return false;
+        }
+        let row = kept.rows.remove_entry(&own);
+        kept.rows = row.into_iter().collect();
+        kept.promises.clear();
+        kept.members.shrink();
+        let forgotten = |key: &str| key.starts_with(ROWS) || key.starts_with(PROMISES);
+        kept.named
+            .retain(|key| !forgotten(key) || *key == row_key(own));
+        kept.since_all = 0;
+        true
+    }
+
     /// Founds the group. Whether this rank did; if not, look again.
     pub(super) fn found(&mut self, record: &Record) -> Result<bool, StoreError> {
         let text = record_text(record, self.slots);
@@ -981,6 +1001,42 @@ mod tests {
         holders[1].keep_lease(true).unwrap();
         assert_eq!(held(&mut looker), [1]);
         assert!(looker.kept.members.asks((1, 1)));
+    }
+
+    #[test]
+    fn rows_that_were_forgotten_are_read_again_by_whoever_needs_them() {
+        let store = Arc::new(MemoryStore::new());
+        let mut looker = opened(&store, (0, 1), 3);
+        let row = |takings: u32| {
+            let row = StoredRow {
+                slots: 3,
+                takings,
+                ..StoredRow::default()
+            };
+            row_text(&row)
+        };
+        for slot in 0..3 {
+            store.put(&row_key((slot, 1)), &row(slot + 1)).unwrap();
+            store
+                .put(&promise_key(1, (slot, 1)), b"{\"last\":7}")
+                .unwrap();
+        }
+        let takings = |looker: &GroupStore| -> Vec<u32> {
+            let rows = looker.kept.rows.values();
+            rows.map(|row| row.takings).collect()
+        };
+        looker.look(&LookAt::All).unwrap();
+        assert_eq!(takings(&looker), [1, 2, 3]);
+        assert!(looker.forget_rows() && !looker.forget_rows());
+        assert_eq!(takings(&looker), [1], "the own one stays");
+        assert!(looker.kept.promises.is_empty());
+        // A row that was written before, by its name.
+        let named = LookAt::Named([row_key((2, 1))].into());
+        looker.look(&named).unwrap();
+        assert_eq!(takings(&looker), [1, 3]);
+        looker.look(&LookAt::All).unwrap();
+        assert_eq!(takings(&looker), [1, 2, 3]);
+        assert_eq!(looker.kept.promises.len(), 3);
     }
 
     #[test]

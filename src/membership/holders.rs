@@ -80,6 +80,11 @@ impl Holders {
         self.near.remove(&who);
     }
 
+    /// Gives back the memory that no holder needs.
+    pub(super) fn shrink(&mut self) {
+        self.held.shrink_to_fit();
+    }
+
     pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
         self.held.retain(|(who, _)| stays(*who));
         self.near.retain(|who, _| stays(*who));

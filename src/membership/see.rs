@@ -1,6 +1,7 @@
 //! What a rank sees of its group: the look that the rules conclude from, and what of that is told.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::GroupError;
@@ -163,16 +164,19 @@ impl Driver {
     /// Who has taken its lease again, proposed or promised since the last look.
     fn wrote(&mut self, record: &Record) -> Slots {
         let kept = &self.store.kept;
-        let rows = kept.rows.iter().map(|(who, row)| (*who, row.takings));
-        let mut written: BTreeMap<RankGeneration, (u32, u64)> =
-            rows.map(|(who, takings)| (who, (takings, 0))).collect();
+        let of_row = |row: &StoredRow| Written {
+            takings: row.takings,
+            number: 0,
+        };
+        let rows = kept.rows.iter().map(|(who, row)| (*who, of_row(row)));
+        let mut written: BTreeMap<RankGeneration, Written> = rows.collect();
         for (who, _) in kept.promises_for(record.number) {
-            written.entry(who).or_default().1 = record.number;
+            written.entry(who).or_default().number = record.number;
         }
         if let Some(open) = &record.open
             && let Some(generation) = record.members.get(&open.by)
         {
-            written.entry((open.by, *generation)).or_default().1 = record.number;
+            written.entry((open.by, *generation)).or_default().number = record.number;
         }
         written.retain(|who, _| record.is_member(who.0, who.1));
         self.heard.writes(written)
@@ -188,6 +192,7 @@ impl Driver {
             let (started, finished) = (self.shared.layer.started(), self.shared.layer.finished());
             self.heard.called(started, finished, now);
             // QPs are asked only of those of whom nothing else is heard.
+            self.heard.only_of(&self.own.unheard);
             for &slot in self
                 .own
                 .unheard
@@ -294,16 +299,33 @@ pub(super) struct Heard {
     window: Duration,
     /// And contact for so long.
     contact: Duration,
+    begun: Instant,
     read: Option<Instant>,
-    /// By slot: what the layer and the QPs said last, and when that was another thing than before.
-    words: Vec<(u64, Option<Instant>)>,
+    /// By slot: what the layer said last. With `at` 12 bytes a rank, since every rank keeps every other.
+    words: Vec<u64>,
+    /// By slot: when the layer or the QPs said another thing than before, if that is not longer ago than contact lasts.
+    at: Vec<Option<Moment>>,
+    /// What the QPs to ranks unheard said last.
     completed: BTreeMap<u32, u64>,
     /// The last call of this rank's device, and when it was under way.
     last: (u32, Option<Instant>),
-    /// How often each rank had taken its lease at the last look, and the newest proposal for which it had written; None before the
-    /// first look.
-    written: Option<BTreeMap<RankGeneration, (u32, u64)>>,
+    /// What each rank had written at the last look; None before the first look.
+    written: Option<BTreeMap<RankGeneration, Written>>,
+    /// Proposals up to this one say nothing of ranks that are not in `written`.
+    forgotten: u64,
 }
+
+/// What a rank has written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    /// How often it has taken its lease.
+    takings: u32,
+    /// The newest proposal that it has made or promised.
+    number: u64,
+}
+
+/// A time, in ms since a [`Heard`] began, modulo 2^32, and 1 more.
+type Moment = NonZeroU32;
 
 impl Heard {
     /// Half a lease, or a call, is a moment; contact lasts for the stall bound.
@@ -311,11 +333,14 @@ impl Heard {
         Self {
             window: ttl / 2,
             contact: stall,
+            begun: Instant::now(),
             read: None,
             words: Vec::new(),
+            at: Vec::new(),
             completed: BTreeMap::new(),
             last: (0, None),
             written: None,
+            forgotten: 0,
         }
     }
 
@@ -325,23 +350,49 @@ impl Heard {
             .is_none_or(|read| now.duration_since(read) >= pause)
     }
 
+    /// A moment and how long it is ago do not depend on how long this rank runs: [`Heard::words`] forgets what is older than contact.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "moments are counted modulo 2^32"
+    )]
+    fn moment(&self, now: Instant) -> Moment {
+        let ms = now.saturating_duration_since(self.begun).as_millis() as u32;
+        Moment::MIN.saturating_add(ms)
+    }
+
+    fn is_within(window: Duration, at: Moment, now: Moment) -> bool {
+        let ago = now.get().wrapping_sub(at.get());
+        Duration::from_millis(ago.into()) <= window
+    }
+
     /// The first number says nothing: it may be old.
     fn words(&mut self, words: &[u64], now: Instant) {
         let first = self.read.replace(now).is_none();
-        self.words
-            .resize(words.len().max(self.words.len()), (0, None));
-        for ((before, at), word) in self.words.iter_mut().zip(words) {
+        let ranks = words.len().max(self.words.len());
+        self.words.resize(ranks, 0);
+        self.at.resize(ranks, None);
+        let (now, contact) = (self.moment(now), self.contact.max(self.window));
+        for at in &mut self.at {
+            *at = at.filter(|at| Self::is_within(contact, *at, now));
+        }
+        for ((before, at), word) in self.words.iter_mut().zip(&mut self.at).zip(words) {
             if *before != *word {
                 *before = *word;
-                *at = if first { None } else { Some(now) };
+                *at = (!first).then_some(now);
             }
         }
     }
 
+    /// QPs to ranks that are heard again are not asked any more.
+    fn only_of<T>(&mut self, unheard: &BTreeMap<u32, T>) {
+        self.completed.retain(|slot, _| unheard.contains_key(slot));
+    }
+
     fn completed(&mut self, slot: u32, completed: u64, now: Instant) {
         let before = self.completed.insert(slot, completed);
+        let now = self.moment(now);
         if before.is_some_and(|before| before != completed)
-            && let Some((_, at)) = self.words.get_mut(slot as usize)
+            && let Some(at) = self.at.get_mut(slot as usize)
         {
             *at = Some(now);
         }
@@ -362,29 +413,42 @@ impl Heard {
 
     /// Of whom something was heard within `window`.
     fn within(&self, window: Duration, now: Instant) -> Slots {
-        let fresh = |at: &Option<Instant>| at.is_some_and(|at| now.duration_since(at) <= window);
-        let all = (0u32..).zip(&self.words);
-        all.filter(|(_, (_, at))| fresh(at))
+        let now = self.moment(now);
+        let fresh = |at: &Option<Moment>| at.is_some_and(|at| Self::is_within(window, at, now));
+        let all = (0u32..).zip(&self.at);
+        all.filter(|(_, at)| fresh(at))
             .map(|(slot, _)| slot)
             .collect()
     }
 
     /// The ranks that have written since the last look, `now` being what each has written so far. The first look says nothing.
-    fn writes(&mut self, now: BTreeMap<RankGeneration, (u32, u64)>) -> Slots {
-        let Some(before) = &mut self.written else {
+    fn writes(&mut self, now: BTreeMap<RankGeneration, Written>) -> Slots {
+        let Some(written) = &mut self.written else {
             self.written = Some(now);
             return Slots::default();
         };
         let mut wrote = Slots::default();
-        for (who, (takings, number)) in now {
+        for (who, now) in now {
             // How often it had taken its lease before its row was read first says nothing.
-            let (old_takings, old_number) = before.entry(who).or_insert((takings, 0));
-            if *old_takings < takings || *old_number < number {
+            let unknown = Written {
+                takings: now.takings,
+                number: self.forgotten,
+            };
+            let before = written.entry(who).or_insert(unknown);
+            if before.takings < now.takings || before.number < now.number {
                 wrote.insert(who.0);
             }
-            (*old_takings, *old_number) = (takings, number);
+            *before = now;
         }
         wrote
+    }
+
+    /// Rows and promises are forgotten, those for the proposal of `number` among them: what is read of them again is old.
+    pub(super) fn forget_written(&mut self, number: u64) {
+        self.forgotten = number;
+        if let Some(written) = &mut self.written {
+            written.clear();
+        }
     }
 
     /// A view has come: `stays` says whose words still count.
@@ -484,7 +548,7 @@ mod tests {
         );
         assert!(
             heard
-                .within(TTL / 2, next + TTL / 2 + Duration::from_nanos(1))
+                .within(TTL / 2, next + TTL / 2 + Duration::from_millis(1))
                 .is_empty()
         );
         // The number may wrap: another one counts, not a greater one.
@@ -525,7 +589,10 @@ mod tests {
     #[test]
     fn who_takes_its_lease_again_or_promises_has_written() {
         let mut heard = Heard::new(TTL, TTL / 2);
-        let mut writes = |who, written| heard.writes([(who, written)].into()).contains(1);
+        let mut writes = |who, (takings, number)| {
+            let written = Written { takings, number };
+            heard.writes([(who, written)].into()).contains(1)
+        };
         assert!(!writes((1, 1), (3, 0)), "the first look");
         assert!(!writes((1, 1), (3, 0)));
         assert!(writes((1, 1), (4, 0)));
@@ -536,6 +603,45 @@ mod tests {
             writes((1, 3), (1, 9)),
             "its promise is read before its row was"
         );
+    }
+
+    #[test]
+    fn what_was_forgotten_and_is_read_again_is_no_sign_of_life() {
+        let mut heard = Heard::new(TTL, TTL / 2);
+        let writes = |heard: &mut Heard, takings, number| {
+            let written = Written { takings, number };
+            heard.writes([((1, 1), written)].into()).contains(1)
+        };
+        writes(&mut heard, 3, 0);
+        assert!(writes(&mut heard, 3, 9));
+        heard.forget_written(9);
+        assert!(!writes(&mut heard, 3, 9), "it promised before");
+        assert!(!writes(&mut heard, 3, 9));
+        assert!(writes(&mut heard, 3, 10));
+        heard.forget_written(10);
+        assert!(writes(&mut heard, 3, 11));
+        assert!(writes(&mut heard, 4, 11));
+    }
+
+    #[test]
+    fn words_of_a_rank_that_runs_for_months_age_as_those_of_one_that_has_begun() {
+        let mut heard = Heard::new(TTL, TTL);
+        let wrap = heard.begun + Duration::from_millis(1 << 32);
+        heard.words(&[1, 1], wrap - 3 * TTL);
+        heard.words(&[2, 1], wrap - TTL / 4);
+        let now = wrap + TTL / 4;
+        heard.words(&[2, 2], now);
+        assert_eq!(heard.within(TTL / 4, now), [1].into_iter().collect());
+        let both: Slots = [0, 1].into_iter().collect();
+        assert_eq!(heard.within(TTL, now), both);
+        // Nothing was forgotten as long as it counts, and all of it behind that.
+        heard.words(&[2, 2], now + TTL);
+        assert_eq!(heard.at[0], None);
+        assert_eq!(heard.within(TTL, now + TTL), [1].into_iter().collect());
+        // A moment of the same name comes 2^32 ms later.
+        heard.words(&[2, 2], now + 2 * TTL);
+        let later = now + Duration::from_millis(1 << 32);
+        assert!(heard.within(TTL, later).is_empty());
     }
 
     #[test]

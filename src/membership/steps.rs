@@ -250,6 +250,7 @@ impl Driver {
         }
         inner.parted = parted;
         inner.suspects.set_members(&record.members);
+        self.opened.share(&record.members);
         inner.processes.retain(|who, _| now.contains(who));
         let view = GroupView::from(record);
         inner.set_view(view.clone());

@@ -126,6 +126,8 @@ impl Drop for Helpers {
 pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, BenchError> {
     let mut run = Run::start(case, meeting)?;
     let peace = run.peace(case.peace)?;
+    // What ranks read at their begin they have forgotten.
+    let kib_per_rank = resident_kib().saturating_sub(run.kib_before) / u64::from(case.ranks);
     let change = run.change(&peace)?;
     let (mut deaths, mut joins) = (Vec::new(), Vec::new());
     for number in 0..case.deaths {
@@ -144,7 +146,7 @@ pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, Benc
         death_ms: Spread::of(&deaths),
         join_ms: Spread::of(&joins),
         expelled,
-        kib_per_rank: run.kib_per_rank,
+        kib_per_rank,
     })
 }
 
@@ -161,7 +163,7 @@ struct Run<'a> {
     helper: Option<Helper<'a>>,
     helpers: Helpers,
     bring_up: Duration,
-    kib_per_rank: u64,
+    kib_before: u64,
     expelled: usize,
 }
 
@@ -187,7 +189,7 @@ impl<'a> Run<'a> {
             process: Box::new(move |slot| of.process(slot)),
             ..WorldConfig::new(case.ranks, config(case.lease))
         };
-        let before = resident_kib();
+        let kib_before = resident_kib();
         let start = Instant::now();
         let world = World::new(Arc::new(counted), config)?;
         let mut run = Self {
@@ -198,11 +200,10 @@ impl<'a> Run<'a> {
             helper: meeting.helper,
             helpers,
             bring_up: Duration::ZERO,
-            kib_per_rank: 0,
+            kib_before,
             expelled: 0,
         };
         run.bring_up = run.settle("bring-up", start)?;
-        run.kib_per_rank = resident_kib().saturating_sub(before) / u64::from(case.ranks);
         Ok(run)
     }
 
