@@ -23,6 +23,12 @@ fn kept_near(first: u32, finished: u32) -> u32 {
     }
 }
 
+/// Whether `last` can be the last call of a rank, to one whose calls up to `finished` have ended: ranks of a view are not 2^30 calls
+/// apart.
+pub(super) fn can_be_last(last: u32, finished: u32) -> bool {
+    !(MOST..=3 * MOST).contains(&last.wrapping_sub(finished))
+}
+
 impl Driver {
     /// Moves up what is old of all that this rank keeps; `record` with its first call moved as well, if it is the view of this rank.
     pub(super) fn keep_near(&mut self, record: Arc<Record>) -> Arc<Record> {
@@ -54,6 +60,19 @@ impl Driver {
 mod tests {
     use super::super::rules::record::newer;
     use super::*;
+
+    #[test]
+    fn a_call_that_is_2_30_or_more_ahead_or_behind_is_nobodys_last() {
+        for finished in [0, 1, MOST, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+            for near in [0, 1, MOST - 1] {
+                assert!(can_be_last(finished.wrapping_add(near), finished));
+                assert!(can_be_last(finished.wrapping_sub(near), finished));
+            }
+            for far in [MOST, MOST + 1, 2 * MOST, 3 * MOST] {
+                assert!(!can_be_last(finished.wrapping_add(far), finished));
+            }
+        }
+    }
 
     #[test]
     fn a_first_call_compares_with_calls_for_however_long_its_view_stands() {

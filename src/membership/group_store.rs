@@ -528,6 +528,14 @@ impl GroupStore {
         true
     }
 
+    /// Forgets the promise of `who` for proposal `number`, which cannot be for `reason`. That is told once, with the next look.
+    pub(super) fn refuse_promise(&mut self, number: u64, who: RankGeneration, reason: &str) {
+        self.kept.promises.remove(&(number, who));
+        let mut odd = Vec::new();
+        self.odd(&promise_key(number, who), reason, &mut odd);
+        self.notes.append(&mut odd);
+    }
+
     /// Forgets the rows of other ranks and the promises, which a rank reads that acts, and does not keep for the next change: of
     /// 1,024 ranks they take 300 KB. The next look at all keys reads them again, and one at named keys reads these. Whether there was
     /// anything to forget.

@@ -5,11 +5,12 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::GroupError;
+use super::age::can_be_last;
 use super::driver::{Driver, rank_generations};
 use super::event::Cause;
 use super::rules::clocks::back_off;
 use super::rules::evidence::{Ask, Look, Row};
-use super::rules::record::{RankGeneration, Record, newer};
+use super::rules::record::{Promise, RankGeneration, Record, newer};
 use super::rules::slots::Slots;
 use super::stored::StoredRow;
 
@@ -27,6 +28,7 @@ impl Driver {
         call: Duration,
     ) -> Result<Look<Duration>, GroupError> {
         let own = self.own();
+        self.refuse_promises(record);
         let ended = self.ended(record);
         let (heard, contact, silent) = self.hear(record)?;
         let wrote = self.wrote(record);
@@ -115,6 +117,25 @@ impl Driver {
         };
         look.through = self.is_through(record, &look);
         Ok(look)
+    }
+
+    /// Promises of calls that no rank can have started count as missing: the view would begin where no rank ever comes to.
+    fn refuse_promises(&mut self, record: &Record) {
+        if self.own.applied == 0 || record.open.is_none() {
+            return;
+        }
+        let finished = self.shared.layer.finished();
+        let promises = self.store.kept.promises_for(record.number);
+        let last = |(who, promise): (RankGeneration, &Promise)| Some((who, promise.last?));
+        let far = promises.filter_map(last);
+        let far: Vec<_> = far.filter(|it| !can_be_last(it.1, finished)).collect();
+        for (who, last) in far {
+            let reason = format!(
+                "its rank promises call {last} as its last one, and this rank is at call {finished}; ranks of a view are less than \
+                 2^30 calls apart"
+            );
+            self.store.refuse_promise(record.number, who, &reason);
+        }
     }
 
     /// Members whose process was seen to end, or that say so themselves, and newcomers of the open proposal.

@@ -110,15 +110,30 @@ fn a_store_that_is_slow_without_failing_drops_nobody() {
     }
 }
 
+/// Whether the counts are those of `./x test full`.
+fn full() -> bool {
+    std::env::var_os("WV_TEST_FULL").is_some()
+}
+
 #[test]
 fn all_stand_still_and_go_on() {
     let mut world = world(4);
-    for time in [TTL / 4, TTL * 5 / 4, 3 * TTL] {
+    let mut pauses = vec![TTL / 4, TTL * 5 / 4, 3 * TTL];
+    if full() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        // 0.1 s to 30 s, each length as likely as twice that.
+        let pause = |_| Duration::from_millis(100).mul_f64(300f64.powf(random.f64()));
+        pauses = (0..50).map(pause).collect();
+    }
+    for (round, time) in pauses.into_iter().enumerate() {
         let stands = |world: &World, stand: bool| {
             for rank in world.ranks.values() {
                 rank.layer.stands.store(stand, Ordering::Relaxed);
-                // They go on one after the other.
-                std::thread::sleep(if stand { Duration::ZERO } else { TTL / 8 });
+                // They go on one after the other: the first and the last up to a lease apart.
+                let apart = TTL * u32::try_from(round % 4).unwrap() / 12;
+                std::thread::sleep(if stand { Duration::ZERO } else { apart });
             }
         };
         stands(&world, true);
@@ -205,27 +220,40 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
     world.check("one link");
 }
 
+/// All paths are down for `time`. QPs that do not survive that carry nothing behind it either.
+fn all_ports_down(world: &mut World, time: Duration, survive: bool) {
+    let what = format!("all paths down for {time:?}, QPs survive: {survive}");
+    cut(world, &all_pairs(4), true);
+    if !survive {
+        for (a, b) in all_pairs(4) {
+            world.fail_qps(a, b);
+        }
+    }
+    std::thread::sleep(time);
+    for rank in world.ranks.values() {
+        assert!(!rank.group().state().is_over(), "{what}: {}", rank.story());
+    }
+    cut(world, &all_pairs(4), false);
+    let back = Instant::now();
+    world.until_whole(3, &what);
+    println!("{what}: whole again {:.1?} behind that", back.elapsed());
+    for rank in world.ranks.values() {
+        assert_eq!(rank.group().view().unwrap().members.len(), 4, "{what}");
+    }
+}
+
 #[test]
 fn all_ports_go_down_and_come_back() {
     let mut world = world(4);
-    for time in [
-        Duration::from_millis(300),
-        TTL,
-        CONFIG.stall_bound.unwrap() + 2 * TTL,
-    ] {
-        cut(&world, &all_pairs(4), true);
-        std::thread::sleep(time);
-        for rank in world.ranks.values() {
-            assert!(
-                !rank.group().state().is_over(),
-                "{time:?}: {}",
-                rank.story()
-            );
-        }
-        cut(&world, &all_pairs(4), false);
-        world.until_whole(3, &format!("all paths were down for {time:?}"));
-        for rank in world.ranks.values() {
-            assert_eq!(rank.group().view().unwrap().members.len(), 4);
+    let long = CONFIG.stall_bound.unwrap() + 2 * TTL;
+    let (rounds, times): (u32, &[Duration]) = match full() {
+        true => (20, &[TTL / 20, TTL * 3 / 20, TTL / 2, 5 * TTL]),
+        false => (1, &[TTL * 3 / 20, TTL, long]),
+    };
+    for _ in 0..rounds {
+        for time in times {
+            all_ports_down(&mut world, *time, true);
+            all_ports_down(&mut world, *time, false);
         }
     }
     world.check("all ports");
@@ -418,4 +446,43 @@ fn a_rank_that_is_behind_by_several_views_stays() {
     layer.last.store(u32::MAX, Ordering::Relaxed);
     world.until_whole(3, "it goes on");
     world.check("behind by several views");
+}
+
+#[test]
+fn a_promise_of_a_call_that_no_rank_can_have_started_counts_as_missing_and_is_told_by_name() {
+    let mut world = world(3);
+    // What rank 1 promises does not come into the store before this ends.
+    world.ranks[&1].no_promise.store(true, Ordering::Relaxed);
+    drop(world.kill(2));
+    let mut events = Vec::new();
+    let mut until = |what: &str, found: &dyn Fn(&GroupEventKind) -> Option<u64>| {
+        let start = Instant::now();
+        loop {
+            events.extend(world.ranks[&0].group().events());
+            if let Some(found) = events.iter().find_map(|event| found(&event.what)) {
+                return found;
+            }
+            assert!(start.elapsed() < LONG, "{what}: {events:#?}");
+            std::thread::sleep(LOOK);
+        }
+    };
+    let proposal = until("no proposal", &|what| match what {
+        GroupEventKind::Proposed { proposal, .. } => Some(*proposal),
+        _ => None,
+    });
+    let key = format!("group/promise/{proposal}/1.1");
+    let far = (1u32 << 31) + 7;
+    let value = format!("{{\"last\":{far}}}");
+    world.store.put(&key, value.as_bytes()).unwrap();
+    until("it is not told", &|what| match what {
+        GroupEventKind::Failed { error } => {
+            let named = error.contains(&key) && error.contains(&format!("call {far}"));
+            named.then_some(0)
+        }
+        _ => None,
+    });
+    assert_eq!(world.ranks[&0].group().view().unwrap().epoch, 1);
+    world.ranks[&1].no_promise.store(false, Ordering::Relaxed);
+    world.until_whole(3, "with the promise of the rank itself");
+    world.check("a promise of a call far ahead");
 }

@@ -501,6 +501,15 @@ impl World {
         rank
     }
 
+    /// The QPs between the two carry nothing any more, whether or not there is a path, until both ends have made them anew.
+    #[cfg(test)]
+    pub(in crate::membership) fn fail_qps(&self, a: u32, b: u32) {
+        let own = self.ranks[&a].own;
+        if let Some(link) = lock(&self.wire.links).get_mut(own, b) {
+            link.life += 1;
+        }
+    }
+
     /// The slots of all ranks that live.
     #[must_use]
     pub fn slots(&self) -> Vec<u32> {
