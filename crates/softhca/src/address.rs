@@ -1,11 +1,16 @@
 //! The IP address of an HCA: its place on the wire, and what all its GIDs are made of.
 //!
 //! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim: without `SO_REUSEADDR` the kernel
-//! gives an address to one socket only, and takes it back when the process ends, however it ends.
+//! gives an address to one socket only, and takes it back when the process ends, however it ends. The same holds for the
+//! address that it has in an IPv6 subnet.
+
+mod routes;
 
 use crate::link::Link;
+use crate::wire::subnet::Ipv6Subnet;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use thiserror::Error;
 
@@ -21,18 +26,30 @@ const ATTEMPTS: u32 = 1000;
 #[non_exhaustive]
 pub enum AddressError {
     /// Another HCA, or another program, has it.
-    #[error("address {ip}:{ROCE_PORT} is in use")]
+    #[error("address {} is in use", with_port(ip))]
     InUse {
         /// The address that was asked for.
-        ip: Ipv4Addr,
+        ip: IpAddr,
     },
     /// The kernel refuses it: mostly an address that this machine does not have.
-    #[error("cannot use address {ip}:{ROCE_PORT}: {source}")]
+    #[error("cannot use address {}: {source}", with_port(ip))]
     Refused {
         /// The address that was tried.
-        ip: Ipv4Addr,
+        ip: IpAddr,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// This machine has neither the IPv6 address nor the subnet.
+    #[error(
+        "cannot use address {}: this machine does not have it; `ip -6 route add local {subnet} dev lo` gives it all \
+         addresses of the subnet",
+        with_port(&IpAddr::V6(*ip))
+    )]
+    NoIpv6 {
+        /// The address that was tried.
+        ip: Ipv6Addr,
+        /// Its subnet.
+        subnet: Ipv6Subnet,
     },
     /// Every loopback address that was tried is taken.
     #[error(
@@ -43,6 +60,10 @@ pub enum AddressError {
     /// None was given, and the carrier cannot choose one.
     #[error("this carrier needs an IP address for the HCA")]
     Missing,
+}
+
+fn with_port(ip: &IpAddr) -> SocketAddr {
+    SocketAddr::new(*ip, ROCE_PORT)
 }
 
 /// Claims `ip`, or a free loopback address, for as long as the socket lives.
@@ -61,11 +82,11 @@ pub(crate) fn claim(
     // Children of one fork have the same random numbers, but not the same process id.
     let start = random ^ std::process::id().wrapping_mul(0x9e37_79b1);
     match ip {
-        Some(ip) => Ok((bind(ip)?, ip)),
+        Some(ip) => Ok((bind(ip.into())?, ip)),
         None => (0..ATTEMPTS)
             .find_map(|attempt| {
                 let ip = loopback(link, start.wrapping_add(attempt));
-                match bind(ip) {
+                match bind(ip.into()) {
                     Ok(socket) => Some(Ok((socket, ip))),
                     Err(AddressError::InUse { .. }) => None,
                     Err(error) => Some(Err(error)),
@@ -75,11 +96,46 @@ pub(crate) fn claim(
     }
 }
 
-fn bind(ip: Ipv4Addr) -> Result<UdpSocket, AddressError> {
-    UdpSocket::bind((ip, ROCE_PORT)).map_err(|source| match source.kind() {
+/// Claims the address that the HCA at `ip` has in `subnet`: an address of this machine, or one of a subnet that is all its own, as
+/// 127/8 is.
+///
+/// # Errors
+///
+/// If the address is in use or is not this machine's.
+pub(crate) fn claim_ipv6(ip: Ipv4Addr, subnet: Ipv6Subnet) -> Result<UdpSocket, AddressError> {
+    let ip = subnet.address(ip);
+    match bind(ip.into()) {
+        Err(AddressError::Refused { source, .. })
+            if source.kind() == io::ErrorKind::AddrNotAvailable =>
+        {
+            if routes::has_local(ip) {
+                // A local route brings packets in, but `bind` looks for the address itself.
+                bind_unassigned(ip).map_err(|source| refused(ip.into(), source))
+            } else {
+                Err(AddressError::NoIpv6 { ip, subnet })
+            }
+        }
+        bound => bound,
+    }
+}
+
+fn bind_unassigned(ip: Ipv6Addr) -> io::Result<UdpSocket> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;
+    sockopt::set_ipv6_freebind(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddrV6::new(ip, ROCE_PORT, 0, 0))?;
+    Ok(socket.into())
+}
+
+fn bind(ip: IpAddr) -> Result<UdpSocket, AddressError> {
+    UdpSocket::bind((ip, ROCE_PORT)).map_err(|source| refused(ip, source))
+}
+
+fn refused(ip: IpAddr, source: io::Error) -> AddressError {
+    match source.kind() {
         io::ErrorKind::AddrInUse => AddressError::InUse { ip },
         _ => AddressError::Refused { ip, source },
-    })
+    }
 }
 
 /// A loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255. On
@@ -124,6 +180,19 @@ mod tests {
         let (_one, first) = claim(None, Link::Ethernet, seed).unwrap();
         let (_two, second) = claim(None, Link::Ethernet, seed).unwrap();
         assert_ne!(first, second);
+    }
+
+    #[test]
+    fn an_ipv6_address_that_this_machine_does_not_have_is_refused_with_the_command_that_gives_it() {
+        // Reserved for documentation.
+        let subnet = "2001:db8:1::".parse().unwrap();
+        let error = claim_ipv6(Ipv4Addr::new(127, 1, 2, 3), subnet).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            "cannot use address [2001:db8:1::7f01:203]:4791: this machine does not have it; `ip -6 route add local \
+             2001:db8:1::/96 dev lo` gives it all addresses of the subnet"
+        );
     }
 
     #[test]

@@ -182,7 +182,8 @@ ip link add wv0 type veth peer name wv1
 ip link set wv0 mtu 4400 up
 ip link set wv1 mtu 4400 up
 [ "$5" = udp ] && ip addr add 10.0.0.2/24 dev wv1
-export LD_PRELOAD=$2
+ip -6 route add local fd00:5::/96 dev lo
+export LD_PRELOAD=$2 SOFTHCA_IPV6=fd00:5::
 SOFTHCA_IP=10.0.0.2 SOFTHCA_CARRIER=$5 timeout 90 "$1" mlx5_0 $6 4096 3 passive listen $3 >"$4.said" 2>&1 &
 passive=$!
 until grep -qs listens "$4.said"; do sleep 0.01; done
@@ -213,6 +214,12 @@ fn frames_on_an_interface_reach_another_host_and_the_udp_socket_of_one() {
         ("packet:wv1", "0", "infiniband.grh && !ip && !ipv6"),
         ("packet:wv1", "1", "ipv6 && udp"),
         ("packet:wv1", "2", "infiniband.grh && !ip && !ipv6"),
+        // An IPv6 subnet.
+        (
+            "packet:wv1",
+            "4",
+            "ipv6.src == fd00:5::/96 && ipv6.dst == fd00:5::/96 && udp",
+        ),
     ];
     for (number, (carrier, index, headers)) in cases.into_iter().enumerate() {
         let capture = place.capture(number);

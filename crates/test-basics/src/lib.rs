@@ -3,6 +3,7 @@
 
 pub mod certificates;
 pub mod etcd;
+pub mod ipv6;
 pub mod limits;
 pub mod proxy;
 pub mod pyverbs;

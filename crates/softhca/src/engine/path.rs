@@ -22,7 +22,7 @@ pub(crate) enum Nowhere {
     Source,
     /// No HCA can have the remote GID or LID.
     Peer,
-    /// `RoCE` v2 between GIDs of which one is an IPv4 address and the other is not.
+    /// `RoCE` v2 between GIDs of which one is an IPv4 address and the other is not, or from elsewhere into an IPv6 subnet.
     Families,
 }
 
@@ -63,8 +63,9 @@ fn by_gid(own: &Identity, index: u8, gid: &Gid) -> Result<Destination, Nowhere> 
         GidType::RoceV1 => Version::V1,
         GidType::RoceV2 | GidType::InfiniBand => Version::V2,
     };
-    // A GRH holds any two GIDs; an IP packet has one version.
-    if version == Version::V2 && source != destination {
+    // An IP packet has one version. A GRH holds any two GIDs, but an IPv6 subnet is reached from within alone.
+    let one_family = version == Version::V2 || matches!(destination, Name::Ipv6(_));
+    if one_family && source != destination {
         return Err(Nowhere::Families);
     }
     let envelope = Envelope {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `SOFTHCA_DEVICES` | how many HCAs the process has, 1 to 64 | 1 |
 //! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
+//! | `SOFTHCA_IPV6` | the /96 from which each device has an IPv6 address in addition, its IPv4 address in the last bits | none |
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_EXECUTION` | who runs WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
@@ -33,6 +34,7 @@ use crate::device::{
 use crate::link::Link;
 use crate::profile::Profile;
 use crate::wire::config::CarrierConfig;
+use crate::wire::subnet::Ipv6Subnet;
 use crate::{Hca, HcaConfig, HcaError};
 
 /// Kept for the life of the process: a preloaded library's devices are never removed.
@@ -89,6 +91,7 @@ fn configs(
         });
     }
     let first: Option<Ipv4Addr> = parsed(variable, "SOFTHCA_IP", "an IPv4 address")?;
+    let ipv6: Option<Ipv6Subnet> = parsed(variable, "SOFTHCA_IPV6", Ipv6Subnet::EXPECTED)?;
     let strict = match parsed(variable, "SOFTHCA_STRICT", "0 or 1")?.unwrap_or(1u8) {
         0 => false,
         1 => true,
@@ -125,6 +128,7 @@ fn configs(
             };
             Ok(HcaConfig {
                 ip,
+                ipv6,
                 strict,
                 execution,
                 schedule_seed,
@@ -244,6 +248,7 @@ mod tests {
             ("SOFTHCA_CHECK", "all,quiet"),
             ("SOFTHCA_PROFILE", "bf3"),
             ("SOFTHCA_LINK", "ib"),
+            ("SOFTHCA_IPV6", "fd00:5::"),
             ("SOFTHCA_ORDER", "atomics"),
             ("SOFTHCA_ADVERSARY", "9:500"),
             ("SOFTHCA_CARRIER", "packet:veth0"),
@@ -261,6 +266,7 @@ mod tests {
         assert_eq!(config.profile, Profile::BlueField3);
         assert_eq!(config.pcap, Some("/tmp/a.pcapng".into()));
         assert_eq!(config.link, Link::InfiniBand);
+        assert_eq!(config.ipv6.unwrap().to_string(), "fd00:5::/96");
         assert_eq!(configs_of(&[]).unwrap()[0].link, Link::Ethernet);
         assert!(configs_of(&[]).unwrap()[0].check.print);
     }
@@ -299,6 +305,10 @@ mod tests {
             (
                 &[("SOFTHCA_CARRIER", "pigeon")],
                 "SOFTHCA_CARRIER=pigeon is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE",
+            ),
+            (
+                &[("SOFTHCA_IPV6", "fe80::")],
+                "SOFTHCA_IPV6=fe80:: is not the first address of a /96 in 2000::/3 or fc00::/7, as fd00:5:: or fd00:5::/96",
             ),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
             (

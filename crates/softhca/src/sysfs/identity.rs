@@ -4,6 +4,7 @@ use crate::link::{self, Link};
 use crate::profile::Profile;
 use crate::wire::envelope::{Gid, Name};
 use crate::wire::frame::mac_of;
+use crate::wire::subnet::Ipv6Subnet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -74,6 +75,13 @@ impl Identity {
     /// The same HCA in another guise.
     pub(crate) fn with_profile(self, profile: Profile) -> Self {
         Self { profile, ..self }
+    }
+
+    /// The same HCA with its address of an IPv6 subnet in the GID table.
+    pub(crate) fn with_subnet(mut self, subnet: Option<Ipv6Subnet>) -> Self {
+        let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(self.ip));
+        self.gids.extend(gid.map(|gid| (GidType::RoceV2, gid)));
+        self
     }
 
     /// The same HCA on another link layer.

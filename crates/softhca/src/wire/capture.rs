@@ -12,7 +12,7 @@
 //! follows it is a release candidate, and its packets are one slice each, so headers and payload were copied once more.
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
-use super::envelope::Destination;
+use super::envelope::{Destination, Kept};
 use super::frame::{Route, headers};
 use std::ffi::OsString;
 use std::fs::File;
@@ -227,8 +227,8 @@ impl Carrier for Tap {
         self.inner.deadline_ns()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.descriptor()
+    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        self.inner.descriptors()
     }
 
     fn counters(&self) -> CarrierCounters {
@@ -237,6 +237,10 @@ impl Carrier for Tap {
 
     fn buffer_bytes(&self) -> Option<usize> {
         self.inner.buffer_bytes()
+    }
+
+    fn kept(&self) -> Kept {
+        self.inner.kept()
     }
 }
 
@@ -248,7 +252,11 @@ impl PacketSink for Tap {
     fn commit(&mut self, bytes: usize, destination: Destination) {
         let sink = self.inner.sink();
         if let Some(payload) = sink.slot().and_then(|slot| slot.get(..bytes)) {
-            let route = Route::between(Source::of_hca(self.address), destination.address);
+            let source = Source {
+                envelope: destination.envelope,
+                ..Source::of_hca(self.address)
+            };
+            let route = Route::between(source, destination.address);
             let headers = headers(&route, payload);
             self.capture
                 .frame(Direction::Outbound, &[&headers, payload]);

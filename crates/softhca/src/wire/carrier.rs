@@ -10,7 +10,7 @@
 //! | [`super::for_judges::frames`] | Ethernet frames: a packet socket, or UDP as QEMU has it |
 //! | [`super::memory`] | queues inside the process: every run the same |
 
-use super::envelope::{Destination, Envelope};
+use super::envelope::{Destination, Envelope, Kept};
 use super::icrc::Flow;
 use std::fmt::Debug;
 use std::io;
@@ -45,8 +45,9 @@ pub trait Carrier: Debug + Send {
         None
     }
 
-    /// What becomes readable when something arrives; `None` if arrivals cannot be waited for.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// What becomes readable when something arrives; none if arrivals cannot be waited for. The first becomes writable when
+    /// packets that wait can go.
+    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2];
 
     /// What happened so far.
     fn counters(&self) -> CarrierCounters;
@@ -57,10 +58,10 @@ pub trait Carrier: Debug + Send {
         None
     }
 
-    /// Packets travel in the [`Envelope`] that they are committed with, and arrive with it in their [`Source`]. Other carriers
-    /// know UDP over IPv4 alone.
-    fn keeps_envelopes(&self) -> bool {
-        false
+    /// Which packets travel in the [`Envelope`] that they are committed with, and arrive with it in their [`Source`]. No others
+    /// are committed.
+    fn kept(&self) -> Kept {
+        Kept::default()
     }
 }
 

@@ -6,7 +6,7 @@
 mod qp;
 
 use super::carrier::{PacketSink, Source};
-use super::envelope::{Destination, Envelope};
+use super::envelope::{Destination, Envelope, Kept};
 use super::for_judges::datagram::{self, DatagramConfig, Datagrams};
 use super::icrc::Flow;
 use super::number_map::NumberMap;
@@ -39,8 +39,8 @@ pub struct Endpoint<W> {
     counters: WireCounters,
     /// Upper bound of the windows of destinations.
     window_limit: u32,
-    /// The carrier keeps envelopes.
-    keeps_envelopes: bool,
+    /// The envelopes that the carrier keeps.
+    kept: Kept,
     /// The QP that packets have just been for, and what they told: looked at when they are for another.
     touched: Option<(u32, Feedback)>,
 }
@@ -96,7 +96,7 @@ impl<W> Endpoint<W> {
             timers: BinaryHeap::new(),
             counters: WireCounters::default(),
             window_limit: window::USUAL_LIMIT,
-            keeps_envelopes: false,
+            kept: Kept::default(),
             touched: None,
         }
     }
@@ -106,9 +106,9 @@ impl<W> Endpoint<W> {
         self.window_limit = window::limit_for(bytes);
     }
 
-    /// The carrier keeps the envelopes of packets. For QPs that come.
-    pub fn keep_envelopes(&mut self) {
-        self.keeps_envelopes = true;
+    /// The envelopes that the carrier keeps. For QPs that come.
+    pub fn set_kept(&mut self, kept: Kept) {
+        self.kept = kept;
     }
 
     /// The HCA's address.
@@ -125,7 +125,7 @@ impl<W> Endpoint<W> {
     pub fn connect(&mut self, qpn: u32, remote: impl Into<Destination>, config: ResponderConfig) {
         self.disconnect(qpn);
         let mut remote: Destination = remote.into();
-        if !self.keeps_envelopes {
+        if !self.kept.holds(remote.envelope) {
             remote.envelope = Envelope::V2_IPV4;
         }
         let service = config.service;
@@ -381,7 +381,7 @@ impl<W> Endpoint<W> {
             Kind::Datagram(datagrams) => {
                 for _ in 0..TURN_PACKETS {
                     let Some(out) = sink.slot() else { return false };
-                    let kept = self.keeps_envelopes;
+                    let kept = self.kept;
                     let Some(outgoing) = datagrams.poll_transmit(qpn, kept, device, out) else {
                         break;
                     };

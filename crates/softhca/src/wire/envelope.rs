@@ -1,6 +1,7 @@
 //! The network headers of a packet, and by which of its GIDs each end is named in them.
 //!
-//! An HCA on Ethernet has two GIDs, each twice in its table: once for RoCE v1, once for v2.
+//! An HCA on Ethernet has two GIDs, each twice in its table: once for RoCE v1, once for v2. One with an [`Ipv6Subnet`] has
+//! its address of there in addition.
 //!
 //! | index | GID of the HCA at `a.b.c.d` | RoCE | headers between Ethernet and BTH |
 //! |---|---|---|---|
@@ -8,12 +9,14 @@
 //! | 1 | the same | v2 | IPv6, UDP |
 //! | 2 | `::ffff:a.b.c.d` | v1 | GRH |
 //! | 3 | the same | v2 | IPv4, UDP |
+//! | 4 | its address of the IPv6 subnet, if it has one | v2 | IPv6, UDP |
 //!
-//! A carrier of Ethernet frames sends each packet with the headers of its envelope. All others carry UDP over IPv4, whatever
-//! the envelope is; of a datagram, whose receiver gets the headers to see, the envelope then travels in the DETH.
+//! A carrier says which envelopes it keeps ([`Kept`]): Ethernet frames have the headers of any. What is not kept travels as UDP
+//! over IPv4; of a datagram, whose receiver gets the headers to see, the envelope then stands in the DETH.
 
 use super::frame::mac_of;
 use super::icrc::Addresses;
+use super::subnet::Ipv6Subnet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A global identifier: 128 bits, network byte order.
@@ -40,7 +43,7 @@ pub enum Version {
     V2,
 }
 
-/// One of the two GIDs of an HCA.
+/// One of the GIDs of an HCA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Name {
     /// `::ffff:a.b.c.d`.
@@ -48,6 +51,33 @@ pub enum Name {
     Ip,
     /// `fe80::/64` and the EUI-64 of the MAC address.
     LinkLocal,
+    /// The address of an IPv6 subnet.
+    Ipv6(Ipv6Subnet),
+}
+
+/// The envelopes that a carrier keeps: in which packets arrive as they were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// [`Envelope::V2_IPV4`] alone.
+    #[default]
+    Ipv4,
+    /// UDP over IPv4, and over IPv6 between the addresses of a subnet.
+    Udp,
+    /// All.
+    All,
+}
+
+impl Kept {
+    /// Packets in `envelope` arrive in it.
+    #[must_use]
+    pub fn holds(self, envelope: Envelope) -> bool {
+        envelope == Envelope::V2_IPV4
+            || match self {
+                Self::Ipv4 => false,
+                Self::Udp => envelope.ipv6_subnet().is_some(),
+                Self::All => true,
+            }
+    }
 }
 
 /// Where a packet goes.
@@ -84,15 +114,19 @@ impl Name {
                 gid[8..].copy_from_slice(&id);
                 gid
             }
+            Self::Ipv6(subnet) => subnet.address(ip).octets(),
         }
     }
 
-    /// The HCA that has this GID, and which of its two that is; `None` if no software HCA can have it.
+    /// The HCA that has this GID, and which of its GIDs that is; `None` if no software HCA can have it.
     #[must_use]
     pub fn of(gid: &Gid) -> Option<(Ipv4Addr, Self)> {
-        let (ip, name) = match *gid {
-            [0xfe, 0x80, .., a, _, _, b, c, d] => (Ipv4Addr::new(a, b, c, d), Self::LinkLocal),
-            [.., a, b, c, d] => (Ipv4Addr::new(a, b, c, d), Self::Ip),
+        let (ip, name) = match (*gid, Ipv6Subnet::of((*gid).into())) {
+            (_, Some((ip, subnet))) => (ip, Self::Ipv6(subnet)),
+            ([0xfe, 0x80, .., a, _, _, b, c, d], None) => {
+                (Ipv4Addr::new(a, b, c, d), Self::LinkLocal)
+            }
+            ([.., a, b, c, d], None) => (Ipv4Addr::new(a, b, c, d), Self::Ip),
         };
         let is_host = !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast();
         (is_host && name.gid(ip) == *gid).then_some((ip, name))
@@ -112,7 +146,29 @@ impl Envelope {
     const SOURCE_IS_LINK_LOCAL: u8 = 1 << 2;
     const DESTINATION_IS_LINK_LOCAL: u8 = 1 << 3;
 
-    /// The envelope as three bits of a byte, 0 for [`Self::V2_IPV4`]. Bit 0 is free.
+    /// The subnet of UDP over IPv6 whose addresses are those of one.
+    #[must_use]
+    pub fn ipv6_subnet(self) -> Option<Ipv6Subnet> {
+        match (self.version, self.source, self.destination) {
+            (Version::V2, Name::Ipv6(source), Name::Ipv6(destination)) => {
+                (source == destination).then_some(source)
+            }
+            _ => None,
+        }
+    }
+
+    /// UDP over IPv6 between two addresses of a subnet.
+    #[must_use]
+    pub const fn within(subnet: Ipv6Subnet) -> Self {
+        Self {
+            version: Version::V2,
+            source: Name::Ipv6(subnet),
+            destination: Name::Ipv6(subnet),
+        }
+    }
+
+    /// The envelope as three bits of a byte, 0 for [`Self::V2_IPV4`]. Bit 0 is free. No bits stand for an IPv6 subnet: the
+    /// carrier of an HCA that has one keeps such envelopes.
     #[must_use]
     pub fn mark(self) -> u8 {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
@@ -173,6 +229,11 @@ mod tests {
                 assert_eq!(Name::of(&name.gid(ip)), Some((ip, name)));
             }
         }
+        let subnet = Name::Ipv6("fd00:5::".parse().unwrap());
+        assert_eq!(Name::of(&subnet.gid(IP)), Some((IP, subnet)));
+        for gid in [Name::Ip.gid(IP), Name::LinkLocal.gid(IP)] {
+            assert_eq!(Ipv6Subnet::of(gid.into()), None);
+        }
         let text = Ipv6Addr::from(Name::LinkLocal.gid(IP)).to_string();
         assert_eq!(text, "fe80::aff:fe01:203");
     }
@@ -213,6 +274,28 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), 8);
         assert_eq!(Envelope::default(), Envelope::of_mark(0));
+    }
+
+    #[test]
+    fn a_carrier_keeps_what_its_headers_can_hold() {
+        let [here, there]: [Ipv6Subnet; 2] =
+            ["fd00:5::", "fd00:6::"].map(|text| text.parse().unwrap());
+        let within = Envelope::within(here);
+        let v1 = Envelope {
+            version: Version::V1,
+            ..within
+        };
+        let between = Envelope {
+            destination: Name::Ipv6(there),
+            ..within
+        };
+        let local = Envelope::of_mark(0b1100);
+        let kept = |envelope| [Kept::Ipv4, Kept::Udp, Kept::All].map(|kept| kept.holds(envelope));
+        assert_eq!(kept(Envelope::V2_IPV4), [true; 3]);
+        assert_eq!(kept(within), [false, true, true]);
+        for envelope in [v1, between, local] {
+            assert_eq!(kept(envelope), [false, false, true]);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! goes to an address that nobody has.
 
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
-use super::envelope::Destination;
+use super::envelope::{Destination, Envelope, Kept};
 use super::icrc::ROCE_PORT;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -28,6 +28,7 @@ pub struct Network {
 struct Flying {
     arrives_ns: u64,
     source: Ipv4Addr,
+    envelope: Envelope,
     bytes: Vec<u8>,
 }
 
@@ -77,7 +78,7 @@ pub struct MemoryCarrier {
     address: Ipv4Addr,
     slot: Box<[u8; MAX_PACKET_BYTES]>,
     /// Put into the sink, not flushed.
-    leaving: Vec<(Ipv4Addr, Vec<u8>)>,
+    leaving: Vec<(Destination, Vec<u8>)>,
     counters: CarrierCounters,
 }
 
@@ -99,7 +100,11 @@ impl Carrier for MemoryCarrier {
             };
             self.counters.receive_calls += 1;
             let address = SocketAddrV4::new(next.source, ROCE_PORT);
-            packet(Source::from(address), &next.bytes);
+            let source = Source {
+                envelope: next.envelope,
+                ..Source::from(address)
+            };
+            packet(source, &next.bytes);
         }
         Ok(true)
     }
@@ -112,7 +117,7 @@ impl Carrier for MemoryCarrier {
         let arrives_ns = now_ns.saturating_add(self.network.latency_ns);
         let mut arrivals = self.network.lock();
         for (destination, bytes) in self.leaving.drain(..) {
-            let Some(queue) = arrivals.get_mut(&destination) else {
+            let Some(queue) = arrivals.get_mut(&destination.address) else {
                 self.counters.refused += 1;
                 continue;
             };
@@ -120,6 +125,7 @@ impl Carrier for MemoryCarrier {
             queue.push_back(Flying {
                 arrives_ns,
                 source: self.address,
+                envelope: destination.envelope,
                 bytes,
             });
         }
@@ -135,12 +141,16 @@ impl Carrier for MemoryCarrier {
         Some(arrivals.get(&self.address)?.front()?.arrives_ns)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [None, None]
     }
 
     fn counters(&self) -> CarrierCounters {
         self.counters
+    }
+
+    fn kept(&self) -> Kept {
+        Kept::Udp
     }
 }
 
@@ -151,7 +161,7 @@ impl PacketSink for MemoryCarrier {
 
     fn commit(&mut self, bytes: usize, destination: Destination) {
         self.leaving
-            .push((destination.address, self.slot[..bytes].to_vec()));
+            .push((destination, self.slot[..bytes].to_vec()));
     }
 }
 

@@ -18,6 +18,7 @@ pub mod port;
 pub mod psn;
 pub mod requester;
 pub mod responder;
+pub mod subnet;
 pub mod timer;
 pub mod udp;
 mod window;

@@ -46,9 +46,7 @@ impl<W> Port<W> {
         if let Some(bytes) = carrier.buffer_bytes() {
             endpoint.set_buffer_bytes(bytes);
         }
-        if carrier.keeps_envelopes() {
-            endpoint.keep_envelopes();
-        }
+        endpoint.set_kept(carrier.kept());
         Self {
             endpoint,
             carrier,
@@ -195,14 +193,16 @@ impl<W> Port<W> {
         self.endpoint.has_work() && !self.carrier.is_blocked()
     }
 
-    /// The descriptor to wait for, if the carrier has one, and its events: `POLLIN`, and `POLLOUT` while packets wait.
-    pub fn poll_events(&self) -> Option<(BorrowedFd<'_>, i16)> {
+    /// The descriptors to wait for, with their events: `POLLIN`, and `POLLOUT` on the one that packets wait for.
+    pub fn poll_events(&self) -> impl Iterator<Item = (BorrowedFd<'_>, i16)> {
         let waiting = if self.carrier.is_blocked() {
             libc::POLLOUT
         } else {
             0
         };
-        Some((self.carrier.descriptor()?, libc::POLLIN | waiting))
+        let events = [libc::POLLIN | waiting, libc::POLLIN];
+        let descriptors = self.carrier.descriptors().into_iter().zip(events);
+        descriptors.filter_map(|(descriptor, events)| Some((descriptor?, events)))
     }
 }
 

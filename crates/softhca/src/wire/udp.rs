@@ -1,25 +1,28 @@
-//! The UDP carrier: one unconnected socket per HCA, batches of packets per system call.
+//! The UDP carrier: an unconnected socket for each address of an HCA, batches of packets per system call.
 //!
-//! The socket is bound to the HCA's address and port 4791, so the source port, which routers take as flow label, is 4791
+//! A socket is bound to an address and port 4791, so the source port, which routers take as flow label, is 4791
 //! too. IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it; a packet too large for the path is
 //! not sent, and counts as lost. The kernel drops what does not fit into a receiver's buffer without telling anybody.
 //!
-//! On the loopback network, packets for one destination that follow each other and are of one size go out as one message (UDP
-//! GSO) and come in as one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
+//! On the loopback network and over IPv6, packets for one destination that follow each other and are of one size go out as one
+//! message (UDP GSO) and come in as one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
 //!
 //! rustix has no recvmmsg, and its control messages are not those of GSO and GRO.
 
 // UNSAFETY: sendmmsg, recvmmsg and setsockopt take pointers to arrays that live on the stack or in this module's buffers.
 #![expect(unsafe_code, reason = "batched socket calls of libc")]
 
+mod name;
 mod queue;
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
-use super::icrc::ROCE_PORT;
+use super::envelope::Kept;
+use super::subnet::Ipv6Subnet;
+use name::SocketName;
 use queue::SendQueue;
 use std::io;
-use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::mem::zeroed;
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What is asked for as socket buffers; the kernel may give less (`net.core.rmem_max`).
@@ -30,10 +33,11 @@ const BATCH: usize = 8;
 /// Room for one control message that holds an integer.
 const CONTROL_BYTES: usize = 32;
 
-/// The socket of one HCA with its buffers.
+/// The sockets of one HCA with their buffers.
 #[derive(Debug)]
 pub struct UdpCarrier {
-    socket: UdpSocket,
+    ipv4: UdpSocket,
+    ipv6: Option<(UdpSocket, Ipv6Subnet)>,
     queue: SendQueue,
     received: Box<[u8]>,
     buffer_bytes: usize,
@@ -41,7 +45,7 @@ pub struct UdpCarrier {
 }
 
 impl UdpCarrier {
-    /// Takes over a socket that is bound to an HCA's address.
+    /// Takes over a socket that is bound to an HCA's IPv4 address.
     ///
     /// # Errors
     /// The kernel refuses to make it non-blocking or to set DF.
@@ -54,35 +58,39 @@ impl UdpCarrier {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_buffers(socket: UdpSocket, bytes: u32) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
         set_option(
             &socket,
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
             libc::IP_PMTUDISC_DO,
         )?;
-        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        for (force, plain) in [
-            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
-            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
-        ] {
-            if set_option(&socket, libc::SOL_SOCKET, force, bytes).is_err() {
-                set_option(&socket, libc::SOL_SOCKET, plain, bytes)?;
-            }
-        }
-        let joins = set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
-        if let Err(error) = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1)
-            && error.raw_os_error() != Some(libc::ENOPROTOOPT)
-        {
-            return Err(error);
-        }
+        let joins = prepare(&socket, bytes)?;
         let buffer_bytes = receive_buffer(&socket)?;
         Ok(Self {
-            socket,
+            ipv4: socket,
+            ipv6: None,
             buffer_bytes,
             queue: SendQueue::new(joins),
             received: vec![0; BATCH * (1 << 16)].into_boxed_slice(),
             counters: CarrierCounters::default(),
+        })
+    }
+
+    /// The same HCA with a second socket, which is bound to its address of `subnet`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_ipv6(self, socket: UdpSocket, subnet: Ipv6Subnet) -> io::Result<Self> {
+        set_option(
+            &socket,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DO,
+        )?;
+        prepare(&socket, SOCKET_BUFFER_BYTES)?;
+        Ok(Self {
+            ipv6: Some((socket, subnet)),
+            ..self
         })
     }
 
@@ -91,19 +99,33 @@ impl UdpCarrier {
         self.queue.sent < self.queue.runs.len()
     }
 
-    /// Hands the kernel up to [`BATCH`] runs; returns how many it took.
+    /// The socket of the next run that is to be sent, and another.
+    fn sockets(&self) -> (&UdpSocket, Option<&UdpSocket>) {
+        let next = self.queue.runs.get(self.queue.sent);
+        match &self.ipv6 {
+            Some((ipv6, _)) if next.is_some_and(|run| run.destination.is_ipv6()) => {
+                (ipv6, Some(&self.ipv4))
+            }
+            ipv6 => (&self.ipv4, ipv6.as_ref().map(|(ipv6, _)| ipv6)),
+        }
+    }
+
+    /// Hands the kernel up to [`BATCH`] runs of one socket; returns how many it took.
     fn send_batch(&mut self) -> io::Result<usize> {
         // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
-        let (mut names, mut parts, mut messages): (
-            [libc::sockaddr_in; BATCH],
-            [libc::iovec; BATCH],
-            [libc::mmsghdr; BATCH],
-        ) = unsafe { zeroed() };
+        let (mut parts, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
+            unsafe { zeroed() };
+        let mut names = [SocketName::default(); BATCH];
         let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
+        let socket = self.sockets().0.as_raw_fd();
         let runs = &self.queue.runs[self.queue.sent..];
-        let count = runs.len().min(BATCH);
+        let is_ipv6 = runs.first().is_some_and(|run| run.destination.is_ipv6());
+        let of_socket = runs.iter().take(BATCH);
+        let count = of_socket
+            .take_while(|run| run.destination.is_ipv6() == is_ipv6)
+            .count();
         for (index, run) in runs.iter().take(count).enumerate() {
-            names[index] = socket_address(run.destination);
+            names[index] = SocketName::of(run.destination);
             let data = &mut self.queue.bytes[run.start..run.start + run.bytes];
             parts[index] = libc::iovec {
                 iov_base: data.as_mut_ptr().cast(),
@@ -111,7 +133,7 @@ impl UdpCarrier {
             };
             let header = &mut messages[index].msg_hdr;
             header.msg_name = std::ptr::from_mut(&mut names[index]).cast();
-            header.msg_namelen = SOCKADDR_BYTES;
+            header.msg_namelen = names[index].length();
             header.msg_iov = &mut parts[index];
             header.msg_iovlen = 1;
             if run.bytes > run.segment_bytes {
@@ -123,7 +145,7 @@ impl UdpCarrier {
         // live until the end of this function; `count` is at most the array's length.
         let sent = unsafe {
             libc::sendmmsg(
-                self.socket.as_raw_fd(),
+                socket,
                 messages.as_mut_ptr(),
                 u32::try_from(count).unwrap_or(BATCH_COUNT),
                 libc::MSG_DONTWAIT,
@@ -149,67 +171,12 @@ impl UdpCarrier {
 
 impl Carrier for UdpCarrier {
     fn receive(&mut self, _: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
-        // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
-        let (mut names, mut parts, mut messages): (
-            [libc::sockaddr_in; BATCH],
-            [libc::iovec; BATCH],
-            [libc::mmsghdr; BATCH],
-        ) = unsafe { zeroed() };
-        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
-        let buffers = self.received.chunks_exact_mut(1 << 16);
-        for ((((message, name), part), control), buffer) in messages
-            .iter_mut()
-            .zip(&mut names)
-            .zip(&mut parts)
-            .zip(&mut controls)
-            .zip(buffers)
-        {
-            *part = libc::iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            };
-            let header = &mut message.msg_hdr;
-            header.msg_name = std::ptr::from_mut(name).cast();
-            header.msg_namelen = SOCKADDR_BYTES;
-            header.msg_iov = part;
-            header.msg_iovlen = 1;
-            header.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_controllen = CONTROL_BYTES;
+        let (received, counters) = (&mut self.received, &mut self.counters);
+        let mut more = receive_batch(&self.ipv4, None, received, counters, packet)?;
+        if let Some((socket, subnet)) = &self.ipv6 {
+            more |= receive_batch(socket, Some(*subnet), received, counters, packet)?;
         }
-        // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which
-        // live until the end of this function and are borrowed by nobody else.
-        let count = unsafe {
-            libc::recvmmsg(
-                self.socket.as_raw_fd(),
-                messages.as_mut_ptr(),
-                BATCH_COUNT,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-            )
-        };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            return match error.raw_os_error() {
-                Some(libc::EAGAIN) => Ok(false),
-                Some(libc::EINTR) => Ok(true),
-                _ => Err(error),
-            };
-        };
-        self.counters.receive_calls += 1;
-        for index in 0..count {
-            let (message, name) = (&messages[index], &names[index]);
-            let start = index << 16;
-            let bytes = usize::try_from(message.msg_len).unwrap_or(0).min(1 << 16);
-            let data = &self.received[start..start + bytes];
-            let source = SocketAddrV4::new(
-                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
-                u16::from_be(name.sin_port),
-            );
-            let segment = received_segment(&message.msg_hdr).unwrap_or(bytes).max(1);
-            data.chunks(segment)
-                .for_each(|datagram| packet(source.into(), datagram));
-        }
-        Ok(count == BATCH)
+        Ok(more)
     }
 
     fn sink(&mut self) -> &mut dyn PacketSink {
@@ -238,8 +205,9 @@ impl Carrier for UdpCarrier {
         self.waits()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        let (next, other) = self.sockets();
+        [Some(next.as_fd()), other.map(AsFd::as_fd)]
     }
 
     fn counters(&self) -> CarrierCounters {
@@ -249,6 +217,103 @@ impl Carrier for UdpCarrier {
     fn buffer_bytes(&self) -> Option<usize> {
         Some(self.buffer_bytes)
     }
+
+    fn kept(&self) -> Kept {
+        match self.ipv6 {
+            None => Kept::Ipv4,
+            Some(_) => Kept::Udp,
+        }
+    }
+}
+
+/// Takes up to [`BATCH`] messages from a socket; true if there may be more.
+fn receive_batch(
+    socket: &UdpSocket,
+    subnet: Option<Ipv6Subnet>,
+    received: &mut [u8],
+    counters: &mut CarrierCounters,
+    packet: &mut Receiver<'_>,
+) -> io::Result<bool> {
+    // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
+    let (mut parts, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
+        unsafe { zeroed() };
+    let mut names = [SocketName::default(); BATCH];
+    let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
+    let buffers = received.chunks_exact_mut(1 << 16);
+    for ((((message, name), part), control), buffer) in messages
+        .iter_mut()
+        .zip(&mut names)
+        .zip(&mut parts)
+        .zip(&mut controls)
+        .zip(buffers)
+    {
+        *part = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        let header = &mut message.msg_hdr;
+        header.msg_name = std::ptr::from_mut(name).cast();
+        header.msg_namelen = SocketName::ROOM;
+        header.msg_iov = part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = CONTROL_BYTES;
+    }
+    // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which
+    // live until the end of this function and are borrowed by nobody else.
+    let count = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            BATCH_COUNT,
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut(),
+        )
+    };
+    let Ok(count) = usize::try_from(count) else {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EAGAIN) => Ok(false),
+            Some(libc::EINTR) => Ok(true),
+            _ => Err(error),
+        };
+    };
+    counters.receive_calls += 1;
+    for index in 0..count {
+        let message = &messages[index];
+        let Some(source) = names[index].source(subnet) else {
+            counters.foreign += 1;
+            continue;
+        };
+        let start = index << 16;
+        let bytes = usize::try_from(message.msg_len).unwrap_or(0).min(1 << 16);
+        let data = &received[start..start + bytes];
+        let segment = received_segment(&message.msg_hdr).unwrap_or(bytes).max(1);
+        data.chunks(segment)
+            .for_each(|datagram| packet(source, datagram));
+    }
+    Ok(count == BATCH)
+}
+
+/// Makes a socket non-blocking, with buffers of `bytes` as far as the kernel allows it, and lets it join packets; whether it
+/// joins those that it sends.
+fn prepare(socket: &UdpSocket, bytes: u32) -> io::Result<bool> {
+    socket.set_nonblocking(true)?;
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    for (force, plain) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        if set_option(socket, libc::SOL_SOCKET, force, bytes).is_err() {
+            set_option(socket, libc::SOL_SOCKET, plain, bytes)?;
+        }
+    }
+    if let Err(error) = set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
+        && error.raw_os_error() != Some(libc::ENOPROTOOPT)
+    {
+        return Err(error);
+    }
+    Ok(set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok())
 }
 
 fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -290,17 +355,6 @@ fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
     }
 }
 
-fn socket_address(ip: Ipv4Addr) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: AF_INET,
-        sin_port: ROCE_PORT.to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from(ip).to_be(),
-        },
-        sin_zero: [0; 8],
-    }
-}
-
 /// Space for one control message, aligned as its header must be.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
@@ -338,15 +392,9 @@ fn received_segment(header: &libc::msghdr) -> Option<usize> {
 }
 
 const BATCH_COUNT: u32 = 8;
-const SOCKADDR_BYTES: u32 = 16;
 const INT_BYTES: u32 = 4;
 const U16_BYTES: u32 = 2;
-const AF_INET: libc::sa_family_t = 2;
-const _: () = {
-    assert!(BATCH_COUNT as usize == BATCH);
-    assert!(SOCKADDR_BYTES as usize == size_of::<libc::sockaddr_in>());
-    assert!(AF_INET as i32 == libc::AF_INET);
-};
+const _: () = assert!(BATCH_COUNT as usize == BATCH);
 
 #[cfg(test)]
 mod tests;

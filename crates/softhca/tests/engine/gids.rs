@@ -275,7 +275,10 @@ fn paths_that_lead_nowhere_are_refused_by_reason() {
                 Name::Ip
             };
             let text = refused(path(index, other, &hca_b));
-            assert!(text.contains("src_addr_index 1 or 3"), "{index}: {text}");
+            assert!(
+                text.contains("src_addr_index 1 (link-local), 3 (IPv4)"),
+                "{index}: {text}"
+            );
         }
     }
     for index in [4, 255] {

@@ -10,6 +10,7 @@ mod errors;
 mod express;
 mod faults;
 mod gids;
+mod ipv6;
 mod keys;
 mod mixed;
 mod no_record;

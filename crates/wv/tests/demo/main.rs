@@ -58,6 +58,23 @@ impl Demo {
         self
     }
 
+    /// The same, started by `start` with its words behind those of that.
+    fn within(mut self, start: &Command) -> Self {
+        let mut command = Command::new(start.get_program());
+        command
+            .args(start.get_args())
+            .arg(self.command.get_program())
+            .args(self.command.get_args())
+            .stdin(Stdio::null());
+        for (name, value) in self.command.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        self.command = command;
+        self
+    }
+
     /// Runs it to its end and checks that it leaves no file and no process.
     fn run(mut self) -> Output {
         let output = self.command.output().unwrap();

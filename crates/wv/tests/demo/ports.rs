@@ -2,17 +2,27 @@
 
 use crate::Demo;
 
+use std::process::Output;
+
+use test_basics::ipv6;
+
+/// Two ranks and two steps.
+const STEPS: [&str; 6] = ["--ranks", "2", "--steps", "2", "--device", "sim"];
+
 /// Two ranks and two steps with these variables, by a path of which each rank tells `words`.
 fn steps(variables: &[(&str, &str)], words: &str) {
-    let mut demo = Demo::new(&["--ranks", "2", "--steps", "2", "--device", "sim"]);
+    let mut demo = Demo::new(&STEPS);
     for (name, value) in variables {
         demo = demo.set(name, value);
     }
-    let output = demo.run();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{variables:?}: {told}");
+    check(&demo.run(), variables, words);
+}
+
+fn check(output: &Output, variables: &[(&str, &str)], words: &str) {
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?}: {told}{errors}");
     assert!(told.contains("every step on every rank equals"), "{told}");
-    let errors = String::from_utf8(output.stderr).unwrap();
     let paths = errors
         .lines()
         .filter(|line| line.starts_with("rank ") && line.contains(words));
@@ -31,4 +41,18 @@ fn the_demo_runs_on_infiniband_with_and_without_a_grh() {
 #[test]
 fn the_demo_runs_over_ipv6() {
     steps(&[("WARPVERBS_GID", "1")], "RoCEv2 fe80::");
+}
+
+#[test]
+fn the_demo_runs_over_sockets_of_ipv6() {
+    let Some(network) = ipv6::network("the demo over sockets of IPv6") else {
+        return;
+    };
+    for gid in ["4", ipv6::SUBNET] {
+        let demo = Demo::new(&STEPS)
+            .set("SOFTHCA_IPV6", ipv6::SUBNET)
+            .set("WARPVERBS_GID", gid)
+            .within(&network);
+        check(&demo.run(), &[("WARPVERBS_GID", gid)], "RoCEv2 fd00:5::");
+    }
 }

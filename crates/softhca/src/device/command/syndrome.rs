@@ -49,7 +49,7 @@ syndromes! {
     QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
     MTU = 0x5c_0047, "mtu is not 1 to 5";
     REMOTE_GID = 0x5c_0048, "the remote GID is none of a software HCA: neither ::ffff:a.b.c.d nor fe80::/64 with the EUI-64 of 02:00:a:b:c:d";
-    GID_INDEX = 0x5c_0049, "src_addr_index is no entry of the GID table: 0 to 3, on InfiniBand 0";
+    GID_INDEX = 0x5c_0049, "src_addr_index is no entry of the GID table: 0 to 3, 4 with an IPv6 subnet, on InfiniBand 0";
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
     QP_PORT = 0x5c_004c, "the port is not 1";
@@ -69,7 +69,7 @@ syndromes! {
     XRCD_IN_USE = 0x5c_0059, "queue pairs or shared receive queues use the XRC domain";
     REMOTE_LID = 0x5c_005a, "rlid is not a unicast LID, and the path has no GRH";
     REMOTE_PORT_GID = 0x5c_005b, "rgid_rip is not fe80::/64 with the GUID of a software HCA, or not the port of rlid";
-    GID_FAMILIES = 0x5c_005c, "RoCE v2 between an IPv4 address and a link-local one; take src_addr_index 1 or 3, as the remote GID is";
+    GID_FAMILIES = 0x5c_005c, "both GIDs must be of one family; take src_addr_index 1 (link-local), 3 (IPv4) or 4 (IPv6 subnet), as the remote GID is";
     EXTERNAL_QP = 0x5c_0061, "with external execution a queue pair is RC, has a send queue, no SRQ, and completion queues of its own";
     EXTERNAL_RESIZE = 0x5c_0062, "with external execution completion queues keep their size";
     EXTERNAL_PEER = 0x5c_0063, "with external execution the peer must be an HCA of this process that has it, too";

@@ -67,12 +67,20 @@ pub(super) fn open_carrier(
     let (ip, carrier): (_, Box<dyn Carrier>) = match &config.carrier {
         CarrierConfig::Udp => {
             let (socket, ip) = address::claim(config.ip, config.link, fastrand::u32(..))?;
-            let carrier = UdpCarrier::new(socket).map_err(CarrierError::Udp)?;
+            let mut carrier = UdpCarrier::new(socket).map_err(CarrierError::Udp)?;
+            if let Some(subnet) = config.ipv6 {
+                let socket = address::claim_ipv6(ip, subnet)?;
+                carrier = carrier
+                    .with_ipv6(socket, subnet)
+                    .map_err(CarrierError::Udp)?;
+            }
             (ip, Box::new(carrier))
         }
         CarrierConfig::Memory(network) => {
             let ip = config.ip.ok_or(AddressError::Missing)?;
-            let carrier = network.plug(ip).ok_or(AddressError::InUse { ip })?;
+            let carrier = network
+                .plug(ip)
+                .ok_or(AddressError::InUse { ip: ip.into() })?;
             (ip, Box::new(carrier))
         }
         CarrierConfig::Frames { local, remote } => {
@@ -83,7 +91,8 @@ pub(super) fn open_carrier(
             })?;
             // It captures by itself: whole frames, as they were.
             let capture = capture(config, ip)?;
-            return Ok((ip, Box::new(FrameCarrier::new(socket, ip, capture))));
+            let carrier = FrameCarrier::new(socket, ip, capture).with_subnet(config.ipv6);
+            return Ok((ip, Box::new(carrier)));
         }
         CarrierConfig::Packet { interface } => {
             let ip = config.ip.ok_or(AddressError::Missing)?;
@@ -92,7 +101,8 @@ pub(super) fn open_carrier(
                 CarrierError::Interface { interface, source }
             })?;
             let capture = capture(config, ip)?;
-            return Ok((ip, Box::new(FrameCarrier::new(socket, ip, capture))));
+            let carrier = FrameCarrier::new(socket, ip, capture).with_subnet(config.ipv6);
+            return Ok((ip, Box::new(carrier)));
         }
     };
     match capture(config, ip)? {

@@ -15,6 +15,7 @@ use crate::profile::Profile;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
 use crate::wire::port::Port;
+use crate::wire::subnet::Ipv6Subnet;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
@@ -27,6 +28,8 @@ use thiserror::Error;
 pub struct HcaConfig {
     /// Its IPv4 address; `None` takes a free one of 127/8.
     pub ip: Option<Ipv4Addr>,
+    /// The subnet from which it has an IPv6 address in addition: a route of this machine with the UDP carrier. For Ethernet.
+    pub ipv6: Option<Ipv6Subnet>,
     /// A WQE runs only after a store to the QP's doorbell register; otherwise its doorbell record is enough.
     pub strict: bool,
     /// Who runs its WQEs. An external HCA reaches no HCA but external ones of its process.
@@ -61,6 +64,7 @@ impl Default for HcaConfig {
     fn default() -> Self {
         Self {
             ip: None,
+            ipv6: None,
             strict: true,
             execution: Execution::default(),
             schedule_seed: None,
@@ -106,6 +110,12 @@ pub enum HcaError {
         ip: Ipv4Addr,
         /// Its low 16 bits.
         lid: u16,
+    },
+    /// On `InfiniBand` an IPv6 subnet.
+    #[error("{subnet} is for Ethernet: on InfiniBand an HCA has a LID and one GID")]
+    Ipv6OnInfiniBand {
+        /// The subnet that was asked for.
+        subnet: Ipv6Subnet,
     },
     /// Too many in this process's life.
     #[error("no more than {limit} HCAs can be made in one process")]
@@ -163,6 +173,11 @@ impl Hca {
             let lid = link::low_bits(ip);
             return Err(HcaError::Lid { ip, lid });
         }
+        if let Some(subnet) = config.ipv6
+            && config.link.is_infiniband()
+        {
+            return Err(HcaError::Ipv6OnInfiniBand { subnet });
+        }
         let (ip, carrier) = open_carrier(config)?;
         let wire = Port::new(ip, carrier);
         let mut fabric = world.lock();
@@ -175,6 +190,7 @@ impl Hca {
             })?;
         let identity = Identity::new(index, ip)
             .with_profile(config.profile)
+            .with_subnet(config.ipv6)
             .with_link(config.link);
         let state = HcaState::new(number, identity.clone(), config);
         let mut slot = Slot { state, wire };

@@ -133,7 +133,7 @@ fn descriptors() -> Vec<(RawFd, i16)> {
     fabric
         .all()
         .filter(|slot| slot.state.paused_until_ns <= now_ns)
-        .filter_map(|slot| slot.wire.poll_events())
+        .flat_map(|slot| slot.wire.poll_events())
         .map(|(descriptor, events)| (descriptor.as_raw_fd(), events))
         .collect()
 }

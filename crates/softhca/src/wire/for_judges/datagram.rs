@@ -7,7 +7,7 @@ use crate::engine::transport::{
     Datagram, DatagramSource, Device, Failure, Operation, OperationKind, Received, SendWith, Target,
 };
 use crate::wire::carrier::Source;
-use crate::wire::envelope::{Destination, Envelope};
+use crate::wire::envelope::{Destination, Envelope, Kept};
 use crate::wire::headers::Deth;
 use crate::wire::packet::{Body, Head, Packet, SendEnd, Transport, write_headers};
 use crate::wire::psn::Psn;
@@ -92,14 +92,14 @@ impl<W> Datagrams<W> {
     /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; `None` if there is none.
     ///
     /// A datagram for an address that no HCA can have is lost on its way, which is no error. If the carrier does not keep
-    /// envelopes (`kept`), the packet says in its DETH which one it was to have.
+    /// its envelope (`kept`), the packet says in its DETH which one it was to have.
     ///
     /// # Panics
     /// If `out` is shorter than the MTU and [`crate::wire::packet::MAX_OVERHEAD_BYTES`].
     pub fn poll_transmit<D: Device<Wqe = W>>(
         &mut self,
         qpn: u32,
-        kept: bool,
+        kept: Kept,
         device: &mut D,
         out: &mut [u8],
     ) -> Option<Outgoing> {
@@ -175,7 +175,7 @@ pub fn receive<D: Device>(
         source: Some(DatagramSource {
             qpn: deth.source_qpn,
             address: *source.address.ip(),
-            // A carrier that keeps envelopes has none that says so in the DETH.
+            // A packet whose envelope is kept says nothing of it in the DETH.
             envelope: match source.envelope {
                 Envelope::V2_IPV4 => deth.envelope,
                 kept => kept,
@@ -193,8 +193,8 @@ struct Origin {
     qpn: u32,
     psn: Psn,
     mtu: u32,
-    /// The carrier keeps envelopes.
-    kept: bool,
+    /// The envelopes that the carrier keeps.
+    kept: Kept,
 }
 
 /// The packet of an operation; `None` if it goes to an address that nobody has.
@@ -212,7 +212,7 @@ fn build<D: Device>(
     let payload_bytes = usize::try_from(operation.bytes).map_err(|_| Failure::LocalLength)?;
     let destination = device.destination(wqe, &to);
     let envelope = destination.map_or(Envelope::V2_IPV4, |there| there.envelope);
-    let (carried, told) = if origin.kept {
+    let (carried, told) = if origin.kept.holds(envelope) {
         (envelope, Envelope::V2_IPV4)
     } else {
         (Envelope::V2_IPV4, envelope)

@@ -1,7 +1,8 @@
 //! The frame carrier: an HCA as a host of its own on an Ethernet.
 //!
 //! It has an IP address and the MAC address that follows from it ([`mac_of`]), answers ARP for itself, and finds the MAC
-//! address of a peer by ARP, or in its link-local GID. Every peer is a neighbour: there is no routing. The headers are its
+//! address of a peer by ARP, or in its link-local GID; that of one with an IPv6 address by ARP for the IPv4 address in it, so
+//! only software HCAs are reached there. Every peer is a neighbour: there is no routing. The headers are its
 //! own, so RoCE v1 and v2 are what they say, the ICRC is exact in both directions, and what it captures is what was on the
 //! wire.
 //!
@@ -15,10 +16,11 @@ use crate::wire::capture::{Capture, Direction};
 use crate::wire::carrier::{
     Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source,
 };
-use crate::wire::envelope::{Destination, Name};
+use crate::wire::envelope::{Destination, Kept, Name};
 use crate::wire::frame::{
     Arp, BROADCAST, Frame, Headers, MAX_HEADER_BYTES, Mac, Route, headers, mac_of,
 };
+use crate::wire::subnet::Ipv6Subnet;
 use neighbours::{Neighbours, Resolved};
 use std::collections::VecDeque;
 use std::io;
@@ -39,6 +41,8 @@ const FRAME_BYTES: usize = 16 << 10;
 pub struct FrameCarrier {
     socket: FrameSocket,
     address: Ipv4Addr,
+    /// Where its IPv6 address is, if it has one.
+    subnet: Option<Ipv6Subnet>,
     mac: Mac,
     neighbours: Neighbours,
     /// Whole frames, ready to go, before those in `bytes`.
@@ -62,6 +66,7 @@ impl FrameCarrier {
         Self {
             socket,
             address,
+            subnet: None,
             mac: mac_of(address),
             neighbours: Neighbours::default(),
             first: VecDeque::new(),
@@ -73,6 +78,20 @@ impl FrameCarrier {
             received: Box::new([0; FRAME_BYTES]),
             capture,
             counters: CarrierCounters::default(),
+        }
+    }
+
+    /// The same HCA with an address of `subnet`, if there is one, in addition.
+    #[must_use]
+    pub fn with_subnet(self, subnet: Option<Ipv6Subnet>) -> Self {
+        Self { subnet, ..self }
+    }
+
+    /// Whether what is sent to this HCA by that name of it is for it.
+    fn has(&self, name: Name) -> bool {
+        match name {
+            Name::Ip | Name::LinkLocal => true,
+            Name::Ipv6(subnet) => self.subnet == Some(subnet),
         }
     }
 
@@ -96,7 +115,10 @@ impl FrameCarrier {
                 source,
                 destination,
                 payload,
-            }) if is_for_us && destination == self.address => {
+            }) if is_for_us
+                && destination == self.address
+                && self.has(source.envelope.destination) =>
+            {
                 record(&mut self.capture, Direction::Inbound, frame);
                 packet(source, payload);
             }
@@ -261,16 +283,16 @@ impl Carrier for FrameCarrier {
         }
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [Some(self.socket.as_fd()), None]
     }
 
     fn counters(&self) -> CarrierCounters {
         self.counters
     }
 
-    fn keeps_envelopes(&self) -> bool {
-        true
+    fn kept(&self) -> Kept {
+        Kept::All
     }
 }
 

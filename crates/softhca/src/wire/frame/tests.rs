@@ -150,7 +150,7 @@ fn what_is_not_a_whole_rocev2_datagram_is_refused_by_reason() {
         assert_eq!(with(hex, 14, 0x40), Some(FrameError::Shape), "version");
         assert_eq!(with(hex, 19, 0xff), Some(FrameError::Short), "length");
         assert_eq!(with(hex, 20, 6), Some(FrameError::Protocol), "TCP");
-        assert_eq!(with(hex, 22, 0x20), Some(FrameError::Gid), "source");
+        assert_eq!(with(hex, 22, 0x40), Some(FrameError::Gid), "source");
         assert_eq!(with(hex, 38, 0xff), Some(FrameError::Gid), "destination");
         assert_eq!(with(hex, 15, 0xff), None, "the traffic class may be any");
     }

@@ -2,7 +2,7 @@
 
 use crate::wire::carrier::{MAX_PACKET_BYTES, PacketSink};
 use crate::wire::envelope::Destination;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// Packets of the largest size that the queue holds.
 const QUEUE_PACKETS: usize = 64;
@@ -26,18 +26,18 @@ pub(super) struct SendQueue {
 /// Packets of one size for one destination; the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    pub(super) destination: Ipv4Addr,
+    pub(super) destination: IpAddr,
     pub(super) start: usize,
     pub(super) bytes: usize,
     pub(super) segment_bytes: usize,
 }
 
 impl Run {
-    /// A packet of `bytes` may follow. Only on the loopback interface, which does not segment: elsewhere the kernel gives
-    /// the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong.
-    fn takes(&self, bytes: usize, destination: Ipv4Addr) -> bool {
+    /// A packet of `bytes` may follow. Over IPv4 only on the loopback interface, which does not segment: elsewhere the kernel
+    /// gives the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong. IPv6 has none.
+    fn takes(&self, bytes: usize, destination: IpAddr) -> bool {
         self.destination == destination
-            && destination.is_loopback()
+            && (destination.is_ipv6() || destination.is_loopback())
             && bytes <= self.segment_bytes
             && self.bytes.is_multiple_of(self.segment_bytes)
             && self.bytes / self.segment_bytes < MESSAGE_SEGMENTS
@@ -95,7 +95,11 @@ impl PacketSink for SendQueue {
     }
 
     fn commit(&mut self, bytes: usize, destination: Destination) {
-        let destination = destination.address;
+        let Destination { address, envelope } = destination;
+        let destination = match envelope.ipv6_subnet() {
+            None => IpAddr::V4(address),
+            Some(subnet) => IpAddr::V6(subnet.address(address)),
+        };
         match self.runs.last_mut() {
             Some(run) if self.joins && run.takes(bytes, destination) => run.bytes += bytes,
             _ => self.runs.push(Run {
@@ -112,6 +116,8 @@ impl PacketSink for SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::envelope::Envelope;
+    use std::net::Ipv4Addr;
 
     const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
     const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -155,6 +161,28 @@ mod tests {
     fn packets_that_leave_the_machine_do_not_share_a_run() {
         let far = Ipv4Addr::new(10, 0, 0, 2);
         assert_eq!(queue(true, &[(100, far), (100, far)]).runs.len(), 2);
+    }
+
+    #[test]
+    fn packets_to_one_hca_by_either_version_of_ip_do_not_share_a_run_and_those_by_ipv6_do() {
+        let far = Ipv4Addr::new(10, 0, 0, 2);
+        let subnet = "fd00:5::".parse().unwrap();
+        let by_ipv6 = Destination {
+            address: far,
+            envelope: Envelope::within(subnet),
+        };
+        let mut queue = SendQueue::new(true);
+        for there in [far.into(), by_ipv6, by_ipv6] {
+            queue.slot().unwrap();
+            queue.commit(100, there);
+        }
+        let runs: Vec<_> = queue
+            .runs
+            .iter()
+            .map(|run| (run.destination, run.bytes))
+            .collect();
+        let ipv6 = subnet.address(far);
+        assert_eq!(runs, [(far.into(), 100), (ipv6.into(), 200)]);
     }
 
     #[test]

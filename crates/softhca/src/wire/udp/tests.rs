@@ -1,5 +1,7 @@
 use super::*;
+use crate::wire::icrc::ROCE_PORT;
 use crate::wire::testing::HANG;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
 fn pair() -> (UdpCarrier, UdpCarrier) {
@@ -22,7 +24,7 @@ fn pair() -> (UdpCarrier, UdpCarrier) {
 }
 
 fn ip(carrier: &UdpCarrier) -> Ipv4Addr {
-    match carrier.socket.local_addr().unwrap().ip() {
+    match carrier.ipv4.local_addr().unwrap().ip() {
         std::net::IpAddr::V4(ip) => ip,
         std::net::IpAddr::V6(ip) => panic!("{ip}"),
     }

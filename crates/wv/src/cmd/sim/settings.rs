@@ -36,9 +36,10 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 9] = [
+const CHECKED: [&str; 10] = [
     "SOFTHCA_PROFILE",
     "SOFTHCA_LINK",
+    "SOFTHCA_IPV6",
     "SOFTHCA_FAULT",
     "SOFTHCA_CHECK",
     "SOFTHCA_CARRIER",
@@ -53,6 +54,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
     let mut variables = vec![("SOFTHCA_DEVICES", args.devices.to_string().into())];
     let given = [
         ("SOFTHCA_IP", args.ip.map(|ip| ip.to_string())),
+        ("SOFTHCA_IPV6", args.ipv6.clone()),
         ("SOFTHCA_PROFILE", args.profile.clone()),
         ("SOFTHCA_LINK", args.link.clone()),
         ("SOFTHCA_FAULT", args.fault.clone()),

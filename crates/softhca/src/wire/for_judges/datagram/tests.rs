@@ -40,7 +40,7 @@ fn qp() -> Datagrams<TestWqe> {
 fn sent(qp: &mut Datagrams<TestWqe>, device: &mut TestDevice) -> Vec<(Ipv4Addr, Vec<u8>)> {
     let mut packets = vec![];
     let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
-    while let Some(outgoing) = qp.poll_transmit(QPN, false, device, &mut out) {
+    while let Some(outgoing) = qp.poll_transmit(QPN, Kept::Ipv4, device, &mut out) {
         let flow = Flow::v4(HERE, outgoing.destination.address);
         let bytes = seal(&mut out, outgoing.used, &flow);
         packets.push((outgoing.destination.address, out[..bytes].to_vec()));
@@ -208,7 +208,7 @@ fn the_envelope_is_told_in_the_deth_unless_the_carrier_keeps_it() {
         source: Name::LinkLocal,
         destination: Name::LinkLocal,
     };
-    for kept in [false, true] {
+    for kept in [Kept::Ipv4, Kept::All] {
         let (mut near, mut far) = (TestDevice::default(), TestDevice::default());
         let mut qp = qp();
         let mut target = to(THERE);
@@ -233,7 +233,7 @@ fn the_envelope_is_told_in_the_deth_unless_the_carrier_keeps_it() {
         let Transport::Ud(deth) = packet.head.transport else {
             panic!("no datagram");
         };
-        let expected = if kept {
+        let expected = if kept == Kept::All {
             (envelope, Envelope::V2_IPV4)
         } else {
             (Envelope::V2_IPV4, envelope)

@@ -1,0 +1,27 @@
+//! A network of its own in which this machine has all addresses of an IPv6 subnet, as it has those of 127/8.
+
+use std::process::{Command, Stdio};
+
+/// The subnet.
+pub const SUBNET: &str = "fd00:5::/96";
+
+/// Runs its arguments there.
+const SCRIPT: &str = "ip link set lo up; ip -6 route add local fd00:5::/96 dev lo; exec \"$@\"";
+
+/// What starts a command in such a network; if this machine has none, `test` is told to be skipped.
+#[must_use]
+pub fn network(test: &str) -> Option<Command> {
+    let start = || {
+        let mut command = Command::new("unshare");
+        command.args(["-rn", "sh", "-ec", SCRIPT, "sh"]);
+        command
+    };
+    let tried = start().arg("true").stdin(Stdio::null()).output();
+    let why = match tried {
+        Ok(output) if output.status.success() => return Some(start()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    println!("skipped: {test}: no network namespace with an IPv6 subnet can be made here: {why}");
+    None
+}
