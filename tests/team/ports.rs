@@ -46,10 +46,16 @@ fn a_moe_step_is_right_on_every_kind_of_port() {
                 .with_service_level(5)
                 .with_pkey(Some(0xffff)),
         ),
+        // The second of the port's partitions.
+        (Link::InfiniBand, plain.with_pkey(Some(0x8001))),
     ];
     for (link, path) in ports {
         println!("{link}: {path:?}");
-        run(&on(link, path), |rank| exchange(rank, 2));
+        let mut setup = on(link, path);
+        if link == Link::InfiniBand {
+            setup.hca.pkeys = "0xffff,0x8001".parse().unwrap();
+        }
+        run(&setup, |rank| exchange(rank, 2));
     }
 }
 

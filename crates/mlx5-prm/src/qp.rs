@@ -5,7 +5,7 @@
 use crate::layout::layout;
 pub use crate::qpc::{Ads, Qpc};
 
-pub use crate::cmd::{CmdOut as QpModifyOut, CmdOut as DestroyQpOut};
+pub use crate::cmd::CmdOut as DestroyQpOut;
 
 /// Input of `RST2INIT_QP`.
 pub type Rst2InitQpIn = QpModifyIn;
@@ -75,6 +75,8 @@ layout! {
         syndrome / with_syndrome / set_syndrome @ 0x20 : 32,
         /// Number of the new queue pair.
         qpn / with_qpn / set_qpn @ 0x48 : 24,
+        /// Enhanced connection establishment options that it has.
+        ece / with_ece / set_ece @ 0x60 : 32,
     }
 }
 
@@ -109,6 +111,18 @@ layout! {
         ece / with_ece / set_ece @ 0xa0 : 32,
         /// The context.
         qpc / with_qpc / qpc_mut @ 0xc0 : Qpc,
+    }
+}
+
+layout! {
+    /// Output of every transition.
+    pub struct QpModifyOut[0x10] {
+        /// Status byte.
+        status / with_status / set_status @ 0x00 : 8,
+        /// Syndrome.
+        syndrome / with_syndrome / set_syndrome @ 0x20 : 32,
+        /// Enhanced connection establishment options that are accepted.
+        ece / with_ece / set_ece @ 0x60 : 32,
     }
 }
 

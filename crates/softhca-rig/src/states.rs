@@ -25,7 +25,14 @@ impl End {
 
     /// Reset to Init.
     pub fn init(&self) {
-        let path = Ads::default().with_vhca_port_num(1);
+        self.init_in(0).unwrap();
+    }
+
+    /// Reset to Init, in the partition at this index of the port's table.
+    pub fn init_in(&self, pkey_index: u32) -> Result<(), DeviceError> {
+        let path = Ads::default()
+            .with_vhca_port_num(1)
+            .with_pkey_index(pkey_index);
         let qpc = Qpc::default()
             .with_rwe(self.shape.rwe)
             .with_rre(self.shape.rre)
@@ -34,7 +41,7 @@ impl End {
             .with_pm_state(3)
             .with_q_key(QKEY)
             .with_primary_address_path(path);
-        self.modify(Opcode::RST2INIT_QP, qpc).unwrap();
+        self.modify(Opcode::RST2INIT_QP, qpc)
     }
 
     /// Init to RTR.

@@ -10,7 +10,7 @@
 //! | [`device`] | the device model: objects, the commands that make them, memory and keys |
 //! | [`engine`] | what an HCA does by itself: from a doorbell to a completion; begin here to follow a WQE |
 //! | [`wire`] | RoCE: packets, the reliable transport, carriers |
-//! | [`address`], [`link`], [`profile`] | addresses of HCAs, the link layer of their port, the card that they look like |
+//! | [`address`], [`link`], [`partition`], [`profile`] | addresses of HCAs, the link layer of their port, its partitions, the card |
 //!
 //! What only programs of others ask of an HCA (SRQs, XRC, datagrams, memory windows, UMR, Ethernet frames) stands in the folders
 //! `for_judges` of `device`, `engine` and `wire`; an RC write meets none of it.
@@ -20,6 +20,7 @@ pub mod device;
 pub mod engine;
 mod errno;
 pub mod link;
+pub mod partition;
 pub mod profile;
 mod shim;
 mod sysfs;

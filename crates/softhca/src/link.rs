@@ -10,7 +10,7 @@
 //! | GID 0 | `fe80::/64`, then the port GUID | as the GUID |
 //!
 //! So a subnet is a /16 of addresses, and nobody has to be asked: there is no subnet manager (`sm_lid` is 1, one that does not
-//! answer) and no management datagram. LMC is 0, the one partition key is 0xffff.
+//! answer) and no management datagram. LMC is 0, and the partition keys are those that the HCA was made with.
 //!
 //! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. Of a datagram that was sent
 //! without a GRH bit 0 of the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the

@@ -50,6 +50,113 @@ fn ends(loopback: bool, kind: Kind) -> (Hca, Hca, End, End) {
     (hca_a, hca_b, a, b)
 }
 
+/// Two HCAs with three partitions.
+fn partitioned(loopback: bool) -> [Hca; 2] {
+    [(); 2].map(|()| {
+        let pkeys = "0xffff,0x8001,0x0001".parse().unwrap();
+        let config = infiniband(loopback);
+        Hca::with_config(HcaConfig { pkeys, ..config }).unwrap()
+    })
+}
+
+/// A connection of QPs at these indices of the table; whether a message arrives.
+fn connects(loopback: bool, partitions: [u32; 2]) -> bool {
+    let hcas = partitioned(loopback);
+    let patience = || Shape {
+        ack_timeout: 8, // a millisecond
+        retry_count: 0,
+        ..shape(Kind::Rc)
+    };
+    let [mut a, b] = hcas.each_ref().map(|hca| End::new(hca, patience()));
+    for (end, to, qpn, index) in [
+        (&a, &hcas[1], b.qpn, partitions[0]),
+        (&b, &hcas[0], a.qpn, partitions[1]),
+    ] {
+        end.init_in(index).unwrap();
+        let path = paths(to)[0].with_pkey_index(index);
+        end.ready_to_receive_by(path, qpn, 7).unwrap();
+        end.ready_to_send(7);
+        assert_eq!(end.query().primary_address_path().pkey_index(), index);
+    }
+    a.write_inline(b"written", b.data.address(), b.keys.rkey);
+    a.run(1)[0].opcode() == CqeOpcode::REQ
+}
+
+/// A datagram between QPs at these indices, and behind it one from a full member of the receiver's partition; whether the first
+/// arrives.
+fn is_taken(loopback: bool, [from, to]: [u32; 2]) -> bool {
+    let hcas = partitioned(loopback);
+    let member = to.min(1);
+    let end = |hca, index| {
+        let end = End::new(hca, shape(Kind::Ud));
+        end.init_in(index).unwrap();
+        end.ready_to_receive_by(Ads::default(), 0, 0).unwrap();
+        end.ready_to_send(7);
+        end
+    };
+    let senders = [end(&hcas[0], from), end(&hcas[0], member)];
+    let mut receiver = end(&hcas[1], to);
+    receiver.post_receive(0, 128);
+    let first = senders[0].qpn;
+    for mut sender in senders {
+        let to = DatagramSeg {
+            qkey: Be32::new(QKEY),
+            dqp_dct: Be32::new(DatagramSeg::EXTENDED | receiver.qpn),
+            rlid: Be16::new(hcas[1].lid()),
+            ..DatagramSeg::default()
+        };
+        let rest = [bytemuck::bytes_of(&to), &inline(b"hello")].concat();
+        sender.write_wqe(WqeOpcode::SEND, 0, SIGNALLED, 0, &rest);
+        assert_eq!(sender.run(1)[0].opcode(), CqeOpcode::REQ);
+    }
+    receiver.completion().flags_rqpn.get() & 0xff_ffff == first
+}
+
+#[test]
+fn qps_of_one_partition_talk_to_each_other_unless_both_are_limited_members() {
+    let (default, full, limited) = (0, 1, 2);
+    for loopback in [true, false] {
+        for (partitions, expected) in [
+            ([default, default], true),
+            ([full, full], true),
+            ([full, limited], true),
+            ([limited, full], true),
+            ([limited, limited], false),
+            ([default, full], false),
+            ([full, default], false),
+        ] {
+            let case = format!("{partitions:?}, loopback {loopback}");
+            assert_eq!(connects(loopback, partitions), expected, "{case}");
+            assert_eq!(is_taken(loopback, partitions), expected, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_partition_that_the_table_lacks_is_refused_in_init_and_rtr() {
+    let (_hca_a, hca_b, a, b) = ends(true, Kind::Rc);
+    for index in [1, 127, 0xffff] {
+        let text = a.init_in(index).unwrap_err().to_string();
+        assert!(text.contains("no entry of the P_Key table"), "{text}");
+    }
+    a.init();
+    let path = paths(&hca_b)[0].with_pkey_index(1);
+    let text = a
+        .ready_to_receive_by(path, b.qpn, 7)
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("no entry of the P_Key table"), "{text}");
+    let ethernet = HcaConfig {
+        pkeys: "0xffff,0x8001".parse().unwrap(),
+        ..HcaConfig::default()
+    };
+    let text = Hca::with_config(ethernet).unwrap_err().to_string();
+    assert!(
+        text.starts_with("partition keys 0xffff,0x8001 are for InfiniBand"),
+        "{text}"
+    );
+}
+
 fn lid_of(ip: Ipv4Addr) -> u16 {
     (u32::from(ip) & 0xffff).try_into().unwrap()
 }

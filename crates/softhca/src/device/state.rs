@@ -195,6 +195,8 @@ pub(crate) struct HcaState {
     /// What it promises about the order of data, and whether a QP can ask for more.
     pub(crate) order: DataOrder,
     pub(crate) order_force: bool,
+    /// Options of enhanced connection establishment.
+    pub(crate) ece: u32,
     /// What peers have written and memory has not got yet.
     pub(crate) pending_writes: PendingWrites,
     /// QPs with work, next first.
@@ -298,6 +300,7 @@ impl HcaState {
             recorded: None,
             order: config.order,
             order_force: config.order_force,
+            ece: config.ece,
             pending_writes: PendingWrites::new(config.adversary, number),
             ready: VecDeque::new(),
             now_ns: 0,

@@ -93,6 +93,7 @@ pub(crate) fn connect(
     service: Service,
     qpc: &Qpc,
     remote: Destination,
+    pkey: u16,
 ) {
     let config = ResponderConfig {
         service,
@@ -103,6 +104,7 @@ pub(crate) fn connect(
         max_read_atomic: 1 << qpc.log_rra_max(),
     };
     wire.connect(qpn, remote, config);
+    wire.set_pkey(qpn, pkey);
 }
 
 /// The QP is ready to send.
@@ -122,12 +124,13 @@ pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: 
 }
 
 /// The QP sends and receives datagrams.
-pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
+pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, pkey: u16) {
     let config = DatagramConfig {
         mtu: mtu_bytes(qpc),
         first_psn: Psn::new(qpc.next_send_psn()),
     };
     wire.open_datagram(qpn, config);
+    wire.set_pkey(qpn, pkey);
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
 //! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7`, `bf3`, or `cx7-lag` (two ports aggregated) | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
+//! | `SOFTHCA_PKEYS` | partition keys of the port, on InfiniBand: `0xffff,0x8001` | `0xffff` |
 //! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |
 //! | `SOFTHCA_ADVERSARY` | `SEED` or `SEED:MICROSECONDS`: makes use of all that the order leaves open, see [`Adversary`] | none |
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
@@ -32,6 +33,7 @@ use crate::device::{
     Adversary, CheckConfig, CheckConfigError, DataOrder, Execution, FaultSpec, FaultSpecError,
 };
 use crate::link::Link;
+use crate::partition::PkeyTable;
 use crate::profile::Profile;
 use crate::wire::config::CarrierConfig;
 use crate::wire::subnet::Ipv6Subnet;
@@ -108,6 +110,8 @@ fn configs(
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
     let link: Link = parsed(variable, "SOFTHCA_LINK", Link::EXPECTED)?.unwrap_or_default();
+    let pkeys: PkeyTable =
+        parsed(variable, "SOFTHCA_PKEYS", PkeyTable::EXPECTED)?.unwrap_or_default();
     let order: DataOrder =
         parsed(variable, "SOFTHCA_ORDER", DataOrder::EXPECTED)?.unwrap_or_default();
     let adversary = parsed(variable, "SOFTHCA_ADVERSARY", Adversary::EXPECTED)?;
@@ -134,6 +138,7 @@ fn configs(
                 schedule_seed,
                 profile,
                 link,
+                pkeys: pkeys.clone(),
                 order,
                 adversary,
                 faults: faults.clone(),
@@ -249,6 +254,7 @@ mod tests {
             ("SOFTHCA_PROFILE", "bf3"),
             ("SOFTHCA_LINK", "ib"),
             ("SOFTHCA_IPV6", "fd00:5::"),
+            ("SOFTHCA_PKEYS", "0xffff,0x8001"),
             ("SOFTHCA_ORDER", "atomics"),
             ("SOFTHCA_ADVERSARY", "9:500"),
             ("SOFTHCA_CARRIER", "packet:veth0"),
@@ -266,6 +272,7 @@ mod tests {
         assert_eq!(config.profile, Profile::BlueField3);
         assert_eq!(config.pcap, Some("/tmp/a.pcapng".into()));
         assert_eq!(config.link, Link::InfiniBand);
+        assert_eq!(config.pkeys.keys(), [0xffff, 0x8001]);
         assert_eq!(config.ipv6.unwrap().to_string(), "fd00:5::/96");
         assert_eq!(configs_of(&[]).unwrap()[0].link, Link::Ethernet);
         assert!(configs_of(&[]).unwrap()[0].check.print);
@@ -309,6 +316,10 @@ mod tests {
             (
                 &[("SOFTHCA_IPV6", "fe80::")],
                 "SOFTHCA_IPV6=fe80:: is not the first address of a /96 in 2000::/3 or fc00::/7, as fd00:5:: or fd00:5::/96",
+            ),
+            (
+                &[("SOFTHCA_PKEYS", "0x8000")],
+                "SOFTHCA_PKEYS=0x8000 is not 1 to 128 different partition keys as 0xffff,0x8001, no partition of which is 0",
             ),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
             (

@@ -151,9 +151,11 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
         ("lid_mask_count", "0"),
         ("sm_sl", "0"),
         ("cap_mask", capabilities),
-        ("pkeys/0", "0xffff"),
     ];
     lines(&port, files)?;
+    for (index, key) in device.pkeys.keys().iter().enumerate() {
+        line(&port.join(format!("pkeys/{index}")), &format!("{key:#06x}"))?;
+    }
     for (index, (kind, gid)) in device.gids.iter().enumerate() {
         let kind = match kind {
             GidType::InfiniBand | GidType::RoceV1 => "IB/RoCE v1",

@@ -1,10 +1,12 @@
 //! Who a software HCA is: name, addresses and ids, all of which follow from its number and its IP address.
 
 use crate::link::{self, Link};
+use crate::partition::PkeyTable;
 use crate::profile::Profile;
 use crate::wire::envelope::{Gid, Name};
 use crate::wire::frame::mac_of;
 use crate::wire::subnet::Ipv6Subnet;
+use mlx5_prm::qp::Qpc;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -26,6 +28,7 @@ pub(crate) struct Identity {
     /// What it looks like.
     pub(crate) profile: Profile,
     pub(crate) link: Link,
+    pub(crate) pkeys: PkeyTable,
     /// Locally administered MAC address: unique because the IP address is.
     pub(crate) mac: [u8; 6],
     /// EUI-64 of the MAC address. It is the port GUID, too.
@@ -51,6 +54,7 @@ impl Identity {
             ip,
             profile: Profile::default(),
             link: Link::Ethernet,
+            pkeys: PkeyTable::default(),
             mac,
             node_guid: link::guid(ip),
             gids: vec![
@@ -82,6 +86,19 @@ impl Identity {
         let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(self.ip));
         self.gids.extend(gid.map(|gid| (GidType::RoceV2, gid)));
         self
+    }
+
+    /// The same HCA in these partitions.
+    pub(crate) fn with_pkeys(self, pkeys: PkeyTable) -> Self {
+        Self { pkeys, ..self }
+    }
+
+    /// The partition key of a QP.
+    pub(crate) fn pkey(&self, qpc: &Qpc) -> u16 {
+        let index = usize::try_from(qpc.primary_address_path().pkey_index());
+        let found = index.ok().and_then(|index| self.pkeys.keys().get(index));
+        // No command takes an index that the table lacks.
+        found.copied().unwrap_or(PkeyTable::DEFAULT_PKEY)
     }
 
     /// The same HCA on another link layer.

@@ -265,7 +265,8 @@ pub(super) fn moderate(call: &Call<'_>, device: &DeviceContext) -> Result<(), Er
         .with_cqn(queue.cqn())
         .with_modify_field_select(FIELDS)
         .with_cqc(cqc);
-    Ok(device.kernel_modify(DevxObject::Cq(queue.cqn()), input.as_bytes())?)
+    device.kernel_modify(DevxObject::Cq(queue.cqn()), input.as_bytes())?;
+    Ok(())
 }
 
 #[cfg(test)]

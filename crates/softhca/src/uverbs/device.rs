@@ -169,7 +169,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
         port_cap_flags: CM_SUPPORTED | if infiniband { 0 } else { IP_BASED_GIDS },
         max_msg_sz: 1 << 30,
         gid_tbl_len: gids(call),
-        pkey_tbl_len: 1,
+        pkey_tbl_len: u16::try_from(identity.pkeys.keys().len()).unwrap_or(1),
         lid: identity.lid(),
         sm_lid: identity.sm_lid(),
         max_vl_num: u8::from(infiniband),

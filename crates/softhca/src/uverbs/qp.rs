@@ -88,6 +88,8 @@ pub(super) struct VerbsQp {
 pub(super) struct Known {
     pub(super) state: State,
     pub(super) port: u8,
+    /// Index of the partition key last set.
+    pub(super) pkey_index: u16,
     /// Access flags last set.
     pub(super) access: u32,
     /// `max_dest_rd_atomic` last set.
@@ -129,6 +131,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
     };
     let input = CreateQpIn::default()
         .with_opcode(Opcode::CREATE_QP.0.into())
+        .with_ece(request.ece_options)
         .with_qpc(qpc)
         .with_wq_umem_valid(1)
         .with_wq_umem_id(wq_umem);
@@ -147,6 +150,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
         known: Mutex::new(Known {
             state: State::Reset,
             port: 0,
+            pkey_index: 0,
             access: 0,
             responder_depth: 0,
         }),
@@ -158,7 +162,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
             call.put_object(HANDLE, handle)?;
             call.put_pod(RESP_CAP, &sizes.granted)?;
             call.put_pod(RESP_QPN, &qpn)?;
-            call.put_pod(UHW_OUT, &driver_reply())
+            call.put_pod(UHW_OUT, &driver_reply(output.ece()))
         });
     if outcome.is_err() {
         let _ = device.kernel_destroy(object);
@@ -199,11 +203,12 @@ fn user_index(request: &Mlx5CreateQp) -> Result<u32, Errno> {
     Ok(request.uidx)
 }
 
-fn driver_reply() -> Mlx5CreateQpResp {
+fn driver_reply(ece_options: u32) -> Mlx5CreateQpResp {
     /// The page was chosen by the caller, not by the kernel.
     const NO_BFREG: u32 = 1 << 31;
     Mlx5CreateQpResp {
         bfreg_index: NO_BFREG,
+        ece_options,
         ..Mlx5CreateQpResp::zeroed()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Source: `modify_qp` in Linux's uverbs, `mlx5_ib_modify_qp`, `__mlx5_ib_modify_qp` and `mlx5_set_path` in mlx5_ib.
 
-use mlx5_prm::qp::{Ads, QpModifyIn, Qpc};
+use mlx5_prm::qp::{Ads, QpModifyIn, QpModifyOut, Qpc};
 
 use super::ah;
 use super::frame::Call;
@@ -27,7 +27,7 @@ pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errn
     if request.attr_mask & !mask::STANDARD != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    run(call, device, &request)
+    run(call, device, &request, 0).map(drop)
 }
 
 /// The extended command: as the first one, with a rate limit, which is not there.
@@ -42,10 +42,10 @@ pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result
     if driver.comp_mask != 0 || driver.reserved != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    run(call, device, &request)?;
-    // No options of connection establishment: what was asked for is answered with none.
+    let ece_options = run(call, device, &request, driver.ece_options)?;
     let reply = Mlx5ModifyQpResp {
         response_length: 16,
+        ece_options,
         ..bytemuck::Zeroable::zeroed()
     };
     if call.len(UHW_OUT) >= size_of::<Mlx5ModifyQpResp>() {
@@ -54,9 +54,15 @@ pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result
     call.put_pod(CORE_OUT, &REPLY)
 }
 
-fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<(), Errno> {
+/// Returns the options of connection establishment that the device accepts.
+fn run(
+    call: &Call<'_>,
+    device: &DeviceContext,
+    request: &ModifyQp,
+    ece: u32,
+) -> Result<u32, Errno> {
     let queue_pair = call.context.handles().qp(request.qp_handle)?;
-    check_ranges(request)?;
+    check_ranges(&call.context.identity, request)?;
     let given = qp_rules::heeded(queue_pair.kind, request.attr_mask);
     let request = &ModifyQp {
         attr_mask: given,
@@ -78,7 +84,7 @@ fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<()
         return Err(Errno::EINVAL);
     }
     if current == State::Reset && next == State::Reset {
-        return Ok(());
+        return Ok(0);
     }
     let own = &call.context.identity;
     let qpc = context(own, &queue_pair, &known, request)?;
@@ -88,8 +94,9 @@ fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<()
         .with_opcode(opcode.0.into())
         .with_qpn(queue_pair.qpn)
         .with_opt_param_mask(optional)
+        .with_ece(ece)
         .with_qpc(qpc);
-    device.kernel_modify(queue_pair.object(), input.as_bytes())?;
+    let output = device.kernel_modify(queue_pair.object(), input.as_bytes())?;
     known.state = next;
     if given & mask::ACCESS_FLAGS != 0 {
         known.access = request.qp_access_flags;
@@ -100,16 +107,21 @@ fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<()
     if given & mask::PORT != 0 {
         known.port = request.port_num;
     }
-    Ok(())
+    if given & mask::PKEY_INDEX != 0 {
+        known.pkey_index = request.pkey_index;
+    }
+    Ok(QpModifyOut::from_prefix(&output).ece())
 }
 
-fn check_ranges(request: &ModifyQp) -> Result<(), Errno> {
+fn check_ranges(own: &Identity, request: &ModifyQp) -> Result<(), Errno> {
     const MOST_READS: u8 = 1 << limits::LOG_READS;
     let given = request.attr_mask;
     let wrong = [
         (mask::PORT, request.port_num != PORT),
-        // There is one partition key.
-        (mask::PKEY_INDEX, request.pkey_index != 0),
+        (
+            mask::PKEY_INDEX,
+            usize::from(request.pkey_index) >= own.pkeys.keys().len(),
+        ),
         (mask::MAX_QP_RD_ATOMIC, request.max_rd_atomic > MOST_READS),
         (
             mask::MAX_DEST_RD_ATOMIC,
@@ -227,6 +239,11 @@ fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno>
         };
         path = address.with_vhca_port_num(port.into());
     }
+    path.set_pkey_index(if given(mask::PKEY_INDEX) {
+        request.pkey_index.into()
+    } else {
+        known.pkey_index.into()
+    });
     if given(mask::TIMEOUT) {
         path.set_ack_timeout(u32::from(request.timeout) & 0x1f);
     }

@@ -329,7 +329,8 @@ pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errn
                 .to_vec()
         }
     };
-    Ok(device.kernel_modify(queue.object, &input)?)
+    device.kernel_modify(queue.object, &input)?;
+    Ok(())
 }
 
 /// `QUERY_SRQ`.

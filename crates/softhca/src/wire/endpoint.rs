@@ -8,6 +8,7 @@ mod qp;
 use super::carrier::{PacketSink, Source};
 use super::envelope::{Destination, Envelope, Kept};
 use super::for_judges::datagram::{self, DatagramConfig, Datagrams};
+use super::headers::Bth;
 use super::icrc::Flow;
 use super::number_map::NumberMap;
 use super::opcode::BthOpcode;
@@ -17,6 +18,7 @@ use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::{self, Window};
 use crate::engine::transport::{Device, Operation, Service};
+use crate::partition;
 use qp::{Connection, Kind, Qp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -79,6 +81,8 @@ pub struct WireCounters {
     pub unknown_qp: u64,
     /// Packets for a QP from an address that is not its peer's.
     pub unknown_source: u64,
+    /// Packets for a QP of another partition.
+    pub wrong_partition: u64,
     /// Packets that the kernel did not send: no route, or larger than the path's MTU.
     pub unsendable: u64,
     /// Frames on the HCA's Ethernet that are for others, or no RoCE and no ARP.
@@ -145,6 +149,13 @@ impl<W> Endpoint<W> {
                 qps: 0,
             });
         destination.qps += 1;
+    }
+
+    /// The partition of `qpn`, until it is connected anew; it begins in the default one.
+    pub fn set_pkey(&mut self, qpn: u32, pkey: u16) {
+        if let Some(qp) = self.qps.get_mut(&qpn) {
+            qp.pkey = pkey;
+        }
     }
 
     /// Ready to send: operations are taken from now on. Without effect on a QP that is not connected, and on an XRC target.
@@ -254,6 +265,10 @@ impl<W> Endpoint<W> {
         }
         if !icrc_matches(datagram, &Flow::inbound(&source, self.address)) {
             self.counters.bad_icrc += 1;
+            return;
+        }
+        if !partition::matches(Bth::pkey_of(datagram), qp.pkey) {
+            self.counters.wrong_partition += 1;
             return;
         }
         let mut feedback = Feedback::default();
@@ -386,6 +401,7 @@ impl<W> Endpoint<W> {
                         break;
                     };
                     let flow = Flow::outbound(self.address, &outgoing.destination);
+                    Bth::set_pkey(out, qp.pkey);
                     let bytes = seal(out, outgoing.used, &flow);
                     sink.commit(bytes, outgoing.destination);
                     self.counters.packets_sent += 1;
@@ -404,6 +420,7 @@ impl<W> Endpoint<W> {
                 let Some(used) = responder.poll_transmit(qpn, device, out) else {
                     break;
                 };
+                Bth::set_pkey(out, qp.pkey);
                 let bytes = seal(out, used, &flow);
                 sink.commit(bytes, remote);
                 self.counters.packets_sent += 1;
@@ -427,6 +444,7 @@ impl<W> Endpoint<W> {
                 }
                 break;
             };
+            Bth::set_pkey(out, qp.pkey);
             let bytes = seal(out, used, &flow);
             sink.commit(bytes, remote);
             self.counters.packets_sent += 1;

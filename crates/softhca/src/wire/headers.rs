@@ -10,6 +10,7 @@ pub use atomic::{AtomicEth, AtomicOp, MaskedAtomicEth};
 use super::envelope::Envelope;
 use super::opcode::BthOpcode;
 use super::psn::Psn;
+use crate::partition::PkeyTable;
 
 /// Base transport header: the first 12 bytes of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Bth {
     /// Size on the wire.
     pub const BYTES: usize = 12;
     /// The default partition, full member.
-    pub const DEFAULT_PKEY: u16 = 0xffff;
+    pub const DEFAULT_PKEY: u16 = PkeyTable::DEFAULT_PKEY;
 
     /// Reads the header and, apart, the 4-bit transport version, which must be 0.
     pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> (Self, u8) {
@@ -54,6 +55,21 @@ impl Bth {
             psn: Psn::new(psn),
         };
         (bth, flags & 0xf)
+    }
+
+    /// The partition key of a packet; that of the default partition if it is too short for one.
+    pub(crate) fn pkey_of(packet: &[u8]) -> u16 {
+        match packet {
+            [_, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
+            _ => Self::DEFAULT_PKEY,
+        }
+    }
+
+    /// Gives a packet that is not sealed another partition key.
+    pub(crate) fn set_pkey(packet: &mut [u8], pkey: u16) {
+        if let [_, _, high, low, ..] = packet {
+            [*high, *low] = pkey.to_be_bytes();
+        }
     }
 
     pub(crate) fn emit(&self) -> [u8; Self::BYTES] {

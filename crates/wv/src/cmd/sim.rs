@@ -66,6 +66,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "LINK", verbatim_doc_comment)]
     pub link: Option<String>,
 
+    /// Partition keys of the port, with the link layer ib: 0xffff,0x8001 [default: 0xffff]
+    #[arg(long, value_name = "LIST")]
+    pub pkeys: Option<String>,
+
     /// What the checker looks for besides what costs nothing: wqe, overlap or all; quiet prints nothing
     #[arg(long, value_name = "LIST")]
     pub check: Option<String>,
@@ -106,6 +110,7 @@ impl SimArgs {
             fault: None,
             profile: None,
             link: None,
+            pkeys: None,
             check: None,
             pcap: None,
             carrier: None,

@@ -39,6 +39,24 @@ fn the_demo_runs_on_infiniband_with_and_without_a_grh() {
 }
 
 #[test]
+fn the_demo_runs_in_a_partition_of_an_infiniband_port() {
+    let port = [("SOFTHCA_LINK", "ib"), ("SOFTHCA_PKEYS", "0xffff,0x8001")];
+    let within = |pkey| [port[0], port[1], ("WARPVERBS_PKEY", pkey)];
+    steps(&within("0x8001"), "InfiniBand LID 0x");
+    let demo = Demo::new(&STEPS);
+    let mut refused = demo.set("WARPVERBS_PKEY", "0x8002");
+    for (name, value) in port {
+        refused = refused.set(name, value);
+    }
+    let (status, text) = refused.refused();
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("partition key is 0x8002: expected one of the port's 2: 0xffff, 0x8001"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_demo_runs_over_ipv6() {
     steps(&[("WARPVERBS_GID", "1")], "RoCEv2 fe80::");
 }

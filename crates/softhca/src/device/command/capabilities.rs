@@ -19,10 +19,13 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let wanted = CapType((op_mod >> 1 & 0x7fff) as u16);
     let hca = call.hca()?;
     let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
-    let lag_ports = hca.identity.lag_ports();
+    let (lag_ports, ece) = (hca.identity.lag_ports(), hca.ece != 0);
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
-        CapType::GENERAL => reply.with_cmd_hca_cap(with_lag(general(link, order), lag_ports)),
+        CapType::GENERAL => {
+            let caps = with_lag(general(link, order), lag_ports);
+            reply.with_cmd_hca_cap(caps.with_ece(ece.into()))
+        }
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),

@@ -12,7 +12,7 @@ use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
 use crate::engine::intake::doorbell;
 use crate::engine::transport::Service;
 use mlx5_prm::cmd::Status;
-use mlx5_prm::qp::{CreateQpIn, QpState, Qpc, QueryQpIn, QueryQpOut};
+use mlx5_prm::qp::{CreateQpIn, CreateQpOut, QpState, Qpc, QueryQpIn, QueryQpOut};
 use std::net::Ipv4Addr;
 
 /// Bytes of the input up to `wq_umem_id`.
@@ -26,6 +26,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let hca = call.hca()?;
     let service = service(&qpc)?;
     check(hca, context, &qpc, service)?;
+    let ece = accepted_ece(hca, input.ece())?;
     if hca.execution == Execution::External {
         check_external(hca, &qpc, service)?;
     }
@@ -65,6 +66,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             state: QpState::RST,
             qpc: made,
             made,
+            ece,
             send: SendQueue {
                 ring: send,
                 rung: no_record.then_some(0),
@@ -87,8 +89,18 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             register: None,
         });
     }
-    call.reply_number(qpn);
+    let reply = CreateQpOut::default().with_qpn(qpn).with_ece(ece);
+    call.reply(reply.as_bytes());
     Ok(Some(DevxObject::Qp(qpn)))
+}
+
+/// Of the options that a command asks for, those that the device has; all of them if it asks for none.
+pub(super) fn accepted_ece(hca: &HcaState, asked: u32) -> Result<u32, Refusal> {
+    match (asked, hca.ece) {
+        (0, own) => Ok(own),
+        (_, 0) => Err(Refusal::bad_param(syndrome::ECE)),
+        (asked, own) => Ok(asked & own),
+    }
 }
 
 /// The service that a context asks for. Of the two ends of an XRC connection the target is the one without send queue.
@@ -245,8 +257,11 @@ pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let qpn = QueryQpIn::from_prefix(call.input).qpn();
     let external = call.hca()?.execution == Execution::External;
-    let qpc = find(call, qpn)?.queried(!external);
-    call.reply(QueryQpOut::default().with_qpc(qpc).as_bytes());
+    let qp = find(call, qpn)?;
+    let reply = QueryQpOut::default()
+        .with_qpc(qp.queried(!external))
+        .with_ece(qp.ece);
+    call.reply(reply.as_bytes());
     Ok(None)
 }
 

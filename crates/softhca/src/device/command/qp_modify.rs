@@ -1,6 +1,6 @@
 //! Transitions of queue pairs: which fields of the context each takes, and what it does.
 
-use super::qp::find;
+use super::qp::{accepted_ece, find};
 use super::syndrome;
 use super::{Call, Outcome, Refusal};
 use crate::device::external::Execution;
@@ -15,7 +15,7 @@ use crate::link::Link;
 use crate::sysfs::Identity;
 use crate::wire::envelope::Destination;
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
-use mlx5_prm::qp::{Ads, QpModifyIn, QpState, Qpc};
+use mlx5_prm::qp::{Ads, QpModifyIn, QpModifyOut, QpState, Qpc};
 use std::net::Ipv4Addr;
 
 /// Bytes of the input up to the end of the context.
@@ -37,6 +37,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
         Opcode::TO_ERR_QP => flush::enter_error(call.slot()?, qpn),
         _ => {
             call.need_input(CONTEXT_END)?;
+            let ece = accepted_ece(call.hca()?, input.ece())?;
             match opcode {
                 Opcode::RST2INIT_QP | Opcode::INIT2INIT_QP => init(call, qpn, &input)?,
                 Opcode::INIT2RTR_QP => ready_to_receive(call, qpn, &input)?,
@@ -45,6 +46,13 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
             }
             let qp = find(call, qpn)?;
             qp.state = next;
+            // The way to Ready To Receive settles them: what is not asked for then is not in force.
+            match (opcode, input.ece()) {
+                (Opcode::INIT2RTR_QP, 0) => qp.ece = 0,
+                (_, 0) => {}
+                _ => qp.ece = ece,
+            }
+            let ece = qp.ece;
             qp.notices.drain |= opcode == Opcode::RTS2SQD_QP;
             if opcode == Opcode::SQERR2RTS_QP {
                 // The wire has given up what it had, as the device has.
@@ -52,6 +60,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
             }
             // What arrived early can be looked at now.
             call.hca()?.schedule(qpn);
+            call.reply(QpModifyOut::default().with_ece(ece).as_bytes());
         }
     }
     Ok(None)
@@ -59,6 +68,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
 
 /// Forgets everything but what the QP was made with; all counters of the device are 0 again.
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
+    let ece = call.hca()?.ece;
     let slot = call.slot()?;
     // A doorbell that was stored before this is not one for what comes after it.
     doorbell::take_all(&mut slot.state);
@@ -66,6 +76,7 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;
     qp.qpc = qp.made;
+    qp.ece = ece;
     qp.send.reset();
     if let Some(receive) = &mut qp.receive {
         receive.taken = 0;
@@ -86,6 +97,7 @@ fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal
     if port > 1 {
         return Err(Refusal::bad_param(syndrome::QP_PORT));
     }
+    let pkey_index = checked_pkey_index(&call.hca()?.identity, given.primary_address_path())?;
     let qp = find(call, qpn)?;
     qp.qpc.set_rre(given.rre());
     qp.qpc.set_rwe(given.rwe());
@@ -101,7 +113,15 @@ fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal
     qp.qpc
         .primary_address_path_mut()
         .set_vhca_port_num(port.max(1));
+    qp.qpc.primary_address_path_mut().set_pkey_index(pkey_index);
     Ok(())
+}
+
+fn checked_pkey_index(own: &Identity, path: &Ads) -> Result<u32, Refusal> {
+    let index = path.pkey_index();
+    let is_entry = usize::try_from(index).is_ok_and(|index| index < own.pkeys.keys().len());
+    let refusal = Refusal::bad_param(syndrome::PKEY_INDEX);
+    is_entry.then_some(index).ok_or(refusal)
 }
 
 fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
@@ -114,6 +134,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         return Err(Refusal::bad_param(syndrome::MTU));
     }
     let remote = remote(&call.hca()?.identity, path)?;
+    checked_pkey_index(&call.hca()?.identity, path)?;
     let execution = call.hca()?.execution;
     let route = match call.fabric.by_address(remote.address) {
         // Both ends must agree.
@@ -158,7 +179,9 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     qp.route = route;
     qp.remote = remote.address;
     if route == Route::Wire {
-        path::connect(call.slot()?.wire.endpoint(), qpn, service, &qpc, remote);
+        let slot = call.slot()?;
+        let pkey = slot.state.identity.pkey(&qpc);
+        path::connect(slot.wire.endpoint(), qpn, service, &qpc, remote, pkey);
     }
     Ok(())
 }
@@ -212,12 +235,14 @@ fn ready_to_send(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<()
 fn start(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let qp = find(call, qpn)?;
     let (qpc, service, route) = (qp.qpc.with_next_send_psn(qp.send_psn), qp.service, qp.route);
-    let endpoint = call.slot()?.wire.endpoint();
+    let slot = call.slot()?;
+    let pkey = slot.state.identity.pkey(&qpc);
+    let endpoint = slot.wire.endpoint();
     match route {
         Route::Wire if service != Service::XrcTarget => {
             path::start(endpoint, qpn, service, &qpc);
         }
-        Route::Datagram => path::open_datagram(endpoint, qpn, &qpc),
+        Route::Datagram => path::open_datagram(endpoint, qpn, &qpc, pkey),
         _ => {}
     }
     Ok(())

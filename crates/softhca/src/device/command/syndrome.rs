@@ -48,11 +48,13 @@ syndromes! {
     SHARED_REGISTER = 0x5c_0046, "a send queue without doorbell record needs a UAR page of its own";
     QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
     MTU = 0x5c_0047, "mtu is not 1 to 5";
-    REMOTE_GID = 0x5c_0048, "the remote GID is none of a software HCA: neither ::ffff:a.b.c.d nor fe80::/64 with the EUI-64 of 02:00:a:b:c:d";
+    REMOTE_GID = 0x5c_0048, "the remote GID is none of a software HCA: neither ::ffff:a.b.c.d, nor fe80::/64 with the EUI-64 of 02:00:a:b:c:d, nor a global address that ends with a.b.c.d";
     GID_INDEX = 0x5c_0049, "src_addr_index is no entry of the GID table: 0 to 3, 4 with an IPv6 subnet, on InfiniBand 0";
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
     QP_PORT = 0x5c_004c, "the port is not 1";
+    ECE = 0x5c_0072, "options of enhanced connection establishment are given, and the device has none";
+    PKEY_INDEX = 0x5c_0071, "pkey_index is no entry of the P_Key table";
     LAG_PORT = 0x5c_0070, "lag_tx_port_affinity names no port of the link aggregation group";
     SRQ_TOO_LONG = 0x5c_004d, "the number of WQEs or their length is out of range";
     SRQ_TYPE = 0x5c_004e, "the shared receive queue is no linked list, or has signatures";

@@ -25,7 +25,7 @@ impl Context {
             .unwrap_or(DevxObject::Mkey(0)))
     }
 
-    /// Executes a command that changes `object`.
+    /// Executes a command that changes `object`, and gives its output.
     ///
     /// # Errors
     ///
@@ -34,9 +34,11 @@ impl Context {
         &self,
         object: DevxObject,
         input: &[u8],
-    ) -> Result<(), DeviceError> {
-        self.devx_modify(object, input, &mut [0; 16])
-            .map_err(DeviceError::of_kernel)
+    ) -> Result<[u8; 16], DeviceError> {
+        let mut output = [0; 16];
+        let done = self.devx_modify(object, input, &mut output);
+        done.map_err(DeviceError::of_kernel)?;
+        Ok(output)
     }
 
     /// Executes a command that reads `object`.

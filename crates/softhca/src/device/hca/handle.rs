@@ -11,6 +11,7 @@ use crate::device::state::{HcaState, Slot};
 use crate::device::{Context, DeviceError};
 use crate::engine;
 use crate::link::{self, Link};
+use crate::partition::PkeyTable;
 use crate::profile::Profile;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
@@ -45,10 +46,15 @@ pub struct HcaConfig {
     /// Its link layer. On `InfiniBand` the address decides the LID: its low 16 bits are 1 to 0xbfff. Without an address it
     /// gets one of the subnet 127.73.0.0/16.
     pub link: Link,
+    /// The partition keys of its port; on Ethernet the default one.
+    pub pkeys: PkeyTable,
     /// What it promises about the order of data. `QUERY_HCA_CAP` says so.
     pub order: DataOrder,
     /// A QP may ask for data in order (`dp_ordering_force`), whatever `order` is.
     pub order_force: bool,
+    /// Options of enhanced connection establishment that its QPs have, each a bit; 0 is a device without any. They change
+    /// nothing here.
+    pub ece: u32,
     /// Makes use of all that `order` leaves open; `None` places data as it comes.
     pub adversary: Option<Adversary>,
     /// What goes wrong.
@@ -72,8 +78,10 @@ impl Default for HcaConfig {
             carrier: CarrierConfig::default(),
             profile: Profile::default(),
             link: Link::default(),
+            pkeys: PkeyTable::default(),
             order: DataOrder::default(),
             order_force: false,
+            ece: 0x3,
             adversary: None,
             faults: None,
             pcap: None,
@@ -116,6 +124,12 @@ pub enum HcaError {
     Ipv6OnInfiniBand {
         /// The subnet that was asked for.
         subnet: Ipv6Subnet,
+    },
+    /// On Ethernet other partition keys than the default one.
+    #[error("partition keys {pkeys} are for InfiniBand: a port of Ethernet has the one key 0xffff")]
+    PkeysOnEthernet {
+        /// The keys that were asked for.
+        pkeys: PkeyTable,
     },
     /// Too many in this process's life.
     #[error("no more than {limit} HCAs can be made in one process")]
@@ -178,6 +192,10 @@ impl Hca {
         {
             return Err(HcaError::Ipv6OnInfiniBand { subnet });
         }
+        if !config.link.is_infiniband() && config.pkeys != PkeyTable::default() {
+            let pkeys = config.pkeys.clone();
+            return Err(HcaError::PkeysOnEthernet { pkeys });
+        }
         let (ip, carrier) = open_carrier(config)?;
         let wire = Port::new(ip, carrier);
         let mut fabric = world.lock();
@@ -191,7 +209,8 @@ impl Hca {
         let identity = Identity::new(index, ip)
             .with_profile(config.profile)
             .with_subnet(config.ipv6)
-            .with_link(config.link);
+            .with_link(config.link)
+            .with_pkeys(config.pkeys.clone());
         let state = HcaState::new(number, identity.clone(), config);
         let mut slot = Slot { state, wire };
         if let Some(spec) = &config.faults {

@@ -31,6 +31,8 @@ pub(crate) struct Qp {
     pub(crate) qpc: Qpc,
     /// What [`Self::qpc`] was when the QP was made: what a reset goes back to.
     pub(crate) made: Qpc,
+    /// Options of enhanced connection establishment in force.
+    pub(crate) ece: u32,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
     /// The SRQ that it takes receive WQEs from.

@@ -12,6 +12,7 @@ use crate::engine::transport::{
     Datagram, DatagramSource, Device, OperationKind, Received, SendWith, Service,
 };
 use crate::link::{self, Link};
+use crate::partition;
 use crate::wire::icrc::Addresses;
 
 /// Longest datagram: the MTU of a port.
@@ -54,6 +55,17 @@ pub(in crate::engine) fn step(
         return Step::Done(Err(failure));
     }
     hca.counters.bytes_sent += u64::from(current.operation.bytes);
+    let pkey = hca.qps.get(own.qpn).map(|qp| hca.identity.pkey(&qp.qpc));
+    let is_within = fabric.hca(peer_hca).is_some_and(|there| {
+        let theirs = there.qps.get(to.qpn).map(|qp| there.identity.pkey(&qp.qpc));
+        matches!((pkey, theirs), (Some(ours), Some(theirs)) if partition::matches(ours, theirs))
+    });
+    if !is_within {
+        return Step::Done(Ok(())); // of another partition
+    }
+    let Some(hca) = fabric.hca(own.hca) else {
+        return Step::Done(Ok(()));
+    };
     let source = DatagramSource {
         qpn: own.qpn,
         address: hca.identity.ip,

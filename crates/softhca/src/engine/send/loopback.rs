@@ -16,6 +16,7 @@ use crate::engine::transport::{
     Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
 };
 use crate::engine::{local, path};
+use crate::partition;
 use crate::wire::headers::{NakCode, rnr_delay_ns};
 use crate::wire::psn::Psn;
 use crate::wire::timer::patience_ns;
@@ -148,6 +149,7 @@ pub(super) fn find_peer(
     }
     let own_ip = hca.identity.ip;
     let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
+    let pkey = hca.identity.pkey(&qp.qpc);
     let (remote_qpn, sent, service) = (qp.qpc.remote_qpn(), qp.send_psn, qp.service);
     let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
     if hca.paused_until_ns > now_ns {
@@ -160,6 +162,7 @@ pub(super) fn find_peer(
     let is_ours = peer.service == service.peer()
         && peer.qpc.remote_qpn() == own.qpn
         && peer.remote == own_ip
+        && partition::matches(pkey, hca.identity.pkey(&peer.qpc))
         && qp_state::receives(peer.state);
     if !is_ours {
         return Err(Silence::Absent);

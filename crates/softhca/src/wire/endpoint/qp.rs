@@ -1,6 +1,7 @@
 //! A QP as the wire of its HCA keeps it: a connection or a source of datagrams, and its place in the queues.
 
 use crate::engine::transport::{Device, Operation, Service};
+use crate::partition::PkeyTable;
 use crate::wire::envelope::Destination;
 use crate::wire::for_judges::datagram::Datagrams;
 use crate::wire::packet::{Packet, Transport};
@@ -11,6 +12,8 @@ use std::net::Ipv4Addr;
 #[derive(Debug)]
 pub(super) struct Qp<W> {
     pub(super) kind: Kind<W>,
+    /// The key of its partition.
+    pub(super) pkey: u16,
     /// Stands in `ready`.
     pub(super) is_ready: bool,
     /// Stands in its destination's `waiting`.
@@ -45,6 +48,7 @@ impl<W> Qp<W> {
     pub(super) fn new(kind: Kind<W>) -> Self {
         Self {
             kind,
+            pkey: PkeyTable::DEFAULT_PKEY,
             is_ready: false,
             is_waiting: false,
             armed_ns: u64::MAX,

@@ -1,0 +1,131 @@
+//! Partitions: the table of P_Keys of a port, and which keys talk to each other.
+//!
+//! A QP has the key at one index of the table and writes it into its packets. A packet for a QP of another partition is
+//! dropped without a word, and so is one between two limited members. Source: InfiniBand volume 1, "Partitioning".
+
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// The bit of a full member; the other 15 are the partition.
+const FULL_MEMBER: u16 = 0x8000;
+/// Most keys that a port has: what `pkey_table_size` 0 stands for.
+const MOST: usize = 128;
+
+/// The P_Keys of a port, by index. Ports of Ethernet have the default one.
+///
+/// As text (`SOFTHCA_PKEYS`): hexadecimal numbers with commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PkeyTable(Vec<u16>);
+
+/// Why keys are no [`PkeyTable`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text:?} is not {}", PkeyTable::EXPECTED)]
+pub struct NoPkeyTable {
+    /// What was given.
+    pub text: String,
+}
+
+impl PkeyTable {
+    /// The key of the default partition, full member.
+    pub const DEFAULT_PKEY: u16 = 0xffff;
+
+    /// What a text may be.
+    pub const EXPECTED: &str =
+        "1 to 128 different partition keys as 0xffff,0x8001, no partition of which is 0";
+
+    /// The keys in their order.
+    #[must_use]
+    pub fn keys(&self) -> &[u16] {
+        &self.0
+    }
+
+    fn new(keys: Vec<u16>) -> Option<Self> {
+        let mut different = keys.clone();
+        different.sort_unstable();
+        different.dedup();
+        let is_table = (1..=MOST).contains(&keys.len())
+            && different.len() == keys.len()
+            && keys.iter().all(|key| key & !FULL_MEMBER != 0);
+        is_table.then_some(Self(keys))
+    }
+}
+
+impl Default for PkeyTable {
+    fn default() -> Self {
+        Self(vec![Self::DEFAULT_PKEY])
+    }
+}
+
+impl FromStr for PkeyTable {
+    type Err = NoPkeyTable;
+
+    fn from_str(text: &str) -> Result<Self, NoPkeyTable> {
+        let key = |word: &str| u16::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+        let keys: Option<Vec<u16>> = text.split(',').map(key).collect();
+        keys.and_then(Self::new).ok_or_else(|| NoPkeyTable {
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for PkeyTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, key) in self.0.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            write!(f, "{comma}{key:#06x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// QPs with these keys exchange packets: their partition is one, and one of them is a full member.
+pub(crate) fn matches(one: u16, other: u16) -> bool {
+    (one ^ other) & !FULL_MEMBER == 0 && (one | other) & FULL_MEMBER != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_as_it_is_written() {
+        for text in ["0xffff", "0xffff,0x8001,0x0002", "0x7fff"] {
+            assert_eq!(text.parse::<PkeyTable>().unwrap().to_string(), text);
+        }
+        assert_eq!(PkeyTable::default().to_string(), "0xffff");
+        let most: Vec<String> = (1..=128u16).map(|key| format!("{key:#06x}")).collect();
+        assert_eq!(
+            most.join(",").parse::<PkeyTable>().unwrap().keys().len(),
+            128
+        );
+        let more = format!("{},0x0081", most.join(","));
+        for text in [
+            "",
+            "0x8000",
+            "0x0",
+            "0xffff,0xffff",
+            "0x10000",
+            "65535",
+            "0xffff,",
+            &more,
+        ] {
+            let error = text.parse::<PkeyTable>().unwrap_err().to_string();
+            assert!(error.contains("is not 1 to 128 different"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_full_member_talks_to_all_of_its_partition_and_to_no_other() {
+        for (one, other, expected) in [
+            (0x8001, 0x8001, true),
+            (0x8001, 0x0001, true),
+            (0x0001, 0x0001, false),
+            (0x8001, 0x8002, false),
+            (0xffff, 0x7fff, true),
+        ] {
+            assert_eq!(matches(one, other), expected, "{one:#x} {other:#x}");
+            assert_eq!(matches(other, one), expected, "{other:#x} {one:#x}");
+        }
+    }
+}
