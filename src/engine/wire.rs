@@ -19,7 +19,7 @@ use crate::provider::mlx5::Offer;
 /// What a frame begins with.
 const MAGIC: [u8; 4] = *b"WVEN";
 /// Version of head and messages.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// A message in the clear.
 const CLEAR: u16 = 1;
 const HEAD: usize = 12;
@@ -202,17 +202,17 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_of_this_version_is_refused_by_name() {
-        let good = frame(1, 1, 7, br#""ready""#);
+        let good = frame(VERSION, 1, 7, br#""ready""#);
         assert_eq!(read(&good).unwrap(), Message::Ready);
         let text = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
         assert!(text(b"GET / HTTP/1.1\r\n").contains("expected \"WVEN\""));
-        assert!(text(&frame(2, 1, 7, br#""ready""#)).contains("version 2"));
-        assert!(text(&frame(1, 2, 7, br#""ready""#)).contains("kind 2"));
+        assert!(text(&frame(1, 1, 7, br#""ready""#)).contains("version 1"));
+        assert!(text(&frame(VERSION, 2, 7, br#""ready""#)).contains("kind 2"));
         for length in [0, MOST_BYTES + 1, u32::MAX] {
-            let found = text(&frame(1, 1, length, b""));
+            let found = text(&frame(VERSION, 1, length, b""));
             assert!(found.contains(&length.to_string()), "{found}");
         }
-        assert!(text(&frame(1, 1, 3, b"\xff\xff\xff")).contains("cannot be read"));
+        assert!(text(&frame(VERSION, 1, 3, b"\xff\xff\xff")).contains("cannot be read"));
         for cut in 0..good.len() {
             assert!(
                 matches!(read(&good[..cut]), Err(WireError::Closed)),

@@ -14,7 +14,7 @@ use crate::fabric::{Identity, PSN_BITS, PortRecord};
 use crate::gpu::MemoryHandle;
 
 /// Version of both records.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Where a hello is kept.
 pub(super) fn hello_key(rank: u32, generation: u32) -> String {
@@ -77,6 +77,8 @@ pub(super) struct QpOffer {
     pub(super) psn: u32,
     /// The number that the former other end would have sent next; none if there was no other.
     pub(super) far: Option<u32>,
+    /// Options of enhanced connection establishment that it has; 0 if its device knows none.
+    pub(super) ece: u32,
 }
 
 /// One window.

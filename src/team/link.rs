@@ -27,6 +27,7 @@ pub(super) struct Link {
     /// None only inside [`Link::step`].
     stage: Option<Stage>,
     layout: QpLayout,
+    ece: u32,
     /// Rank at the other end, and the rail at both ends.
     peer: u32,
     rail: u32,
@@ -91,7 +92,7 @@ impl Link {
             let subscribed = qp.subscribe(events, peer.into());
             rail.told_of_failures(subscribed);
         }
-        let layout = *qp.layout();
+        let (layout, ece) = (*qp.layout(), qp.ece());
         let doorbell = match layout.mailbox_addr {
             Some(_) => None,
             None => {
@@ -105,6 +106,7 @@ impl Link {
             sink: rail.sink(),
             stage: Some(Stage::Reset(qp)),
             layout,
+            ece,
             peer,
             rail: rail_number,
             failed,
@@ -132,6 +134,11 @@ impl Link {
 
     pub(super) fn rail(&self) -> u32 {
         self.rail
+    }
+
+    /// Options of enhanced connection establishment that it has.
+    pub(super) fn ece(&self) -> u32 {
+        self.ece
     }
 
     /// QP number of the other end.
@@ -166,6 +173,39 @@ impl Link {
             Stage::Init(qp) => qp.query(),
             Stage::Rtr(qp) => qp.query(),
             Stage::Rts(qp) => qp.query(),
+        }
+    }
+
+    /// The rank at the other end.
+    pub(super) fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    /// Whether it takes anything from the peer, or did so until it ended.
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(self.stage, Some(Stage::Rtr(_) | Stage::Rts(_)))
+    }
+
+    /// What the HCA has taken of the send queue, and what it was told to send: WQEBBs, modulo 2^16.
+    pub(super) fn sent(&self) -> Result<(u32, u32), VerbsError> {
+        let context = match self.stage.as_ref().expect("whole between two steps") {
+            Stage::Reset(qp) => qp.query_context(),
+            Stage::Init(qp) => qp.query_context(),
+            Stage::Rtr(qp) => qp.query_context(),
+            Stage::Rts(qp) => qp.query_context(),
+        }?;
+        Ok((context.hw_sq_wqebb_counter(), context.sw_sq_wqebb_counter()))
+    }
+
+    /// Destroys it.
+    pub(super) fn destroy(self) -> Result<(), VerbsError> {
+        // Kernels do not ring any more.
+        drop(self.doorbell);
+        match self.stage.expect("whole between two steps") {
+            Stage::Reset(qp) => qp.destroy(),
+            Stage::Init(qp) => qp.destroy(),
+            Stage::Rtr(qp) => qp.destroy(),
+            Stage::Rts(qp) => qp.destroy(),
         }
     }
 

@@ -185,6 +185,11 @@ impl Links {
         Ok(told)
     }
 
+    /// The QPs, for whoever ends them, and the words that their contexts name.
+    pub(super) fn into_peers(self) -> (Vec<PeerLinks>, Failures) {
+        (self.peers, self.failures)
+    }
+
     /// What records of others are compared with.
     pub(super) fn wanted<'a>(&'a self, exchange: &'a Exchange, config: &TeamConfig) -> Wanted<'a> {
         Wanted {
@@ -248,6 +253,10 @@ impl Links {
 }
 
 impl PeerLinks {
+    pub(super) fn into_state(self) -> Mutex<PeerState> {
+        self.state
+    }
+
     /// For a single step: nobody waits for other ranks or kernels while it is held.
     pub(super) fn state(&self) -> MutexGuard<'_, PeerState> {
         // Links are whole between two steps, so a panic elsewhere under the lock has broken nothing.
@@ -300,6 +309,7 @@ impl PeerState {
             qpn: link.qpn(),
             psn: link.psn(),
             far: link.far(),
+            ece: link.ece(),
         };
         self.links.iter().map(qp).collect()
     }
@@ -371,7 +381,7 @@ impl PeerState {
     pub(super) fn receive(&mut self, known: &Known, theirs: &[QpOffer]) -> Result<(), TeamError> {
         for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
             let Way { path, log_reads } = known.ways[number % known.ways.len()];
-            link.set_path(path.with_remote_qpn(qp.qpn), log_reads);
+            link.set_path(path.with_remote_qpn(qp.qpn).with_ece(qp.ece), log_reads);
         }
         self.receive_again(theirs)
     }

@@ -48,6 +48,8 @@ pub struct Caps {
     pub lag_ports: u8,
     /// Whether the port of the group is named on the way to Ready To Receive.
     pub init2_lag_tx_port_affinity: bool,
+    /// Whether QPs have options of enhanced connection establishment, which the other end must know to make use of.
+    pub ece: bool,
     /// Whether QPs can belong to a set of counters.
     pub counter_sets: bool,
     /// Whether a QP may ask that payload is written in order; else the device does so anyway, or cannot be told.
@@ -156,6 +158,7 @@ impl Caps {
                 false => 0,
             },
             init2_lag_tx_port_affinity: general.init2_lag_tx_port_affinity() != 0,
+            ece: general.ece() != 0,
             counter_sets: general.max_qp_cnt() != 0,
             qp_data_in_order: general.qp_data_in_order() != 0,
             data_order: DataOrder::of(
@@ -237,6 +240,7 @@ pub(super) mod tests {
             udp_source_ports: Some(0xc000..=0xffff),
             lag_ports: 0,
             init2_lag_tx_port_affinity: false,
+            ece: false,
             counter_sets: false,
             qp_data_in_order: false,
             data_order: DataOrder::InOrder,

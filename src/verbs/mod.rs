@@ -82,6 +82,7 @@ pub use heap::{ControlBlock, ControlHeap, HEAP_ALIGN, HeapRegion};
 pub use image::{ImageAttr, ImagePart, QpLayout, RecvLayout};
 pub use mailbox::{DoorbellProxy, MAILBOX_BYTES};
 pub use mlx5_prm::qp::QpState;
+pub use mlx5_prm::qpc::{Ads, Qpc};
 pub use mr::{Access, Mr};
 pub use pd::Pd;
 pub(crate) use port::FULL_MEMBER;

@@ -78,6 +78,9 @@ pub(super) struct QpCore {
     pub(super) object: DevxObject<QpMemory>,
     pub(super) layout: QpLayout,
     pub(super) config: QpConfig,
+    /// Options of enhanced connection establishment that the HCA has for it, and those that are used with the present peer.
+    pub(super) ece: u32,
+    pub(super) used_ece: u32,
 }
 
 /// What the HCA's QP uses, in the order in which it is taken down.
@@ -152,6 +155,9 @@ pub struct QpStatus {
     pub next_send_psn: u32,
     /// Number of the next packet expected.
     pub next_rcv_psn: u32,
+    /// Options of enhanced connection establishment in force: before Ready To Receive those that it has, then those that both
+    /// ends have.
+    pub ece: u32,
 }
 
 impl Qp<Reset> {
@@ -214,7 +220,11 @@ impl Qp<Init> {
     /// # Errors
     ///
     /// The QP back, with what is wrong with `path`, or the HCA's answer.
-    pub fn ready_to_receive(self, path: &PathAttr) -> Result<Qp<Rtr>, Box<TransitionError<Init>>> {
+    pub fn ready_to_receive(
+        mut self,
+        path: &PathAttr,
+    ) -> Result<Qp<Rtr>, Box<TransitionError<Init>>> {
+        self.core.used_ece = self.core.ece & path.ece;
         let fields = self.receive_fields(path);
         self.advance(Opcode::INIT2RTR_QP, fields)
     }
@@ -347,10 +357,7 @@ impl<S: State> Qp<S> {
     ///
     /// The HCA's answer.
     pub fn query(&self) -> Result<QpStatus, VerbsError> {
-        let input = QueryQpIn::default()
-            .with_opcode(u32::from(Opcode::QUERY_QP.0))
-            .with_qpn(self.qpn());
-        let out = self.core.object.query::<_, QueryQpOut>(&input)?;
+        let out = self.ask()?;
         let qpc = out.qpc();
         #[expect(clippy::cast_possible_truncation, reason = "fields of 4 and 16 bits")]
         Ok(QpStatus {
@@ -358,7 +365,24 @@ impl<S: State> Qp<S> {
             hw_sq_wqebb_counter: qpc.hw_sq_wqebb_counter() as u16,
             next_send_psn: qpc.next_send_psn(),
             next_rcv_psn: qpc.next_rcv_psn(),
+            ece: out.ece(),
         })
+    }
+
+    /// The whole context as the HCA has it (PRM "Queue Pair Context"): everything that was told, and its counters. As [`Qp::query`].
+    ///
+    /// # Errors
+    ///
+    /// The HCA's answer.
+    pub fn query_context(&self) -> Result<Qpc, VerbsError> {
+        Ok(*self.ask()?.qpc())
+    }
+
+    fn ask(&self) -> Result<QueryQpOut, VerbsError> {
+        let input = QueryQpIn::default()
+            .with_opcode(u32::from(Opcode::QUERY_QP.0))
+            .with_qpn(self.qpn());
+        self.core.object.query(&input)
     }
 
     /// Destroys the QP, for whoever wants to know whether that worked; a plain drop logs.
@@ -393,6 +417,13 @@ impl<S: State> Qp<S> {
     #[must_use]
     pub fn layout(&self) -> &QpLayout {
         &self.core.layout
+    }
+
+    /// Options of enhanced connection establishment that the HCA has for it, each a bit; 0 if it knows none. For the peer's
+    /// [`PathAttr::ece`].
+    #[must_use]
+    pub fn ece(&self) -> u32 {
+        self.core.ece
     }
 
     /// Its shape.
@@ -463,6 +494,10 @@ impl<S: State> Qp<S> {
             .with_opcode(opcode.0.into())
             .with_qpn(self.qpn())
             .with_opt_param_mask(options)
+            .with_ece(match opcode {
+                Opcode::INIT2RTR_QP | Opcode::RTR2RTS_QP => self.core.used_ece,
+                _ => 0,
+            })
             .with_qpc(qpc);
         self.core
             .object

@@ -24,6 +24,9 @@ pub struct PathAttr {
     pub min_rnr_timer: u8,
     /// Which rail this is; spreads source ports. Default 0.
     pub rail: u8,
+    /// Options of enhanced connection establishment that the peer's QP has ([`Qp::ece`](super::Qp::ece)), each a bit. The QP
+    /// makes use of those that both have. Default 0: none.
+    pub ece: u32,
 }
 
 setters! {
@@ -34,6 +37,7 @@ setters! {
         with_mtu(mtu: Option<Mtu>),
         with_min_rnr_timer(min_rnr_timer: u8),
         with_rail(rail: u8),
+        with_ece(ece: u32),
     }
 }
 
@@ -48,6 +52,7 @@ impl PathAttr {
             mtu: None,
             min_rnr_timer: 12,
             rail: 0,
+            ece: 0,
         }
     }
 

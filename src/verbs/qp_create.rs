@@ -93,10 +93,16 @@ impl Qp<Reset> {
             .cq
             .blocks()
             .layout(out.qpn(), memory.cq.cqn(), recv_cqn);
+        let ece = match context.caps().ece {
+            true => out.ece(),
+            false => 0,
+        };
         Ok(Self::made(QpCore {
             object,
             layout,
             config: *config,
+            ece,
+            used_ece: 0,
         }))
     }
 }

@@ -24,6 +24,8 @@ const QPC: usize = 0xc0;
 const PATH: usize = QPC + 0xc0;
 
 const PEER: u32 = 0x0a_bcde;
+/// Options of enhanced connection establishment that the peer has. A software HCA has bits 0 and 1.
+const PEER_ECE: u32 = 0b110;
 
 /// The number that these bits of `command` are.
 fn bits(command: &[u8], at: usize, width: usize) -> u64 {
@@ -65,7 +67,8 @@ fn commands(hca: &Hca, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, M
     };
     let path = PathAttr::new(PEER, address, PSNS[1])
         .with_mtu(Some(Mtu::B1024))
-        .with_rail(3);
+        .with_rail(3)
+        .with_ece(PEER_ECE);
     let send = SendAttr::new(PSNS[0])
         .with_log_peer_reads(Some(2))
         .with_timeout(17);
@@ -162,6 +165,7 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
             (0x00, 16, 0x504, "RTR2RTS_QP"),
             given(rts, 0x10, 16, "uid"),
             (0x48, 24, made.qpn, "qpn"),
+            (0xa0, 32, 0b010, "ece: the options that both ends have"),
             (PATH + 0x40, 5, 17, "ack_timeout"),
             (QPC + 0x388, 3, 2, "log_sra_max: what the peer takes"),
             (QPC + 0x38d, 3, 7, "retry_count"),
@@ -179,6 +183,7 @@ fn receives(command: &[u8], made: &Made) -> Vec<Field> {
         (0x00, 16, 0x503, "INIT2RTR_QP"),
         given(command, 0x10, 16, "uid"),
         (0x48, 24, made.qpn, "qpn"),
+        (0xa0, 32, 0b010, "ece: the options that both ends have"),
         (
             0x80,
             32,

@@ -239,8 +239,8 @@ pub fn connect_with_retry(
     retry: u8,
 ) -> Result<[Qp<Rts>; 2], VerbsError> {
     let [a, b] = qps;
-    let to_b = PathAttr::new(b.qpn(), nodes[1].address(), PSNS[1]);
-    let to_a = PathAttr::new(a.qpn(), nodes[0].address(), PSNS[0]);
+    let to_b = PathAttr::new(b.qpn(), nodes[1].address(), PSNS[1]).with_ece(b.ece());
+    let to_a = PathAttr::new(a.qpn(), nodes[0].address(), PSNS[0]).with_ece(a.ece());
     let attr = |psn| SendAttr::new(psn).with_retry(retry);
     let a = a.init()?.ready_to_receive(&to_b)?;
     let b = b.init()?.ready_to_receive(&to_a)?;

@@ -13,6 +13,8 @@ pub(crate) struct Offer {
     pub(crate) qpn: u32,
     /// Number of its first packet.
     pub(crate) psn: u32,
+    /// Options of enhanced connection establishment that it has.
+    pub(crate) ece: u32,
 }
 
 /// A QP by its state.
@@ -36,6 +38,7 @@ impl Pair {
             Self::Init(qp, psn) => Some(Offer {
                 qpn: qp.qpn(),
                 psn: *psn,
+                ece: qp.ece(),
             }),
             _ => None,
         }
@@ -43,7 +46,8 @@ impl Pair {
 
     /// It takes what the peer's QP sends.
     pub(crate) fn receive(self, path: &PathAttr, theirs: Offer) -> Result<Self, VerbsError> {
-        let path = path.with_remote_qpn(theirs.qpn).with_psn(theirs.psn);
+        let path = path.with_remote_qpn(theirs.qpn);
+        let path = path.with_psn(theirs.psn).with_ece(theirs.ece);
         match self {
             Self::Init(qp, psn) => Ok(Self::Rtr(qp.ready_to_receive(&path)?, psn)),
             further => Ok(further),

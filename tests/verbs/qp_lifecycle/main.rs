@@ -11,8 +11,8 @@ mod pyverbs;
 use std::collections::BTreeSet;
 
 use mlx5_prm::cmd::{Opcode, Status};
-use softhca::{FailCommand, Hca};
-use test_support::hca::hca;
+use softhca::{FailCommand, Hca, HcaConfig};
+use test_support::hca::{hca, hca_with};
 use test_support::node::{Node, PSNS, connect, connect_reset};
 use warpverbs::verbs::{
     Context, CqKind, DeviceSelector, Doorbell, InfinibandAddress, Mtu, PathAttr, QpConfig, QpState,
@@ -64,6 +64,41 @@ fn two_qps_reach_rts_and_leave_nothing_behind() {
     }
     drop(nodes);
     hcas.iter().for_each(assert_nothing_left);
+}
+
+/// Two ends whose devices have these options of enhanced connection establishment; what is in force at each.
+fn options(own: [u32; 2]) -> [u32; 2] {
+    let hcas = own.map(|ece| {
+        hca_with(HcaConfig {
+            ece,
+            ..HcaConfig::default()
+        })
+    });
+    let nodes = [0, 1].map(|n| Node::open(&hcas[n], HEAP).unwrap());
+    let shape = QpConfig::default();
+    let made = nodes.each_ref().map(|node| node.qp(&shape).unwrap());
+    for (qp, own) in made.iter().zip(own) {
+        assert_eq!(qp.ece(), own);
+        assert_eq!(qp.query().unwrap().ece, own);
+    }
+    let ends = connect_reset([&nodes[0], &nodes[1]], made).unwrap();
+    let found = ends.each_ref().map(|qp| qp.query().unwrap().ece);
+    let again = ends.map(|qp| qp.reset().unwrap());
+    assert_eq!(again.each_ref().map(|qp| qp.query().unwrap().ece), own);
+    found
+}
+
+#[test]
+fn options_of_connection_establishment_are_those_that_both_ends_have() {
+    assert_eq!(options([0x3, 0x3]), [0x3; 2]);
+    assert_eq!(options([0x3, 0x6]), [0x2; 2]);
+    assert_eq!(options([0x8000_0001, 0xffff_ffff]), [0x8000_0001; 2]);
+    assert_eq!(
+        options([0, 0x3]),
+        [0; 2],
+        "a device without any is given none"
+    );
+    assert_eq!(options([0, 0]), [0; 2]);
 }
 
 /// One whole life on one device: from opening it to two QPs in Rts, and through Err and Reset to Rts again. When QPs are not
