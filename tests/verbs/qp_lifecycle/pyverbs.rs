@@ -15,7 +15,7 @@ use test_basics::pyverbs;
 use test_support::hca::hca_with;
 use test_support::node::Node;
 use warpverbs::verbs::{
-    AddressVector, Gid, GlobalRoute, InfinibandAddress, Mtu, PathAttr, QpConfig, QpState,
+    AddressVector, Ads, Gid, GlobalRoute, InfinibandAddress, Mtu, PathAttr, QpConfig, QpState, Qpc,
     RoceAddress, SendAttr,
 };
 
@@ -162,7 +162,11 @@ fn talk(way: Way) {
         .ready_to_receive(&path.with_mtu(Some(Mtu::B1024)))
         .unwrap();
     let qp = qp
-        .ready_to_send(&SendAttr::new(PSN).with_timeout(17))
+        .ready_to_send(
+            &SendAttr::new(PSN)
+                .with_timeout(17)
+                .with_log_peer_reads(Some(2)),
+        )
         .unwrap();
     let has_gid = !matches!(way, Way::Lid);
     let service_level = u32::from(matches!(way, Way::Lid)) * 3;
@@ -177,19 +181,8 @@ fn talk(way: Way) {
         "rkey": end.window.rkey(),
     });
     let seen = peer.ask(&own.to_string());
-    // What the other end's kernel says of the connection, against what was given here.
-    assert_eq!(number(&seen, "state"), u32::from(QpState::RTS.0), "{seen}");
-    assert_eq!(number(&seen, "dest"), qp.qpn(), "{seen}");
-    assert_eq!(number(&seen, "rq_psn"), PSN, "{seen}");
-    assert_eq!(number(&seen, "mtu"), Mtu::B1024 as u32, "{seen}");
-    if way.link() == Link::InfiniBand {
-        assert_eq!(number(&seen, "lid"), u32::from(port.lid), "{seen}");
-        assert_eq!(number(&seen, "service_level"), service_level, "{seen}");
-    }
-    assert_eq!(seen["is_global"], has_gid, "{seen}");
-    let status = qp.query().unwrap();
-    assert_eq!(status.state, QpState::RTS);
-    assert_eq!(status.next_rcv_psn, number(&theirs, "psn"));
+    let context = qp.query_context().unwrap();
+    assert_contexts_agree(&context, (&theirs, &own), &seen, way.link());
 
     // Ours writes, and they find it in their memory.
     let mut poster = Poster::new(&end, &qp, 0);
@@ -209,6 +202,124 @@ fn talk(way: Way) {
     assert!(peer.child.wait().unwrap().success());
     drop(qp);
     assert_eq!(end.hca.findings(), Vec::<String>::new());
+}
+
+/// What each end keeps for itself, and why the other's need not be the same.
+const OWN: [(&str, &str); 8] = [
+    (
+        "max_dest_rd_atomic",
+        "what an end takes at once is its own affair, up to its device's limit: ours takes all that it can",
+    ),
+    ("max_send_wr", "the depth of each queue is its own"),
+    ("max_recv_wr", "ours has no receive queue"),
+    ("max_send_sge", "the form of its WQEs is each end's own"),
+    ("max_recv_sge", "ours has no receive queue"),
+    ("max_inline_data", "the form of its WQEs is each end's own"),
+    (
+        "en_sqd_async_notify",
+        "asks a transition for an event; no context keeps it",
+    ),
+    (
+        "rate_limit",
+        "asks for a pace of packets; no context keeps it",
+    ),
+];
+
+/// Fields of `struct ibv_qp_attr` at their end, as the context of ours has them: straight, or crosswise where one end is named to
+/// the other.
+fn state(ours: &Qpc, own: &Value) -> Vec<(&'static str, Value)> {
+    /// `IBV_QPS_RTS`, `IBV_MIG_MIGRATED`, and the bits of rights.
+    const RTS: u32 = 3;
+    const MIGRATED: u32 = 0;
+    let rights = ours.rwe() << 1 | ours.rre() << 2 | ours.rae() << 3;
+    let (path, other) = (ours.primary_address_path(), ours.secondary_address_path());
+    vec![
+        ("qp_state", json!(RTS)),
+        ("cur_qp_state", json!(RTS)),
+        ("path_mtu", json!(ours.mtu())),
+        ("path_mig_state", json!(MIGRATED)),
+        ("qkey", json!(ours.q_key())),
+        ("rq_psn", json!(ours.next_send_psn())),
+        ("sq_psn", json!(ours.next_rcv_psn())),
+        ("dest_qp_num", own["qpn"].clone()),
+        ("qp_access_flags", json!(rights)),
+        ("pkey_index", json!(path.pkey_index())),
+        ("sq_draining", json!(0)),
+        ("max_rd_atomic", json!(1 << ours.log_sra_max())),
+        ("min_rnr_timer", json!(ours.min_rnr_nak())),
+        ("port_num", json!(path.vhca_port_num())),
+        ("timeout", json!(path.ack_timeout())),
+        ("retry_cnt", json!(ours.retry_count())),
+        ("rnr_retry", json!(ours.rnr_retry())),
+        ("alt_pkey_index", json!(other.pkey_index())),
+        ("alt_port_num", json!(other.vhca_port_num())),
+        ("alt_timeout", json!(other.ack_timeout())),
+    ]
+}
+
+/// The same of `struct ibv_ah_attr`.
+fn address(path: &Ads, own: &Value, link: Link) -> Vec<(&'static str, Value)> {
+    let has_gid = own["gid"] != Value::Null;
+    let (priority, global) = match link {
+        Link::Ethernet => (path.eth_prio(), true),
+        Link::InfiniBand => (path.sl(), path.grh() != 0),
+    };
+    assert_eq!(global, has_gid, "{path:?}");
+    let mut fields = vec![
+        ("is_global", json!(u32::from(has_gid))),
+        ("dlid", own["lid"].clone()),
+        ("sl", json!(priority)),
+        ("src_path_bits", json!(path.mlid())),
+        ("static_rate", json!(path.stat_rate())),
+    ];
+    if has_gid {
+        let gid: Ipv6Addr = own["gid"].as_str().unwrap().parse().unwrap();
+        fields.extend([
+            ("dgid", json!(gid)),
+            ("sgid_index", json!(path.src_addr_index())),
+            ("flow_label", json!(path.flow_label())),
+            ("traffic_class", json!(path.tclass())),
+            ("hop_limit", json!(path.hop_limit())),
+        ]);
+    }
+    fields
+}
+
+/// QUERY_QP of ours agrees with what `ibv_query_qp` at the other end says, `seen`, in every field that it has.
+fn assert_contexts_agree(ours: &Qpc, (theirs, own): (&Value, &Value), seen: &Value, link: Link) {
+    let path = ours.primary_address_path();
+    assert_eq!(ours.state(), u32::from(QpState::RTS.0));
+    assert_eq!(ours.pm_state(), Qpc::PM_STATE_MIGRATED);
+    assert_eq!(ours.remote_qpn(), number(theirs, "qpn"));
+    assert_eq!(ours.next_rcv_psn(), number(theirs, "psn"));
+    assert_eq!(ours.next_send_psn(), PSN);
+    match link {
+        Link::Ethernet => assert_eq!(path.rlid(), 0),
+        Link::InfiniBand => assert_eq!(path.rlid(), number(theirs, "lid")),
+    }
+    if own["gid"] != Value::Null {
+        let gid: Ipv6Addr = theirs["gid"].as_str().unwrap().parse().unwrap();
+        assert_eq!(Ipv6Addr::from(path.rgid_rip()), gid);
+    }
+    let mut seen = seen.as_object().unwrap().clone();
+    if let Some(text) = seen["dgid"].as_str() {
+        // It is written out there.
+        seen["dgid"] = json!(text.parse::<Ipv6Addr>().unwrap());
+    }
+    for (name, expected) in [state(ours, own), address(path, own, link)].concat() {
+        let found = seen.remove(name);
+        assert_eq!(found, Some(expected), "{name} at the other end");
+    }
+    for (name, why) in OWN {
+        let found = seen.remove(name);
+        assert!(found.is_some(), "{name}: {why}");
+    }
+    // Without a GRH pyverbs tells nothing of one.
+    seen.retain(|_, value| *value != Value::Null);
+    assert!(
+        seen.is_empty(),
+        "neither compared nor with a reason: {seen:?}"
+    );
 }
 
 #[test]
