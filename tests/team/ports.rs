@@ -13,6 +13,7 @@ use warpverbs::team::{MemoryStore, RankSet, TeamConfig};
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
 use crate::rank::{Rank, run, run_on, setup};
+use test_support::counts::full;
 use test_support::fleet::{Hcas, Setup};
 
 fn on(link: Link, path: PathConfig) -> Setup {
@@ -195,11 +196,13 @@ fn the_founder_that_asks_for_the_fewest_qps_decides_for_all() {
     println!("seed {seed:#x}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut cases = vec![[1, 64, 64], [64, 1, 1], [2, 3, 5], [3, 2, 1], [4, 4, 8]];
-    let extra = match std::env::var_os("WV_TEST_FULL") {
-        None => 3,
-        Some(_) => 64,
-    };
-    cases.extend((0..extra).map(|_| [(); 3].map(|()| random.u32(1..=64))));
+    cases.extend((0..3).map(|_| [(); 3].map(|()| random.u32(1..=64))));
+    if full() {
+        let counts = [1, 2, 3, 5, 8, 16, 33, 64];
+        let pairs = counts.map(|a| counts.map(|b| [a, b, random.u32(1..=64)]));
+        cases.extend(pairs.as_flattened());
+    }
+    println!("{} combinations of QP counts", cases.len());
     for [a, b, later] in cases {
         let fewest = a.min(b);
         assert_eq!(

@@ -3,6 +3,7 @@
 
 mod events;
 mod export;
+mod lives;
 mod mailbox;
 mod modes;
 mod poster;
