@@ -27,6 +27,7 @@
 
 mod budget;
 mod choices;
+mod close;
 mod config;
 mod counters;
 mod deadline;
@@ -67,6 +68,7 @@ pub use crate::fabric::{Choice, Matter, RefusedStep, Step};
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
 pub use choices::choices_on;
+pub use close::CloseReport;
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
 pub(crate) use deadline::deadline_in;
@@ -88,8 +90,8 @@ pub use rendezvous::{
 use tables::Tables;
 use window::{OwnedWindow, Purpose};
 
-/// The team as one rank holds it. Dropping it destroys the QPs and frees the windows: no kernel may use them any more, and a
-/// [`Team::barrier`] before makes sure that no peer writes to them.
+/// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report): no
+/// kernel may use them any more, and a [`Team::barrier`] before makes sure that no peer writes to them.
 #[derive(Debug)]
 pub struct Team {
     config: TeamConfig,

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpverbs::abi::{PeerEntry, Status};
-use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig, TeamError};
+use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 
 use crate::rank::{PATIENCE, Put, Rank, WORDS};
 use test_support::fleet::{Hcas, Setup};
@@ -93,6 +93,11 @@ impl<'a> DrivenFleet<'a> {
     /// Ends a rank as SIGKILL would: its HCA objects go, and nobody is told.
     pub(crate) fn kill(&mut self, rank: u32) {
         self.ranks[rank as usize] = None;
+    }
+
+    /// The team of a rank that lives no more in the fleet.
+    pub(crate) fn leave(&mut self, rank: u32) -> Arc<Team> {
+        self.ranks[rank as usize].take().expect("it lives").team
     }
 
     /// Every living rank gives `rank` up.

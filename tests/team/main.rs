@@ -1,5 +1,6 @@
-//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs, kinds of ports.
+//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs, kinds of ports, and a close with a report.
 
+mod close;
 mod exports;
 mod fleet;
 mod guards;

@@ -1,0 +1,128 @@
+//! The end of a team, with a report: each QP goes to Err and drains before the HCA is asked to destroy it.
+//!
+//! A plain drop destroys QPs as they are. What they had under way ends then, too, but nobody learns what the HCA refused.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Team;
+use super::deadline::deadline_in;
+use super::link::Link;
+
+/// Between two looks at a QP that has not drained.
+const STEP: Duration = Duration::from_micros(200);
+
+/// What became of the QPs of a team that was closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// QPs that were connected, went to Err, and have nothing left to send.
+    pub drained: usize,
+    /// QPs that were not connected: they had nothing to drain.
+    pub idle: usize,
+    /// In words, QPs that the HCA did not move to Err, or that had not drained within the team's deadline.
+    pub refused: Vec<String>,
+    /// In words, QPs that the HCA did not destroy. They keep their memory until the process ends.
+    pub leaked: Vec<String>,
+}
+
+impl CloseReport {
+    /// Nothing was refused, and nothing is left.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.refused.is_empty() && self.leaked.is_empty()
+    }
+}
+
+impl fmt::Display for CloseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (drained, idle) = (self.drained, self.idle);
+        let (refused, leaked) = (self.refused.len(), self.leaked.len());
+        write!(
+            f,
+            "{drained} QPs drained, {idle} were idle, {refused} refused, {leaked} leaked"
+        )?;
+        let texts = self.refused.iter().chain(&self.leaked);
+        texts.into_iter().try_for_each(|text| write!(f, "; {text}"))
+    }
+}
+
+impl Team {
+    /// Ends the team of this rank: moves its QPs to Err, waits within [`TeamConfig::deadline`](super::TeamConfig::deadline) until
+    /// the HCA has nothing of them left to send, and destroys them; then frees the windows. As with a drop, no kernel may use the
+    /// team any more, and peers see that it has gone as they see a rank that ends.
+    ///
+    /// # Errors
+    ///
+    /// The team back, if another holder of it is left: a layer, or a copy of the handle.
+    pub fn close(self: Arc<Self>) -> Result<CloseReport, Arc<Self>> {
+        let Self {
+            config,
+            tables,
+            links,
+            windows,
+            rails,
+            living,
+            ..
+        } = Arc::try_unwrap(self)?;
+        // Kernels find QPs and windows by the tables.
+        drop(tables);
+        let (peers, failures) = links.into_peers();
+        let links = peers.into_iter().flat_map(|peer| {
+            let state = peer.into_state().into_inner();
+            state.unwrap_or_else(PoisonError::into_inner).links
+        });
+        let report = close(links.collect(), config.deadline);
+        // In the order of a drop.
+        drop((failures, windows, rails, living));
+        Ok(report)
+    }
+}
+
+fn close(mut links: Vec<Link>, patience: Duration) -> CloseReport {
+    let mut report = CloseReport::default();
+    let mut draining = Vec::new();
+    // All of them first, so that their work ends at the same time.
+    for link in &mut links {
+        match (link.is_connected(), link.end()) {
+            (_, Err(error)) => report.refused.push(format!("{}: {error}", named(link))),
+            (true, Ok(())) => draining.push(&*link),
+            (false, Ok(())) => report.idle += 1,
+        }
+    }
+    let deadline = deadline_in(patience);
+    for link in draining {
+        match drain(link, deadline) {
+            Ok(()) => report.drained += 1,
+            Err(reason) => report.refused.push(format!("{}: {reason}", named(link))),
+        }
+    }
+    for link in links {
+        let name = named(&link);
+        if let Err(error) = link.destroy() {
+            report.leaked.push(format!("{name}: {error}"));
+        }
+    }
+    report
+}
+
+fn named(link: &Link) -> String {
+    let (qpn, peer, rail) = (link.qpn(), link.peer(), link.rail());
+    format!("QP {qpn:#x} to rank {peer} on rail {rail}")
+}
+
+/// Waits until the HCA has taken, and ended, all that `link` was told to send.
+fn drain(link: &Link, deadline: Instant) -> Result<(), String> {
+    loop {
+        let (taken, told) = link.sent().map_err(|error| error.to_string())?;
+        if taken == told {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("not drained: at WQEBB {taken} of {told}"));
+        }
+        thread::sleep(STEP);
+    }
+}
