@@ -17,3 +17,4 @@ mod reunite;
 mod review;
 mod stale;
 mod summary;
+mod twice;

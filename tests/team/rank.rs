@@ -93,7 +93,16 @@ impl<'a> Rank<'a> {
         store: Arc<dyn Store>,
         barrier: &'a Meeting,
     ) -> Result<Self, TeamError> {
-        let team = join(config, hcas, store)?;
+        Self::of(join(config, hcas, store)?, hcas, barrier)
+    }
+
+    /// A rank that has joined.
+    pub(crate) fn of(
+        team: Arc<Team>,
+        hcas: &'a [Arc<Hca>],
+        barrier: &'a Meeting,
+    ) -> Result<Self, TeamError> {
+        let number = team.rank();
         let window = team.window(u64::from(WORDS) * 8)?;
         let rank = Self {
             gpu: Arc::clone(team.gpu()),
@@ -102,7 +111,7 @@ impl<'a> Rank<'a> {
             hcas,
             barrier,
         };
-        let words: Vec<u64> = (0..WORDS / 2).map(|k| word(config.rank, k)).collect();
+        let words: Vec<u64> = (0..WORDS / 2).map(|k| word(number, k)).collect();
         rank.gpu.write(window.base, cast_slice(&words))?;
         rank.sync();
         Ok(rank)
