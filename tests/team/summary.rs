@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use softhca::FailCommand;
-use warpverbs::team::{CqKind, Doorbell, Queues, TeamConfig};
+use softhca::device::EventSupport;
+use warpverbs::team::{CqKind, Doorbell, MemoryStore, Queues, RankSet, TeamConfig};
 
-use crate::rank::setup;
+use crate::modes::exchange;
+use crate::rank::{Rank, run_on, setup};
 use test_support::fleet::{Hcas, Setup};
 use test_support::log::Lines;
 use test_support::ranks;
@@ -105,6 +107,46 @@ fn an_hca_that_refuses_qps_without_record_gets_them_with_one_and_that_is_told_on
     assert_eq!(logs[0].matches(told).count(), 1, "{}", logs[0]);
     assert!(logs[0].contains("syndrome 0x00abcdef"), "{}", logs[0]);
     assert!(!logs[1].contains(told), "{}", logs[1]);
+}
+
+/// What a founder of two places logs where its HCA tells these events alone. Ranks on such HCAs write to each other.
+fn logged_with(events: EventSupport) -> String {
+    let mut setup = setup(2);
+    setup.hca.events = events;
+    let hcas = Hcas::new(&setup);
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(move || writer.clone())
+        .without_time()
+        .finish();
+    // A founder alone has its QPs to the other place, too.
+    let alone = setup.of_rank(0).with_members(Some(RankSet::first(1)));
+    let founded = || Rank::alone(alone, hcas.of(0), Arc::new(MemoryStore::new())).unwrap();
+    drop(tracing::subscriber::with_default(subscriber, founded));
+    run_on(&setup, &hcas, |rank| exchange(rank, 2));
+    hcas.check();
+    lines.text()
+}
+
+#[test]
+fn events_that_may_not_be_subscribed_to_are_told_once_and_a_team_works_without() {
+    assert_eq!(logged_with(EventSupport::All), "");
+    for (events, told) in [
+        (
+            EventSupport::Device,
+            "failures of QPs are found by completions and deadlines only: ",
+        ),
+        (
+            EventSupport::None,
+            "failures are found by completions and deadlines only: ",
+        ),
+    ] {
+        let logged = logged_with(events);
+        assert_eq!(logged.matches(told).count(), 1, "{events:?}: {logged}");
+        assert_eq!(logged.lines().count(), 1, "{events:?}: {logged}");
+    }
 }
 
 #[test]

@@ -53,8 +53,8 @@ pub use faults::{
 pub(crate) use for_judges::null::NULL_KEY;
 pub use for_judges::xrcd::XrcFile;
 pub use hca::{
-    CarrierError, Counters, Hca, HcaConfig, HcaError, ObjectCounts, Simulation, Step, counters,
-    device_names,
+    CarrierError, Counters, EventSupport, Hca, HcaConfig, HcaError, ObjectCounts, Simulation, Step,
+    counters, device_names,
 };
 pub(crate) use hca::{described, identity};
 pub use memory::keys::Access;

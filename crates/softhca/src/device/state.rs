@@ -15,7 +15,7 @@ use super::objects::qp::Qp;
 use super::objects::table::Table;
 use super::objects::uar::{MappedPage, UarSpace};
 use super::objects::work::Work;
-use super::{Event, HcaConfig};
+use super::{Event, EventSupport, HcaConfig};
 use crate::engine;
 use crate::engine::intake::watch::Watch;
 use crate::engine::send::overlap::Flight;
@@ -197,6 +197,8 @@ pub(crate) struct HcaState {
     pub(crate) order_force: bool,
     /// Options of enhanced connection establishment.
     pub(crate) ece: u32,
+    /// Which events programs may subscribe to.
+    pub(crate) told: EventSupport,
     /// What peers have written and memory has not got yet.
     pub(crate) pending_writes: PendingWrites,
     /// QPs with work, next first.
@@ -301,6 +303,7 @@ impl HcaState {
             order: config.order,
             order_force: config.order_force,
             ece: config.ece,
+            told: config.events,
             pending_writes: PendingWrites::new(config.adversary, number),
             ready: VecDeque::new(),
             now_ns: 0,

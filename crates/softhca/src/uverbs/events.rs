@@ -264,6 +264,9 @@ fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
     } else {
         None
     };
+    if !call.context.device()?.tells_events(object.is_some()) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let fd = call.object(SUBSCRIBE_FD)?;
     let cookie = call.u64(SUBSCRIBE_COOKIE)?;
     let types = call.bytes(SUBSCRIBE_TYPES)?;

@@ -12,8 +12,8 @@ use super::error::DeviceError;
 use super::external::Execution;
 use super::faults::FailCommand;
 use super::for_judges::{srq_commands, xrcd};
-use super::hca::ObjectCounts;
 use super::hca::world::World;
+use super::hca::{EventSupport, ObjectCounts};
 use super::objects::table::Table;
 use super::objects::uar::UarSpace;
 use super::state::{ContextState, HcaState, limits};
@@ -237,6 +237,19 @@ impl Context {
     pub fn port_is_up(&self) -> bool {
         let mut fabric = self.inner.world.lock();
         fabric.hca(self.inner.hca).is_some_and(|hca| !hca.port_down)
+    }
+
+    /// Programs may subscribe to events of objects, or of the device.
+    #[must_use]
+    pub fn tells_events(&self, of_object: bool) -> bool {
+        let mut fabric = self.inner.world.lock();
+        fabric
+            .hca(self.inner.hca)
+            .is_some_and(|hca| match hca.told {
+                EventSupport::All => true,
+                EventSupport::Device => !of_object,
+                EventSupport::None => false,
+            })
     }
 
     /// Where [`Event`]s of this context's objects go. The function must not block.

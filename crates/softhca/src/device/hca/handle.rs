@@ -52,6 +52,8 @@ pub struct HcaConfig {
     pub order: DataOrder,
     /// A QP may ask for data in order (`dp_ordering_force`), whatever `order` is.
     pub order_force: bool,
+    /// To which events programs may subscribe by DevX.
+    pub events: EventSupport,
     /// Options of enhanced connection establishment that its QPs have, each a bit; 0 is a device without any. They change
     /// nothing here.
     pub ece: u32,
@@ -81,6 +83,7 @@ impl Default for HcaConfig {
             pkeys: PkeyTable::default(),
             order: DataOrder::default(),
             order_force: false,
+            events: EventSupport::default(),
             ece: 0x3,
             adversary: None,
             faults: None,
@@ -88,6 +91,18 @@ impl Default for HcaConfig {
             check: CheckConfig::default(),
         }
     }
+}
+
+/// Events to which programs may subscribe by DevX; a subscription to others is refused (`EOPNOTSUPP`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventSupport {
+    /// Those of objects and those of the device.
+    #[default]
+    All,
+    /// Those of the device alone.
+    Device,
+    /// None.
+    None,
 }
 
 /// Why there is no HCA.

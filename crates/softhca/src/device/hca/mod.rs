@@ -15,5 +15,5 @@ pub use carrier::CarrierError;
 pub use counters::{Counters, ObjectCounts};
 pub(crate) use describe::described;
 pub(crate) use handle::identity;
-pub use handle::{Hca, HcaConfig, HcaError, counters, device_names};
+pub use handle::{EventSupport, Hca, HcaConfig, HcaError, counters, device_names};
 pub use simulation::{Simulation, Step};
