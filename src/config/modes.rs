@@ -106,7 +106,8 @@ pub enum CqKind {
 }
 
 /// How a signal is kept behind the data that it stands for. In the order of their cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SignalOrder {
     /// The signal is an inline write on the same QP: where the device places writes in order.
     Inline,

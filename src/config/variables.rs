@@ -390,7 +390,7 @@ pub const GROUPS: [Group; 5] = [
                 "WARPVERBS_MOE_ORDER",
                 Values::Words(&MOE_ORDER_WORDS),
                 "auto",
-                "how a MoE signal is kept behind its data; `auto`: the first that the devices of all rails keep. One that they do not keep is refused, and so are ranks that choose otherwise",
+                "how a MoE signal is kept behind its data; `auto`: the first that the devices of all rails keep at all ranks. One that they do not keep is refused, and so are ranks that name different ones",
             ),
         ],
     },

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use super::order::Signals;
 use super::{Choice, Step, Team, TeamConfig, TeamError, order};
 use crate::config::SignalOrder;
 use crate::fabric::Ways;
@@ -33,15 +34,15 @@ pub fn choices_on(
     config.check(u32::try_from(contexts.len()).unwrap_or(u32::MAX))?;
     let (ways, signals) = settle(config, contexts, gpu.as_ref())?;
     let ways = ways.choices().into_iter().cloned();
-    Ok(ways.chain([signals]).collect())
+    Ok(ways.chain([signals.choice]).collect())
 }
 
-/// The way of each ladder, and the order of signals.
+/// The way of each ladder, and the orders of signals that this rank can take.
 pub(super) fn settle(
     config: &TeamConfig,
     contexts: &[Arc<Context>],
     gpu: &dyn Gpu,
-) -> Result<(Ways, Choice), TeamError> {
+) -> Result<(Ways, Signals), TeamError> {
     let ways = Ways::settle(&config.allowed(), &config.any_shape(), contexts, gpu)?;
     let devices = order::Devices {
         contexts,

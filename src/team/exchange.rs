@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::config::MAX_QPS_PER_PEER;
-use super::{RankSet, TeamConfig, TeamError, hello};
+use super::{RankSet, SignalOrder, TeamConfig, TeamError, hello};
 
 /// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,23 @@ pub(super) struct Settings {
     pub(super) agreed: Vec<(String, String)>,
     /// The most that it makes.
     pub(super) qps_per_peer: u32,
+    /// Orders of signals that it can take.
+    pub(super) orders: Vec<SignalOrder>,
 }
+
+/// What came of the settings of all ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Settled {
+    /// The fewest that a rank asks for.
+    pub(super) qps_per_peer: u32,
+    /// The cheapest order of signals that all ranks can take.
+    pub(super) order: SignalOrder,
+    /// Cheaper ones that this rank can take, each with a rank that cannot.
+    pub(super) lacking: Vec<(SignalOrder, u32)>,
+}
+
+/// What ranks whose orders of signals have none in common differ in.
+pub(super) const ORDER: &str = "order of signals";
 
 /// The way of one rank to the others.
 #[derive(Clone, Debug)]
@@ -368,8 +384,9 @@ impl Exchange {
     }
 
     /// Compares the settings of all ranks; the first difference is an error that names both ranks. The QPs to each peer are as many
-    /// as the founder that asks for the fewest: a rank that joins later takes what the members have.
-    pub(super) fn settle(&self, own: Settings) -> Result<u32, TeamError> {
+    /// as the founder that asks for the fewest, and the order of signals is one that all founders can take: a rank that joins later
+    /// takes what the members have.
+    pub(super) fn settle(&self, own: Settings) -> Result<Settled, TeamError> {
         const TOPIC: &str = "config";
         let key = |rank: u32| format!("{TOPIC}/{rank}");
         let all = self.all_checked(TOPIC, key, &own, |rank, theirs: &Settings| {
@@ -378,26 +395,71 @@ impl Exchange {
                 let reason = format!("{qps} QPs to each peer; it must be 1 to {MAX_QPS_PER_PEER}");
                 return Err(self.record(rank, TOPIC, &reason));
             }
-            self.same(&own.agreed, rank, &theirs.agreed)
+            self.same(&own.agreed, rank, &theirs.agreed)?;
+            if theirs.orders.iter().any(|order| own.orders.contains(order)) {
+                return Ok(());
+            }
+            let [own, theirs] = [&own.orders, &theirs.orders].map(|orders| words(orders));
+            Err(self.mismatch(ORDER, own, rank, theirs))
         })?;
+        let (order, lacking) = self.common_order(&own, &all)?;
         let counts = all
             .iter()
             .filter(|(rank, _)| !self.joins || *rank != self.rank);
         let fewest = counts.map(|(_, settings)| settings.qps_per_peer).min();
         let qps_per_peer = fewest.unwrap_or(own.qps_per_peer);
-        // A founder may be gone when a rank joins: every member tells what came of it.
         if qps_per_peer != own.qps_per_peer {
             let wanted = own.qps_per_peer;
             tracing::info!("{qps_per_peer} QPs to each peer, not {wanted}: other ranks have fewer");
-            self.put(
-                &key(self.rank),
-                &Settings {
-                    qps_per_peer,
-                    ..own
-                },
-            )?;
         }
-        Ok(qps_per_peer)
+        // A founder may be gone when a rank joins: every member tells what came of it.
+        if qps_per_peer != own.qps_per_peer || own.orders != [order] {
+            let came = Settings {
+                qps_per_peer,
+                orders: vec![order],
+                ..own
+            };
+            self.put(&key(self.rank), &came)?;
+        }
+        Ok(Settled {
+            qps_per_peer,
+            order,
+            lacking,
+        })
+    }
+
+    /// The cheapest order of signals that all ranks can take, and cheaper ones of this rank with a rank that cannot.
+    fn common_order(
+        &self,
+        own: &Settings,
+        all: &[(u32, Settings)],
+    ) -> Result<(SignalOrder, Vec<(SignalOrder, u32)>), TeamError> {
+        let mut lacking = Vec::new();
+        for order in &own.orders {
+            match all
+                .iter()
+                .find(|(_, theirs)| !theirs.orders.contains(order))
+            {
+                None => return Ok((*order, lacking)),
+                Some((rank, _)) => lacking.push((*order, *rank)),
+            }
+        }
+        // Each has one in common with this rank, but two of them have none.
+        let apart = |(_, one): &&(u32, Settings), (_, other): &&(u32, Settings)| {
+            !one.orders.iter().any(|order| other.orders.contains(order))
+        };
+        let pairs = all
+            .iter()
+            .flat_map(|one| all.iter().map(move |other| (one, other)));
+        let found = pairs.into_iter().find(|(one, other)| apart(one, other));
+        let ((first_rank, first), (second_rank, second)) = found.unwrap_or((&all[0], &all[0]));
+        Err(TeamError::Mismatch {
+            what: ORDER.to_owned(),
+            first_rank: *first_rank,
+            first: words(&first.orders),
+            second_rank: *second_rank,
+            second: words(&second.orders),
+        })
     }
 
     /// Compares `pairs` of this rank with those of `rank`.
@@ -453,6 +515,14 @@ impl Exchange {
             second_rank: second.0,
             second: second.1,
         }
+    }
+}
+
+fn words(orders: &[SignalOrder]) -> String {
+    let words: Vec<String> = orders.iter().map(SignalOrder::to_string).collect();
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(" or "),
     }
 }
 

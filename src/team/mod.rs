@@ -203,13 +203,16 @@ impl Team {
         config.check(rails)?;
         exchange.enter()?;
         let (mut ways, signals) = choices::settle(&config, contexts, gpu.as_ref())?;
-        let order = choices::order_of(&signals);
         let mut agreed = config.agreed(rails);
-        agreed.push(("order of signals".to_owned(), order.to_string()));
-        let config = config.with_qps_per_peer(exchange.settle(Settings {
+        let settled = exchange.settle(Settings {
             agreed: agreed.clone(),
             qps_per_peer: config.qps_per_peer,
-        })?);
+            orders: signals.kept.clone(),
+        })?;
+        let config = config.with_qps_per_peer(settled.qps_per_peer);
+        let signals = signals.settled(settled.order, settled.lacking);
+        let order = choices::order_of(&signals);
+        agreed.push((exchange::ORDER.to_owned(), order.to_string()));
         let living = LiveTeam::new();
         let identity = living.identity(gpu.as_ref(), config.direct);
         let (made, mut links) = loop {

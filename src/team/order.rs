@@ -10,6 +10,9 @@ use crate::gpu::{Gpu, GpuError, RdmaSupport, WriteOrdering};
 use crate::verbs::{Caps, Context, DataOrder, Rung};
 
 impl SignalOrder {
+    /// The cheapest first.
+    pub(super) const ALL: [Self; 3] = [Self::Inline, Self::Swap, Self::Flush];
+
     /// Whether a device has unconditional swaps of 8 bytes.
     fn swaps(caps: &Caps) -> bool {
         caps.atomics && caps.masked_atomics
@@ -47,19 +50,53 @@ pub(super) struct Devices<'a> {
     pub(super) pci_relaxed: bool,
 }
 
+/// The order of signals as a rank sees it alone.
+#[derive(Clone, Debug)]
+pub(super) struct Signals {
+    /// What it would take.
+    pub(super) choice: Choice,
+    /// What it can take, the cheapest first: the one that was asked for, or all that its devices keep.
+    pub(super) kept: Vec<SignalOrder>,
+}
+
+impl Signals {
+    /// What all ranks take: `order`, for the ranks that are named beside the orders that they do not keep.
+    pub(super) fn settled(self, order: SignalOrder, lacking: Vec<(SignalOrder, u32)>) -> Choice {
+        let Choice {
+            matter,
+            mut refused,
+            ..
+        } = self.choice;
+        refused.extend(lacking.into_iter().map(|(better, rank)| RefusedStep {
+            step: Step::Signal(better),
+            reason: format!("rank {rank} does not keep it"),
+        }));
+        Choice {
+            matter,
+            step: Step::Signal(order),
+            refused,
+        }
+    }
+}
+
 /// What `config` asks for, if the devices keep it; else the cheapest that they all keep.
-pub(super) fn choose(config: &TeamConfig, devices: Devices<'_>) -> Result<Choice, TeamError> {
+pub(super) fn choose(config: &TeamConfig, devices: Devices<'_>) -> Result<Signals, TeamError> {
     let caps = || devices.contexts.iter().map(|context| context.caps());
     let gpu = gpu_refusal(devices.gpu.rdma(), devices.windows);
     let refusal = |order| refusal(order, caps(), devices.pci_relaxed, gpu.as_deref());
-    let choice = |order, refused| Choice {
-        matter: Matter::Signals,
-        step: Step::Signal(order),
-        refused,
+    let signals = |order, refused, kept| Signals {
+        choice: Choice {
+            matter: Matter::Signals,
+            step: Step::Signal(order),
+            refused,
+        },
+        kept,
     };
     let Some(asked) = config.order else {
+        let kept = SignalOrder::ALL.into_iter();
+        let kept = kept.filter(|order| refusal(*order).is_none()).collect();
         let (best, refused) = best(refusal);
-        return Ok(choice(best, refused));
+        return Ok(signals(best, refused, kept));
     };
     let reason = match config.order_unchecked {
         // Without swaps there is nothing to show.
@@ -68,7 +105,7 @@ pub(super) fn choose(config: &TeamConfig, devices: Devices<'_>) -> Result<Choice
         false => refusal(asked),
     };
     match reason {
-        None => Ok(choice(asked, Vec::new())),
+        None => Ok(signals(asked, Vec::new(), vec![asked])),
         Some(reason) => Err(TeamError::Order {
             asked,
             reason,

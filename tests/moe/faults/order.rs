@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use softhca::device::{Adversary, DataOrder};
 use test_support::moe::{Hcas, MIXED, Setup, adversary, batches, expert, join, on_threads, run};
+use test_support::ranks::Meeting;
 use test_support::reference;
 use warpverbs::internal::TeamConfigInternal;
 use warpverbs::moe::{Moe, MoeConfig, Workspace};
@@ -151,4 +152,40 @@ fn ranks_that_choose_otherwise_are_told_both_choices() {
         errors.iter().all(|error| error.contains(want)),
         "{errors:?}"
     );
+}
+
+#[test]
+fn orders_that_ranks_keep_differently_are_settled_by_the_weakest() {
+    let seed = 5;
+    for (weak, expected) in [
+        (DataOrder::AtomicsOrdered, SignalOrder::Swap),
+        (DataOrder::FlushOnly, SignalOrder::Flush),
+    ] {
+        for weakest in [0, 1] {
+            let [strong, weak] =
+                [DataOrder::InOrder, weak].map(|order| setup(order, None, seed, SHORT));
+            let (hcas, others) = (Hcas::new(&strong), Hcas::new(&weak));
+            let end = Meeting::new(2);
+            let ranks = on_threads(&strong, &hcas, |rank, own, store| {
+                let _attendance = end.attend();
+                let own = if rank == weakest {
+                    others.of(rank)
+                } else {
+                    own
+                };
+                let team = join(strong.team.with_rank(rank), own, store).unwrap();
+                let moe = Moe::new(&team, "layer", SHAPE).unwrap();
+                let is_right = right(&moe, seed, 2);
+                end.wait();
+                let signals = team.choices().pop().unwrap();
+                (team.signal_order(), signals.to_string(), is_right)
+            });
+            for (rank, (order, text, is_right)) in (0..).zip(ranks) {
+                assert_eq!(order, expected, "{text}");
+                assert!(is_right, "{text}");
+                let why = format!("rank {weakest} does not keep it");
+                assert_eq!(text.contains(&why), rank != weakest, "{text}");
+            }
+        }
+    }
 }
