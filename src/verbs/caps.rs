@@ -46,6 +46,8 @@ pub struct Caps {
     /// Ports of an active link aggregation group; 0 without one. In its queue-affinity mode each QP names the port that its packets
     /// leave by.
     pub lag_ports: u8,
+    /// How a packet gets its port of the group; `None` without one.
+    pub lag_mode: Option<LagMode>,
     /// Whether the port of the group is named on the way to Ready To Receive.
     pub init2_lag_tx_port_affinity: bool,
     /// Whether QPs have options of enhanced connection establishment, which the other end must know to make use of.
@@ -60,6 +62,42 @@ pub struct Caps {
     pub dp_ordering_force: bool,
     /// Most bytes of a send WQE.
     pub max_wqe_sz_sq: u16,
+}
+
+/// How a packet gets its port of a link aggregation group. PRM "LAG Context", `port_select_mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LagMode {
+    /// Each queue names its port.
+    QueueAffinity,
+    /// By a hash of its addresses and ports.
+    Hash,
+    /// By the rules of one e-switch over all ports.
+    Multiport,
+    /// A mode that later firmware has.
+    Other(u8),
+}
+
+impl LagMode {
+    fn of(code: u32) -> Self {
+        match code {
+            QueryLagOut::QUEUE_AFFINITY => Self::QueueAffinity,
+            QueryLagOut::FLOW_TABLE => Self::Hash,
+            QueryLagOut::MULTIPORT => Self::Multiport,
+            other => Self::Other(u8::try_from(other).unwrap_or(u8::MAX)),
+        }
+    }
+}
+
+impl std::fmt::Display for LagMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::QueueAffinity => f.write_str("queue affinity"),
+            Self::Hash => f.write_str("hash"),
+            Self::Multiport => f.write_str("multiport e-switch"),
+            Self::Other(code) => write!(f, "mode {code}"),
+        }
+    }
 }
 
 /// What an RC QP promises about when what it writes is in the peer's memory. PRM "QP Ordering Semantics".
@@ -139,6 +177,10 @@ impl Caps {
             0 => HcaCap2::default(),
             _ => *query(device, CapType::GENERAL_2)?.hca_cap_2(),
         };
+        let lag_mode = match general.lag_master() {
+            0 => None,
+            _ => lag_mode(device)?,
+        };
         Ok(Self {
             log_max_qp_sz: narrow(log_max_qp_sz.min(LOG_SQ_LIMIT)),
             log_max_qp: narrow(general.log_max_qp()),
@@ -153,10 +195,11 @@ impl Caps {
             log_max_send_dbr_less_qp_sq: narrow(second.log_max_send_dbr_less_qp_sq()),
             log_max_cq_sz: narrow(general.log_max_cq_sz()),
             udp_source_ports,
-            lag_ports: match general.lag_master() != 0 && is_aggregated(device)? {
-                true => narrow(general.num_lag_ports()),
-                false => 0,
+            lag_ports: match lag_mode {
+                Some(_) => narrow(general.num_lag_ports()),
+                None => 0,
             },
+            lag_mode,
             init2_lag_tx_port_affinity: general.init2_lag_tx_port_affinity() != 0,
             ece: general.ece() != 0,
             counter_sets: general.max_qp_cnt() != 0,
@@ -191,11 +234,12 @@ impl Caps {
     }
 }
 
-/// Whether the ports of the device are a link aggregation group now.
-fn is_aggregated(device: &OpenDevice) -> Result<bool, VerbsError> {
+/// The mode of the link aggregation group that the ports of the device are now.
+fn lag_mode(device: &OpenDevice) -> Result<Option<LagMode>, VerbsError> {
     let input = CmdIn::default().with_opcode(u32::from(Opcode::QUERY_LAG.0));
     let out: QueryLagOut = command::general(device, &input)?;
-    Ok(out.lag_state() != 0)
+    let mode = LagMode::of(out.port_select_mode());
+    Ok((out.lag_state() != 0).then_some(mode))
 }
 
 fn udp_source_ports(device: &OpenDevice) -> Result<Option<RangeInclusive<u16>>, VerbsError> {
@@ -239,6 +283,7 @@ pub(super) mod tests {
             log_max_cq_sz: 22,
             udp_source_ports: Some(0xc000..=0xffff),
             lag_ports: 0,
+            lag_mode: None,
             init2_lag_tx_port_affinity: false,
             ece: false,
             counter_sets: false,
@@ -260,6 +305,14 @@ pub(super) mod tests {
         ] {
             assert_eq!(DataOrder::of(bits.0, bits.1, bits.2), want, "{bits:?}");
         }
+    }
+
+    #[test]
+    fn a_mode_of_a_group_is_one_of_the_manual_or_told_by_its_code() {
+        let texts = [0, 1, 2, 7].map(|code| LagMode::of(code).to_string());
+        let expected = ["queue affinity", "hash", "multiport e-switch", "mode 7"];
+        assert_eq!(texts, expected);
+        assert_eq!(LagMode::of(1000), LagMode::Other(255));
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub use crate::sys::{LoadError, MissingFunction};
 pub(crate) use address::UNICAST_LIDS;
 pub use address::{AddressVector, GlobalRoute, InfinibandAddress, RoceAddress};
 pub use blocks::QpPlaces;
-pub use caps::{Caps, DataOrder};
+pub use caps::{Caps, DataOrder, LagMode};
 pub use context::Context;
 pub use counters::{CounterSet, PacketCounts};
 pub use device::{DeviceInfo, DeviceSelector, device_list, missing_functions};

@@ -59,9 +59,21 @@ layout! {
         status / with_status / set_status @ 0x00 : 8,
         /// Syndrome.
         syndrome / with_syndrome / set_syndrome @ 0x20 : 32,
+        /// How a port is found for a packet (`enum mlx5_lag_port_select_mode` of mlx5_ifc.h): see [`QueryLagOut::QUEUE_AFFINITY`].
+        port_select_mode / with_port_select_mode / set_port_select_mode @ 0x55 : 3,
         /// 0: no aggregation.
         lag_state / with_lag_state / set_lag_state @ 0x5d : 3,
     }
+}
+
+/// Values of [`QueryLagOut::port_select_mode`].
+impl QueryLagOut {
+    /// Each queue names its port.
+    pub const QUEUE_AFFINITY: u32 = 0;
+    /// The flow table of the port chooses, by a hash of the packet.
+    pub const FLOW_TABLE: u32 = 1;
+    /// The ports are one e-switch, whose rules choose (multiport).
+    pub const MULTIPORT: u32 = 2;
 }
 
 layout! {

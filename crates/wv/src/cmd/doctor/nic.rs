@@ -11,7 +11,7 @@ use warpverbs::topology::{
     GidKind, LinkLayer, Machine, PciDevice, PortState, RdmaDevice, RdmaPort,
 };
 use warpverbs::verbs::{
-    Caps, Context, DataOrder, DeviceInfo, DeviceSelector, VerbsError, device_list,
+    Caps, Context, DataOrder, DeviceInfo, DeviceSelector, LagMode, VerbsError, device_list,
 };
 
 /// Whether there is a NIC at all.
@@ -410,13 +410,20 @@ fn lag(nic: &Nic) -> Look {
             return Look::degraded(format!("the bond is in mode {word}"));
         }
     }
-    caps(nic, |caps| match caps.lag_ports {
-        0 => Look::ok("no bond"),
-        ports => Look::ok_if(
+    caps(nic, lag_of)
+}
+
+fn lag_of(caps: &Caps) -> Look {
+    let ports = caps.lag_ports;
+    match caps.lag_mode {
+        None => Look::ok("no bond"),
+        Some(LagMode::QueueAffinity) => Look::ok_if(
             caps.init2_lag_tx_port_affinity,
-            format!("{ports} ports, which QPs take in turn"),
+            format!("{ports} ports by queue affinity, which QPs take in turn"),
         ),
-    })
+        Some(LagMode::Hash) => Look::ok(format!("{ports} ports by hash of a packet's addresses")),
+        Some(other) => Look::degraded(format!("{ports} ports by {other}")),
+    }
 }
 
 fn function(nic: &Nic) -> Look {
