@@ -34,6 +34,7 @@ pub use crate::memheap::{Block, MemHeap};
 use crate::moe::{Batch, Moe, MoeError, View, Workspace};
 pub use crate::sys::bindings;
 use crate::team::{Team, TeamConfig, TeamError};
+use crate::verbs::Rung;
 
 /// The text of `kernels/include/warpverbs/abi.h`.
 #[must_use]
@@ -57,11 +58,18 @@ pub fn hide_functions(functions: &[&'static str]) -> bool {
 pub trait TeamConfigInternal {
     /// Whether its `order` is taken even where the device does not keep it: tests show that it breaks.
     fn set_order_unchecked(&mut self, unchecked: bool);
+
+    /// The way in which HCAs reach device memory, in place of the first one that holds.
+    fn set_rung(&mut self, rung: Option<Rung>);
 }
 
 impl TeamConfigInternal for TeamConfig {
     fn set_order_unchecked(&mut self, unchecked: bool) {
         self.order_unchecked = unchecked;
+    }
+
+    fn set_rung(&mut self, rung: Option<Rung>) {
+        self.rung = rung;
     }
 }
 

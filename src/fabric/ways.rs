@@ -25,6 +25,8 @@ pub(crate) struct Allowed {
     pub(crate) doorbell: Option<Doorbell>,
     pub(crate) queues: Option<Queues>,
     pub(crate) windows: Option<Memory>,
+    /// How HCAs reach device memory, in place of the first way that holds.
+    pub(crate) rung: Option<Rung>,
 }
 
 /// How the HCAs of a rank hear of work and reach its memory. Each step is left once, for all rails: a GPU that does not map the
@@ -66,18 +68,22 @@ impl Ways {
             doorbell,
             queues,
             windows,
+            rung,
         } = *allowed;
+        let is_open = |step: Step, is_host: bool| {
+            is_host || rung.is_none_or(|only| step == Step::Memory(only))
+        };
         Self {
             doorbells: Ladder::new(Matter::Doorbells, |step| {
                 doorbell.is_none_or(|only| step == Step::Doorbell(only))
             }),
             queues: Ladder::new(Matter::Queues, |step| {
                 let host = step == Step::Memory(Rung::Host);
-                queues.is_none_or(|only| host == (only == Queues::Host))
+                is_open(step, host) && queues.is_none_or(|only| host == (only == Queues::Host))
             }),
             windows: Ladder::new(Matter::Windows, |step| {
                 let host = step == Step::Memory(Rung::Host);
-                windows.is_none_or(|only| host == (only == Memory::Host))
+                is_open(step, host) && windows.is_none_or(|only| host == (only == Memory::Host))
             }),
         }
     }

@@ -74,6 +74,8 @@ pub struct TeamConfig {
     pub path: PathConfig,
     /// Take `order` even where the device does not keep it. For tests, which show that it breaks.
     pub(crate) order_unchecked: bool,
+    /// How HCAs reach device memory, in place of the first way that holds. For the doctor, which tries each.
+    pub(crate) rung: Option<Rung>,
 }
 
 setters! {
@@ -127,6 +129,7 @@ impl TeamConfig {
             pci_relaxed: false,
             path: PathConfig::default(),
             order_unchecked: false,
+            rung: None,
         }
     }
 
@@ -288,6 +291,7 @@ impl TeamConfig {
             doorbell: self.doorbell,
             queues: self.queues,
             windows: self.memory,
+            rung: self.rung,
         }
     }
 

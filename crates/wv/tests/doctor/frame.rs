@@ -38,18 +38,35 @@ fn a_machine_with_a_software_hca_can_be_used_and_moves_data() {
     assert_eq!(moved["state"], "ok", "{moved}");
     let words = moved["found"].as_str().unwrap();
     for way in [
-        "by the GPU, queues in device",
-        "by mailbox, queues in device",
+        "by the GPU, queues and data by address",
+        "by mailbox, queues and data by address",
         "by the GPU, queues in host",
         "by mailbox, queues in host",
         "queues and data in host",
     ] {
         assert!(words.contains(way), "{words}");
     }
+    // The memory of simt is offered by its address alone.
+    assert!(
+        words.ends_with("not offered here: dmabuf (PCIe), dmabuf"),
+        "{words}"
+    );
     assert!(
         words.starts_with("64 to 8192 KiB in each direction, every byte compared"),
         "{words}"
     );
+}
+
+#[test]
+fn a_bond_is_told_with_its_mode() {
+    let scratch = tempfile::tempdir().unwrap();
+    let options = ["--profile", "cx7-lag"];
+    let arguments = ["--json", "--only", "nic"];
+    let found = Examined::by(simulated(scratch.path(), &options, &arguments));
+    let bond = found.check("mlx5_0", "nic-lag");
+    assert_eq!(bond["state"], "ok", "{bond}");
+    let words = bond["found"].as_str().unwrap();
+    assert_eq!(words, "2 ports by queue affinity, which QPs take in turn");
 }
 
 #[test]

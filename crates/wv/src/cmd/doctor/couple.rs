@@ -14,8 +14,9 @@ use warpverbs::abi::{DevicePtr, Status, Window};
 use warpverbs::config::QpModes;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::gpu::{Gpu, GpuError, KernelSet, Launch};
+use warpverbs::internal::TeamConfigInternal;
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
-use warpverbs::verbs::Context;
+use warpverbs::verbs::{Context, Rung};
 
 /// Longest wait of a rank for the other, and of a kernel. The doctor ends the check before.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -32,20 +33,22 @@ pub(super) struct Member {
     pub(super) window: Window,
 }
 
-/// Joins two ranks of this process on one NIC and one GPU. `bytes` is how long their window is.
+/// Joins two ranks of this process on one NIC and one GPU, which the NIC reaches by `rung`, or by the first way that holds. `bytes` is
+/// how long their window is.
 pub(super) fn join(
     context: &Arc<Context>,
     gpu: &Arc<dyn Gpu>,
-    modes: &QpModes,
+    (modes, rung): (&QpModes, Option<Rung>),
     bytes: u64,
 ) -> Result<[Member; 2], String> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let rank = |rank: u32| {
-        let config = TeamConfig::new(rank, 2)
+        let mut config = TeamConfig::new(rank, 2)
             .with_qps_per_peer(1)
             .with_timeout(PATIENCE)
             .with_deadline(PATIENCE)
             .with_modes(modes);
+        config.set_rung(rung);
         let store = Arc::clone(&store);
         let joined = ThreadPanicked::catch("rank of the doctor", move || {
             let team = Team::join(config, context, gpu, store)?;

@@ -1,5 +1,6 @@
 //! `--loopback`: a kernel moves data from a NIC to itself, on each way that works.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::check::Look;
@@ -8,7 +9,7 @@ use super::pair::Pair;
 use warpverbs::config::{Doorbell, Memory, QpModes, Queues};
 use warpverbs::gpu::{self, Gpu};
 use warpverbs::team::Step;
-use warpverbs::verbs::Context;
+use warpverbs::verbs::{Context, Rung};
 
 /// How much is moved at once.
 const SIZES: [u64; 4] = [64 << 10, 512 << 10, 2 << 20, 8 << 20];
@@ -18,45 +19,69 @@ const MOST: u64 = SIZES[SIZES.len() - 1];
 const LANES: u32 = 32;
 
 /// A way from the kernel to the NIC, and where what is moved lies.
+#[derive(Clone, Copy)]
 struct Way {
-    name: &'static str,
     doorbell: Option<Doorbell>,
     queues: Queues,
     memory: Memory,
+    /// How the NIC reaches device memory; none: as it does for a team.
+    rung: Option<Rung>,
 }
 
-const WAYS: [Way; 5] = [
-    Way {
-        name: "doorbell by the GPU, queues in device memory",
-        doorbell: None,
-        queues: Queues::Device,
-        memory: Memory::Device,
-    },
-    Way {
-        name: "doorbell by mailbox, queues in device memory",
-        doorbell: Some(Doorbell::Mailbox),
-        queues: Queues::Device,
-        memory: Memory::Device,
-    },
-    Way {
-        name: "doorbell by the GPU, queues in host memory",
-        doorbell: None,
-        queues: Queues::Host,
-        memory: Memory::Device,
-    },
-    Way {
-        name: "doorbell by mailbox, queues in host memory",
-        doorbell: Some(Doorbell::Mailbox),
-        queues: Queues::Host,
-        memory: Memory::Device,
-    },
-    Way {
-        name: "doorbell by mailbox, queues and data in host memory",
-        doorbell: Some(Doorbell::Mailbox),
-        queues: Queues::Host,
-        memory: Memory::Host,
-    },
-];
+/// How a NIC may reach device memory.
+const RUNGS: [Rung; 3] = [Rung::DmabufPcie, Rung::Dmabuf, Rung::Address];
+/// Who rings: the GPU, or a thread of the host.
+const DOORBELLS: [Option<Doorbell>; 2] = [None, Some(Doorbell::Mailbox)];
+
+impl Way {
+    /// With queues and data in device memory: each step of the ladder in turn.
+    fn by_rung() -> impl Iterator<Item = Self> {
+        RUNGS.into_iter().flat_map(|rung| {
+            DOORBELLS.map(|doorbell| Self {
+                doorbell,
+                queues: Queues::Device,
+                memory: Memory::Device,
+                rung: Some(rung),
+            })
+        })
+    }
+
+    /// With queues in host memory.
+    fn by_host() -> impl Iterator<Item = Self> {
+        let way = |doorbell, memory| Self {
+            doorbell,
+            queues: Queues::Host,
+            memory,
+            rung: None,
+        };
+        let device = DOORBELLS.map(|doorbell| way(doorbell, Memory::Device));
+        let host = way(Some(Doorbell::Mailbox), Memory::Host);
+        device.into_iter().chain([host])
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.doorbell {
+            None => "doorbell by the GPU, ",
+            Some(_) => "doorbell by mailbox, ",
+        })?;
+        match (self.rung, self.queues, self.memory) {
+            (Some(rung), ..) => write!(f, "queues and data by {rung}"),
+            (None, Queues::Host, Memory::Host) => f.write_str("queues and data in host memory"),
+            (None, Queues::Host, Memory::Device) => f.write_str("queues in host memory"),
+            (None, Queues::Device, _) => f.write_str("queues in device memory"),
+        }
+    }
+}
+
+/// Why nothing was moved on a way.
+enum Refusal {
+    /// The NIC does not reach the memory so, or is not rung so.
+    Absent(String),
+    /// It does, and the bytes did not come.
+    Failed(String),
+}
 
 /// Takes all ways of a pair.
 pub(super) fn look(pair: &Pair) -> Look {
@@ -69,41 +94,92 @@ pub(super) fn look(pair: &Pair) -> Look {
         Ok(opened) => opened,
         Err(why) => return Look::not_looked(why),
     };
-    let outcomes = WAYS.map(|way| (way.name, run(&way, context, &gpu)));
-    let good: Vec<&str> = outcomes
-        .iter()
-        .filter(|(_, moved)| moved.is_ok())
-        .map(|(name, _)| *name)
-        .collect();
-    let bad = outcomes
-        .iter()
-        .filter_map(|(name, moved)| Some(format!("{name}: {}", moved.as_ref().err()?)));
-    let bad: Vec<String> = bad.collect();
-    let all = format!(
-        "{} to {} KiB in each direction, every byte compared",
-        SIZES[0] >> 10,
-        MOST >> 10
-    );
-    match (good.is_empty(), bad.is_empty()) {
-        (_, true) => Look::ok(format!("{all}: {}", good.join("; "))),
-        (false, false) => Look::degraded(format!("{}; {all}: {}", bad.join("; "), good.join("; "))),
-        (true, false) => Look::missing(bad.join("; ")),
+    let mut outcomes = Outcomes::default();
+    for way in Way::by_rung() {
+        outcomes.take(way, run(&way, context, &gpu));
+    }
+    outcomes.close_rungs();
+    for way in Way::by_host() {
+        outcomes.take(way, run(&way, context, &gpu));
+    }
+    outcomes.told()
+}
+
+/// What became of the ways, in words.
+#[derive(Default)]
+struct Outcomes {
+    good: Vec<String>,
+    bad: Vec<String>,
+    /// Ways by a step of the ladder on which no team was made.
+    unmade: Vec<(Rung, String)>,
+    /// Steps that this machine does not have.
+    absent: Vec<Rung>,
+}
+
+impl Outcomes {
+    fn take(&mut self, way: Way, moved: Result<(), Refusal>) {
+        match (moved, way.rung) {
+            (Ok(()), _) => self.good.push(way.to_string()),
+            (Err(Refusal::Absent(why)), Some(rung)) => {
+                self.unmade.push((rung, format!("{way}: {why}")));
+            }
+            (Err(Refusal::Absent(why) | Refusal::Failed(why)), _) => {
+                self.bad.push(format!("{way}: {why}"));
+            }
+        }
+    }
+
+    /// Behind all steps of the ladder. One on which nothing is made is not there, and a machine needs one of them.
+    fn close_rungs(&mut self) {
+        let unmade = std::mem::take(&mut self.unmade);
+        let of = |rung| unmade.iter().filter(move |(other, _)| *other == rung);
+        let is_absent = |rung: &Rung| of(*rung).count() == DOORBELLS.len();
+        self.absent = RUNGS.into_iter().filter(is_absent).collect();
+        let has_none = self.absent.len() == RUNGS.len();
+        let told = |(rung, _): &&(Rung, String)| has_none || !self.absent.contains(rung);
+        let bad = unmade.iter().filter(told).map(|(_, why)| why.clone());
+        self.bad.extend(bad);
+    }
+
+    fn told(self) -> Look {
+        let Self {
+            good, bad, absent, ..
+        } = self;
+        let absent: Vec<String> = absent.iter().map(Rung::to_string).collect();
+        let without = match absent.is_empty() {
+            true => String::new(),
+            false => format!("; not offered here: {}", absent.join(", ")),
+        };
+        let all = format!(
+            "{} to {} KiB in each direction, every byte compared",
+            SIZES[0] >> 10,
+            MOST >> 10
+        );
+        let (good_ways, bad_ways) = (good.join("; "), bad.join("; "));
+        match (good.is_empty(), bad.is_empty()) {
+            (_, true) => Look::ok(format!("{all}: {good_ways}{without}")),
+            (false, false) => Look::degraded(format!("{bad_ways}; {all}: {good_ways}{without}")),
+            (true, false) => Look::missing(bad_ways),
+        }
     }
 }
 
 /// Moves all sizes both ways; what differs, or why nothing moved.
-fn run(way: &Way, context: &Arc<Context>, gpu: &Arc<dyn Gpu>) -> Result<(), String> {
+fn run(way: &Way, context: &Arc<Context>, gpu: &Arc<dyn Gpu>) -> Result<(), Refusal> {
     let modes = QpModes::default()
         .with_doorbell(way.doorbell)
         .with_queues(Some(way.queues))
         .with_memory(Some(way.memory));
-    let members = couple::join(context, gpu, &modes, 2 * MOST)?;
+    let joined = couple::join(context, gpu, (&modes, way.rung), 2 * MOST);
+    let members = joined.map_err(Refusal::Absent)?;
     if way.doorbell.is_none() && members.iter().any(rings_by_host) {
-        return Err("the GPU does not map the register".to_owned());
+        let why = "the GPU does not map the register".to_owned();
+        return Err(Refusal::Failed(why));
     }
     for (seed, bytes) in (1..).zip(SIZES) {
         for from in 0..2 {
-            moved(&members, from, bytes, 2 * seed + from as u64)?;
+            let moved = moved(&members, from, bytes, 2 * seed + from as u64);
+            moved.map_err(Refusal::Failed)?;
         }
     }
     Ok(())
