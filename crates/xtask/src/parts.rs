@@ -10,6 +10,7 @@ const BUDGETS: &[(&str, u32)] = &[
     ("judges", 300),
     ("sanitizers", 60),
     ("sass", 120),
+    ("control", 90),
     ("device", 150),
     ("engine", 120),
     ("moe", 150),
@@ -21,17 +22,21 @@ const BUDGETS: &[(&str, u32)] = &[
 /// stands for anything. What no line names is in part `tests`. `./x test` fails where two parts have a test, and where a name
 /// is no program's.
 /// - judges: suites and tools of others that judge the software HCA, and what it is compared with from outside.
+/// - control: what brings queues up before a kernel posts: commands and lives of QPs, places of GPUs and NICs, the ladders, doctor.
 /// - device: the device library: every operation in every mode, every failure, the posting protocol's model.
 /// - engine: the host engine, and the models of its protocols.
 /// - moe: dispatch and combine: data, orders, faults, models, and the C interface.
 /// - membership: ranks that die and come back, and the stores they meet in. They wait more than they work.
 const PARTS: &str = "
 judges      softhca::judges softhca::rxe softhca::capture_processes
+control     warpverbs::qp_lifecycle warpverbs::golden warpverbs::bindings warpverbs::memheap warpverbs::topology
+control     warpverbs::cuda_fake warpverbs::moe.ladders:: wv::doctor
 device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs::order simt-tests::order
 device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverbs::put_model warpverbs::put_modes
 device      warpverbs::put_mutants warpverbs::team
 engine      models::engine warpverbs::engine
-moe         models::moe moe-reference warpverbs::moe warpverbs::moe_* warpverbs-capi*
+moe         models::moe moe-reference warpverbs::moe.faults:: warpverbs::moe.graphs:: warpverbs::moe.grid:: warpverbs::moe.layers::
+moe         warpverbs::moe.options:: warpverbs::moe.orders:: warpverbs::moe.team:: warpverbs::moe_* warpverbs-capi*
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";
 

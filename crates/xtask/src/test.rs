@@ -68,6 +68,8 @@ pub(crate) fn all(name: &str) -> Result {
     test.step_of("tests of the SASS counts", "sass-tests.log", counts)?;
     let sass = &mut kernels::count_sass(&[]);
     test.step_of("SASS of the device library", "sass.log", sass)?;
+    test.part("control");
+    test.step("control path", |test| test.run_part("control"))?;
     test.part("device");
     test.step("device tests", |test| test.run_part("device"))?;
     test.step("GPU pack, run on simt in an empty environment", |_| {
