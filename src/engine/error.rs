@@ -1,12 +1,16 @@
 //! What the host engine refuses.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use super::account::MOST_SLICES;
 use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
 use super::plan::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::slots::{MOST_SLOTS, TransferId};
+use super::transfers::TransfersError;
 use crate::error::{Error, Part};
+use crate::provider::ProviderError;
+use crate::verbs::VerbsError;
 
 /// One end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +210,63 @@ pub enum EngineError {
 
 impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
+        Self::new(Part::Engine, error)
+    }
+}
+
+/// An error of an engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// Nothing was done.
+    #[error(transparent)]
+    Refused(#[from] EngineError),
+    /// The HCA or the system.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// A peer that cannot be connected.
+    #[error("{peer}: {reason}")]
+    Connection {
+        /// Its place.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// An address that is not loopback.
+    #[error(
+        "{address} is reached by other machines, and who connects is asked for no key: set `insecure`, or listen on loopback"
+    )]
+    Insecure {
+        /// Which.
+        address: SocketAddr,
+    },
+    /// A store.
+    #[error("the store says of engine '{name}': {reason}")]
+    Store {
+        /// The name that was looked for or told.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<VerbsError> for HostError {
+    fn from(error: VerbsError) -> Self {
+        Self::Provider(error.into())
+    }
+}
+
+impl From<TransfersError> for HostError {
+    fn from(error: TransfersError) -> Self {
+        match error {
+            TransfersError::Engine(error) => error.into(),
+            TransfersError::Provider(error) => error.into(),
+        }
+    }
+}
+
+impl From<HostError> for Error {
+    fn from(error: HostError) -> Self {
         Self::new(Part::Engine, error)
     }
 }

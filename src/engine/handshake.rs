@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::config::EngineConfig;
-use super::host::HostError;
+use super::error::HostError;
 use super::wire::{Hello, Message, Wire, WireError};
 use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};

@@ -5,10 +5,11 @@
 //! the account concludes. The models of these words (`models::engine`) run on them too. `transfers` is what submitters, workers and
 //! waiters share; no provider is named there.
 //!
-//! Two engines connect over TCP (`wire`, `handshake`). A `link` is a connection as workers see it, `connection` the thread that waits
-//! for its end, and `host` what programs call.
+//! Two engines connect over TCP (`wire`, `handshake`, `admission`). A `link` is a connection as workers see it, `connection` the thread
+//! that waits for its end. Programs call `host`, the engine with its regions (`registry`), and `peer`.
 
 mod account;
+mod admission;
 mod config;
 mod connection;
 mod cut;
@@ -16,9 +17,11 @@ mod error;
 mod handshake;
 mod host;
 mod link;
+mod peer;
 mod plan;
 mod queue;
 mod regions;
+mod registry;
 mod report;
 mod sinks;
 mod slots;
@@ -30,12 +33,14 @@ pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::{Account, AtomicAccount, Change, Close, MOST_SLICES, Outcome};
 pub use config::EngineConfig;
 pub use cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
-pub use error::{EngineError, Side};
-pub use host::{CloseReport, Engine, HostError, Peer, RegionId};
+pub use error::{EngineError, HostError, Side};
+pub use host::{CloseReport, Engine};
+pub use peer::Peer;
 pub use plan::{
     Kind, Local, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES, Operation, Plan, Region, Regions, Slice,
 };
 pub use regions::{DESCRIPTOR_BYTES, Descriptor};
+pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
 pub use sinks::SinkEngine;
 pub use slots::{MOST_SLOTS, SlotWord, Slots, Status, TransferId};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::EngineConfig;
-use super::error::EngineError;
-use super::host::HostError;
+use super::error::{EngineError, HostError};
 use super::link::Link;
 use super::plan::Operation;
 use super::regions::{Mapped, Table, Users};

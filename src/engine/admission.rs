@@ -1,0 +1,162 @@
+//! How a connection becomes a peer: it is accepted or made, shakes hands, and is taken in.
+
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::connection::Control;
+use super::error::{EngineError, HostError};
+use super::handshake::{Connected, Handshake};
+use super::host::{Inner, lock};
+use super::link::Link;
+use super::peer::Peer;
+use super::wire::{Hello, Wire};
+use crate::error::OwnThread;
+use crate::provider::{ProviderError, Wake};
+
+/// Most connections that have not been accepted by the program.
+const BACKLOG: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Peers {
+    /// All that have not ended: their control threads.
+    pub(super) threads: Vec<(Arc<Link>, Arc<Hello>, OwnThread)>,
+    /// Those that have connected and were not accepted yet.
+    pub(super) arrived: VecDeque<Peer>,
+}
+
+pub(super) struct Listening {
+    pub(super) wake: Wake,
+    pub(super) stops: AtomicBool,
+}
+
+/// Takes connections, each in a thread of its own, so that none that says nothing holds up another.
+pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &Listening) {
+    let mut threads: Vec<OwnThread> = Vec::new();
+    loop {
+        own.wake.begin();
+        if !own.stops.load(Ordering::SeqCst)
+            && let Err(error) = own.wake.sleep(Some(listener.as_fd()), None)
+        {
+            tracing::error!("an engine does not listen any more: {error}");
+            break;
+        }
+        own.wake.end();
+        if own.stops.load(Ordering::SeqCst) {
+            break;
+        }
+        let Ok((stream, from)) = listener.accept() else {
+            continue;
+        };
+        threads.retain(|thread| !thread.is_finished());
+        if threads.len() >= BACKLOG {
+            tracing::warn!("{from}: {BACKLOG} others connect just now");
+            continue;
+        }
+        let inner = Weak::clone(inner);
+        let body = move || {
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            let connected = stream.set_nonblocking(false).map_err(|source| {
+                let call = "fcntl";
+                ProviderError::System { call, source }.into()
+            });
+            match connected.and_then(|()| connect_over(&inner, stream, &from.to_string())) {
+                Ok(peer) => {
+                    lock(&inner.peers).arrived.push_back(peer);
+                    inner.arrived.notify_all();
+                }
+                Err(error) => tracing::warn!("not connected: {error}"),
+            }
+        };
+        match OwnThread::spawn("wv-engine-hello", body, |_| {}) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => tracing::error!("{from}: no thread: {error}"),
+        }
+    }
+    for thread in threads {
+        thread.join();
+    }
+}
+
+/// Connects over a stream, from either end.
+pub(super) fn connect_over(
+    inner: &Arc<Inner>,
+    stream: TcpStream,
+    place: &str,
+) -> Result<Peer, HostError> {
+    let mut wire = Wire::new(stream, inner.config.connect_timeout);
+    let handshake = Handshake {
+        rail: &inner.rail,
+        config: &inner.config,
+        hello: &inner.hello,
+        place,
+    };
+    let connected = handshake.run(&mut wire)?;
+    admit(inner, connected, wire, place)
+}
+
+/// Takes a connection in, whose QPs can send.
+fn admit(
+    inner: &Arc<Inner>,
+    connected: Connected,
+    wire: Wire,
+    place: &str,
+) -> Result<Peer, HostError> {
+    let Connected { peer, pairs, lanes } = connected;
+    let hello = Arc::new(peer);
+    let refused = |reason: String| HostError::Connection {
+        peer: place.to_owned(),
+        reason,
+    };
+    let mut peers = lock(&inner.peers);
+    if inner.is_closing.load(Ordering::Acquire) {
+        return Err(EngineError::Closing.into());
+    }
+    let ended = |(link, _, _): &mut (Arc<Link>, Arc<Hello>, OwnThread)| link.is_over();
+    for (_, _, thread) in peers.threads.extract_if(.., ended) {
+        thread.join();
+    }
+    let most = inner.config.peers as usize;
+    if peers.threads.len() >= most {
+        return Err(refused(format!("this engine has {most} peers, its most")));
+    }
+    let is_other = |(link, it, _): &(Arc<Link>, Arc<Hello>, OwnThread)| {
+        link.is_open() && it.name == hello.name && it.incarnation != hello.incarnation
+    };
+    if peers.threads.iter().any(is_other) {
+        let reason = format!("another engine with the name '{}' is connected", hello.name);
+        return Err(refused(reason));
+    }
+    let workers = inner.config.workers;
+    let owners: Vec<u32> = (0..).map(|n: u32| n % workers).take(lanes.len()).collect();
+    let number = inner.links.fetch_add(1, Ordering::Relaxed);
+    let link = Arc::new(Link::new(number, &owners, Some(Wake::new()?)));
+    for (owner, lane) in owners.into_iter().zip(lanes) {
+        inner.pool.add(owner, &link, lane);
+    }
+    let control = Control {
+        link: Arc::clone(&link),
+        transfers: Arc::clone(&inner.transfers),
+        pairs,
+        wire,
+        name: hello.name.clone(),
+    };
+    let thread = OwnThread::spawn("wv-engine-peer", || control.run(), |_| {});
+    let thread = thread.map_err(|source| ProviderError::System {
+        call: "spawn",
+        source,
+    })?;
+    peers
+        .threads
+        .push((Arc::clone(&link), Arc::clone(&hello), thread));
+    Ok(Peer {
+        inner: Arc::clone(inner),
+        link,
+        hello,
+        remote: Arc::default(),
+    })
+}

@@ -1,0 +1,193 @@
+//! A peer as programs use it: its regions, and transfers to it and from it.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use super::error::EngineError;
+use super::host::{Inner, lock};
+use super::link::Link;
+use super::plan::{Kind, Operation};
+use super::regions::{Descriptor, Mapped};
+use super::slots::TransferId;
+use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
+use super::wire::Hello;
+
+/// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or a failure; handles may be dropped.
+#[derive(Clone)]
+pub struct Peer {
+    pub(super) inner: Arc<Inner>,
+    pub(super) link: Arc<Link>,
+    /// What the peer has told.
+    pub(super) hello: Arc<Hello>,
+    pub(super) remote: Arc<Mutex<Arc<RemoteTable>>>,
+}
+
+impl Peer {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.hello.name
+    }
+
+    /// QPs of the connection, both ends' smaller number.
+    #[must_use]
+    pub fn qps(&self) -> u64 {
+        self.hello.qps.min(self.inner.hello.qps)
+    }
+
+    /// Whether the connection takes transfers.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.link.is_open()
+    }
+
+    /// Takes a region of the peer to be written and read. Once more does no harm.
+    ///
+    /// # Errors
+    /// [`EngineError::Incarnation`]: of another engine or an earlier life; [`EngineError::Overlap`]: with a region of the peer that
+    /// is known and not the same.
+    pub fn import(&self, descriptor: &Descriptor) -> Result<(), EngineError> {
+        let peer = self.hello.incarnation;
+        if descriptor.incarnation != peer {
+            let found = descriptor.incarnation;
+            return Err(EngineError::Incarnation { found, peer });
+        }
+        let Descriptor {
+            address,
+            bytes,
+            rkey: key,
+            ..
+        } = *descriptor;
+        let mut remote = lock(&self.remote);
+        let is_known = |it: &Mapped<()>| (it.address, it.bytes, it.key) == (address, bytes, key);
+        if remote.covering(address, bytes).is_some_and(is_known) {
+            return Ok(());
+        }
+        let owner = ();
+        let with = remote.with(Mapped {
+            address,
+            bytes,
+            key,
+            owner,
+        });
+        *remote = Arc::new(with.ok_or(EngineError::Overlap { address, bytes })?);
+        Ok(())
+    }
+
+    /// Forgets the region that begins at `address`: transfers that are submitted later do not reach it.
+    pub fn forget(&self, address: u64) {
+        let mut remote = lock(&self.remote);
+        *remote = Arc::new(remote.without(address));
+    }
+
+    /// Writes `bytes` bytes from `local`, here, to `remote`, at the peer.
+    ///
+    /// # Errors
+    /// As [`Peer::submit`].
+    pub fn write(&self, local: u64, remote: u64, bytes: u64) -> Result<TransferId, EngineError> {
+        self.one(Kind::Write, local, remote, bytes)
+    }
+
+    /// Reads `bytes` bytes from `remote`, at the peer, to `local`, here.
+    ///
+    /// # Errors
+    /// As [`Peer::submit`].
+    pub fn read(&self, local: u64, remote: u64, bytes: u64) -> Result<TransferId, EngineError> {
+        self.one(Kind::Read, local, remote, bytes)
+    }
+
+    fn one(
+        &self,
+        kind: Kind,
+        local: u64,
+        remote: u64,
+        bytes: u64,
+    ) -> Result<TransferId, EngineError> {
+        let operation = Operation {
+            kind,
+            local,
+            remote,
+            bytes,
+        };
+        self.submit(&[operation], &Options::default())
+    }
+
+    /// Begins a transfer of all these operations, in no order among each other. Never waits.
+    ///
+    /// # Errors
+    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; what [`Plan::set`](super::Plan::set) refuses. Nothing was
+    /// done in each case.
+    pub fn submit(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+    ) -> Result<TransferId, EngineError> {
+        self.check_open()?;
+        let tables = self.tables();
+        let transfers = &self.inner.transfers;
+        transfers.submit(&self.link, tables, operations, options)
+    }
+
+    /// Plans a transfer once, to be posted many times.
+    ///
+    /// # Errors
+    /// As [`Peer::submit`].
+    pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
+        self.check_open()?;
+        let how = (self.inner.cut, self.inner.config.gather);
+        Transfers::prepare(&self.link, self.tables(), how, operations)
+    }
+
+    /// Begins a transfer that was prepared.
+    ///
+    /// # Errors
+    /// [`EngineError::ForeignPrepared`]; else as [`Peer::submit`].
+    pub fn post(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+    ) -> Result<TransferId, EngineError> {
+        self.check_open()?;
+        self.inner.transfers.post(&self.link, prepared, options)
+    }
+
+    /// Waits for its transfers, but not for longer than the engine's `drain`, and ends the connection. How many were cut off.
+    #[must_use]
+    pub fn close(&self) -> u32 {
+        let left = self.link.drain(self.inner.config.drain);
+        self.link.break_off();
+        left
+    }
+
+    /// Ends the connection now, as if a QP had failed.
+    pub fn break_off(&self) {
+        self.link.break_off();
+    }
+
+    fn tables(&self) -> (Arc<LocalTable>, Arc<RemoteTable>) {
+        let local = Arc::clone(&lock(&self.inner.regions).table);
+        (local, Arc::clone(&lock(&self.remote)))
+    }
+
+    fn check_open(&self) -> Result<(), EngineError> {
+        if self.inner.is_closing.load(Ordering::Acquire) {
+            return Err(EngineError::Closing);
+        }
+        let peer = || self.hello.name.clone();
+        match self.link.is_open() {
+            true => Ok(()),
+            false => Err(EngineError::PeerGone { peer: peer() }),
+        }
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Peer({}, {:#x})",
+            self.hello.name, self.hello.incarnation
+        )
+    }
+}
