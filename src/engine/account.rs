@@ -16,6 +16,8 @@ const COUNT_BITS: u32 = 30;
 const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 /// One finished slice.
 const FINISHED: u64 = 1 << COUNT_BITS;
+/// Both counts.
+const COUNTS: u64 = CLOSED - 1;
 const CLOSED: u64 = 1 << 60;
 const FAILED: u64 = 1 << 61;
 const CANCELLED: u64 = 1 << 62;
@@ -115,6 +117,17 @@ impl Account {
             Close::TimedOut => TIMED_OUT,
         };
         Self(self.0 | CLOSED | flags)
+    }
+
+    /// Nothing more is handed out, and what was counts as finished: as failed, where it was not. A settled account stays as it is.
+    #[must_use]
+    pub fn write_off(self, total: u32) -> Self {
+        if self.is_settled(total) {
+            return self;
+        }
+        let handed = u64::from(self.handed());
+        let counts = handed + handed * FINISHED;
+        Self(self.0 & !COUNTS | counts | CLOSED | FAILED)
     }
 
     /// Whether nothing more of `total` will be handed out, and all that was handed out is finished.
@@ -229,6 +242,11 @@ impl AtomicAccount {
     /// Closes it, so that nothing more is handed out.
     pub fn close(&self, why: Close) -> Change {
         self.change(|account| account.close(why))
+    }
+
+    /// Finishes all that was handed out of `total`. Only where nobody else will finish any of it.
+    pub fn write_off(&self, total: u32) -> Change {
+        self.change(|account| account.write_off(total))
     }
 
     fn change(&self, next: impl Fn(Account) -> Account) -> Change {

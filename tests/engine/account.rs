@@ -59,6 +59,10 @@ impl model::Account for Word {
         }))
     }
 
+    fn write_off(self, total: u32) -> Self {
+        Self(self.0.write_off(total))
+    }
+
     fn is_settled(self, total: u32) -> bool {
         self.0.is_settled(total)
     }
@@ -131,7 +135,9 @@ fn the_word_does_what_plain_fields_do() {
                         model::Close::TimedOut,
                     ];
                     let why = ways[random.usize(0..3)];
-                    if random.u32(0..8) == 0 {
+                    if random.u32(0..30) == 0 {
+                        (word, fields) = (word.write_off(total), fields.write_off(total));
+                    } else if random.u32(0..8) == 0 {
                         (word, fields) = (word.close(why), fields.close(why));
                     }
                 }
@@ -157,6 +163,10 @@ fn counts_at_their_limit_touch_no_flag() {
     ];
     assert!(flags.iter().all(|flag| !flag(done)) && !done.has_timed_out());
     assert_eq!(done.outcome(MOST_SLICES), Outcome::Done);
+    assert_eq!(done.write_off(MOST_SLICES), done, "it is settled");
+    let off = all.finish(1, false).write_off(MOST_SLICES);
+    assert_eq!((off.handed(), off.finished()), (MOST_SLICES, MOST_SLICES));
+    assert!(off.has_failed() && !off.is_cancelled() && !off.has_timed_out());
 }
 
 #[test]

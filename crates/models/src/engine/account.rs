@@ -64,6 +64,10 @@ pub trait Account: Copy + Debug + PartialEq {
     #[must_use]
     fn close(self, why: Close) -> Self;
 
+    /// Nothing more is handed out, and what was counts as finished: as failed, where it was not. A settled word stays as it is.
+    #[must_use]
+    fn write_off(self, total: u32) -> Self;
+
     /// Nothing more will be handed out, and all that was handed out is finished.
     fn is_settled(self, total: u32) -> bool;
 
@@ -105,6 +109,18 @@ impl Account for Fields {
             cancelled: self.cancelled || !self.closed && why == Close::Cancelled,
             timed_out: self.timed_out || !self.closed && why == Close::TimedOut,
             ..self
+        }
+    }
+
+    fn write_off(self, total: u32) -> Self {
+        match self.is_settled(total) {
+            true => self,
+            false => Self {
+                finished: self.handed,
+                closed: true,
+                failed: true,
+                ..self
+            },
         }
     }
 

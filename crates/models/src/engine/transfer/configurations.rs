@@ -10,6 +10,7 @@ pub fn configurations<A: Account>() -> Vec<Transfer<A>> {
     all.extend(cancelled_and_failed());
     all.extend(closed_by_deadline());
     all.extend(with_a_lost_peer());
+    all.extend(with_a_panic());
     all
 }
 
@@ -30,6 +31,11 @@ pub fn larger<A: Account>() -> Vec<Transfer<A>> {
             },
         ),
         of("4 slices, 3 workers, all at once, 3 retries"),
+        Transfer {
+            panics: 2,
+            deadline: true,
+            ..all_at_once("all at once, both workers panic, deadline")
+        },
         Transfer {
             qp_failures: 2,
             deadline: true,
@@ -162,6 +168,24 @@ fn with_a_lost_peer<A: Account>() -> Vec<Transfer<A>> {
     ]
 }
 
+fn with_a_panic<A: Account>() -> Vec<Transfer<A>> {
+    vec![
+        panicked("a worker panics"),
+        Transfer {
+            panics: 2,
+            ..panicked("both workers panic")
+        },
+        Transfer {
+            panics: 1,
+            ..retried_and_cancelled("a worker panics, a QP fails, retry, cancel")
+        },
+        Transfer {
+            peer_is_lost: true,
+            ..panicked("a worker panics, the peer is lost")
+        },
+    ]
+}
+
 fn chains<A: Account>(name: &'static str) -> Transfer<A> {
     Transfer {
         credit: 2,
@@ -203,6 +227,13 @@ fn lost<A: Account>(name: &'static str) -> Transfer<A> {
         peer_is_lost: true,
         qp_failures: 1,
         retries: 2,
+        ..Transfer::new(name, 3, 2)
+    }
+}
+
+fn panicked<A: Account>(name: &'static str) -> Transfer<A> {
+    Transfer {
+        panics: 1,
         ..Transfer::new(name, 3, 2)
     }
 }
@@ -273,6 +304,9 @@ pub fn mutants<A: Account>() -> Vec<(Transfer<A>, Property)> {
         (Mutant::LostPeerWaitedFor, Property::Ends, lost("")),
         (Mutant::LostPeerCalledFenced, Property::T6, lost("")),
         (Mutant::PeerGoneBeforeReset, Property::T6, lost("")),
+        (Mutant::PanicForgotten, Property::Ends, panicked("")),
+        (Mutant::WrittenOffBeforeReset, Property::T6, panicked("")),
+        (Mutant::WrittenOffBesideWorkers, Property::T5, panicked("")),
     ]
     .map(|(mutant, property, transfer)| {
         let transfer = Transfer {

@@ -70,7 +70,8 @@ impl<A: Account> Transfer<A> {
             }
             let holds =
                 |slice: &Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
-            let is_quiet = !self.slices(state).iter().any(holds);
+            // The queue of a worker that is dead is not waited for: nobody takes its CQEs.
+            let is_quiet = state.is_dead(number) || !self.slices(state).iter().any(holds);
             if *qp == Qp::Error && state.peer == Peer::Reachable && is_quiet {
                 go("is reset at both ends", fenced(state, number));
             }
@@ -112,6 +113,12 @@ fn fenced<A: Account>(state: &State<A>, number: usize) -> State<A> {
     let mut next = *state;
     next.qps[number] = Qp::Fenced;
     for slice in &mut next.slices {
+        if state.is_dead(number)
+            && usize::from(slice.worker) == number
+            && matches!(slice.place, Place::Posted | Place::Landed)
+        {
+            slice.place = Place::Flushed;
+        }
         if usize::from(slice.packets) == number + 1 {
             slice.packets = 0;
         }

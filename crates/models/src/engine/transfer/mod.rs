@@ -6,11 +6,13 @@
 //! both ends have reset the pair.
 //!
 //! The Python model of the reference has the same states, but for two rules ([`Mutant::AsTheReference`]). It has no deadlines, no
-//! QP that stalls, no peer that is lost and no second QP that fails.
+//! QP that stalls, no worker that panics, no peer that is lost and no second QP that fails.
 //!
-//! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, `user` those of the user and of the engine's clock.
+//! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, `control` those of the connection's own thread when a
+//! worker has panicked, `user` those of the user and of the engine's clock.
 
 mod configurations;
+mod control;
 mod hca;
 mod state;
 mod steps;
@@ -100,6 +102,12 @@ pub enum Mutant {
     LostPeerCalledFenced,
     /// The peer tells its program of this side's end before it resets its QPs.
     PeerGoneBeforeReset,
+    /// What a worker held when it panicked is finished by nobody.
+    PanicForgotten,
+    /// It is finished while the QPs still move its bytes.
+    WrittenOffBeforeReset,
+    /// It is finished while another worker has slices of the transfer.
+    WrittenOffBesideWorkers,
     /// Harmless: a cancel behind a failure is noted too, and a failure decides the outcome whenever it comes; and the half of a
     /// chain that is not refused may still land where both ends have reset the pair.
     AsTheReference,
@@ -136,6 +144,8 @@ pub struct Transfer<A> {
     pub qp_failures: u8,
     /// How often a QP stops moving, at any moment, until somebody puts it into the error state.
     pub stalls: u8,
+    /// How many workers panic, at any moment.
+    pub panics: u8,
     /// A chain is refused in part.
     pub post_fails: bool,
     /// From every state an end must be reachable.
@@ -163,6 +173,7 @@ impl<A: Account> Transfer<A> {
             peer_is_lost: false,
             qp_failures: 0,
             stalls: 0,
+            panics: 0,
             post_fails: false,
             live: true,
             mutant: None,

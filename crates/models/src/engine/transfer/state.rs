@@ -80,15 +80,18 @@ pub(super) enum At {
     Tell,
     /// A mutant's: the account was read and is written next.
     Late,
+    /// It has panicked.
+    Dead,
 }
 
-const AT: [At; 6] = [
+const AT: [At; 7] = [
     At::Pull,
     At::Post,
     At::Refused,
     At::Conclude,
     At::Tell,
     At::Late,
+    At::Dead,
 ];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -242,6 +245,7 @@ pub struct State<A> {
     pub(super) retries: u8,
     pub(super) qp_failures: u8,
     pub(super) stalls: u8,
+    pub(super) panics: u8,
     pub(super) post_fails: bool,
     pub(super) peer_is_lost: bool,
     pub(super) cancel: bool,
@@ -268,6 +272,7 @@ impl<A: Account> Transfer<A> {
             retries: self.retries,
             qp_failures: self.qp_failures,
             stalls: self.stalls,
+            panics: self.panics,
             post_fails: self.post_fails,
             peer_is_lost: self.peer_is_lost,
             cancel: self.cancel,
@@ -285,6 +290,10 @@ impl<A: Account> Transfer<A> {
 impl<A: Account> State<A> {
     pub(super) fn has_open_qp(&self) -> bool {
         self.qps.iter().any(|qp| qp.is_open())
+    }
+
+    pub(super) fn is_dead(&self, worker: usize) -> bool {
+        self.workers[worker].at == At::Dead
     }
 
     pub(super) fn code(&mut self, codec: &mut impl Codec) {
@@ -313,7 +322,12 @@ impl<A: Account> State<A> {
         choice(&mut self.remote, &REMOTES, codec);
         code_user(&mut self.user, codec);
         choice(&mut self.closer, &CLOSERS, codec);
-        for count in [&mut self.retries, &mut self.qp_failures, &mut self.stalls] {
+        for count in [
+            &mut self.retries,
+            &mut self.qp_failures,
+            &mut self.stalls,
+            &mut self.panics,
+        ] {
             codec.byte(count, 2);
         }
         for flag in [

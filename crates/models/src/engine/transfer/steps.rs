@@ -56,6 +56,7 @@ impl<A: Account> Model for Transfer<A> {
         self.slices_move(state, emit)?;
         self.qps_move(state, emit);
         self.peer_moves(state, emit);
+        self.control_moves(state, emit)?;
         for worker in 0..usize::from(self.workers) {
             self.worker_moves(state, worker, emit)?;
         }

@@ -113,6 +113,7 @@ impl<A: Account> Transfer<A> {
             Outcome::Failed => {
                 state.qp_failures < self.qp_failures
                     || state.post_fails != self.post_fails
+                    || state.panics < self.panics
                     || state.peer_is_lost != self.peer_is_lost
             }
             Outcome::Cancelled => state.cancel != self.cancel,

@@ -15,6 +15,12 @@ impl<A: Account> Transfer<A> {
     ) -> Result<(), Broken> {
         let emit = &mut |what, next| emit(Step::new("worker", number, what), next);
         drain(state, number, emit);
+        if state.panics > 0 && !state.is_dead(number) && state.user.status.is_none() {
+            let mut next = *state;
+            next.workers[number].at = At::Dead;
+            next.panics -= 1;
+            emit("panics", next);
+        }
         match state.workers[number].at {
             At::Pull => self.pull(state, number, emit)?,
             At::Late => hand_out_late(state, number, emit),
@@ -22,6 +28,7 @@ impl<A: Account> Transfer<A> {
             At::Refused => self.refused(state, number, emit)?,
             At::Conclude => self.conclude(state, number, emit),
             At::Tell => self.tell(state, number, emit)?,
+            At::Dead => {}
         }
         Ok(())
     }

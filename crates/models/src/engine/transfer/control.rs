@@ -1,0 +1,90 @@
+//! The steps of the connection's own thread behind the panic of a worker: it ends the connection, and finishes what nobody else will.
+
+use super::state::{At, Closer, Notice, Peer, Place, Qp, Slice, State, User};
+use super::steps::Step;
+use super::{Broken, Mutant, Property, Transfer};
+use crate::engine::account::{Account, Outcome};
+use crate::explore::broken;
+
+impl<A: Account> Transfer<A> {
+    pub(super) fn control_moves(
+        &self,
+        state: &State<A>,
+        emit: &mut impl FnMut(Step, State<A>),
+    ) -> Result<(), Broken> {
+        if !(0..usize::from(self.workers)).any(|worker| state.is_dead(worker)) {
+            return Ok(());
+        }
+        for (number, qp) in state.qps.iter().enumerate() {
+            if qp.is_open() {
+                let mut next = *state;
+                next.qps[number] = Qp::Error;
+                emit(Step::new("QP", number, "is put into error"), next);
+            }
+        }
+        match self.may_write_off(state) {
+            true => self.write_off(state, emit),
+            false => Ok(()),
+        }
+    }
+
+    /// No QP moves anything any more, at this end or at both, and no worker that lives has a part in the transfer.
+    fn may_write_off(&self, state: &State<A>) -> bool {
+        if self.is(Mutant::PanicForgotten) || state.user.has_seen {
+            return false;
+        }
+        let is_reset = |qp: &Qp| match qp {
+            Qp::None | Qp::Fenced => true,
+            Qp::Error => state.peer == Peer::GivenUp,
+            Qp::Ready | Qp::Stalled => false,
+        };
+        let is_over = state.qps.iter().all(is_reset) || self.is(Mutant::WrittenOffBeforeReset);
+        let holds = |slice: &Slice| {
+            let has_it = slice.place == Place::InHand || slice.place.is_with_hca();
+            has_it && !state.is_dead(usize::from(slice.worker))
+        };
+        let concludes = |worker: usize| matches!(state.workers[worker].at, At::Conclude | At::Tell);
+        let is_alone = !self.slices(state).iter().any(holds)
+            && !(0..usize::from(self.workers)).any(concludes)
+            || self.is(Mutant::WrittenOffBesideWorkers);
+        is_over && is_alone && state.user.status.is_none()
+    }
+
+    fn write_off(
+        &self,
+        state: &State<A>,
+        emit: &mut impl FnMut(Step, State<A>),
+    ) -> Result<(), Broken> {
+        if state.user.concluded > 0 {
+            let before = state.user.status;
+            return broken(Property::T2, format!("{before:?} before, now written off"));
+        }
+        let mut next = *state;
+        next.account = state.account.write_off(self.total());
+        for slice in &mut next.slices[..usize::from(self.slices)] {
+            let is_left = slice.place == Place::ToRetry || state.is_dead(usize::from(slice.worker));
+            if slice.place.is_under_way() && is_left {
+                slice.place = Place::Failed;
+            }
+        }
+        let is_unknown = state.peer == Peer::GivenUp;
+        let outcome = match is_unknown {
+            true => Outcome::Failed,
+            false => next.account.outcome(self.total()),
+        };
+        next.closer = Closer::Nothing;
+        next.user = User {
+            status: Some(outcome),
+            cause: 1,
+            concluded: 1,
+            is_remote_unknown: is_unknown,
+            notice: match outcome {
+                Outcome::Done => Notice::Sent,
+                _ => Notice::No,
+            },
+            ..state.user
+        };
+        emit(Step::new("control", 0, "writes off and concludes"), next);
+        Ok(())
+    }
+}
