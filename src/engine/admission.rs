@@ -12,7 +12,7 @@ use super::handshake::{Connected, Handshake};
 use super::host::{Inner, lock};
 use super::link::Link;
 use super::peer::Peer;
-use super::wire::{Hello, Wire};
+use super::wire::{Hello, Message, Wire};
 use crate::error::OwnThread;
 use crate::provider::{ProviderError, Wake};
 
@@ -89,6 +89,12 @@ pub(super) fn connect_over(
     place: &str,
 ) -> Result<Peer, HostError> {
     let mut wire = Wire::new(stream, inner.config.connect_timeout);
+    if let Err(panicked) = inner.pool.check() {
+        let error = EngineError::from(panicked);
+        // It may be gone.
+        let _ = wire.send(&Message::Refused(error.to_string()));
+        return Err(error.into());
+    }
     let handshake = Handshake {
         rail: &inner.rail,
         config: &inner.config,

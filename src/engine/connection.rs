@@ -99,9 +99,7 @@ impl Control {
             Other::IsReset => Fence::Whole,
             Other::There | Other::Gone => Fence::RemoteUnknown,
         };
-        for id in self.link.fence(fence) {
-            self.transfers.fenced(id, fence);
-        }
+        self.transfers.end(&self.link, fence);
     }
 
     /// Resets the QPs of this end. Whether all of them are.

@@ -8,7 +8,7 @@ use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
 use super::plan::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::slots::{MOST_SLOTS, TransferId};
 use super::transfers::TransfersError;
-use crate::error::{Error, Part};
+use crate::error::{Error, Part, ThreadPanicked};
 use crate::provider::ProviderError;
 use crate::verbs::VerbsError;
 
@@ -137,6 +137,9 @@ pub enum EngineError {
         /// The peer.
         peer: String,
     },
+    /// A worker with QPs of the connection has panicked.
+    #[error("{0}: close the engine")]
+    WorkerPanicked(#[from] ThreadPanicked),
     /// Bytes that are no descriptor of a region.
     #[error("no descriptor of a region: {what}")]
     Descriptor {

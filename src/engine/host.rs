@@ -50,7 +50,7 @@ pub struct CloseReport {
 
 /// The engine.
 pub struct Engine {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 pub(super) struct Inner {

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::error::EngineError;
 use super::slots::TransferId;
+use crate::error::ThreadPanicked;
 use crate::provider::Wake;
 
 /// One connection.
@@ -36,6 +38,17 @@ struct State {
     /// Transfers that wait for the fence.
     waiting: Vec<TransferId>,
     fence: Option<Fence>,
+    /// The first worker with a lane that has panicked.
+    panicked: Option<ThreadPanicked>,
+}
+
+/// What a link leaves to its control thread when it has ended.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// Transfers that have waited for the fence.
+    pub(super) waiting: Vec<TransferId>,
+    /// The worker that has panicked: nobody finishes what it held.
+    pub(super) panicked: Option<ThreadPanicked>,
 }
 
 /// What is known of the other end once this one is reset.
@@ -73,6 +86,22 @@ impl Link {
         !self.is_broken.load(Ordering::Acquire)
     }
 
+    /// Whether it takes transfers to `peer`.
+    pub(super) fn check(&self, peer: &str) -> Result<(), EngineError> {
+        if self.is_open() {
+            return Ok(());
+        }
+        let gone = || EngineError::PeerGone {
+            peer: peer.to_owned(),
+        };
+        let panicked = self.panicked();
+        Err(panicked.map_or_else(gone, EngineError::WorkerPanicked))
+    }
+
+    pub(super) fn has_lanes_of(&self, worker: u32) -> bool {
+        self.workers.contains(&worker)
+    }
+
     /// Whose run queues get a transfer: of all workers with a lane, or of one of them in turn.
     pub(super) fn workers(&self, is_small: bool) -> &[u32] {
         if !is_small {
@@ -92,6 +121,20 @@ impl Link {
             wake.wake();
         }
         was_open
+    }
+
+    /// Ends it, because a worker with a lane has panicked. The fence, if it stands already: then the worker itself writes off.
+    pub(super) fn lose_worker(&self, panicked: &ThreadPanicked) -> Option<Fence> {
+        let mut state = self.state();
+        state.panicked.get_or_insert_with(|| panicked.clone());
+        let fence = state.fence;
+        drop(state);
+        self.break_off();
+        fence
+    }
+
+    pub(super) fn panicked(&self) -> Option<ThreadPanicked> {
+        self.state().panicked.clone()
     }
 
     pub(super) fn wake(&self) -> Option<&Wake> {
@@ -133,11 +176,14 @@ impl Link {
         self.state().fence.is_some()
     }
 
-    /// The fence stands: the transfers that have waited for it.
-    pub(super) fn fence(&self, fence: Fence) -> Vec<TransferId> {
+    /// The fence stands.
+    pub(super) fn fence(&self, fence: Fence) -> Left {
         let mut state = self.state();
         state.fence = Some(fence);
-        std::mem::take(&mut state.waiting)
+        Left {
+            waiting: std::mem::take(&mut state.waiting),
+            panicked: state.panicked.clone(),
+        }
     }
 
     pub(super) fn begin_transfer(&self) {

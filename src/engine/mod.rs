@@ -25,10 +25,13 @@ mod registry;
 mod report;
 mod sinks;
 mod slots;
+#[cfg(test)]
+mod tests;
 mod transfers;
 mod wire;
 mod worker;
 
+pub use crate::provider::sink::SinkFault;
 pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::{Account, AtomicAccount, Change, Close, MOST_SLICES, Outcome};
 pub use config::EngineConfig;

@@ -116,7 +116,7 @@ impl Peer {
     /// Begins a transfer of all these operations, in no order among each other. Never waits.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; what [`Plan::set`](super::Plan::set) refuses. Nothing was
+    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; what [`Plan::set`](super::Plan::set) refuses. Nothing was
     /// done in each case.
     pub fn submit(
         &self,
@@ -174,11 +174,7 @@ impl Peer {
         if self.inner.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing);
         }
-        let peer = || self.hello.name.clone();
-        match self.link.is_open() {
-            true => Ok(()),
-            false => Err(EngineError::PeerGone { peer: peer() }),
-        }
+        self.link.check(&self.hello.name)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What became of a transfer, operation by operation.
 
 use super::account::Outcome;
+use crate::error::ThreadPanicked;
 use crate::provider::Cause;
 
 /// What became of one operation.
@@ -47,6 +48,8 @@ pub struct Report {
     pub bytes_landed: u64,
     /// The first failure.
     pub first: Option<FirstCause>,
+    /// The worker that has panicked while it held slices of the transfer. All that was handed out counts as failed then.
+    pub panicked: Option<ThreadPanicked>,
     /// Whether the peer's memory is quiet. That of this side is.
     pub remote: Remote,
 }

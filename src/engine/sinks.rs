@@ -5,30 +5,43 @@ use std::time::Duration;
 
 use super::config::EngineConfig;
 use super::error::{EngineError, HostError};
-use super::link::Link;
+use super::link::{Fence, Link};
 use super::plan::Operation;
 use super::regions::{Mapped, Table, Users};
 use super::report::Report;
 use super::slots::{Status, TransferId};
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
 use super::worker::{Pace, Pool};
-use crate::provider::sink::{Sink, SinkLane, SinkReaper};
+use crate::error::OwnThread;
+use crate::provider::ProviderError;
+use crate::provider::sink::{Sink, SinkFault, SinkLane, SinkReaper};
+
+/// The name of the peer.
+const PEER: &str = "the sink";
+/// Longest sleep of the thread that waits for the end of the link.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// One engine with one peer, whose lanes complete without an HCA. All addresses below `bytes` are registered at both ends.
 pub struct SinkEngine {
     transfers: Arc<Transfers>,
     pool: Pool<Sink>,
     link: Arc<Link>,
+    /// Waits for the end of the link.
+    control: Option<OwnThread>,
     tables: (Arc<LocalTable>, Arc<RemoteTable>),
     config: EngineConfig,
 }
 
 impl SinkEngine {
-    /// With memory of `bytes` bytes at both ends. The first lane refuses its WQE `refuses`, and all behind it.
+    /// With memory of `bytes` bytes at both ends. The first lane has the fault.
     ///
     /// # Errors
     /// [`HostError::Refused`]: a value outside its limits; [`HostError::Provider`]: what the system refuses.
-    pub fn new(config: EngineConfig, bytes: u64, refuses: Option<u64>) -> Result<Self, HostError> {
+    pub fn new(
+        config: EngineConfig,
+        bytes: u64,
+        fault: Option<SinkFault>,
+    ) -> Result<Self, HostError> {
         let cut = config.check()?;
         let transfers = Transfers::new(0, config.transfers, (cut, config.gather), config.workers)?;
         let transfers = Arc::new(transfers);
@@ -39,10 +52,7 @@ impl SinkEngine {
         let mut lanes = Vec::new();
         for (number, owner) in (0..).zip(&owners) {
             let lane = SinkLane::new(number, 1 << config.log_depth);
-            let lane = match (number, refuses) {
-                (0, Some(index)) => lane.refusing(index),
-                _ => lane,
-            };
+            let lane = lane.with_fault(fault.filter(|_| number == 0));
             reapers[*owner as usize].add(&lane);
             lanes.push((*owner, lane));
         }
@@ -55,6 +65,7 @@ impl SinkEngine {
         for (owner, lane) in lanes {
             pool.add(owner, &link, lane);
         }
+        let control = end_of(&transfers, &link)?;
         let region = |owner| Mapped {
             address: 0,
             bytes,
@@ -72,6 +83,7 @@ impl SinkEngine {
             transfers,
             pool,
             link,
+            control: Some(control),
             tables: (
                 Arc::new(local.unwrap_or_default()),
                 Arc::new(remote.unwrap_or_default()),
@@ -89,6 +101,7 @@ impl SinkEngine {
         operations: &[Operation],
         options: &Options,
     ) -> Result<TransferId, EngineError> {
+        self.link.check(PEER)?;
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
         self.transfers
             .submit(&self.link, tables, operations, options)
@@ -109,6 +122,7 @@ impl SinkEngine {
     /// # Errors
     /// As there.
     pub fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, EngineError> {
+        self.link.check(PEER)?;
         self.transfers
             .post(&self.link, prepared, &Options::default())
     }
@@ -159,5 +173,20 @@ impl Drop for SinkEngine {
     fn drop(&mut self) {
         self.link.break_off();
         self.pool.stop();
+        if let Some(control) = self.control.take() {
+            control.join();
+        }
     }
+}
+
+/// The thread that ends the link once no worker has a lane of it: there is no other end to ask.
+fn end_of(transfers: &Arc<Transfers>, link: &Arc<Link>) -> Result<OwnThread, ProviderError> {
+    let (transfers, link) = (Arc::clone(transfers), Arc::clone(link));
+    let body = move || {
+        while !link.wait_for_lanes(LOOK) {}
+        transfers.end(&link, Fence::Whole);
+    };
+    let thread = OwnThread::spawn("wv-engine-sink", body, |_| {});
+    let call = "spawn";
+    thread.map_err(|source| ProviderError::System { call, source })
 }

@@ -4,7 +4,7 @@
 //! word that changes while it runs. Memory of a slot is used again by the next transfer in it, so none is allocated for a
 //! transfer once its slot has had a similar one.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
@@ -19,6 +19,7 @@ use super::queue::{Item, RunQueue};
 use super::regions::{Table, Users};
 use super::report::{FirstCause, OperationStatus, Remote, Report};
 use super::slots::{Slots, Status, TransferId};
+use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Chain, LocalRange, ProviderError, Tag, Verb};
 
 pub(super) type LocalTable = Table<Arc<Users>>;
@@ -99,6 +100,8 @@ struct Failures {
     /// A slice was posted and failed, so that its packets may still be under way.
     was_posted: bool,
     is_remote_unknown: bool,
+    /// The worker that held some of it and has panicked.
+    panicked: Option<ThreadPanicked>,
 }
 
 impl Failures {
@@ -264,7 +267,7 @@ impl Transfers {
         drop(body);
         link.begin_transfer();
         if total == 0 {
-            self.conclude(id, Outcome::Done);
+            self.conclude(id, Outcome::Done, Fence::Whole);
             return Ok(id);
         }
         let deadline = options
@@ -350,8 +353,11 @@ impl Transfers {
         let place = &self.places[id.slot() as usize];
         // No other transfer begins in the slot while the body is read.
         let body = place.read();
-        if body.id != Some(id) || body.way.is_none() {
+        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
             return;
+        };
+        if why == Close::Failed {
+            place.failures().panicked = way.link.panicked();
         }
         let change = place.account.close(why);
         drop(body);
@@ -389,44 +395,82 @@ impl Transfers {
         }
     }
 
-    /// Concludes a settled transfer, or lets it wait for the fence of its link. A worker calls it, once.
+    /// Concludes a settled transfer, or lets it wait for the fence of its link. One that is concluded already stays as it is.
     pub(super) fn settle(&self, id: TransferId) {
         let place = &self.places[id.slot() as usize];
-        let way = place.read().way.clone();
-        let total = place.total.load(Ordering::Relaxed);
-        let outcome = place.account.load().outcome(total);
-        let was_posted = place.failures().was_posted;
-        let fence = match way {
-            Some(way) if was_posted => way.link.behind_fence(id),
-            _ => Some(Fence::Whole),
+        let body = place.read();
+        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
+            return;
         };
+        let (account, total) = (place.account.load(), place.total.load(Ordering::Relaxed));
+        if !account.is_settled(total) {
+            return;
+        }
+        let fence = match place.failures().was_posted {
+            true => way.link.behind_fence(id),
+            false => Some(Fence::Whole),
+        };
+        drop(body);
         if let Some(fence) = fence {
-            self.conclude_behind(id, outcome, fence);
+            self.conclude(id, account.outcome(total), fence);
         }
     }
 
-    /// The fence stands that the transfer has waited for.
-    pub(super) fn fenced(&self, id: TransferId, fence: Fence) {
-        let place = &self.places[id.slot() as usize];
-        let total = place.total.load(Ordering::Relaxed);
-        self.conclude_behind(id, place.account.load().outcome(total), fence);
+    /// The link has ended, and its fence stands: what has waited for it is concluded, and what a worker held that has panicked.
+    pub(super) fn end(&self, link: &Link, fence: Fence) {
+        let left = link.fence(fence);
+        for id in left.waiting {
+            let place = &self.places[id.slot() as usize];
+            let total = place.total.load(Ordering::Relaxed);
+            self.conclude(id, place.account.load().outcome(total), fence);
+        }
+        if let Some(panicked) = left.panicked {
+            self.write_off(link, &panicked, fence);
+        }
     }
 
-    fn conclude_behind(&self, id: TransferId, outcome: Outcome, fence: Fence) {
+    /// Concludes all transfers of a link that has ended. No worker has a lane of it, so none finishes a slice of them.
+    pub(super) fn write_off(&self, link: &Link, panicked: &ThreadPanicked, fence: Fence) {
+        for place in &self.places {
+            let body = place.read();
+            let is_of_link = body
+                .way
+                .as_ref()
+                .is_some_and(|it| it.link.number == link.number);
+            let Some(id) = body.id.filter(|_| is_of_link) else {
+                continue;
+            };
+            let total = place.total.load(Ordering::Relaxed);
+            if !place.account.load().is_settled(total) {
+                place.failures().panicked = Some(panicked.clone());
+            }
+            let outcome = place.account.write_off(total).after.outcome(total);
+            drop(body);
+            self.conclude(id, outcome, fence);
+        }
+    }
+
+    /// The links of transfers that are not concluded, where `worker` has a lane.
+    pub(super) fn links_of(&self, worker: u32) -> Vec<Arc<Link>> {
+        let bodies = self.places.iter().map(Place::read);
+        let links = bodies.filter_map(|body| Some(Arc::clone(&body.way.as_ref()?.link)));
+        links.filter(|link| link.has_lanes_of(worker)).collect()
+    }
+
+    fn conclude(&self, id: TransferId, outcome: Outcome, fence: Fence) {
         let outcome = match fence {
             Fence::Whole => outcome,
             Fence::RemoteUnknown => Outcome::Failed,
         };
         let place = &self.places[id.slot() as usize];
-        place.failures().is_remote_unknown = fence == Fence::RemoteUnknown;
-        self.conclude(id, outcome);
-    }
-
-    fn conclude(&self, id: TransferId, outcome: Outcome) {
-        let mut body = self.places[id.slot() as usize].write();
+        let mut body = place.write();
+        if body.id != Some(id) {
+            return;
+        }
         let Some(way) = body.way.take() else {
             return;
         };
+        place.failures().is_remote_unknown = fence == Fence::RemoteUnknown;
         leave_all(body.plan(), &way.local);
         drop(body);
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
@@ -434,7 +478,7 @@ impl Transfers {
         debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
         way.link.end_transfer();
         // Pairs with the fence of `wait`: either this sees that somebody waits, or he sees the conclusion.
-        fence(Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
             drop(self.lock());
             self.concluded.notify_all();
@@ -464,7 +508,7 @@ impl Transfers {
             return Ok(Some(found));
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
         let mut guard = self.lock();
         let found = loop {
             let found = look();
@@ -510,11 +554,13 @@ impl Transfers {
         let mut failures = place.failures();
         failures.slices.sort_unstable();
         let (plan, handed) = (body.plan(), place.account.load().handed());
+        let was_written_off = failures.panicked.is_some();
         let mut missing = 0;
         let is_whole = outcome == Outcome::Done && failures.slices.is_empty();
         let numbers = 0..if is_whole { 0 } else { plan.slices() };
         for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
-            let has_failed = failures.slices.binary_search(&number).is_ok();
+            let has_failed = failures.slices.binary_search(&number).is_ok()
+                || was_written_off && number < handed;
             let status = match has_failed {
                 true => OperationStatus::Failed,
                 false if number >= handed => OperationStatus::NotPosted,
@@ -533,6 +579,7 @@ impl Transfers {
             operations,
             bytes_landed: plan.bytes() - missing,
             first: failures.first,
+            panicked: failures.panicked.clone(),
             remote: match failures.is_remote_unknown {
                 true => Remote::Unknown,
                 false => Remote::Quiet,

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::account::Close;
@@ -11,7 +11,7 @@ use super::link::Link;
 use super::queue::{Item, RunQueue};
 use super::slots::TransferId;
 use super::transfers::{Pulled, Transfers};
-use crate::error::OwnThread;
+use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Cause, Chain, Completion, Lane, Provider, ProviderError, Reaper, Stop, Tag};
 
 /// Turns without work before it sleeps.
@@ -38,6 +38,8 @@ struct Inbox<P: Provider> {
 /// The workers of one NIC.
 pub(super) struct Pool<P: Provider> {
     inboxes: Vec<Arc<Inbox<P>>>,
+    /// The first that has panicked.
+    panicked: Arc<OnceLock<ThreadPanicked>>,
     threads: Mutex<Vec<OwnThread>>,
 }
 
@@ -49,15 +51,24 @@ impl<P: Provider> Pool<P> {
         pace: Pace,
     ) -> Result<Self, ProviderError> {
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
+        let panicked = Arc::new(OnceLock::new());
         for (number, reaper) in (0..).zip(reapers) {
             let inbox = Arc::new(Inbox {
                 queue: Arc::clone(transfers.queue(number)),
                 lanes: Mutex::default(),
                 stops: AtomicBool::new(false),
             });
-            let worker = Worker::<P>::new(transfers, &inbox, reaper, pace);
+            let mut worker = Worker::<P>::new(transfers, &inbox, reaper, pace);
             let name = format!("wv-engine-{number}");
-            let thread = OwnThread::spawn(&name, || worker.run(), |_| {});
+            let (own_name, told) = (name.clone(), Arc::clone(&panicked));
+            let body = move || {
+                if let Err(panic) = ThreadPanicked::catch(&own_name, || worker.run()) {
+                    tracing::error!("{panic}");
+                    let _ = told.set(panic.clone());
+                    worker.end_of_panic(number, &panic);
+                }
+            };
+            let thread = OwnThread::spawn(&name, body, |_| {});
             threads.push(thread.map_err(|source| ProviderError::System {
                 call: "spawn",
                 source,
@@ -66,8 +77,14 @@ impl<P: Provider> Pool<P> {
         }
         Ok(Self {
             inboxes,
+            panicked,
             threads: Mutex::new(threads),
         })
+    }
+
+    /// Whether no worker has panicked.
+    pub(super) fn check(&self) -> Result<(), ThreadPanicked> {
+        self.panicked.get().map_or(Ok(()), |it| Err(it.clone()))
     }
 
     /// Gives a lane of a link to a worker.
@@ -100,6 +117,16 @@ struct LinkWork<L> {
     lanes: Vec<L>,
     /// Transfers of which slices may be left, in their order.
     queue: VecDeque<(TransferId, Option<Instant>)>,
+}
+
+impl<L> LinkWork<L> {
+    /// Drops its lanes as they are.
+    fn leave(self) {
+        for lane in self.lanes {
+            drop(lane);
+            self.link.lane_is_gone();
+        }
+    }
 }
 
 struct Worker<P: Provider> {
@@ -138,7 +165,7 @@ impl<P: Provider> Worker<P> {
         }
     }
 
-    fn run(mut self) {
+    fn run(&mut self) {
         let mut idle = 0;
         loop {
             if self.inbox.queue.has_items() {
@@ -166,17 +193,17 @@ impl<P: Provider> Worker<P> {
     }
 
     fn take_items(&mut self) {
-        let mut items = std::mem::take(&mut self.items);
-        self.inbox.queue.take(&mut items);
+        self.inbox.queue.take(&mut self.items);
         self.take_lanes();
-        for item in items.drain(..) {
+        while let Some(item) = self.items.pop_front() {
             match item {
                 Item::Transfer { id, link, deadline } => self.enqueue(id, &link, deadline),
                 Item::Settle(id) => self.transfers.settle(id),
                 Item::Look => {}
+                #[cfg(test)]
+                Item::Panic => panic!("planted"),
             }
         }
-        self.items = items;
         self.drop_lanes();
     }
 
@@ -378,11 +405,60 @@ impl<P: Provider> Worker<P> {
         wake.end();
     }
 
+    /// Behind a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of
+    /// each connection finishes what this worker held, once the QPs are reset.
+    fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
+        for work in std::mem::take(&mut self.links) {
+            work.link.lose_worker(panic);
+            work.leave();
+        }
+        for link in self.transfers.links_of(own) {
+            if let Some(fence) = link.lose_worker(panic) {
+                self.transfers.write_off(&link, panic, fence);
+            }
+        }
+        // The other workers drop their lanes of these.
+        self.transfers.look();
+        while !self.inbox.stops.load(Ordering::SeqCst) {
+            self.give_back(panic);
+            let wake = &self.inbox.queue.wake;
+            wake.begin();
+            if !self.inbox.queue.has_items()
+                && let Err(error) = wake.sleep(None, None)
+            {
+                tracing::error!("a worker that has panicked cannot sleep: {error}");
+            }
+            wake.end();
+        }
+    }
+
+    /// Takes no lane and no transfer any more.
+    fn give_back(&mut self, panic: &ThreadPanicked) {
+        self.inbox.queue.take(&mut self.items);
+        for (link, lane) in std::mem::take(&mut *lock(&self.inbox.lanes)) {
+            link.lose_worker(panic);
+            drop(lane);
+            link.lane_is_gone();
+        }
+        while let Some(item) = self.items.pop_front() {
+            match item {
+                Item::Transfer { id, .. } => self.transfers.close(id, Close::Failed),
+                Item::Settle(id) => self.transfers.settle(id),
+                Item::Look => {}
+                #[cfg(test)]
+                Item::Panic => {}
+            }
+        }
+    }
+
     /// The engine ends: whatever is left is failed, so that nobody waits for it.
     fn give_up(&mut self) {
         for at in 0..self.links.len() {
             self.links[at].link.break_off();
         }
         self.drop_lanes();
+        for work in std::mem::take(&mut self.links) {
+            work.leave();
+        }
     }
 }

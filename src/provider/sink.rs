@@ -25,8 +25,16 @@ pub struct SinkLane {
     posted: u64,
     retired: u64,
     rung: Arc<AtomicU64>,
+    fault: Option<SinkFault>,
+}
+
+/// What a lane without an HCA does wrong, for tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkFault {
     /// It refuses the WQE of this index, and all behind it.
-    refuses: Option<u64>,
+    Refuses(u64),
+    /// It panics when it is to take the WQE of this index.
+    Panics(u64),
 }
 
 impl SinkLane {
@@ -45,14 +53,14 @@ impl SinkLane {
             posted: 0,
             retired: 0,
             rung: Arc::default(),
-            refuses: None,
+            fault: None,
         }
     }
 
-    /// The same, which refuses its WQE of this index, and all behind it.
+    /// The same, with this fault.
     #[must_use]
-    pub fn refusing(mut self, index: u64) -> Self {
-        self.refuses = Some(index);
+    pub fn with_fault(mut self, fault: Option<SinkFault>) -> Self {
+        self.fault = fault;
         self
     }
 
@@ -74,8 +82,9 @@ impl Lane for SinkLane {
     fn post(&mut self, chain: &Chain, first: usize) -> Posted {
         let mut count = 0;
         for (work, _) in chain.from(first) {
-            let stop = match self.refuses {
-                Some(index) if self.posted >= index => Some(Stop::Failed),
+            let stop = match self.fault {
+                Some(SinkFault::Refuses(index)) if self.posted >= index => Some(Stop::Failed),
+                Some(SinkFault::Panics(index)) if self.posted >= index => panic_at(index),
                 _ if self.room(1) == 0 => Some(Stop::Full),
                 _ => None,
             };
@@ -105,6 +114,11 @@ impl Lane for SinkLane {
     fn in_flight(&self) -> u32 {
         u32::try_from(self.posted - self.retired).unwrap_or(u32::MAX)
     }
+}
+
+#[expect(clippy::panic, reason = "a test has asked for it")]
+fn panic_at(index: u64) -> ! {
+    panic!("planted at WQE {index}")
 }
 
 /// The index as a CQE carries it.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Kind, Operation, OperationStatus, Options, Outcome, SinkEngine, Status,
+    EngineError, Kind, Operation, OperationStatus, Options, Outcome, SinkEngine, SinkFault, Status,
 };
 
 use crate::rig::config;
@@ -49,7 +49,7 @@ fn write(bytes: u64, count: u64) -> Vec<Operation> {
 fn a_chain_refused_at_every_place_finishes_what_was_taken_and_fails_the_rest() {
     for refuses in 0..=20u64 {
         let one = config("a").with_qps(1).with_gather(1);
-        let engine = SinkEngine::new(one, 1 << 30, Some(refuses)).unwrap();
+        let engine = SinkEngine::new(one, 1 << 30, Some(SinkFault::Refuses(refuses))).unwrap();
         // 20 slices on one lane, in chains of up to 16.
         let operations = write(1 << 16, 20);
         let id = engine.submit(&operations, &Options::default()).unwrap();
@@ -74,6 +74,42 @@ fn a_chain_refused_at_every_place_finishes_what_was_taken_and_fails_the_rest() {
             assert_eq!((u64::from(first.operation), first.cause), (taken, None));
             assert_eq!(report.operations[taken as usize], OperationStatus::Failed);
         }
+    }
+}
+
+#[test]
+fn a_worker_that_panics_at_any_wqe_leaves_nobody_waiting() {
+    for panics in 0..=20u64 {
+        let two = config("a").with_workers(2).with_gather(1);
+        let engine = SinkEngine::new(two, 1 << 30, Some(SinkFault::Panics(panics))).unwrap();
+        // Every round gives worker 0 a chance; some round reaches the WQE.
+        let operations = write(1 << 16, 20);
+        let mut lost = 0;
+        for round in 0..1_000 {
+            let id = match engine.submit(&operations, &Options::default()) {
+                Ok(id) => id,
+                Err(EngineError::WorkerPanicked(panicked)) => {
+                    assert_eq!(panicked.thread, "wv-engine-0");
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            let status = engine.wait(id, HANG).unwrap();
+            let report = engine.report(id).unwrap();
+            match status {
+                Status::Concluded(Outcome::Done) => assert_eq!(report.bytes_landed, 20 << 16),
+                Status::Concluded(Outcome::Failed) => {
+                    let panicked = report.panicked.expect("the worker that held it");
+                    let planted = format!("planted at WQE {panics}");
+                    assert_eq!(panicked.message, planted, "round {round}");
+                    assert!(report.bytes_landed < 20 << 16);
+                    lost += 1;
+                }
+                other => panic!("{panics}: {other:?}"),
+            }
+            engine.release(id).unwrap();
+        }
+        assert!(lost >= 1, "WQE {panics} was reached");
     }
 }
 
