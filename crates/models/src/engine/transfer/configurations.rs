@@ -11,6 +11,7 @@ pub fn configurations<A: Account>() -> Vec<Transfer<A>> {
     all.extend(closed_by_deadline());
     all.extend(with_a_lost_peer());
     all.extend(with_a_panic());
+    all.extend(with_pairs_used_again());
     all
 }
 
@@ -168,6 +169,26 @@ fn with_a_lost_peer<A: Account>() -> Vec<Transfer<A>> {
     ]
 }
 
+fn with_pairs_used_again<A: Account>() -> Vec<Transfer<A>> {
+    vec![
+        used_again("a QP fails, retry, the pair is used again"),
+        Transfer {
+            qp_failures: 2,
+            reuses: 2,
+            cancel: true,
+            ..used_again("2 QPs fail, retry, both pairs are used again, cancel")
+        },
+        Transfer {
+            peer_is_lost: true,
+            ..used_again("a pair is used again, the peer is lost")
+        },
+        Transfer {
+            panics: 1,
+            ..used_again("a pair is used again, a worker panics")
+        },
+    ]
+}
+
 fn with_a_panic<A: Account>() -> Vec<Transfer<A>> {
     vec![
         panicked("a worker panics"),
@@ -227,6 +248,15 @@ fn lost<A: Account>(name: &'static str) -> Transfer<A> {
         peer_is_lost: true,
         qp_failures: 1,
         retries: 2,
+        ..Transfer::new(name, 3, 2)
+    }
+}
+
+fn used_again<A: Account>(name: &'static str) -> Transfer<A> {
+    Transfer {
+        qp_failures: 1,
+        retries: 2,
+        reuses: 1,
         ..Transfer::new(name, 3, 2)
     }
 }
@@ -304,6 +334,7 @@ pub fn mutants<A: Account>() -> Vec<(Transfer<A>, Property)> {
         (Mutant::LostPeerWaitedFor, Property::Ends, lost("")),
         (Mutant::LostPeerCalledFenced, Property::T6, lost("")),
         (Mutant::PeerGoneBeforeReset, Property::T6, lost("")),
+        (Mutant::UsedAgainAtOneEnd, Property::T6, used_again("")),
         (Mutant::PanicForgotten, Property::Ends, panicked("")),
         (Mutant::WrittenOffBeforeReset, Property::T6, panicked("")),
         (Mutant::WrittenOffBesideWorkers, Property::T5, panicked("")),

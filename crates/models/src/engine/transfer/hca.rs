@@ -75,6 +75,14 @@ impl<A: Account> Transfer<A> {
             if *qp == Qp::Error && state.peer == Peer::Reachable && is_quiet {
                 go("is reset at both ends", fenced(state, number));
             }
+            let at_one_end = *qp == Qp::Error && is_quiet && self.is(Mutant::UsedAgainAtOneEnd);
+            let may_go_on = *qp == Qp::Fenced && state.peer == Peer::Reachable || at_one_end;
+            if may_go_on && state.reuses > 0 && !state.is_dead(number) {
+                let mut next = *state;
+                next.qps[number] = Qp::Ready;
+                next.reuses -= 1;
+                go("is used again", next);
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! both ends have reset the pair.
 //!
 //! The Python model of the reference has the same states, but for two rules ([`Mutant::AsTheReference`]). It has no deadlines, no
-//! QP that stalls, no worker that panics, no peer that is lost and no second QP that fails.
+//! QP that stalls, no worker that panics, no peer that is lost, no second QP that fails and no pair that is used again.
 //!
 //! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, `control` those of the connection's own thread when a
 //! worker has panicked, `user` those of the user and of the engine's clock.
@@ -102,6 +102,8 @@ pub enum Mutant {
     LostPeerCalledFenced,
     /// The peer tells its program of this side's end before it resets its QPs.
     PeerGoneBeforeReset,
+    /// A pair is used again, and taken for fenced, when this end is reset.
+    UsedAgainAtOneEnd,
     /// What a worker held when it panicked is finished by nobody.
     PanicForgotten,
     /// It is finished while the QPs still move its bytes.
@@ -142,6 +144,8 @@ pub struct Transfer<A> {
     pub peer_is_lost: bool,
     /// How often a QP fails, at any moment.
     pub qp_failures: u8,
+    /// How often a pair that both ends have reset is used again.
+    pub reuses: u8,
     /// How often a QP stops moving, at any moment, until somebody puts it into the error state.
     pub stalls: u8,
     /// How many workers panic, at any moment.
@@ -172,6 +176,7 @@ impl<A: Account> Transfer<A> {
             deadline: false,
             peer_is_lost: false,
             qp_failures: 0,
+            reuses: 0,
             stalls: 0,
             panics: 0,
             post_fails: false,

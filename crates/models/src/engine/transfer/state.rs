@@ -244,6 +244,7 @@ pub struct State<A> {
     /// Left of what may go wrong.
     pub(super) retries: u8,
     pub(super) qp_failures: u8,
+    pub(super) reuses: u8,
     pub(super) stalls: u8,
     pub(super) panics: u8,
     pub(super) post_fails: bool,
@@ -271,6 +272,7 @@ impl<A: Account> Transfer<A> {
             closer: Closer::default(),
             retries: self.retries,
             qp_failures: self.qp_failures,
+            reuses: self.reuses,
             stalls: self.stalls,
             panics: self.panics,
             post_fails: self.post_fails,
@@ -325,6 +327,7 @@ impl<A: Account> State<A> {
         for count in [
             &mut self.retries,
             &mut self.qp_failures,
+            &mut self.reuses,
             &mut self.stalls,
             &mut self.panics,
         ] {

@@ -229,7 +229,11 @@ impl<A: Account> Transfer<A> {
         number: usize,
         emit: &mut impl FnMut(&'static str, State<A>),
     ) {
-        let under_way = self.slices(state).iter().any(|slice| slice.packets > 0);
+        let may_land = |slice: &Slice| match slice.packets.checked_sub(1) {
+            Some(qp) if self.is(Mutant::UsedAgainAtOneEnd) => !state.qps[usize::from(qp)].is_open(),
+            packets => packets.is_some(),
+        };
+        let under_way = self.slices(state).iter().any(may_land);
         let is_unknown = under_way && state.peer == Peer::GivenUp;
         if under_way && !is_unknown && !self.is(Mutant::ConcludedBeforeTheFence) {
             return;
