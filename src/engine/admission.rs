@@ -12,7 +12,9 @@ use super::handshake::{Connected, Handshake};
 use super::host::{Inner, lock};
 use super::link::Link;
 use super::peer::Peer;
+use super::recovery::Pairs;
 use super::wire::{Hello, Message, Wire};
+use super::worker::Held;
 use crate::error::OwnThread;
 use crate::provider::{ProviderError, Wake};
 
@@ -112,7 +114,12 @@ fn admit(
     wire: Wire,
     place: &str,
 ) -> Result<Peer, HostError> {
-    let Connected { peer, pairs, lanes } = connected;
+    let Connected {
+        peer,
+        pairs,
+        lanes,
+        terms,
+    } = connected;
     let hello = Arc::new(peer);
     let refused = |reason: String| HostError::Connection {
         peer: place.to_owned(),
@@ -141,13 +148,14 @@ fn admit(
     let owners: Vec<u32> = (0..).map(|n: u32| n % workers).take(lanes.len()).collect();
     let number = inner.links.fetch_add(1, Ordering::Relaxed);
     let link = Arc::new(Link::new(number, &owners, Some(Wake::new()?)));
-    for (owner, lane) in owners.into_iter().zip(lanes) {
-        inner.pool.add(owner, &link, lane);
+    for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
+        inner.pool.add(owner, Held::new(&link, nth, 1, lane));
     }
     let control = Control {
         link: Arc::clone(&link),
         transfers: Arc::clone(&inner.transfers),
-        pairs,
+        pool: Arc::clone(&inner.pool),
+        pairs: Pairs::new(pairs, terms, inner.config.connect_timeout),
         wire,
         name: hello.name.clone(),
     };

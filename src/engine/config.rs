@@ -35,6 +35,9 @@ pub struct EngineConfig {
     pub transfers: u32,
     /// Peers at a time, 1 to 65,536. Default 1024.
     pub peers: u32,
+    /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
+    /// itself is not repeated, nor is anything with an immediate. Default 3.
+    pub retry: u32,
     /// Longest wait for the other end in each step of a connection. Default 5 s.
     pub connect_timeout: Duration,
     /// Longest wait for running transfers when a connection is closed. Default 5 s.
@@ -59,6 +62,7 @@ setters! {
         with_gather(gather: u32),
         with_transfers(transfers: u32),
         with_peers(peers: u32),
+        with_retry(retry: u32),
         with_connect_timeout(connect_timeout: Duration),
         with_drain(drain: Duration),
         with_insecure(insecure: bool),
@@ -83,6 +87,7 @@ impl EngineConfig {
             gather: 4,
             transfers: 4096,
             peers: 1024,
+            retry: 3,
             connect_timeout: Duration::from_secs(5),
             drain: Duration::from_secs(5),
             insecure: false,
@@ -110,6 +115,7 @@ impl EngineConfig {
             ("gather", self.gather.into(), 1, 16),
             ("transfers", self.transfers.into(), 1, MOST_SLOTS.into()),
             ("peers", self.peers.into(), 1, 65_536),
+            ("retry", self.retry.into(), 0, 16),
         ] {
             if !(least..=most).contains(&value) {
                 return Err(EngineError::Knob {

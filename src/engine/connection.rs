@@ -1,6 +1,6 @@
-//! The control thread of one connection: it waits for the end of it, and takes it down.
+//! The control thread of one connection: it sees to QPs that have failed, waits for the end of the connection, and takes it down.
 //!
-//! A connection ends when one of its QPs fails, when a program closes it, or when the other end says so or is gone. Then the QPs
+//! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
 //! go to the error state, the workers drop their lanes once these are dry, the pairs are reset at both ends, and what has waited
 //! for this is concluded.
 
@@ -8,10 +8,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Fence, Link};
+use super::link::{Fence, Link, MOST_QPS};
+use super::recovery::{Ends, Pairs, RecoveryError};
 use super::transfers::Transfers;
 use super::wire::{Message, Wire};
-use crate::provider::mlx5::Pair;
+use super::worker::Pool;
+use crate::provider::mlx5::Mlx5;
 
 /// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
 const DRY: Duration = Duration::from_secs(60);
@@ -20,7 +22,8 @@ const DRY: Duration = Duration::from_secs(60);
 pub(super) struct Control {
     pub(super) link: Arc<Link>,
     pub(super) transfers: Arc<Transfers>,
-    pub(super) pairs: Vec<Pair>,
+    pub(super) pool: Arc<Pool<Mlx5>>,
+    pub(super) pairs: Pairs,
     pub(super) wire: Wire,
     /// Of the peer.
     pub(super) name: String,
@@ -46,17 +49,26 @@ impl Control {
 
     /// Waits until it breaks at one end or the other.
     fn watch(&mut self) -> Other {
-        let Some(wake) = self.link.wake() else {
+        let link = Arc::clone(&self.link);
+        let Some(wake) = link.wake() else {
             return Other::Gone;
         };
         loop {
             wake.begin();
-            if !self.link.is_open() {
-                wake.end();
+            // Behind `begin`: what comes from here on wakes.
+            let advanced = self.advance();
+            let is_open = link.is_open();
+            let slept = match advanced {
+                Ok(most) if is_open => wake.sleep(Some(self.wire.stream().as_fd()), most),
+                _ => Ok(()),
+            };
+            wake.end();
+            if let Err(error) = advanced {
+                return self.failed(&error);
+            }
+            if !is_open {
                 return Other::There;
             }
-            let slept = wake.sleep(Some(self.wire.stream().as_fd()), None);
-            wake.end();
             if let Err(error) = slept {
                 tracing::error!("the connection to {} is not watched: {error}", self.name);
                 return Other::There;
@@ -65,14 +77,39 @@ impl Control {
             if !is_readable(&self.wire, &mut byte) {
                 continue;
             }
-            return match self.wire.receive() {
-                Ok(Message::Reset) => Other::IsReset,
-                Ok(_) => Other::There,
-                Err(error) => {
-                    tracing::debug!("{}: {error}", self.name);
-                    Other::Gone
+            match self.wire.receive() {
+                Ok(Message::Reset) => return Other::IsReset,
+                Ok(Message::End) => return Other::There,
+                Ok(message) => {
+                    if let Err(error) = self.pairs.hear(message, &link) {
+                        return self.failed(&error);
+                    }
                 }
-            };
+                Err(error) => return self.failed(&error.into()),
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<Duration>, RecoveryError> {
+        let mut ends = Ends {
+            link: &self.link,
+            transfers: &self.transfers,
+            pool: &self.pool,
+            wire: &mut self.wire,
+        };
+        self.pairs.advance(&mut ends)
+    }
+
+    fn failed(&self, error: &RecoveryError) -> Other {
+        match error {
+            RecoveryError::Wire(error) => {
+                tracing::debug!("{}: {error}", self.name);
+                Other::Gone
+            }
+            error => {
+                tracing::warn!("the connection to {} ends: {error}", self.name);
+                Other::There
+            }
         }
     }
 
@@ -80,16 +117,12 @@ impl Control {
         if other == Other::There && self.wire.send(&Message::End).is_err() {
             other = Other::Gone;
         }
-        for pair in &self.pairs {
-            if let Err(error) = pair.end() {
-                tracing::error!("a QP to {} is not put into error: {error}", self.name);
-            }
-        }
+        self.pairs.end(&self.name);
         self.transfers.look();
         if !self.link.wait_for_lanes(DRY) {
             tracing::error!("lanes to {} do not run dry", self.name);
         }
-        let is_reset = self.reset();
+        let is_reset = self.pairs.reset(&self.name);
         if other == Other::There {
             other = self.meet(is_reset);
         } else if is_reset && self.wire.send(&Message::Reset).is_err() {
@@ -102,28 +135,13 @@ impl Control {
         self.transfers.end(&self.link, fence);
     }
 
-    /// Resets the QPs of this end. Whether all of them are.
-    fn reset(&mut self) -> bool {
-        let mut is_reset = true;
-        for pair in std::mem::take(&mut self.pairs) {
-            match pair.reset() {
-                Ok(pair) => drop(pair),
-                Err((_, error)) => {
-                    tracing::error!("a QP to {} is not reset: {error:?}", self.name);
-                    is_reset = false;
-                }
-            }
-        }
-        is_reset
-    }
-
     /// Tells the other end, and hears from it.
     fn meet(&mut self, is_reset: bool) -> Other {
         if is_reset && self.wire.send(&Message::Reset).is_err() {
             return Other::Gone;
         }
-        // Its End may stand before its Reset.
-        for _ in 0..2 {
+        // Its End may stand before its Reset, and before that what it has said of lanes.
+        for _ in 0..2 + 3 * MOST_QPS {
             match self.wire.receive() {
                 Ok(Message::Reset) => return Other::IsReset,
                 Ok(_) => {}

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::config::EngineConfig;
 use super::error::HostError;
+use super::link::MOST_QPS;
 use super::wire::{Hello, Message, Wire, WireError};
 use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
-
-/// Most QPs of a connection.
-const MOST_QPS: u64 = 8;
+use crate::verbs::{PathAttr, SendAttr};
 
 /// Two engines that are connected.
 #[derive(Debug)]
@@ -17,6 +16,14 @@ pub(super) struct Connected {
     pub(super) peer: Hello,
     pub(super) pairs: Vec<Pair>,
     pub(super) lanes: Vec<Mlx5Lane>,
+    pub(super) terms: Terms,
+}
+
+/// How the QPs of a connection are set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) path: PathAttr,
+    pub(super) send: SendAttr,
 }
 
 /// One end of a handshake.
@@ -62,31 +69,35 @@ impl Handshake<'_> {
         let (own, class) = (&self.hello.port, self.rail.context());
         let class = class.traffic_class(self.config.path.traffic_class).value;
         let path = own.path(&peer.port, &self.config.path, class, 0);
+        let terms = self.terms(&peer, path);
         let received = pairs.into_iter().zip(theirs);
-        let pairs = received.map(|(pair, theirs)| pair.receive(&path, theirs));
+        let pairs = received.map(|(pair, theirs)| pair.receive(&terms.path, theirs));
         let pairs: Vec<Pair> = pairs.collect::<Result<_, _>>()?;
         self.tell(wire, &Message::Ready)?;
         if self.hear(wire)? != Message::Ready {
             return Err(self.refused("it is not ready to receive"));
         }
-        self.send(peer, pairs)
-    }
-
-    fn send(&self, peer: Hello, pairs: Vec<Pair>) -> Result<Connected, HostError> {
-        let soft = self.rail.context().info().is_soft();
-        let reads = self.hello.port.reads_with(&peer.port);
-        let attr = patience(&self.config.path, soft).with_log_peer_reads(Some(reads));
         let mut connected = Connected {
             peer,
             pairs: Vec::new(),
             lanes: Vec::new(),
+            terms,
         };
         for pair in pairs {
-            let (pair, lane) = pair.send(&attr)?;
+            let (pair, lane) = pair.send(&terms.send)?;
             connected.pairs.push(pair);
             connected.lanes.extend(lane);
         }
         Ok(connected)
+    }
+
+    fn terms(&self, peer: &Hello, path: PathAttr) -> Terms {
+        let soft = self.rail.context().info().is_soft();
+        let reads = self.hello.port.reads_with(&peer.port);
+        Terms {
+            path,
+            send: patience(&self.config.path, soft).with_log_peer_reads(Some(reads)),
+        }
     }
 
     /// How many QPs the connection has.
@@ -95,7 +106,7 @@ impl Handshake<'_> {
             let reason = format!("its name has {} bytes: expected 1 to 255", peer.name.len());
             return Err(self.refused(reason));
         }
-        if !(1..=MOST_QPS).contains(&peer.qps) {
+        if !(1..=MOST_QPS as u64).contains(&peer.qps) {
             let reason = format!("it wants {} QPs: expected 1 to {MOST_QPS}", peer.qps);
             return Err(self.refused(reason));
         }

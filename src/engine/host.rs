@@ -58,7 +58,7 @@ pub(super) struct Inner {
     pub(super) cut: Cut,
     pub(super) hello: Hello,
     pub(super) transfers: Arc<Transfers>,
-    pub(super) pool: Pool<Mlx5>,
+    pub(super) pool: Arc<Pool<Mlx5>>,
     pub(super) regions: Mutex<Registry>,
     pub(super) peers: Mutex<Peers>,
     pub(super) arrived: Condvar,
@@ -86,7 +86,8 @@ impl Engine {
         let rail = Arc::new(Mlx5Rail::new(context, &shape)?);
         let number = ENGINES.fetch_add(1, Ordering::Relaxed);
         let how = (cut, config.gather);
-        let transfers = Transfers::new(number, config.transfers, how, config.workers)?;
+        let (slots, workers) = (config.transfers, config.workers);
+        let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
         let transfers = Arc::new(transfers);
         let reapers = (0..config.workers as usize).filter_map(|cq| rail.reaper(cq));
         let pace = Pace {
@@ -101,7 +102,7 @@ impl Engine {
                 hello: hello(&rail, &config, fastrand::u64(..))?,
                 config,
                 transfers,
-                pool,
+                pool: Arc::new(pool),
                 regions: Mutex::default(),
                 peers: Mutex::default(),
                 arrived: Condvar::new(),

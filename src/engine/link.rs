@@ -1,11 +1,12 @@
 //! What the two ends of a connection agree on, as workers and its control thread share it: whether it is open, who has lanes, and
 //! whether the pairs of QPs are fenced.
 //!
-//! When one QP fails the link breaks: all its QPs go to the error state, workers drop their lanes as these run dry, and both ends
-//! reset the pairs and tell each other. Only then no packet can land any more: a transfer of which a slice has failed is
-//! concluded behind that fence, or, where the other end does not answer, with a report that says so.
+//! When one QP fails and others are left, its pair is reset at both ends and used again: a new life of the lane. When none is left
+//! the link breaks: all its QPs go to the error state, workers drop their lanes as these run dry, and both ends reset the pairs
+//! and tell each other. Only behind such a reset no packet can land any more: a transfer of which a slice has failed is concluded
+//! behind the fences of those lanes or of the link, or, where the other end does not answer, with a report that says so.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,12 @@ use super::error::EngineError;
 use super::slots::TransferId;
 use crate::error::ThreadPanicked;
 use crate::provider::Wake;
+
+/// Most QPs of a connection.
+pub(super) const MOST_QPS: usize = 8;
+
+/// A life of each lane, counted from 1 on; 0: none.
+pub(super) type Lives = [u32; MOST_QPS];
 
 /// One connection.
 #[derive(Debug)]
@@ -23,6 +30,9 @@ pub(super) struct Link {
     /// Workers that have a lane, in their order.
     workers: Vec<u32>,
     turn: AtomicU32,
+    /// A bit for each lane that takes slices. Changes under the lock.
+    open: AtomicU32,
+    resets: AtomicU64,
     /// Transfers that are not concluded.
     running: AtomicU32,
     state: Mutex<State>,
@@ -33,13 +43,22 @@ pub(super) struct Link {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Lanes that workers have not dropped.
-    lanes: usize,
-    /// Transfers that wait for the fence.
+    lanes: Vec<LaneState>,
+    /// Transfers that wait for the fence of a lane, or of all.
     waiting: Vec<TransferId>,
     fence: Option<Fence>,
     /// The first worker with a lane that has panicked.
     panicked: Option<ThreadPanicked>,
+}
+
+#[derive(Debug)]
+struct LaneState {
+    worker: u32,
+    life: u32,
+    /// Both ends have reset the pair behind this life.
+    fenced: u32,
+    /// The worker has not dropped it.
+    is_held: bool,
 }
 
 /// What a link leaves to its control thread when it has ended.
@@ -60,8 +79,19 @@ pub(super) enum Fence {
     RemoteUnknown,
 }
 
+impl LaneState {
+    fn first(worker: u32) -> Self {
+        Self {
+            worker,
+            life: 1,
+            fenced: 0,
+            is_held: true,
+        }
+    }
+}
+
 impl Link {
-    /// A link of so many lanes, of which each belongs to the worker that is named.
+    /// A link of so many lanes, at most [`MOST_QPS`], of which each belongs to the worker that is named.
     pub(super) fn new(number: u64, lanes: &[u32], wake: Option<Wake>) -> Self {
         let mut workers = lanes.to_vec();
         workers.sort_unstable();
@@ -71,9 +101,11 @@ impl Link {
             is_broken: AtomicBool::new(false),
             workers,
             turn: AtomicU32::new(0),
+            open: AtomicU32::new((1 << lanes.len()) - 1),
+            resets: AtomicU64::new(0),
             running: AtomicU32::new(0),
             state: Mutex::new(State {
-                lanes: lanes.len(),
+                lanes: lanes.iter().copied().map(LaneState::first).collect(),
                 ..State::default()
             }),
             changed: Condvar::new(),
@@ -141,17 +173,89 @@ impl Link {
         self.wake.as_ref()
     }
 
-    /// A worker has dropped a lane.
-    pub(super) fn lane_is_gone(&self) {
-        self.state().lanes -= 1;
+    /// Whether the lane takes slices.
+    pub(super) fn is_lane_open(&self, lane: usize) -> bool {
+        self.open.load(Ordering::Acquire) & 1 << lane != 0
+    }
+
+    /// Whether its worker has the lane, or is about to get it.
+    pub(super) fn is_lane_held(&self, lane: usize) -> bool {
+        self.state().lanes.get(lane).is_some_and(|it| it.is_held)
+    }
+
+    pub(super) fn worker_of(&self, lane: usize) -> u32 {
+        self.state().lanes.get(lane).map_or(0, |it| it.worker)
+    }
+
+    /// Workers with a lane that takes slices.
+    pub(super) fn open_workers(&self) -> Vec<u32> {
+        let state = self.state();
+        if !self.is_open() {
+            return Vec::new();
+        }
+        let lanes = state.lanes.iter().enumerate();
+        let open = lanes.filter(|(lane, _)| self.is_lane_open(*lane));
+        let mut workers: Vec<u32> = open.map(|(_, it)| it.worker).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        workers
+    }
+
+    /// The QP of the lane has failed at one end. The link breaks with the last.
+    pub(super) fn fail_lane(&self, lane: usize) {
+        let state = self.state();
+        let before = self.open.fetch_and(!(1 << lane), Ordering::SeqCst);
+        drop(state);
+        if before == 1 << lane {
+            self.break_off();
+        } else if let Some(wake) = &self.wake {
+            wake.wake();
+        }
+    }
+
+    /// The pair is connected anew, and its worker gets the lane: the number of this life.
+    pub(super) fn open_lane(&self, lane: usize) -> u32 {
+        let mut state = self.state();
+        self.open.fetch_or(1 << lane, Ordering::SeqCst);
+        self.resets.fetch_add(1, Ordering::Relaxed);
+        let Some(it) = state.lanes.get_mut(lane) else {
+            return 0;
+        };
+        it.life += 1;
+        it.is_held = true;
+        it.life
+    }
+
+    /// How often a lane was opened again.
+    pub(super) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
+    }
+
+    /// A worker has dropped the lane.
+    pub(super) fn lane_is_gone(&self, lane: usize) {
+        if let Some(it) = self.state().lanes.get_mut(lane) {
+            it.is_held = false;
+        }
         self.changed.notify_all();
+        if let Some(wake) = &self.wake {
+            wake.wake();
+        }
+    }
+
+    /// Both ends have reset the pair behind the present life of the lane: the transfers that may have waited for it.
+    pub(super) fn fence_lane(&self, lane: usize) -> Vec<TransferId> {
+        let mut state = self.state();
+        if let Some(it) = state.lanes.get_mut(lane) {
+            it.fenced = it.life;
+        }
+        std::mem::take(&mut state.waiting)
     }
 
     /// Waits until no lane is left. `false`: the time is over.
     pub(super) fn wait_for_lanes(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
         let mut state = self.state();
-        while state.lanes > 0 {
+        while state.lanes.iter().any(|lane| lane.is_held) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -162,9 +266,13 @@ impl Link {
         true
     }
 
-    /// The fence, if it stands. Else the transfer waits for it.
-    pub(super) fn behind_fence(&self, id: TransferId) -> Option<Fence> {
+    /// The fence behind the lives that a transfer has lost, if it stands. Else the transfer waits for it.
+    pub(super) fn behind_fence(&self, id: TransferId, lost: &Lives) -> Option<Fence> {
         let mut state = self.state();
+        let mut lanes = state.lanes.iter().zip(lost);
+        if lanes.all(|(lane, lost)| *lost <= lane.fenced) {
+            return Some(Fence::Whole);
+        }
         if state.fence.is_none() {
             state.waiting.push(id);
         }

@@ -6,7 +6,7 @@
 //! waiters share; no provider is named there.
 //!
 //! Two engines connect over TCP (`wire`, `handshake`, `admission`). A `link` is a connection as workers see it, `connection` the thread
-//! that waits for its end. Programs call `host`, the engine with its regions (`registry`), and `peer`.
+//! that waits for its end, and `recovery` what it does when one QP of several fails. Programs call `host`, the engine with its regions (`registry`), and `peer`.
 
 mod account;
 mod admission;
@@ -20,6 +20,7 @@ mod link;
 mod peer;
 mod plan;
 mod queue;
+mod recovery;
 mod regions;
 mod registry;
 mod report;

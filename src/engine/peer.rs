@@ -13,7 +13,8 @@ use super::slots::TransferId;
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
 use super::wire::Hello;
 
-/// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or a failure; handles may be dropped.
+/// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP; handles
+/// may be dropped.
 #[derive(Clone)]
 pub struct Peer {
     pub(super) inner: Arc<Inner>,
@@ -34,6 +35,12 @@ impl Peer {
     #[must_use]
     pub fn qps(&self) -> u64 {
         self.hello.qps.min(self.inner.hello.qps)
+    }
+
+    /// How often a QP of the connection has failed, was reset at both ends and is used again.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.link.resets()
     }
 
     /// Whether the connection takes transfers.
@@ -160,7 +167,7 @@ impl Peer {
         left
     }
 
-    /// Ends the connection now, as if a QP had failed.
+    /// Ends the connection now.
     pub fn break_off(&self) {
         self.link.break_off();
     }

@@ -46,7 +46,7 @@ pub struct Report {
     pub operations: Vec<OperationStatus>,
     /// Bytes that are known to have landed.
     pub bytes_landed: u64,
-    /// The first failure.
+    /// The first failure. Of a transfer that is done: one that a retry has made good.
     pub first: Option<FirstCause>,
     /// The worker that has panicked while it held slices of the transfer. All that was handed out counts as failed then.
     pub panicked: Option<ThreadPanicked>,

@@ -11,7 +11,7 @@ use super::regions::{Mapped, Table, Users};
 use super::report::Report;
 use super::slots::{Status, TransferId};
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
-use super::worker::{Pace, Pool};
+use super::worker::{Held, Pace, Pool};
 use crate::error::OwnThread;
 use crate::provider::ProviderError;
 use crate::provider::sink::{Sink, SinkFault, SinkLane, SinkReaper};
@@ -43,7 +43,8 @@ impl SinkEngine {
         fault: Option<SinkFault>,
     ) -> Result<Self, HostError> {
         let cut = config.check()?;
-        let transfers = Transfers::new(0, config.transfers, (cut, config.gather), config.workers)?;
+        let (slots, workers) = (config.transfers, config.workers);
+        let transfers = Transfers::new(0, slots, (cut, config.gather), workers, config.retry)?;
         let transfers = Arc::new(transfers);
         let owners: Vec<u32> = (0..config.qps).map(|lane| lane % config.workers).collect();
         let link = Arc::new(Link::new(0, &owners, None));
@@ -62,8 +63,8 @@ impl SinkEngine {
             gather: config.gather,
         };
         let pool = Pool::start(&transfers, reapers, pace)?;
-        for (owner, lane) in lanes {
-            pool.add(owner, &link, lane);
+        for (nth, (owner, lane)) in lanes.into_iter().enumerate() {
+            pool.add(owner, Held::new(&link, nth, 1, lane));
         }
         let control = end_of(&transfers, &link)?;
         let region = |owner| Mapped {

@@ -4,6 +4,8 @@
 //! word that changes while it runs. Memory of a slot is used again by the next transfer in it, so none is allocated for a
 //! transfer once its slot has had a similar one.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::account::{AtomicAccount, Change, Close, Outcome};
 use super::cut::Cut;
 use super::error::EngineError;
-use super::link::{Fence, Link};
+use super::link::{Fence, Link, Lives};
 use super::plan::{Operation, Plan};
 use super::queue::{Item, RunQueue};
 use super::regions::{Table, Users};
@@ -61,6 +63,8 @@ pub(super) struct Transfers {
     waiting: AtomicU32,
     lock: Mutex<()>,
     concluded: Condvar,
+    /// How often a slice is posted again.
+    retry: u32,
     /// Since the engine was made, by outcome.
     counts: [AtomicU64; 4],
 }
@@ -72,6 +76,8 @@ struct Place {
     total: AtomicU32,
     body: RwLock<Body>,
     failures: Mutex<Failures>,
+    /// How many slices wait in `failures` to be posted again.
+    to_retry: AtomicU32,
 }
 
 /// What a transfer is. Written while no worker knows it.
@@ -81,6 +87,7 @@ struct Body {
     own: Plan,
     operations: u32,
     prepared: Option<Arc<Prepared>>,
+    deadline: Option<Instant>,
     /// None of a transfer that is concluded.
     way: Option<Way>,
 }
@@ -95,10 +102,15 @@ struct Way {
 /// What has gone wrong with one transfer.
 #[derive(Debug, Default)]
 struct Failures {
+    /// Slices that have failed for good.
     slices: Vec<u32>,
+    /// Slices that some worker is to post again. None once the account is closed.
+    to_retry: Vec<u32>,
+    /// How often each slice was given back for that.
+    retries: HashMap<u32, u32>,
     first: Option<FirstCause>,
-    /// A slice was posted and failed, so that its packets may still be under way.
-    was_posted: bool,
+    /// Lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
+    lost: Lives,
     is_remote_unknown: bool,
     /// The worker that held some of it and has panicked.
     panicked: Option<ThreadPanicked>,
@@ -108,8 +120,12 @@ impl Failures {
     /// As of a new transfer. The memory stays.
     fn clear(&mut self) {
         self.slices.clear();
+        self.to_retry.clear();
+        self.retries.clear();
         *self = Self {
             slices: std::mem::take(&mut self.slices),
+            to_retry: std::mem::take(&mut self.to_retry),
+            retries: std::mem::take(&mut self.retries),
             ..Self::default()
         };
     }
@@ -119,6 +135,16 @@ impl Body {
     fn plan(&self) -> &Plan {
         self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
     }
+}
+
+/// Where a WQE has failed: a life of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lost {
+    /// Which lane of its link.
+    pub(super) lane: usize,
+    pub(super) life: u32,
+    /// Number of the QP.
+    pub(super) qp: u32,
 }
 
 /// What a worker has taken of a transfer.
@@ -136,6 +162,7 @@ impl Transfers {
         slots: u32,
         (cut, gather): (Cut, u32),
         workers: u32,
+        retry: u32,
     ) -> Result<Self, TransfersError> {
         let place = || {
             Ok(Place {
@@ -146,9 +173,11 @@ impl Transfers {
                     own: Plan::new(cut, gather)?,
                     operations: 0,
                     prepared: None,
+                    deadline: None,
                     way: None,
                 }),
                 failures: Mutex::default(),
+                to_retry: AtomicU32::new(0),
             })
         };
         let all = Slots::new(engine, slots)?;
@@ -163,6 +192,7 @@ impl Transfers {
             waiting: AtomicU32::new(0),
             lock: Mutex::default(),
             concluded: Condvar::new(),
+            retry,
             counts: Default::default(),
         })
     }
@@ -259,9 +289,14 @@ impl Transfers {
         }
         let (total, is_small) = (body.plan().slices(), body.plan().is_small());
         let link = Arc::clone(&way.link);
+        let deadline = options
+            .deadline
+            .and_then(|it| Instant::now().checked_add(it));
         body.id = Some(id);
+        body.deadline = deadline;
         body.way = Some(way);
         place.failures().clear();
+        place.to_retry.store(0, Ordering::Relaxed);
         place.total.store(total, Ordering::Relaxed);
         place.account.reset();
         drop(body);
@@ -270,9 +305,6 @@ impl Transfers {
             self.conclude(id, Outcome::Done, Fence::Whole);
             return Ok(id);
         }
-        let deadline = options
-            .deadline
-            .and_then(|it| Instant::now().checked_add(it));
         for worker in link.workers(is_small) {
             self.queues[*worker as usize].push(Item::Transfer {
                 id,
@@ -283,7 +315,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// Adds up to `most` slices of the transfer to `chain`.
+    /// Adds up to `most` slices of the transfer to `chain`: first those that are to be posted again.
     pub(super) fn pull(&self, id: TransferId, most: u32, chain: &mut Chain) -> Pulled {
         let place = &self.places[id.slot() as usize];
         let body = place.read();
@@ -291,28 +323,33 @@ impl Transfers {
             return Pulled::Nothing;
         };
         let plan = body.plan();
-        let Some(handed) = place.account.hand_out(most, plan.slices()) else {
-            return Pulled::Nothing;
-        };
-        let slot = id.slot();
-        for (slice, number) in plan.range(handed.clone()).zip(handed) {
-            let verb = match slice.kind {
-                super::Kind::Write => Verb::Write,
-                super::Kind::Read => Verb::Read,
-            };
-            let tag = Tag {
-                slot,
-                slice: number,
-            };
-            let rkey = way.remote.get(slice.remote_region).map_or(0, |it| it.key);
-            let ranges = slice.locals().map(|local| LocalRange {
-                address: local.address,
-                key: way.local.get(local.region).map_or(0, |it| it.key),
-                bytes: local.bytes,
-            });
-            chain.push((verb, tag), (slice.remote, rkey), ranges);
+        let again = place.take_retries(most);
+        let left = most - count(again.len());
+        let is_again = !again.is_empty();
+        for number in again {
+            add(chain, plan, way, id.slot(), number..number + 1);
+        }
+        match place.account.hand_out(left, plan.slices()) {
+            Some(handed) => add(chain, plan, way, id.slot(), handed),
+            None if !is_again => return Pulled::Nothing,
+            None => {}
         }
         Pulled::Some
+    }
+
+    /// Gives the transfer to workers that have a QP of its link.
+    pub(super) fn hand_on(&self, id: TransferId, link: &Arc<Link>, deadline: Option<Instant>) {
+        let workers = link.open_workers();
+        if workers.is_empty() {
+            self.close(id, Close::Failed);
+        }
+        for worker in workers {
+            self.queues[worker as usize].push(Item::Transfer {
+                id,
+                link: Arc::clone(link),
+                deadline,
+            });
+        }
     }
 
     /// Finishes `slices` of the transfer in this slot, which are done.
@@ -321,31 +358,61 @@ impl Transfers {
         self.settle_if(slot, change);
     }
 
-    /// Finishes one slice that has failed: posted on a QP and failed by this cause, or never posted.
-    pub(super) fn failed(&self, tag: Tag, qp: Option<u32>, cause: Option<Cause>) {
+    /// Finishes a slice that no QP has taken.
+    pub(super) fn refused(&self, tag: Tag, qp: u32) {
         let place = &self.places[tag.slot as usize];
-        let (operation, remote) = {
-            let body = place.read();
-            let slice = body.plan().range(tag.slice..tag.slice + 1).next();
-            slice.map_or((0, 0), |slice| (slice.operations.start, slice.remote))
+        place.note(tag, qp, None);
+        place.failures().slices.push(tag.slice);
+        self.fail(tag.slot);
+    }
+
+    /// A slice was posted and has failed by this cause. Another QP of the link tries it again at once, if it may: only the conclusion
+    /// waits for the fence.
+    pub(super) fn flushed(&self, tag: Tag, lost: Lost, cause: Cause) {
+        let place = &self.places[tag.slot as usize];
+        place.note(tag, lost.qp, Some(cause));
+        let body = place.read();
+        let (Some(id), Some(way)) = (body.id, &body.way) else {
+            return;
         };
         let mut failures = place.failures();
-        failures.slices.push(tag.slice);
-        failures.was_posted |= cause.is_some();
-        let first = FirstCause {
-            qp,
-            cause,
-            operation,
-            remote,
-        };
-        let is_better = |known: FirstCause| {
-            known.cause.is_some_and(Cause::is_flush) && cause.is_some_and(|it| !it.is_flush())
-        };
-        if failures.first.is_none_or(is_better) {
-            failures.first = Some(first);
+        if let Some(life) = failures.lost.get_mut(lost.lane) {
+            *life = lost.life.max(*life);
         }
+        let tries = failures.retries.entry(tag.slice).or_default();
+        let may_retry = *tries < self.retry && !cause.is_of_the_request() && way.link.is_open();
+        // Whoever closes the account gives up, behind that, what is to be posted again.
+        if may_retry && !place.account.load().is_closed() {
+            *tries += 1;
+            failures.to_retry.push(tag.slice);
+            place
+                .to_retry
+                .store(count(failures.to_retry.len()), Ordering::Release);
+            // With the first of them a worker learns of it, and has the transfer until none is left.
+            let is_first = failures.to_retry.len() == 1;
+            drop(failures);
+            let (link, deadline) = (Arc::clone(&way.link), body.deadline);
+            drop(body);
+            if is_first {
+                self.hand_on(id, &link, deadline);
+            }
+            return;
+        }
+        failures.slices.push(tag.slice);
         drop(failures);
-        self.settle_if(tag.slot, place.account.finish(1, true));
+        drop(body);
+        self.fail(tag.slot);
+    }
+
+    /// Finishes one slice as failed for good, and what was to be posted again.
+    fn fail(&self, slot: u32) {
+        let place = &self.places[slot as usize];
+        let change = place.account.finish(1, true);
+        let behind = place.give_up_retries();
+        self.settle_if(slot, change);
+        if let Some(behind) = behind {
+            self.settle_if(slot, behind);
+        }
     }
 
     /// Nothing more is handed out of the transfer, because of this. A worker calls it.
@@ -360,8 +427,12 @@ impl Transfers {
             place.failures().panicked = way.link.panicked();
         }
         let change = place.account.close(why);
+        let behind = place.give_up_retries();
         drop(body);
         self.settle_if(id.slot(), change);
+        if let Some(behind) = behind {
+            self.settle_if(id.slot(), behind);
+        }
     }
 
     /// Nothing more is handed out. What was, the HCA finishes; a worker concludes.
@@ -377,9 +448,10 @@ impl Transfers {
         };
         let worker = way.link.workers(false).first().copied().unwrap_or(0);
         let change = place.account.close(Close::Cancelled);
+        let behind = place.give_up_retries();
         let total = place.total.load(Ordering::Relaxed);
         drop(body);
-        if change.settles(total) {
+        if change.settles(total) || behind.is_some_and(|change| change.settles(total)) {
             self.queues[worker as usize].push(Item::Settle(id));
         }
         Ok(())
@@ -406,13 +478,18 @@ impl Transfers {
         if !account.is_settled(total) {
             return;
         }
-        let fence = match place.failures().was_posted {
-            true => way.link.behind_fence(id),
-            false => Some(Fence::Whole),
-        };
+        let lost = place.failures().lost;
+        let fence = way.link.behind_fence(id, &lost);
         drop(body);
         if let Some(fence) = fence {
             self.conclude(id, account.outcome(total), fence);
+        }
+    }
+
+    /// Both ends have reset the pair of a lane: what has waited for that is concluded, unless it waits for another.
+    pub(super) fn fence_lane(&self, link: &Link, lane: usize) {
+        for id in link.fence_lane(lane) {
+            self.settle(id);
         }
     }
 
@@ -441,10 +518,14 @@ impl Transfers {
                 continue;
             };
             let total = place.total.load(Ordering::Relaxed);
+            let mut failures = place.failures();
             if !place.account.load().is_settled(total) {
-                place.failures().panicked = Some(panicked.clone());
+                failures.panicked = Some(panicked.clone());
             }
+            failures.to_retry.clear();
+            place.to_retry.store(0, Ordering::Release);
             let outcome = place.account.write_off(total).after.outcome(total);
+            drop(failures);
             drop(body);
             self.conclude(id, outcome, fence);
         }
@@ -612,6 +693,76 @@ impl Place {
 
     fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Up to `most` slices that are to be posted again.
+    fn take_retries(&self, most: u32) -> Vec<u32> {
+        if self.to_retry.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut failures = self.failures();
+        if self.account.load().is_closed() {
+            return Vec::new();
+        }
+        let first = failures.to_retry.len().saturating_sub(most as usize);
+        let taken = failures.to_retry.split_off(first);
+        self.to_retry
+            .store(count(failures.to_retry.len()), Ordering::Release);
+        taken
+    }
+
+    /// Finishes as failed what was to be posted again, of an account that is closed.
+    ///
+    /// It always looks under the lock: a worker may be about to give a slice back that has seen the account open.
+    fn give_up_retries(&self) -> Option<Change> {
+        let mut failures = self.failures();
+        let left = std::mem::take(&mut failures.to_retry);
+        self.to_retry.store(0, Ordering::Release);
+        failures.slices.extend(&left);
+        // Under the lock: none of them is finished by another too.
+        (!left.is_empty()).then(|| self.account.finish(count(left.len()), true))
+    }
+
+    /// Keeps the first failure; one that only follows from another gives way.
+    fn note(&self, tag: Tag, qp: u32, cause: Option<Cause>) {
+        let (operation, remote) = {
+            let body = self.read();
+            let slice = body.plan().range(tag.slice..tag.slice + 1).next();
+            slice.map_or((0, 0), |slice| (slice.operations.start, slice.remote))
+        };
+        let is_better = |known: FirstCause| {
+            known.cause.is_some_and(Cause::is_flush) && cause.is_some_and(|it| !it.is_flush())
+        };
+        let mut failures = self.failures();
+        if failures.first.is_none_or(is_better) {
+            failures.first = Some(FirstCause {
+                qp: Some(qp),
+                cause,
+                operation,
+                remote,
+            });
+        }
+    }
+}
+
+/// Adds slices of a transfer to a chain.
+fn add(chain: &mut Chain, plan: &Plan, way: &Way, slot: u32, numbers: Range<u32>) {
+    for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
+        let verb = match slice.kind {
+            super::Kind::Write => Verb::Write,
+            super::Kind::Read => Verb::Read,
+        };
+        let tag = Tag {
+            slot,
+            slice: number,
+        };
+        let rkey = way.remote.get(slice.remote_region).map_or(0, |it| it.key);
+        let ranges = slice.locals().map(|local| LocalRange {
+            address: local.address,
+            key: way.local.get(local.region).map_or(0, |it| it.key),
+            bytes: local.bytes,
+        });
+        chain.push((verb, tag), (slice.remote, rkey), ranges);
     }
 }
 

@@ -50,6 +50,12 @@ pub(super) enum Message {
     Offers(Vec<Offer>),
     /// The QPs of this end take packets.
     Ready,
+    /// The QP of this lane has failed at this end: both reset theirs.
+    LaneFailed(u64),
+    /// The QP of this lane is reset at this end, and is in Init with this number for its first packet.
+    LaneReset(u64, Offer),
+    /// The QP of this lane takes packets again at this end.
+    LaneReady(u64),
     /// The connection ends here.
     End,
     /// The QPs of this end are reset: nothing lands here any more.

@@ -10,7 +10,7 @@ use super::account::Close;
 use super::link::Link;
 use super::queue::{Item, RunQueue};
 use super::slots::TransferId;
-use super::transfers::{Pulled, Transfers};
+use super::transfers::{Lost, Pulled, Transfers};
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Cause, Chain, Completion, Lane, Provider, ProviderError, Reaper, Stop, Tag};
 
@@ -31,7 +31,7 @@ pub(super) struct Pace {
 /// What others give a worker.
 struct Inbox<P: Provider> {
     queue: Arc<RunQueue>,
-    lanes: Mutex<Vec<(Arc<Link>, P::Lane)>>,
+    lanes: Mutex<Vec<Held<P::Lane>>>,
     stops: AtomicBool,
 }
 
@@ -88,9 +88,9 @@ impl<P: Provider> Pool<P> {
     }
 
     /// Gives a lane of a link to a worker.
-    pub(super) fn add(&self, worker: u32, link: &Arc<Link>, lane: P::Lane) {
+    pub(super) fn add(&self, worker: u32, lane: Held<P::Lane>) {
         let inbox = &self.inboxes[worker as usize];
-        lock(&inbox.lanes).push((Arc::clone(link), lane));
+        lock(&inbox.lanes).push(lane);
         inbox.queue.push(Item::Look);
     }
 
@@ -111,22 +111,49 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// One life of a lane.
+#[derive(Debug)]
+pub(super) struct Held<L> {
+    link: Arc<Link>,
+    /// Which lane of its link it is.
+    number: usize,
+    life: u32,
+    lane: L,
+    /// It takes nothing more.
+    has_failed: bool,
+}
+
+impl<L> Held<L> {
+    pub(super) fn new(link: &Arc<Link>, number: usize, life: u32, lane: L) -> Self {
+        Self {
+            link: Arc::clone(link),
+            number,
+            life,
+            lane,
+            has_failed: false,
+        }
+    }
+
+    fn fail(&mut self) {
+        if !self.has_failed {
+            self.has_failed = true;
+            self.link.fail_lane(self.number);
+        }
+    }
+
+    /// Drops it as it is.
+    fn leave(self) {
+        drop(self.lane);
+        self.link.lane_is_gone(self.number);
+    }
+}
+
 /// A link at one worker.
 struct LinkWork<L> {
     link: Arc<Link>,
-    lanes: Vec<L>,
+    lanes: Vec<Held<L>>,
     /// Transfers of which slices may be left, in their order.
     queue: VecDeque<(TransferId, Option<Instant>)>,
-}
-
-impl<L> LinkWork<L> {
-    /// Drops its lanes as they are.
-    fn leave(self) {
-        for lane in self.lanes {
-            drop(lane);
-            self.link.lane_is_gone();
-        }
-    }
 }
 
 struct Worker<P: Provider> {
@@ -211,8 +238,7 @@ impl<P: Provider> Worker<P> {
         let mut links = self.links.iter_mut();
         match links.find(|work| work.link.number == link.number) {
             Some(work) => work.queue.push_back((id, deadline)),
-            // Its lanes are gone.
-            None => self.transfers.close(id, Close::Failed),
+            None => self.transfers.hand_on(id, link, deadline),
         }
     }
 
@@ -221,14 +247,15 @@ impl<P: Provider> Worker<P> {
         if lanes.is_empty() {
             return;
         }
-        for (link, lane) in lanes {
+        for lane in lanes {
+            let number = lane.link.number;
             let known = self
                 .links
                 .iter()
-                .position(|work| work.link.number == link.number);
+                .position(|work| work.link.number == number);
             let at = known.unwrap_or_else(|| {
                 self.links.push(LinkWork {
-                    link,
+                    link: Arc::clone(&lane.link),
                     lanes: Vec::new(),
                     queue: VecDeque::with_capacity(64),
                 });
@@ -243,7 +270,7 @@ impl<P: Provider> Worker<P> {
         self.places.clear();
         for (at, work) in self.links.iter().enumerate() {
             for (nth, lane) in work.lanes.iter().enumerate() {
-                self.places.insert(lane.number(), (at, nth));
+                self.places.insert(lane.lane.number(), (at, nth));
             }
         }
     }
@@ -259,13 +286,19 @@ impl<P: Provider> Worker<P> {
                 continue;
             };
             let work = &mut self.links[at];
-            let finished = &mut self.finished;
-            work.lanes[nth].retire(completion, |tag, cause| finished.push((tag, cause)));
+            let (held, finished) = (&mut work.lanes[nth], &mut self.finished);
+            held.lane
+                .retire(completion, |tag, cause| finished.push((tag, cause)));
             if completion.cause.is_some() {
                 has_failed = true;
-                work.link.break_off();
+                held.fail();
             }
-            self.finish(completion.lane);
+            let lost = Lost {
+                lane: held.number,
+                life: held.life,
+                qp: completion.lane,
+            };
+            self.finish(lost);
         }
         let has_found = !found.is_empty();
         found.clear();
@@ -277,7 +310,7 @@ impl<P: Provider> Worker<P> {
     }
 
     /// Finishes slices, those of one transfer that follow each other by one step.
-    fn finish(&mut self, qp: u32) {
+    fn finish(&mut self, lost: Lost) {
         let (mut slot, mut count) = (0, 0);
         for (tag, cause) in self.finished.drain(..) {
             if count > 0 && (tag.slot != slot || cause.is_some()) {
@@ -286,7 +319,7 @@ impl<P: Provider> Worker<P> {
             }
             match cause {
                 None => (slot, count) = (tag.slot, count + 1),
-                Some(_) => self.transfers.failed(tag, Some(qp), cause),
+                Some(cause) => self.transfers.flushed(tag, lost, cause),
             }
         }
         if count > 0 {
@@ -305,6 +338,10 @@ impl<P: Provider> Worker<P> {
                 self.close_queue(at);
                 continue;
             }
+            let is_usable = |held: &Held<P::Lane>| !held.has_failed;
+            if !self.links[at].lanes.iter().any(is_usable) {
+                self.hand_on(at);
+            }
             for nth in 0..self.links[at].lanes.len() {
                 has_posted |= self.post_on(at, nth);
             }
@@ -314,7 +351,11 @@ impl<P: Provider> Worker<P> {
 
     fn post_on(&mut self, at: usize, nth: usize) -> bool {
         let work = &mut self.links[at];
-        let lane = &mut work.lanes[nth];
+        let held = &mut work.lanes[nth];
+        if held.has_failed {
+            return false;
+        }
+        let lane = &mut held.lane;
         let most = self.pace.chain.min(lane.room(self.pace.gather));
         self.chain.clear();
         while let Some((id, _)) = work.queue.front().copied() {
@@ -331,15 +372,23 @@ impl<P: Provider> Worker<P> {
         }
         let posted = lane.post(&self.chain, 0);
         lane.ring();
+        let qp = lane.number();
         if posted.stop == Some(Stop::Failed) {
-            work.link.break_off();
+            held.fail();
         }
         // Room was asked for before, so what is left was refused for good.
         for (refused, _) in self.chain.from(posted.count) {
-            self.transfers
-                .failed(refused.tag, Some(lane.number()), None);
+            self.transfers.refused(refused.tag, qp);
         }
         true
+    }
+
+    /// This worker has no QP for them just now.
+    fn hand_on(&mut self, at: usize) {
+        let work = &mut self.links[at];
+        for (id, deadline) in work.queue.drain(..) {
+            self.transfers.hand_on(id, &work.link, deadline);
+        }
     }
 
     /// No QP is left for them: nothing more is handed out.
@@ -370,21 +419,24 @@ impl<P: Provider> Worker<P> {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Drops lanes of broken links that have nothing under way, and such links without lanes.
+    /// Drops lanes that have failed and have nothing under way, and links that have ended and have no lanes.
     fn drop_lanes(&mut self) {
         let mut has_dropped = false;
         for at in 0..self.links.len() {
-            if self.links[at].link.is_open() {
-                continue;
+            let is_open = self.links[at].link.is_open();
+            if !is_open {
+                self.close_queue(at);
             }
-            self.close_queue(at);
-            let work = &mut self.links[at];
-            let before = work.lanes.len();
-            work.lanes.retain(|lane| lane.in_flight() > 0);
-            for _ in work.lanes.len()..before {
-                work.link.lane_is_gone();
+            let LinkWork { link, lanes, .. } = &mut self.links[at];
+            for held in &mut *lanes {
+                // The other end may have failed, or all of the link.
+                held.has_failed |= !is_open || !link.is_lane_open(held.number);
             }
-            has_dropped |= work.lanes.len() != before;
+            let is_dry = |held: &mut Held<P::Lane>| held.has_failed && held.lane.in_flight() == 0;
+            for held in lanes.extract_if(.., is_dry) {
+                held.leave();
+                has_dropped = true;
+            }
         }
         self.links
             .retain(|work| work.link.is_open() || !work.lanes.is_empty());
@@ -410,7 +462,7 @@ impl<P: Provider> Worker<P> {
     fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
         for work in std::mem::take(&mut self.links) {
             work.link.lose_worker(panic);
-            work.leave();
+            work.lanes.into_iter().for_each(Held::leave);
         }
         for link in self.transfers.links_of(own) {
             if let Some(fence) = link.lose_worker(panic) {
@@ -435,10 +487,9 @@ impl<P: Provider> Worker<P> {
     /// Takes no lane and no transfer any more.
     fn give_back(&mut self, panic: &ThreadPanicked) {
         self.inbox.queue.take(&mut self.items);
-        for (link, lane) in std::mem::take(&mut *lock(&self.inbox.lanes)) {
-            link.lose_worker(panic);
-            drop(lane);
-            link.lane_is_gone();
+        for held in std::mem::take(&mut *lock(&self.inbox.lanes)) {
+            held.link.lose_worker(panic);
+            held.leave();
         }
         while let Some(item) = self.items.pop_front() {
             match item {
@@ -457,8 +508,8 @@ impl<P: Provider> Worker<P> {
             self.links[at].link.break_off();
         }
         self.drop_lanes();
-        for work in std::mem::take(&mut self.links) {
-            work.leave();
-        }
+        let links = std::mem::take(&mut self.links);
+        let lanes = links.into_iter().flat_map(|work| work.lanes);
+        lanes.for_each(Held::leave);
     }
 }

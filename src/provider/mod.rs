@@ -17,6 +17,8 @@ mod wake;
 use std::fmt;
 use std::time::Duration;
 
+use mlx5_prm::cqe::Syndrome;
+
 pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
 pub use memory::HostMemory;
@@ -37,6 +39,20 @@ impl Cause {
         syndrome: 0x05,
         vendor: 0,
     };
+
+    /// Whether the WQE itself is wrong, so that it fails on every queue: lengths, keys, bounds, rights.
+    #[must_use]
+    pub fn is_of_the_request(self) -> bool {
+        let own = [
+            Syndrome::LOCAL_LENGTH_ERR,
+            Syndrome::LOCAL_QP_OP_ERR,
+            Syndrome::LOCAL_PROT_ERR,
+            Syndrome::REMOTE_INVAL_REQ_ERR,
+            Syndrome::REMOTE_ACCESS_ERR,
+            Syndrome::REMOTE_OP_ERR,
+        ];
+        own.contains(&Syndrome(self.syndrome))
+    }
 
     /// Whether it only follows from what has happened to another WQE.
     #[must_use]

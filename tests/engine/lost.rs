@@ -1,60 +1,15 @@
 //! A peer that is lost: its transfers end, the report says what is not known, and transfers to others do not fail.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::thread::{self, JoinHandle};
-
 use softhca::HcaConfig;
 use softhca::device::FaultSpec;
 use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{OperationStatus, Outcome, Peer, Remote, Status};
 
+use crate::cable::Cable;
 use crate::rig::{End, LOOPBACK, SHORT, config, connect};
 
 const MIB: u64 = 1 << 20;
-
-/// Between the TCP ends of two engines, until it is cut.
-struct Cable {
-    address: String,
-    thread: JoinHandle<[TcpStream; 2]>,
-}
-
-impl Cable {
-    fn to(address: &str) -> Self {
-        let listener = TcpListener::bind(LOOPBACK).unwrap();
-        let own = listener.local_addr().unwrap().to_string();
-        let other = address.to_owned();
-        let thread = thread::spawn(move || {
-            let (near, _) = listener.accept().unwrap();
-            let far = TcpStream::connect(other).unwrap();
-            for (mut from, mut to) in [(&near, &far), (&far, &near)]
-                .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
-            {
-                thread::spawn(move || {
-                    let mut bytes = [0; 4096];
-                    while let Ok(count @ 1..) = from.read(&mut bytes) {
-                        if to.write_all(&bytes[..count]).is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-            [near, far]
-        });
-        Self {
-            address: own,
-            thread,
-        }
-    }
-
-    fn cut(self) {
-        for end in self.thread.join().unwrap() {
-            // One end may have gone.
-            let _ = end.shutdown(Shutdown::Both);
-        }
-    }
-}
 
 fn by_udp(name: &str) -> End {
     let hca = HcaConfig {

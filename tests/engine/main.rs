@@ -2,12 +2,14 @@
 //! HCAs or without any.
 
 mod account;
+mod cable;
 mod connections;
 mod cut;
 mod lost;
 mod once;
 mod plan;
 mod pulled;
+mod retry;
 mod rig;
 mod sinks;
 mod slots;

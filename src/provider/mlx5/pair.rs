@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::lane::Mlx5Lane;
+use crate::fabric::far_from;
 use crate::verbs::{Init, PathAttr, Qp, Reset, Rtr, Rts, SendAttr, VerbsError};
 
 /// What one end tells of its QP.
@@ -27,7 +28,7 @@ pub(crate) enum Pair {
 }
 
 impl Pair {
-    pub(super) fn new(qp: Qp<Reset>, psn: u32) -> Result<Self, VerbsError> {
+    pub(crate) fn new(qp: Qp<Reset>, psn: u32) -> Result<Self, VerbsError> {
         qp.clear_record();
         Ok(Self::Init(qp.init()?, psn))
     }
@@ -63,6 +64,14 @@ impl Pair {
                 Ok((Self::Rts(qp), Some(lane)))
             }
             further => Ok((further, None)),
+        }
+    }
+
+    /// A number for the first packet of its next life, far from those of this one.
+    pub(crate) fn next_psn(&self) -> Result<u32, VerbsError> {
+        match self {
+            Self::Rts(qp) => Ok(far_from(qp.query()?.next_send_psn)),
+            Self::Init(_, psn) | Self::Rtr(_, psn) => Ok(far_from(*psn)),
         }
     }
 

@@ -1,0 +1,214 @@
+//! How the pair of QPs of one lane is used again when one of its ends has failed, while the other lanes of the connection go on.
+//!
+//! The end that notices says `LaneFailed`. Each end puts its QP into the error state, lets the lane run dry, resets the QP, and says
+//! `LaneReset` with the number of its next first packet. An end that is reset and has heard that of the other sets the fence of the
+//! lane: nothing of its old life lands any more. Then Rtr, `LaneReady`, and Rts when the other end has said so too.
+//!
+//! TCP keeps the order, so no message of one life is taken for one of the next: an end has heard all of a life before it begins
+//! the next one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::handshake::Terms;
+use super::link::Link;
+use super::transfers::Transfers;
+use super::wire::{Message, Wire, WireError};
+use super::worker::{Held, Pool};
+use crate::provider::mlx5::{Mlx5, Offer, Pair};
+use crate::verbs::{Qp, Reset, VerbsError};
+
+/// Why a pair cannot be used again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecoveryError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("a QP that has failed is not used again: {0}")]
+    Verbs(#[from] VerbsError),
+    #[error("a QP that has failed is not used again within {0:?}")]
+    Late(Duration),
+    #[error("{0:?} does not fit what the lane is doing")]
+    Message(Message),
+}
+
+/// How far a pair is.
+#[derive(Debug)]
+enum Stage {
+    /// Slices go over it.
+    Up(Pair),
+    /// In the error state, until its lane is dry.
+    Failed(Pair),
+    /// Reset, and in Init with a new number for its first packet.
+    Reset(Pair),
+    /// It takes packets.
+    Ready(Pair),
+    /// A step of it has failed.
+    Lost,
+}
+
+#[derive(Debug)]
+struct OnePair {
+    stage: Stage,
+    /// What the other end has said of its next life.
+    theirs: Option<Offer>,
+    is_theirs_ready: bool,
+    /// When it must be up again.
+    end: Option<Instant>,
+}
+
+/// What a pair needs of its connection to go on.
+pub(super) struct Ends<'a> {
+    pub(super) link: &'a Arc<Link>,
+    pub(super) transfers: &'a Transfers,
+    pub(super) pool: &'a Pool<Mlx5>,
+    pub(super) wire: &'a mut Wire,
+}
+
+/// The pairs of one connection, by lane.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    pairs: Vec<OnePair>,
+    terms: Terms,
+    /// Longest way from a failure until a pair is used again.
+    most: Duration,
+}
+
+impl Pairs {
+    pub(super) fn new(pairs: Vec<Pair>, terms: Terms, most: Duration) -> Self {
+        let up = |pair| OnePair {
+            stage: Stage::Up(pair),
+            theirs: None,
+            is_theirs_ready: false,
+            end: None,
+        };
+        Self {
+            pairs: pairs.into_iter().map(up).collect(),
+            terms,
+            most,
+        }
+    }
+
+    /// Takes what the other end says of a lane.
+    pub(super) fn hear(&mut self, message: Message, link: &Link) -> Result<(), RecoveryError> {
+        let (Message::LaneFailed(number)
+        | Message::LaneReset(number, _)
+        | Message::LaneReady(number)) = message
+        else {
+            return Err(RecoveryError::Message(message));
+        };
+        let lane = usize::try_from(number).unwrap_or(usize::MAX);
+        let Some(pair) = self.pairs.get_mut(lane) else {
+            return Err(RecoveryError::Message(message));
+        };
+        let is_up = matches!(pair.stage, Stage::Up(_));
+        match message {
+            // Both ends have noticed by themselves.
+            Message::LaneFailed(_) if !is_up => {}
+            Message::LaneFailed(_) => link.fail_lane(lane),
+            Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
+                pair.theirs = Some(offer);
+            }
+            Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,
+            message => return Err(RecoveryError::Message(message)),
+        }
+        Ok(())
+    }
+
+    /// Takes every step that can be taken now. How long the next may be waited for; none: nothing is waited for.
+    pub(super) fn advance(&mut self, ends: &mut Ends) -> Result<Option<Duration>, RecoveryError> {
+        for lane in 0..self.pairs.len() {
+            while self.step(lane, ends)? {}
+        }
+        let ends = self.pairs.iter().filter_map(|pair| pair.end);
+        let Some(left) = ends
+            .min()
+            .map(|end| end.checked_duration_since(Instant::now()))
+        else {
+            return Ok(None);
+        };
+        left.map(Some).ok_or(RecoveryError::Late(self.most))
+    }
+
+    /// Whether a step was taken.
+    fn step(&mut self, lane: usize, ends: &mut Ends) -> Result<bool, RecoveryError> {
+        let number = lane as u64;
+        let pair = &mut self.pairs[lane];
+        let stage = std::mem::replace(&mut pair.stage, Stage::Lost);
+        let (next, is_taken) = match (stage, pair.theirs) {
+            (Stage::Up(qp), _) if !ends.link.is_lane_open(lane) => {
+                qp.end()?;
+                ends.transfers.look();
+                pair.end = Instant::now().checked_add(self.most);
+                ends.wire.send(&Message::LaneFailed(number))?;
+                (Stage::Failed(qp), true)
+            }
+            (Stage::Failed(qp), _) if !ends.link.is_lane_held(lane) => {
+                let psn = qp.next_psn()?;
+                let qp = Pair::new(reset(qp)?, psn)?;
+                let offer = qp.offer().unwrap_or(Offer { qpn: 0, psn });
+                ends.wire.send(&Message::LaneReset(number, offer))?;
+                (Stage::Reset(qp), true)
+            }
+            (Stage::Reset(qp), Some(theirs)) => {
+                ends.transfers.fence_lane(ends.link, lane);
+                let qp = qp.receive(&self.terms.path, theirs)?;
+                ends.wire.send(&Message::LaneReady(number))?;
+                (Stage::Ready(qp), true)
+            }
+            (Stage::Ready(qp), _) if pair.is_theirs_ready => {
+                let (qp, queue) = qp.send(&self.terms.send)?;
+                (pair.theirs, pair.is_theirs_ready, pair.end) = (None, false, None);
+                if let Some(queue) = queue {
+                    let life = ends.link.open_lane(lane);
+                    let worker = ends.link.worker_of(lane);
+                    ends.pool
+                        .add(worker, Held::new(ends.link, lane, life, queue));
+                }
+                (Stage::Up(qp), true)
+            }
+            (stage, _) => (stage, false),
+        };
+        self.pairs[lane].stage = next;
+        Ok(is_taken)
+    }
+
+    /// Puts all QPs into the error state.
+    pub(super) fn end(&self, peer: &str) {
+        for pair in &self.pairs {
+            let (Stage::Up(pair) | Stage::Failed(pair) | Stage::Reset(pair) | Stage::Ready(pair)) =
+                &pair.stage
+            else {
+                continue;
+            };
+            if let Err(error) = pair.end() {
+                tracing::error!("a QP to {peer} is not put into error: {error}");
+            }
+        }
+    }
+
+    /// Resets all QPs, whose lanes are gone. Whether all of them are.
+    pub(super) fn reset(&mut self, peer: &str) -> bool {
+        let mut is_reset = true;
+        for pair in std::mem::take(&mut self.pairs) {
+            let (Stage::Up(pair) | Stage::Failed(pair) | Stage::Reset(pair) | Stage::Ready(pair)) =
+                pair.stage
+            else {
+                is_reset = false;
+                continue;
+            };
+            if let Err(error) = reset(pair) {
+                tracing::error!("a QP to {peer} is not reset: {error}");
+                is_reset = false;
+            }
+        }
+        is_reset
+    }
+}
+
+/// A QP whose lane is dropped.
+fn reset(pair: Pair) -> Result<Qp<Reset>, VerbsError> {
+    pair.reset().map_err(|(_, error)| {
+        let lane = || VerbsError::argument("lanes of a QP that is reset", 1, "0".to_owned());
+        error.unwrap_or_else(lane)
+    })
+}
