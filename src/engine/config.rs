@@ -38,6 +38,9 @@ pub struct EngineConfig {
     /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
     /// itself is not repeated, nor is anything with an immediate. Default 3.
     pub retry: u32,
+    /// How long a cancel or a deadline waits for what the HCA has of the transfer. Behind it the QPs that hold slices of the transfer go
+    /// to the error state, and what they hold of other transfers goes to other QPs. Default 200 ms.
+    pub grace: Duration,
     /// Longest wait for the other end in each step of a connection. Default 5 s.
     pub connect_timeout: Duration,
     /// Longest wait for running transfers when a connection is closed. Default 5 s.
@@ -63,6 +66,7 @@ setters! {
         with_transfers(transfers: u32),
         with_peers(peers: u32),
         with_retry(retry: u32),
+        with_grace(grace: Duration),
         with_connect_timeout(connect_timeout: Duration),
         with_drain(drain: Duration),
         with_insecure(insecure: bool),
@@ -88,6 +92,7 @@ impl EngineConfig {
             transfers: 4096,
             peers: 1024,
             retry: 3,
+            grace: Duration::from_millis(200),
             connect_timeout: Duration::from_secs(5),
             drain: Duration::from_secs(5),
             insecure: false,

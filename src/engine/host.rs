@@ -94,6 +94,7 @@ impl Engine {
             chain: config.chain,
             reap: config.reap as usize,
             gather: config.gather,
+            grace: config.grace,
         };
         let pool = Pool::start(&transfers, reapers.collect(), pace)?;
         Ok(Self {
@@ -297,7 +298,8 @@ impl Engine {
         self.inner.transfers.wait_any(ids, most)
     }
 
-    /// Hands nothing more out of the transfer. It is concluded when the HCA has nothing more of it: wait for that.
+    /// Hands nothing more out of the transfer. It is concluded when the HCA has nothing more of it: wait for that. What it has for
+    /// longer than `grace` is flushed, and the QPs are reset at both ends.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`], [`EngineError::Released`].

@@ -201,16 +201,27 @@ impl Link {
         workers
     }
 
-    /// The QP of the lane has failed at one end. The link breaks with the last.
+    /// The HCA has failed the QP of the lane. The link breaks with the last.
     pub(super) fn fail_lane(&self, lane: usize) {
+        if self.close_lane(lane) == 1 << lane {
+            self.break_off();
+        }
+    }
+
+    /// The QP of the lane is to be reset, because this side wants it or the other end has said so.
+    pub(super) fn end_lane(&self, lane: usize) {
+        self.close_lane(lane);
+    }
+
+    /// Which lanes were open before.
+    fn close_lane(&self, lane: usize) -> u32 {
         let state = self.state();
         let before = self.open.fetch_and(!(1 << lane), Ordering::SeqCst);
         drop(state);
-        if before == 1 << lane {
-            self.break_off();
-        } else if let Some(wake) = &self.wake {
+        if let Some(wake) = &self.wake {
             wake.wake();
         }
+        before
     }
 
     /// The pair is connected anew, and its worker gets the lane: the number of this life.

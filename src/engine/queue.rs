@@ -18,6 +18,8 @@ pub(super) enum Item {
         link: Arc<Link>,
         deadline: Option<Instant>,
     },
+    /// This transfer was closed: its grace begins.
+    Closed(TransferId),
     /// Conclude what its canceller has settled.
     Settle(TransferId),
     /// Look at links and lanes: something of them has changed.

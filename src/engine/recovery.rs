@@ -104,7 +104,7 @@ impl Pairs {
         match message {
             // Both ends have noticed by themselves.
             Message::LaneFailed(_) if !is_up => {}
-            Message::LaneFailed(_) => link.fail_lane(lane),
+            Message::LaneFailed(_) => link.end_lane(lane),
             Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
                 pair.theirs = Some(offer);
             }
@@ -163,6 +163,8 @@ impl Pairs {
                     let worker = ends.link.worker_of(lane);
                     ends.pool
                         .add(worker, Held::new(ends.link, lane, life, queue));
+                    // Others may have transfers that wait for a lane.
+                    ends.transfers.look();
                 }
                 (Stage::Up(qp), true)
             }

@@ -61,6 +61,7 @@ impl SinkEngine {
             chain: config.chain,
             reap: config.reap as usize,
             gather: config.gather,
+            grace: config.grace,
         };
         let pool = Pool::start(&transfers, reapers, pace)?;
         for (nth, (owner, lane)) in lanes.into_iter().enumerate() {

@@ -14,7 +14,7 @@ use super::error::EngineError;
 pub const MOST_SLOTS: u32 = 65_536;
 
 /// Names one transfer of one engine of this process. No other transfer ever has the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId {
     engine: u32,
     slot: u32,

@@ -41,7 +41,7 @@ pub struct Prepared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Nothing more is handed out when this time is over. Default none.
+    /// Nothing more is handed out when this time is over, as if it were cancelled. Default none.
     pub deadline: Option<Duration>,
 }
 
@@ -305,13 +305,7 @@ impl Transfers {
             self.conclude(id, Outcome::Done, Fence::Whole);
             return Ok(id);
         }
-        for worker in link.workers(is_small) {
-            self.queues[*worker as usize].push(Item::Transfer {
-                id,
-                link: Arc::clone(&link),
-                deadline,
-            });
-        }
+        self.give(id, (&link, deadline), link.workers(is_small));
         Ok(id)
     }
 
@@ -337,14 +331,15 @@ impl Transfers {
         Pulled::Some
     }
 
-    /// Gives the transfer to workers that have a QP of its link.
-    pub(super) fn hand_on(&self, id: TransferId, link: &Arc<Link>, deadline: Option<Instant>) {
-        let workers = link.open_workers();
-        if workers.is_empty() {
-            self.close(id, Close::Failed);
-        }
+    /// Gives the transfer to these workers.
+    pub(super) fn give(
+        &self,
+        id: TransferId,
+        (link, deadline): (&Arc<Link>, Option<Instant>),
+        workers: &[u32],
+    ) {
         for worker in workers {
-            self.queues[worker as usize].push(Item::Transfer {
+            self.queues[*worker as usize].push(Item::Transfer {
                 id,
                 link: Arc::clone(link),
                 deadline,
@@ -394,7 +389,11 @@ impl Transfers {
             let (link, deadline) = (Arc::clone(&way.link), body.deadline);
             drop(body);
             if is_first {
-                self.hand_on(id, &link, deadline);
+                let open = link.open_workers();
+                match open.is_empty() {
+                    true => self.give(id, (&link, deadline), link.workers(false)),
+                    false => self.give(id, (&link, deadline), &open),
+                }
             }
             return;
         }
@@ -446,13 +445,20 @@ impl Transfers {
         let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
             return Ok(());
         };
-        let worker = way.link.workers(false).first().copied().unwrap_or(0);
+        let link = Arc::clone(&way.link);
         let change = place.account.close(Close::Cancelled);
         let behind = place.give_up_retries();
         let total = place.total.load(Ordering::Relaxed);
         drop(body);
-        if change.settles(total) || behind.is_some_and(|change| change.settles(total)) {
-            self.queues[worker as usize].push(Item::Settle(id));
+        let is_settled =
+            change.settles(total) || behind.is_some_and(|change| change.settles(total));
+        let workers = link.workers(false);
+        if is_settled && let Some(worker) = workers.first() {
+            self.queues[*worker as usize].push(Item::Settle(id));
+        } else {
+            for worker in workers {
+                self.queues[*worker as usize].push(Item::Closed(id));
+            }
         }
         Ok(())
     }
@@ -529,6 +535,18 @@ impl Transfers {
             drop(body);
             self.conclude(id, outcome, fence);
         }
+    }
+
+    /// The link of a transfer that is not concluded.
+    pub(super) fn link_of(&self, id: TransferId) -> Option<u64> {
+        let body = self.places[id.slot() as usize].read();
+        let way = body.way.as_ref().filter(|_| body.id == Some(id))?;
+        Some(way.link.number)
+    }
+
+    /// How many transfers there may be.
+    pub(super) fn slots(&self) -> usize {
+        self.places.len()
     }
 
     /// The links of transfers that are not concluded, where `worker` has a lane.

@@ -1,7 +1,9 @@
 //! A worker: one thread with lanes and the reaper of their completions. It pulls slices for its lanes, posts chains, rings, and
 //! finishes what completes, in turns. Without work it spins for a short time, then sleeps.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +19,12 @@ use crate::provider::{Cause, Chain, Completion, Lane, Provider, ProviderError, R
 /// Turns without work before it sleeps.
 const SPINS: u32 = 200;
 
+/// Turns between two looks at the clock, if there is work.
+const TURNS: u32 = 32;
+
+/// A worker that waits for a fence does not look more often.
+const LEAST_GRACE: Duration = Duration::from_millis(1);
+
 /// How a worker posts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -26,6 +34,8 @@ pub(super) struct Pace {
     pub(super) reap: usize,
     /// Most local ranges of a WQE.
     pub(super) gather: u32,
+    /// How long what was closed may take to end by itself.
+    pub(super) grace: Duration,
 }
 
 /// What others give a worker.
@@ -141,6 +151,13 @@ impl<L> Held<L> {
         }
     }
 
+    fn end(&mut self) {
+        if !self.has_failed {
+            self.has_failed = true;
+            self.link.end_lane(self.number);
+        }
+    }
+
     /// Drops it as it is.
     fn leave(self) {
         drop(self.lane);
@@ -156,6 +173,15 @@ struct LinkWork<L> {
     queue: VecDeque<(TransferId, Option<Instant>)>,
 }
 
+/// What a worker does with a transfer at a moment, unless it is concluded by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// Its deadline closes it.
+    Deadline,
+    /// QPs that still hold slices of it go to the error state.
+    Grace,
+}
+
 struct Worker<P: Provider> {
     transfers: Arc<Transfers>,
     inbox: Arc<Inbox<P>>,
@@ -164,6 +190,8 @@ struct Worker<P: Provider> {
     links: Vec<LinkWork<P::Lane>>,
     /// Link and lane of a lane's number.
     places: HashMap<u32, (usize, usize)>,
+    /// The next first. Some are of transfers that are concluded.
+    alarms: BinaryHeap<Reverse<(Instant, Alarm, TransferId)>>,
     /// Kept for their memory.
     items: VecDeque<Item>,
     found: Vec<Completion>,
@@ -185,6 +213,7 @@ impl<P: Provider> Worker<P> {
             pace,
             links: Vec::new(),
             places: HashMap::new(),
+            alarms: BinaryHeap::with_capacity(64),
             items: VecDeque::with_capacity(64),
             found: Vec::with_capacity(pace.reap),
             finished: Vec::with_capacity(1 << 10),
@@ -193,8 +222,12 @@ impl<P: Provider> Worker<P> {
     }
 
     fn run(&mut self) {
-        let mut idle = 0;
+        let (mut idle, mut turns) = (0, 0u32);
         loop {
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(TURNS) {
+                self.ring_alarms();
+            }
             if self.inbox.queue.has_items() {
                 self.take_items();
                 if self.inbox.stops.load(Ordering::SeqCst) {
@@ -212,7 +245,7 @@ impl<P: Provider> Worker<P> {
             if idle < SPINS {
                 std::hint::spin_loop();
             } else {
-                self.expire();
+                self.ring_alarms();
                 self.sleep();
                 idle = 0;
             }
@@ -225,6 +258,7 @@ impl<P: Provider> Worker<P> {
         while let Some(item) = self.items.pop_front() {
             match item {
                 Item::Transfer { id, link, deadline } => self.enqueue(id, &link, deadline),
+                Item::Closed(id) => self.begin_grace(id),
                 Item::Settle(id) => self.transfers.settle(id),
                 Item::Look => {}
                 #[cfg(test)]
@@ -238,7 +272,11 @@ impl<P: Provider> Worker<P> {
         let mut links = self.links.iter_mut();
         match links.find(|work| work.link.number == link.number) {
             Some(work) => work.queue.push_back((id, deadline)),
-            None => self.transfers.hand_on(id, link, deadline),
+            // It has ended, and its lanes are gone.
+            None => return self.transfers.close(id, Close::Failed),
+        }
+        if let Some(deadline) = deadline {
+            self.set_alarm(deadline, Alarm::Deadline, id);
         }
     }
 
@@ -340,7 +378,8 @@ impl<P: Provider> Worker<P> {
             }
             let is_usable = |held: &Held<P::Lane>| !held.has_failed;
             if !self.links[at].lanes.iter().any(is_usable) {
-                self.hand_on(at);
+                has_posted |= self.hand_on(at);
+                continue;
             }
             for nth in 0..self.links[at].lanes.len() {
                 has_posted |= self.post_on(at, nth);
@@ -383,12 +422,17 @@ impl<P: Provider> Worker<P> {
         true
     }
 
-    /// This worker has no QP for them just now.
-    fn hand_on(&mut self, at: usize) {
-        let work = &mut self.links[at];
-        for (id, deadline) in work.queue.drain(..) {
-            self.transfers.hand_on(id, &work.link, deadline);
+    /// This worker has no QP for them just now: others get them. Without such they wait for the next lane. Whether they went.
+    fn hand_on(&mut self, at: usize) -> bool {
+        let LinkWork { link, queue, .. } = &mut self.links[at];
+        let workers = link.open_workers();
+        if workers.is_empty() {
+            return false;
         }
+        for (id, deadline) in queue.drain(..) {
+            self.transfers.give(id, (link, deadline), &workers);
+        }
+        true
     }
 
     /// No QP is left for them: nothing more is handed out.
@@ -398,24 +442,68 @@ impl<P: Provider> Worker<P> {
         }
     }
 
-    /// Closes transfers whose deadline has passed.
-    fn expire(&mut self) {
-        let now = Instant::now();
-        for work in &mut self.links {
+    fn set_alarm(&mut self, when: Instant, what: Alarm, id: TransferId) {
+        if self.alarms.len() > 4 * self.transfers.slots() {
             let transfers = &self.transfers;
-            work.queue.retain(|(id, deadline)| {
-                let is_over = deadline.is_some_and(|deadline| deadline <= now);
-                if is_over {
-                    transfers.close(*id, Close::TimedOut);
-                }
-                !is_over
-            });
+            self.alarms
+                .retain(|Reverse((_, _, id))| transfers.link_of(*id).is_some());
+        }
+        self.alarms.push(Reverse((when, what, id)));
+    }
+
+    fn begin_grace(&mut self, id: TransferId) {
+        let grace = self.pace.grace.max(LEAST_GRACE);
+        if let Some(end) = Instant::now().checked_add(grace) {
+            self.set_alarm(end, Alarm::Grace, id);
         }
     }
 
-    fn next_deadline(&self) -> Option<Duration> {
-        let queues = self.links.iter().flat_map(|work| &work.queue);
-        let next = queues.filter_map(|(_, deadline)| *deadline).min()?;
+    /// Sees to all transfers whose moment has come.
+    fn ring_alarms(&mut self) {
+        if self.alarms.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((what, id)) = self.next_due(now) {
+            match what {
+                Alarm::Deadline => self.transfers.close(id, Close::TimedOut),
+                Alarm::Grace => self.end_lanes_of(id),
+            }
+            // As long as a QP may hold slices of it: some may be posted that were handed out before.
+            if self.transfers.link_of(id).is_some() {
+                self.begin_grace(id);
+            }
+        }
+    }
+
+    fn next_due(&mut self, now: Instant) -> Option<(Alarm, TransferId)> {
+        let next = self.alarms.peek_mut()?;
+        let Reverse((when, what, id)) = *next;
+        (when <= now).then(|| {
+            PeekMut::pop(next);
+            (what, id)
+        })
+    }
+
+    /// QPs that hold slices of the transfer go to the error state, if it is not concluded.
+    fn end_lanes_of(&mut self, id: TransferId) {
+        let Some(link) = self.transfers.link_of(id) else {
+            return;
+        };
+        for work in &mut self.links {
+            if work.link.number != link {
+                continue;
+            }
+            for held in &mut work.lanes {
+                if held.lane.holds(id.slot()) {
+                    held.end();
+                }
+            }
+        }
+    }
+
+    fn next_alarm(&self) -> Option<Duration> {
+        let Reverse((next, ..)) = self.alarms.peek()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -446,7 +534,7 @@ impl<P: Provider> Worker<P> {
     }
 
     fn sleep(&mut self) {
-        let most = self.next_deadline();
+        let most = self.next_alarm();
         let wake = &self.inbox.queue.wake;
         wake.begin();
         if !self.inbox.queue.has_items()
@@ -495,7 +583,7 @@ impl<P: Provider> Worker<P> {
             match item {
                 Item::Transfer { id, .. } => self.transfers.close(id, Close::Failed),
                 Item::Settle(id) => self.transfers.settle(id),
-                Item::Look => {}
+                Item::Closed(_) | Item::Look => {}
                 #[cfg(test)]
                 Item::Panic => {}
             }

@@ -116,6 +116,9 @@ pub trait Lane: Send {
 
     /// WQEs that are not accounted for.
     fn in_flight(&self) -> u32;
+
+    /// Whether one of those is of this slot.
+    fn holds(&self, slot: u32) -> bool;
 }
 
 /// Where WQEs complete. One thread uses it, the one that uses its lanes.

@@ -114,6 +114,11 @@ impl Lane for SinkLane {
     fn in_flight(&self) -> u32 {
         u32::try_from(self.posted - self.retired).unwrap_or(u32::MAX)
     }
+
+    fn holds(&self, slot: u32) -> bool {
+        let mut indexes = self.retired..self.posted;
+        indexes.any(|index| self.tags[self.place(index)].slot == slot)
+    }
 }
 
 #[expect(clippy::panic, reason = "a test has asked for it")]

@@ -5,6 +5,7 @@ mod account;
 mod cable;
 mod connections;
 mod cut;
+mod grace;
 mod lost;
 mod once;
 mod plan;

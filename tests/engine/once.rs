@@ -64,6 +64,8 @@ impl Run {
         };
         let mut end = |name| {
             let config = config(name)
+                .with_grace(Duration::from_millis(random.u64(0..30)))
+                .with_retry(random.u32(0..4))
                 .with_qps(random.u32(1..=4))
                 .with_workers(random.u32(1..=2))
                 .with_slice(1 << 14);

@@ -92,6 +92,7 @@ pub(crate) fn config(name: &str) -> EngineConfig {
         .with_log_entries(12)
         .with_transfers(64)
         .with_connect_timeout(HANG)
+        .with_grace(HANG)
         .with_drain(HANG)
 }
 

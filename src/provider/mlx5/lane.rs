@@ -159,6 +159,18 @@ impl Lane for Mlx5Lane {
     fn in_flight(&self) -> u32 {
         self.count
     }
+
+    fn holds(&self, slot: u32) -> bool {
+        let mut index = self.retired;
+        while index < self.posted {
+            let InFlight { tag, blocks } = self.in_flight[self.place(index)];
+            if tag.slot == slot {
+                return true;
+            }
+            index += u64::from(blocks.max(1));
+        }
+        false
+    }
 }
 
 /// The index as a WQE and a CQE carry it.

@@ -12,6 +12,7 @@ pub fn configurations<A: Account>() -> Vec<Transfer<A>> {
     all.extend(with_a_lost_peer());
     all.extend(with_a_panic());
     all.extend(with_pairs_used_again());
+    all.extend(behind_a_grace());
     all
 }
 
@@ -185,6 +186,24 @@ fn with_pairs_used_again<A: Account>() -> Vec<Transfer<A>> {
         Transfer {
             panics: 1,
             ..used_again("a pair is used again, a worker panics")
+        },
+    ]
+}
+
+fn behind_a_grace<A: Account>() -> Vec<Transfer<A>> {
+    vec![
+        Transfer {
+            retries: 1,
+            reuses: 1,
+            ..stalled("2 QPs stall, deadline, a pair is used again")
+        },
+        Transfer {
+            stalls: 1,
+            cancel: true,
+            qp_failures: 1,
+            retries: 1,
+            reuses: 2,
+            ..stalled("a QP stalls, a QP fails, retry, cancel, deadline, both pairs are used again")
         },
     ]
 }
