@@ -145,7 +145,11 @@ impl Pairs {
             (Stage::Failed(qp), _) if !ends.link.is_lane_held(lane) => {
                 let psn = qp.next_psn()?;
                 let qp = Pair::new(reset(qp)?, psn)?;
-                let offer = qp.offer().unwrap_or(Offer { qpn: 0, psn });
+                let offer = qp.offer().unwrap_or(Offer {
+                    qpn: 0,
+                    psn,
+                    ece: 0,
+                });
                 ends.wire.send(&Message::LaneReset(number, offer))?;
                 (Stage::Reset(qp), true)
             }
