@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use test_support::counts::seeds;
+use test_support::fuzzing::memheap;
 use warpverbs::internal::{Block, MemHeap};
 use warpverbs::verbs::HeapError;
 
@@ -204,6 +205,29 @@ fn random_operations_keep_the_books() {
         (stats.live_blocks, stats.free_extents, stats.largest_free),
         (0, 1, SIZE)
     );
+}
+
+#[test]
+fn operations_of_the_corpus_and_of_random_bytes_keep_the_books() {
+    let corpus = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/crates/test-support/fuzz/corpus/memheap"
+    );
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().collect();
+    assert!(files.len() >= 5, "{} files in {corpus}", files.len());
+    for file in files {
+        // The last line of a failing test names the file.
+        let path = file.unwrap().path();
+        println!("{}", path.display());
+        memheap(&std::fs::read(path).unwrap());
+    }
+    let first = fastrand::u64(..1 << 32);
+    for seed in seeds(100, 10_000) {
+        println!("seed {:#x}", first + seed);
+        let mut bytes = vec![0; 4096];
+        fastrand::Rng::with_seed(first + seed).fill(&mut bytes);
+        memheap(&bytes);
+    }
 }
 
 /// The blocks of one QP, as `verbs` takes them: context, flags, send queue.

@@ -8,6 +8,7 @@ pub mod device;
 pub mod external;
 pub mod fake_cuda;
 pub mod fleet;
+pub mod fuzzing;
 pub mod grid;
 pub mod hca;
 pub mod kernels;

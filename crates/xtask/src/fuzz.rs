@@ -1,18 +1,20 @@
 //! `./x fuzz`: cargo-fuzz without sanitizers, so that a stable toolchain does.
 //!
 //! It starts from the corpus; finds go to target/fuzz/TARGET (`cargo fuzz cmin` picks what is worth checking in), inputs that
-//! crash to crates/softhca/fuzz/artifacts.
+//! crash to fuzz/artifacts of the package.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run, status};
 use crate::tree::prepare;
 
-const PACKAGE: &str = "crates/softhca";
-const TARGETS: &str = "ioctls commands wqes packets";
+/// Packages with the names of their targets.
+const PACKAGES: [(&str, &str); 2] = [
+    ("crates/softhca", "ioctls commands wqes packets"),
+    ("crates/test-support", "memheap"),
+];
 
 /// Fuzzes one target, or each, for as many seconds.
 pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result {
@@ -23,16 +25,22 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result {
         run(&mut command("cargo", ["install", "cargo-fuzz", "--locked"]))
             .map_err(|_said| Failure::new(3, "cargo-fuzz could not be installed"))?;
     }
-    for name in target.unwrap_or(TARGETS).split_whitespace() {
-        fuzz_target(name, seconds.unwrap_or("600"))?;
+    let of_package = |(package, names): (&'static str, &'static str)| {
+        let names = names.split_whitespace();
+        names.map(move |name| (package, name))
+    };
+    let mut all = PACKAGES.into_iter().flat_map(of_package);
+    let seconds = seconds.unwrap_or("600");
+    let Some(target) = target else {
+        return all.try_for_each(|(package, name)| fuzz_target(package, name, seconds));
+    };
+    match all.find(|(_, name)| *name == target) {
+        Some((package, name)) => fuzz_target(package, name, seconds),
+        None => Err(Failure::new(2, format!("no such fuzz target: {target}"))),
     }
-    Ok(())
 }
 
-fn fuzz_target(name: &str, seconds: &str) -> Result {
-    if !Path::new(&format!("{PACKAGE}/fuzz/fuzz_targets/{name}.rs")).is_file() {
-        return Err(Failure::new(2, format!("no such fuzz target: {name}")));
-    }
+fn fuzz_target(package: &str, name: &str, seconds: &str) -> Result {
     let finds = std::env::current_dir()
         .at(".")?
         .join("target/fuzz")
@@ -44,6 +52,6 @@ fn fuzz_target(name: &str, seconds: &str) -> Result {
         .arg(format!("fuzz/corpus/{name}"))
         .args(["--", &format!("-max_total_time={seconds}")])
         .args(["-max_len=4096", "-timeout=60", "-print_final_stats=1"])
-        .current_dir(PACKAGE);
+        .current_dir(package);
     run(&mut fuzz).map_err(|_said| Failure::new(1, format!("fuzzing {name} found something")))
 }

@@ -1,0 +1,58 @@
+//! Bytes from a fuzzer as operations on the allocator of control memory. `./x fuzz memheap` runs it under a fuzzer,
+//! `tests/verbs/memheap.rs` with its corpus and with random bytes.
+
+use std::collections::BTreeMap;
+
+use warpverbs::internal::MemHeap;
+
+/// Bytes of the heap: what two bytes can name, and one.
+const SIZE: u64 = 1 << 16;
+
+/// Four bytes are an operation: what to do, a number of two bytes, log2 of an alignment. Blocks never overlap (H1), what is free and
+/// what lives is all of the heap, and a heap of which all is freed is whole.
+pub fn memheap(data: &[u8]) {
+    let mut heap = MemHeap::new(SIZE);
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let (operations, _) = data.as_chunks();
+    for [what, low, high, log_align] in operations {
+        let number = u64::from(u16::from_le_bytes([*low, *high]));
+        match what % 3 {
+            0 => alloc(&mut heap, &mut live, number, *log_align),
+            1 => {
+                let nth = usize::try_from(number).expect("16 bits") % live.len().max(1);
+                if let Some(offset) = live.keys().nth(nth).copied() {
+                    free(&mut heap, &mut live, offset);
+                }
+            }
+            _ => free(&mut heap, &mut live, number),
+        }
+        let stats = heap.stats();
+        assert_eq!(stats.live_bytes + stats.free_bytes, SIZE);
+        assert_eq!(stats.live_bytes, live.values().sum::<u64>());
+    }
+    let blocks = heap.blocks().map(|block| (block.offset, block.bytes));
+    assert!(blocks.eq(live.iter().map(|(offset, bytes)| (*offset, *bytes))));
+    for offset in live.keys() {
+        heap.free(*offset).expect("it lives");
+    }
+    assert!(heap.is_empty() && heap.stats().largest_free == SIZE);
+}
+
+fn alloc(heap: &mut MemHeap, live: &mut BTreeMap<u64, u64>, bytes: u64, log_align: u8) {
+    // Of 64 bits and more: no alignment.
+    let align = 1u64.checked_shl(log_align.into()).unwrap_or(0);
+    let Ok(block) = heap.alloc(bytes, align) else {
+        return;
+    };
+    assert_eq!((block.bytes, block.offset % align), (bytes, 0));
+    assert!(block.end() <= SIZE, "{block:?}");
+    let before = live.range(..block.end()).next_back();
+    let is_apart = before.is_none_or(|(start, bytes)| start + bytes <= block.offset);
+    assert!(is_apart, "{block:?} lies over {before:?}");
+    live.insert(block.offset, bytes);
+}
+
+fn free(heap: &mut MemHeap, live: &mut BTreeMap<u64, u64>, offset: u64) {
+    let lives = live.remove(&offset).is_some();
+    assert_eq!(heap.free(offset).is_ok(), lives, "offset {offset}");
+}
