@@ -45,7 +45,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "internal",
         &[
-            "engine", "provider", "moe", "team", "gpu", "memheap", "sys", "abi",
+            "engine", "provider", "moe", "team", "verbs", "gpu", "memheap", "sys", "abi",
         ],
     ),
 ];
@@ -73,7 +73,11 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/private-dir", [&[], &[], &[]]),
     (
         "crates/softhca",
-        [&["mlx5-prm", "private-dir"], &["softhca-rig"], &[]],
+        [
+            &["mlx5-prm", "private-dir"],
+            &["softhca-rig", "test-basics"],
+            &[],
+        ],
     ),
     ("crates/softhca-rig", [&["mlx5-prm", "softhca"], &[], &[]]),
     ("crates/test-basics", [&[], &[], &[]]),
