@@ -25,7 +25,10 @@ pub struct QpModes {
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
     /// no receive queue. Default none.
     pub log_recv_depth: Option<u8>,
-    /// Whether ranks of one machine may reach each other by load and store. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
+    /// Whether ranks of the same process and device, or of the same machine and user where their memory can be opened, are marked in
+    /// the peer table, so that kernels that open a path, those of MoE too, reach them by load and store and leave the HCA alone. Both
+    /// must want it; kernels that post to QPs do not look at it. Such a rank is replaced only when its process has ended.
+    /// `WARPVERBS_DIRECT`: 1 or 0. Default 0.
     pub direct: bool,
     /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
     /// the first of them that the devices allow. Default `auto`.

@@ -102,9 +102,9 @@ impl Moe {
                 most: 15,
             });
         }
-        if team.config().sharing != Sharing::Shared {
+        if team.config().modes.sharing != Sharing::Shared {
             return Err(MoeError::Sharing {
-                sharing: format!("{:?}", team.config().sharing),
+                sharing: format!("{:?}", team.config().modes.sharing),
             });
         }
         if placement.experts() != config.experts as usize

@@ -48,7 +48,7 @@ pub(super) fn settle(
         contexts,
         gpu,
         windows: ways.window_rung(),
-        pci_relaxed: config.pci_relaxed,
+        pci_relaxed: config.modes.pci_relaxed,
     };
     let signals = order::choose(config, devices)?;
     Ok((ways, signals))

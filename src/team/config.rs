@@ -47,32 +47,11 @@ pub struct TeamConfig {
     pub timeout: Duration,
     /// Longest wait of a device call. Default 1 s.
     pub deadline: Duration,
-    /// Who posts on a QP at the same time. Default any thread, which the MoE kernels need.
-    pub sharing: Sharing,
-    /// How the HCA hears of work. Default `None`: without a record where the device can, else with one; and where the GPU does not
-    /// map the registers, by a thread of the host. What was refused, and why, is logged once.
-    pub doorbell: Option<Doorbell>,
-    /// Where rings and CQEs lie. Default `None`: in device memory where the HCA reaches that, else in host memory
-    /// ([`Team::choices`](super::Team::choices)).
-    pub queues: Option<Queues>,
-    /// Where windows lie, all of them. Default `None`: as queues.
-    pub memory: Option<Memory>,
-    /// How completions are kept. Default one collapsed entry.
-    pub cq: CqKind,
-    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. Default none.
-    pub log_recv_depth: Option<u8>,
-    /// Mark ranks of the same process and device, or of the same machine and user where their memory can be opened, in the peer
-    /// table, so that kernels that open a path, those of MoE too, reach them by load and store and leave the HCA alone. Both
-    /// must want it. Default false; kernels that post to QPs do not look at it. Such a rank is replaced only when its process has
-    /// ended.
-    pub direct: bool,
-    /// How signals are kept behind data. Default `None`: the cheapest way that the devices of all rails allow.
-    pub order: Option<SignalOrder>,
-    /// Whether the PCI writes of a NIC are relaxed by force, so that signals cannot be inline. Default false.
-    pub pci_relaxed: bool,
+    /// How its QPs work, and where their memory and that of windows lies.
+    pub modes: QpModes,
     /// How packets go to the peers.
     pub path: PathConfig,
-    /// Take `order` even where the device does not keep it. For tests, which show that it breaks.
+    /// Take [`QpModes::moe_order`] even where the device does not keep it. For tests, which show that it breaks.
     pub(crate) order_unchecked: bool,
     /// How HCAs reach device memory, in place of the first way that holds. For the doctor, which tries each.
     pub(crate) rung: Option<Rung>,
@@ -90,17 +69,36 @@ setters! {
         with_control_bytes(control_bytes: u64),
         with_timeout(timeout: Duration),
         with_deadline(deadline: Duration),
-        with_sharing(sharing: Sharing),
-        with_doorbell(doorbell: Option<Doorbell>),
-        with_queues(queues: Option<Queues>),
-        with_memory(memory: Option<Memory>),
-        with_cq(cq: CqKind),
-        with_log_recv_depth(log_recv_depth: Option<u8>),
-        with_direct(direct: bool),
-        with_order(order: Option<SignalOrder>),
-        with_pci_relaxed(pci_relaxed: bool),
         with_path(path: PathConfig),
     }
+}
+
+/// Setters of [`TeamConfig::modes`], one field at a time.
+macro_rules! of_modes {
+    ($($setter:ident = $of_modes:ident($field:ident: $kind:ty)),* $(,)?) => {
+        impl TeamConfig {
+            $(
+                #[doc = concat!("The same with this [`QpModes::", stringify!($field), "`].")]
+                #[must_use]
+                pub const fn $setter(self, $field: $kind) -> Self {
+                    let modes = self.modes.$of_modes($field);
+                    Self { modes, ..self }
+                }
+            )*
+        }
+    };
+}
+
+of_modes! {
+    with_sharing = with_sharing(sharing: Sharing),
+    with_doorbell = with_doorbell(doorbell: Option<Doorbell>),
+    with_queues = with_queues(queues: Option<Queues>),
+    with_memory = with_memory(memory: Option<Memory>),
+    with_cq = with_cq(cq: CqKind),
+    with_log_recv_depth = with_log_recv_depth(log_recv_depth: Option<u8>),
+    with_direct = with_direct(direct: bool),
+    with_order = with_moe_order(moe_order: Option<SignalOrder>),
+    with_pci_relaxed = with_pci_relaxed(pci_relaxed: bool),
 }
 
 impl TeamConfig {
@@ -118,15 +116,7 @@ impl TeamConfig {
             control_bytes: 0,
             timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
-            sharing: Sharing::default(),
-            doorbell: None,
-            queues: None,
-            memory: None,
-            cq: CqKind::default(),
-            log_recv_depth: None,
-            direct: false,
-            order: None,
-            pci_relaxed: false,
+            modes: QpModes::default(),
             path: PathConfig::default(),
             order_unchecked: false,
             rung: None,
@@ -144,9 +134,9 @@ impl TeamConfig {
             timeout: config.join_timeout,
             deadline: config.deadline,
             path: config.path,
+            modes: config.modes,
             ..Self::new(config.rank, config.ranks)
         }
-        .with_modes(&config.modes)
     }
 
     /// The same as a rank that joins a team which works already: generation `generation` of its rank, which nobody has had
@@ -176,19 +166,9 @@ impl TeamConfig {
 
     /// The same with QPs that work as `modes` says.
     #[must_use]
-    pub fn with_modes(self, modes: &QpModes) -> Self {
-        Self {
-            sharing: modes.sharing,
-            doorbell: modes.doorbell,
-            queues: modes.queues,
-            memory: modes.memory,
-            cq: modes.cq,
-            log_recv_depth: modes.log_recv_depth,
-            direct: modes.direct,
-            order: modes.moe_order,
-            pci_relaxed: modes.pci_relaxed,
-            ..self
-        }
+    pub const fn with_modes(self, modes: &QpModes) -> Self {
+        let modes = *modes;
+        Self { modes, ..self }
     }
 
     /// Refuses what is outside the limits.
@@ -288,9 +268,9 @@ impl TeamConfig {
     /// What its words leave of each ladder.
     pub(super) fn allowed(&self) -> Allowed {
         Allowed {
-            doorbell: self.doorbell,
-            queues: self.queues,
-            windows: self.memory,
+            doorbell: self.modes.doorbell,
+            queues: self.modes.queues,
+            windows: self.modes.memory,
             rung: self.rung,
         }
     }
@@ -299,10 +279,10 @@ impl TeamConfig {
     pub(super) fn any_shape(&self) -> QpConfig {
         QpConfig {
             log_depth: self.log_depth.min(15),
-            sharing: self.sharing,
-            queues: self.queues.unwrap_or_default(),
-            cq: self.cq,
-            log_recv_depth: self.log_recv_depth.map(|log| log.min(15)),
+            sharing: self.modes.sharing,
+            queues: self.modes.queues.unwrap_or_default(),
+            cq: self.modes.cq,
+            log_recv_depth: self.modes.log_recv_depth.map(|log| log.min(15)),
             pkey: self.path.pkey,
             ..QpConfig::default()
         }
@@ -321,8 +301,9 @@ impl TeamConfig {
             .into();
         // Kernels are made for one kind of sharing, and who writes with immediate counts on the peer's receives. How a QP is rung,
         // where its queues lie and how it completes is each rank's own affair.
-        pairs.push(("sharing".to_owned(), format!("{:?}", self.sharing)));
+        pairs.push(("sharing".to_owned(), format!("{:?}", self.modes.sharing)));
         let recv = self
+            .modes
             .log_recv_depth
             .map_or("none".to_owned(), |log| log.to_string());
         pairs.push(("log_recv_depth".to_owned(), recv));
@@ -392,19 +373,18 @@ mod tests {
         };
         let default = TeamConfig::new(0, 2);
         assert_eq!(default.with_modes(&QpModes::default()), default);
-        let config = default.with_modes(&modes);
-        assert_eq!(
-            (config.sharing, config.doorbell, config.queues, config.cq),
-            (modes.sharing, modes.doorbell, modes.queues, modes.cq)
-        );
-        assert_eq!(
-            (config.memory, config.pci_relaxed),
-            (modes.memory, modes.pci_relaxed)
-        );
-        assert_eq!(
-            (config.log_recv_depth, config.direct, config.order),
-            (modes.log_recv_depth, modes.direct, modes.moe_order)
-        );
+        assert_eq!(default.with_modes(&modes).modes, modes);
+        let one_by_one = default
+            .with_sharing(modes.sharing)
+            .with_doorbell(modes.doorbell)
+            .with_queues(modes.queues)
+            .with_memory(modes.memory)
+            .with_cq(modes.cq)
+            .with_log_recv_depth(modes.log_recv_depth)
+            .with_direct(modes.direct)
+            .with_order(modes.moe_order)
+            .with_pci_relaxed(modes.pci_relaxed);
+        assert_eq!(one_by_one.modes, modes);
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl Team {
         let order = choices::order_of(&signals);
         agreed.push((exchange::ORDER.to_owned(), order.to_string()));
         let living = LiveTeam::new();
-        let identity = living.identity(gpu.as_ref(), config.direct);
+        let identity = living.identity(gpu.as_ref(), config.modes.direct);
         let (made, mut links) = loop {
             let made = match rails_of(&config, contexts, gpu.as_ref(), &ways)? {
                 Ok(made) => made,

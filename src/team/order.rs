@@ -92,7 +92,7 @@ pub(super) fn choose(config: &TeamConfig, devices: Devices<'_>) -> Result<Signal
         },
         kept,
     };
-    let Some(asked) = config.order else {
+    let Some(asked) = config.modes.moe_order else {
         let kept = SignalOrder::ALL.into_iter();
         let kept = kept.filter(|order| refusal(*order).is_none()).collect();
         let (best, refused) = best(refusal);

@@ -107,7 +107,7 @@ impl OwnedWindow {
         (id, rung): (u32, Rung),
         (bytes, purpose): (usize, Purpose),
     ) -> Result<Self, FabricError> {
-        let shared = config.direct && purpose != Purpose::Send;
+        let shared = config.modes.direct && purpose != Purpose::Send;
         let memory = memory_on(gpu, rung, (bytes, ALIGN), shared)?;
         let bytes = bytes as u64;
         let offered = Offered::on(&memory, rung)?;
@@ -190,7 +190,11 @@ impl OwnedWindow {
         for (rail, mr) in self.keys.own.iter().enumerate() {
             set(rail, rank, self.window.base, mr.rkey());
         }
-        direct[rank as usize] = if config.direct { self.window.base } else { 0 };
+        direct[rank as usize] = if config.modes.direct {
+            self.window.base
+        } else {
+            0
+        };
         Ok((entries, direct))
     }
 

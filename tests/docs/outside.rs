@@ -160,7 +160,7 @@ pub fn print() {
     let came = DispatchOutput::default().with_recv_x(2);
     let back = CombineInput::default().with_y(3);
     let sums = CombineOutput::default().with_out(4);
-    assert_eq!((team.sharing, team.queues, config.ranks), (Sharing::Cta, Some(Queues::Host), 2));
+    assert_eq!((team.modes.sharing, team.modes.queues, config.ranks), (Sharing::Cta, Some(Queues::Host), 2));
     assert_eq!((lid.service_level, route.traffic_class, ways.hop_limit), (0, 0, 64));
     assert_eq!((group.promise_bound, path.min_rnr_timer, send.timeout), (None, 12, 14));
     assert_eq!((qp.depth(), region.umem, launch.seed, simt.workers), (512, false, 4, 2));

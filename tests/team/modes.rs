@@ -120,8 +120,8 @@ fn exchanges_and_recoveries_work_in_every_mode() {
 fn a_receive_queue_outlives_a_recovery() {
     for queues in [Queues::Device, Queues::Host] {
         let mut setup = setup(2);
-        setup.team.log_recv_depth = Some(5);
-        setup.team.queues = Some(queues);
+        setup.team.modes.log_recv_depth = Some(5);
+        setup.team.modes.queues = Some(queues);
         run(&setup, |rank| {
             let context = rank.qp(1 - rank.number(), 0);
             assert_eq!(context.recv_mask, 31);
@@ -135,8 +135,8 @@ fn ranks_may_ring_in_different_ways_but_share_in_one() {
     let mut setup = setup(2);
     setup.change = |config| {
         if config.rank == 1 {
-            config.doorbell = Some(Doorbell::Mailbox);
-            config.queues = Some(Queues::Host);
+            config.modes.doorbell = Some(Doorbell::Mailbox);
+            config.modes.queues = Some(Queues::Host);
         }
     };
     run(&setup, |rank| exchange(rank, 1));
@@ -145,7 +145,7 @@ fn ranks_may_ring_in_different_ways_but_share_in_one() {
 #[test]
 fn a_layer_is_refused_on_qps_that_one_warp_owns() {
     let mut setup = setup(2);
-    setup.team.sharing = Sharing::Exclusive;
+    setup.team.modes.sharing = Sharing::Exclusive;
     run(&setup, |rank| {
         let error = Moe::new(&rank.team, "modes", SHAPE).unwrap_err();
         assert!(matches!(error, MoeError::Sharing { .. }), "{error}");

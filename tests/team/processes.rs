@@ -163,7 +163,7 @@ fn a_rank_process() {
     let direct = words.next().unwrap() == "true";
     let store = store(Path::new(words.next().unwrap()));
     let mut setup = setup(2);
-    setup.team.direct = direct;
+    setup.team.modes.direct = direct;
     let hcas = Hcas::new(&setup);
     let config = match generation {
         1 => setup.of_rank(1),
@@ -200,7 +200,7 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
         let directory = tempfile::tempdir().unwrap();
         let mut other = Process::start(directory.path(), 1, theirs);
         let mut setup = setup(2);
-        setup.team.direct = own;
+        setup.team.modes.direct = own;
         let hcas = Hcas::new(&setup);
         let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
         other.has_done("joined");
@@ -226,7 +226,7 @@ fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed
     let directory = tempfile::tempdir().unwrap();
     let mut first = Process::start(directory.path(), 1, true);
     let mut setup = setup(2);
-    setup.team.direct = true;
+    setup.team.modes.direct = true;
     let hcas = Hcas::new(&setup);
     let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
     let team = &rank.team;

@@ -148,7 +148,7 @@ fn ranks_with_different_numbers_of_rails_are_told_so() {
 fn ranks_of_one_process_and_device_are_marked_as_direct_unless_that_is_turned_off() {
     for direct in [true, false] {
         let mut setup = setup(2);
-        setup.team.direct = direct;
+        setup.team.modes.direct = direct;
         run(&setup, |rank| {
             for entry in entries(rank) {
                 assert_eq!(entry.rail_life & PEER_DIRECT != 0, direct);

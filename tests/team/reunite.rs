@@ -131,7 +131,7 @@ fn impatient() -> Setup {
 fn both_ends_come_together_on_the_same_qps_and_write_both_ways() {
     let mut setup = setup(2);
     // What the kernel that waits for a ticket is made for.
-    setup.team.doorbell = Some(Doorbell::Record);
+    setup.team.modes.doorbell = Some(Doorbell::Record);
     with(&setup, |pair| {
         pair.fleet.talk(0, 1);
         let captured = [0, 1].map(|rank| pair.fleet.captured(rank, 1 - rank));
@@ -422,7 +422,7 @@ fn in_every_mode_kernels_go_on_behind_the_probe_as_behind_a_post_of_their_own() 
                         .with_doorbell(Some(doorbell))
                         .with_queues(Some(queues))
                         .with_cq(cq);
-                    setup.team.log_recv_depth = log_recv_depth;
+                    setup.team.modes.log_recv_depth = log_recv_depth;
                     with(&setup, everything_works);
                 }
             }
@@ -819,7 +819,7 @@ fn a_recovery_takes_over_at_any_step_and_a_reunion_behind_it() {
 #[test]
 fn windows_that_are_reached_by_load_and_store_stay_open() {
     let mut setup = setup(2);
-    setup.team.direct = true;
+    setup.team.modes.direct = true;
     with(&setup, |pair| {
         assert!(pair.fleet.rank(0).team.is_direct(1).unwrap());
         for first in [0, 1] {

@@ -25,7 +25,7 @@ fn refuse(hcas: &Hcas, rank: u32, opcode: u16, nth: u32) {
 fn a_rank_that_was_half_initialised_is_taken_down_and_comes_again() {
     let mut setup = setup(3);
     // Named, so that a refusal is no reason to take host memory.
-    setup.team.queues = Some(Queues::Device);
+    setup.team.modes.queues = Some(Queues::Device);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 0;

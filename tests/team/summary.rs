@@ -64,11 +64,11 @@ fn by_default_no_peer_is_direct_and_the_first_line_says_so() {
 #[test]
 fn the_first_line_says_what_was_asked_for() {
     let asked = joined(|config| {
-        config.direct = true;
-        config.doorbell = Some(Doorbell::Mailbox);
-        config.queues = Some(Queues::Host);
-        config.cq = CqKind::Wide;
-        config.log_recv_depth = Some(4);
+        config.modes.direct = true;
+        config.modes.doorbell = Some(Doorbell::Mailbox);
+        config.modes.queues = Some(Queues::Host);
+        config.modes.cq = CqKind::Wide;
+        config.modes.log_recv_depth = Some(4);
     });
     for (rank, (logged, direct)) in asked.into_iter().enumerate() {
         assert!(direct, "rank {rank}");
@@ -153,7 +153,7 @@ fn events_that_may_not_be_subscribed_to_are_told_once_and_a_team_works_without()
 fn an_hca_that_refuses_what_was_asked_for_is_an_error() {
     let mut setup = setup(2);
     setup.team.timeout = ranks::DEADLINE;
-    setup.team.doorbell = Some(Doorbell::NoRecord);
+    setup.team.modes.doorbell = Some(Doorbell::NoRecord);
     let hcas = Hcas::new(&setup);
     refuse_first(&hcas);
     let errors = ranks::on_threads(2, |rank, store| {

@@ -234,7 +234,7 @@ fn every_strategy_of_signals_works_where_the_device_keeps_it() {
             let mut setup = Setup::adverse(2 + (seed % 2) as u32);
             setup.hca.order = order;
             setup.hca.adversary = Some(adversary(seed));
-            setup.team.order = Some(strategy);
+            setup.team.modes.moe_order = Some(strategy);
             eprintln!("{order}, {strategy}, seed {seed}");
             for program in programs {
                 verify(&setup, SMALL, seed, 4, program);
@@ -267,7 +267,7 @@ fn the_team_takes_the_cheapest_strategy_that_its_devices_keep() {
 fn ranks_of_one_process_store_into_each_other_with_the_same_results() {
     for (seed, program) in (40..).zip([fused as Program, hook, two_batches, dispatch_only]) {
         let mut setup = Setup::adverse(2 + (seed % 2) as u32);
-        setup.team.direct = true;
+        setup.team.modes.direct = true;
         let wqes = run(&setup, |team| {
             let moe = Moe::new(team, "layer", SMALL).unwrap();
             program(&moe, seed, 6);

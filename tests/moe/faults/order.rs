@@ -32,7 +32,7 @@ fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64, longest: Du
         longest,
         ..adversary(seed)
     });
-    setup.team.order = strategy;
+    setup.team.modes.moe_order = strategy;
     setup.team.set_order_unchecked(true);
     setup
 }

@@ -125,7 +125,7 @@ fn an_hca_that_gives_up_ends_the_wait_long_before_the_deadline_and_says_why() {
         let mut group = Group::tuned(2, SHAPE, |team| {
             team.deadline = DEADLINE;
             team.path.ack_timeout = Some(15);
-            team.cq = cq;
+            team.modes.cq = cq;
         });
         group.whole_call(&ALL, 83, 1);
         group.unplug(1);

@@ -192,7 +192,7 @@ impl Rank {
             .with_deadline(Duration::from_millis(spec.deadline_ms))
             .with_modes(&modes()?)
             .with_path(path()?);
-        let config = config.with_direct(config.direct || spec.options.direct);
+        let config = config.with_direct(config.modes.direct || spec.options.direct);
         let config = match joins {
             true => joining(config, &store)?,
             false => config,
