@@ -23,6 +23,7 @@
 //! ```
 
 mod devices;
+mod engine;
 mod gid;
 mod gpu;
 mod launcher;
@@ -34,6 +35,7 @@ mod variables;
 use std::time::Duration;
 
 pub use devices::{BadDevices, DeviceChoice, PortName};
+pub use engine::EngineConfig;
 pub use gid::{BadGid, GidChoice};
 pub use gpu::GpuSelector;
 use launcher::Launcher;
@@ -41,7 +43,7 @@ pub use modes::{CqKind, Doorbell, Memory, QpModes, Queues, Sharing, SignalOrder}
 pub use path::{GrhUse, PathConfig};
 use variables::Source;
 use variables::in_words;
-pub use variables::{GROUPS, Group, Values, Variable, variable, variables};
+pub use variables::{GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of};
 pub(crate) use variables::{
     MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, OutOfRange, in_table,
 };

@@ -15,8 +15,9 @@ pub mod moe_abi {
     pub use crate::abi::moe_words::*;
 }
 
-/// The host engine. It is not whole yet, so only programs of this workspace use it.
+/// The host engine, and its parts.
 pub mod engine {
+    pub use crate::engine::parts::*;
     pub use crate::engine::*;
 }
 

@@ -63,6 +63,7 @@
 //! | [`abi`] | defines the parameters of its kernels, which their header is rendered from |
 //! | [`team`] | joins the ranks; makes windows that kernels put into; recovers, fails and replaces peers |
 //! | [`membership`] | lets ranks die, leave and come back under running calls |
+//! | [`engine`] | moves memory of the host to and from peers, by a program on the CPU |
 //! | [`moe`] | dispatches tokens to experts and combines what comes back |
 //! | [`error`] | takes the errors of all of them as one |
 //!
@@ -72,7 +73,7 @@
 
 pub mod abi;
 pub mod config;
-mod engine;
+pub mod engine;
 pub mod error;
 mod fabric;
 pub mod gpu;

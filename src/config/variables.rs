@@ -8,10 +8,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::ConfigError;
+use super::engine::ENGINE_DEPTH;
 use super::modes::{CQ, DOORBELL, MEMORY, MOE_ORDER, QUEUES, SHARING};
 use super::path::{GRH, MTU, READ_DEPTH};
 
-/// A variable of the environment, and the field of [`Config`](super::Config) that it sets.
+/// A variable of the environment, and the field of [`Config`](super::Config) or [`EngineConfig`](super::EngineConfig) that it sets.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Variable {
@@ -51,12 +52,24 @@ pub enum Values {
     Text(&'static str),
 }
 
+/// What reads a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reader {
+    /// A rank of a team: [`Config`](super::Config).
+    Rank,
+    /// A host engine: [`EngineConfig`](super::EngineConfig).
+    Engine,
+}
+
 /// Variables of one subject.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Group {
     /// The subject.
     pub title: &'static str,
+    /// What reads them: each reads all of them.
+    pub readers: &'static [Reader],
     /// Its variables.
     pub variables: &'static [Variable],
 }
@@ -114,6 +127,7 @@ const CQ_WORDS: [&str; CQ.len()] = words(&CQ);
 const MOE_ORDER_WORDS: [&str; MOE_ORDER.len()] = words(&MOE_ORDER);
 const GRH_WORDS: [&str; GRH.len()] = words(&GRH);
 const MTU_WORDS: [&str; MTU.len()] = words(&MTU);
+const ENGINE_DEPTH_WORDS: [&str; ENGINE_DEPTH.len()] = words(&ENGINE_DEPTH);
 const READ_DEPTH_WORDS: [&str; READ_DEPTH.len()] = words(&READ_DEPTH);
 
 /// Most ranks of a team.
@@ -130,10 +144,16 @@ const LONGEST_MS: u64 = 86_400_000;
 /// Most bytes that a control heap may be given: more than any GPU of today has.
 const MOST_CONTROL_BYTES: u64 = 1 << 40;
 
+/// A slice of the host engine, bytes.
+const SLICE: [u64; 2] = [1 << 12, 1 << 30];
+const RANK: &[Reader] = &[Reader::Rank];
+const BOTH: &[Reader] = &[Reader::Rank, Reader::Engine];
+
 /// All variables, by subject.
-pub const GROUPS: [Group; 5] = [
+pub const GROUPS: [Group; 7] = [
     Group {
         title: "Rank and store",
+        readers: RANK,
         variables: &[
             row(
                 "WARPVERBS_RANK",
@@ -198,32 +218,38 @@ pub const GROUPS: [Group; 5] = [
         ],
     },
     Group {
-        title: "GPU, NIC and address",
+        title: "GPU",
+        readers: RANK,
+        variables: &[row(
+            "WARPVERBS_GPU",
+            Values::Text("`auto`, `simt`, `simt-dmabuf` or the number of a CUDA device"),
+            "auto",
+            "where kernels run; `auto`: the CUDA device of the rank's number on its machine, else the CPU",
+        )],
+    },
+    Group {
+        title: "NIC and address",
+        readers: BOTH,
         variables: &[
-            row(
-                "WARPVERBS_GPU",
-                Values::Text("`auto`, `simt`, `simt-dmabuf` or the number of a CUDA device"),
-                "auto",
-                "where kernels run; `auto`: the CUDA device of the rank's number on its machine, else the CPU",
-            ),
             row(
                 "WARPVERBS_DEVICE",
                 Values::Text(
                     "`auto`, `mlx5_3`, `mlx5_3:2`, a list, or `^` and those that are left out",
                 ),
                 "auto",
-                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU",
+                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU. An engine has one",
             ),
             row(
                 "WARPVERBS_GID",
                 Values::Text("`auto`, an index, a subnet, an address or a network interface"),
                 "auto",
-                "the address that a rank speaks from; `auto`: a routable one before a link-local one, then the lowest index",
+                "the address that a rank or an engine speaks from; `auto`: a routable one before a link-local one, then the lowest index",
             ),
         ],
     },
     Group {
         title: "QPs",
+        readers: RANK,
         variables: &[
             row(
                 "WARPVERBS_QPS_PER_PEER",
@@ -283,6 +309,7 @@ pub const GROUPS: [Group; 5] = [
     },
     Group {
         title: "Packets",
+        readers: BOTH,
         variables: &[
             row(
                 "WARPVERBS_MTU",
@@ -361,6 +388,7 @@ pub const GROUPS: [Group; 5] = [
     },
     Group {
         title: "Windows and MoE",
+        readers: RANK,
         variables: &[
             row(
                 "WARPVERBS_WINDOWS",
@@ -394,6 +422,84 @@ pub const GROUPS: [Group; 5] = [
             ),
         ],
     },
+    Group {
+        title: "Host engine",
+        readers: &[Reader::Engine],
+        variables: &[
+            row(
+                "WARPVERBS_ENGINE_QPS",
+                number(1, 8),
+                "4",
+                "QPs to a peer; each connection has the smaller number of its two ends",
+            ),
+            row(
+                "WARPVERBS_ENGINE_WORKERS",
+                number(1, 8),
+                "1",
+                "threads that post, each with a CQ",
+            ),
+            row(
+                "WARPVERBS_ENGINE_DEPTH",
+                Values::Words(&ENGINE_DEPTH_WORDS),
+                "512",
+                "WQEBBs of a send queue; the CQ of a worker has entries for 64 such queues",
+            ),
+            row(
+                "WARPVERBS_ENGINE_CHAIN",
+                number(1, 64),
+                "16",
+                "most WQEs behind one doorbell",
+            ),
+            row(
+                "WARPVERBS_ENGINE_REAP",
+                number(1, 256),
+                "64",
+                "most completions that a worker takes before it posts again",
+            ),
+            row(
+                "WARPVERBS_ENGINE_SLICE",
+                number(SLICE[0], SLICE[1]),
+                "65536",
+                "bytes of a slice, which is what one WQE moves; with the fragment at most 2^30",
+            ),
+            row(
+                "WARPVERBS_ENGINE_FRAGMENT",
+                number(0, SLICE[1]),
+                "4096",
+                "bytes by which the last slice of an operation may be longer, at most those of a slice; `0`: none is",
+            ),
+            row(
+                "WARPVERBS_ENGINE_GATHER",
+                number(1, 16),
+                "4",
+                "most local ranges of a WQE, where operations follow each other at the peer",
+            ),
+            row(
+                "WARPVERBS_ENGINE_TRANSFERS",
+                number(1, 65_536),
+                "4096",
+                "transfers that are not released; one more is refused, or waits",
+            ),
+            row(
+                "WARPVERBS_ENGINE_PEERS",
+                number(1, 65_536),
+                "1024",
+                "peers at a time; one more is refused",
+            ),
+            row(
+                "WARPVERBS_ENGINE_RETRY",
+                number(0, 16),
+                "3",
+                "how often a slice whose QP has failed is posted again on another QP of the connection",
+            ),
+            row(
+                "WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS",
+                number(1, LONGEST_MS),
+                "5000",
+                "longest wait for the other end in each step of a connection, ms",
+            ),
+        ],
+    },
 ];
 
 /// All variables, in the order of their groups.
@@ -407,11 +513,21 @@ pub fn variable(name: &str) -> Option<&'static Variable> {
     variables().find(|variable| variable.name == name)
 }
 
+/// The variables that `reader` reads, in the order of their groups.
+pub fn variables_of(reader: Reader) -> impl Iterator<Item = &'static Variable> {
+    let is_read = move |group: &&Group| group.readers.contains(&reader);
+    GROUPS
+        .iter()
+        .filter(is_read)
+        .flat_map(|group| group.variables)
+}
+
 impl Variable {
     /// The field that it sets, as code and errors call it.
     #[must_use]
     pub fn field(&self) -> String {
         let name = self.name.trim_start_matches("WARPVERBS_");
+        let name = name.trim_start_matches("ENGINE_");
         name.trim_end_matches("_MS").to_lowercase()
     }
 
@@ -625,7 +741,7 @@ pub(super) fn in_words<T: Copy + PartialEq + Into<u64>>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Config;
+    use super::super::{Config, EngineConfig};
     use super::*;
     use std::cell::RefCell;
     use std::collections::BTreeSet;
@@ -642,25 +758,45 @@ mod tests {
                 _ => None,
             }
         };
+        let read_now = || -> BTreeSet<String> {
+            let own = |name: &String| name.starts_with("WARPVERBS_");
+            asked.take().into_iter().filter(own).collect()
+        };
+        let table = |reader| -> BTreeSet<String> {
+            variables_of(reader)
+                .map(|row| row.name.to_owned())
+                .collect()
+        };
         Config::from_variables(source).unwrap();
-        let own = |name: &String| name.starts_with("WARPVERBS_");
-        let read: BTreeSet<String> = asked.into_inner().into_iter().filter(own).collect();
-        let table: BTreeSet<String> = variables().map(|row| row.name.to_owned()).collect();
-        assert_eq!(read, table);
+        assert_eq!(read_now(), table(Reader::Rank));
+        EngineConfig::from_variables("a", source).unwrap();
+        assert_eq!(read_now(), table(Reader::Engine));
+        let names: BTreeSet<&str> = variables().map(|row| row.name).collect();
         assert_eq!(
             variables().count(),
-            table.len(),
+            names.len(),
             "a name stands there twice"
         );
+        for reader in [Reader::Rank, Reader::Engine] {
+            let fields: BTreeSet<String> = variables_of(reader).map(Variable::field).collect();
+            assert_eq!(
+                fields.len(),
+                table(reader).len(),
+                "a field stands there twice"
+            );
+        }
     }
 
-    fn config(name: &str, value: &str) -> Result<Config, ConfigError> {
-        Config::from_variables(|asked| match asked {
+    /// What a rank and an engine read.
+    fn config(name: &str, value: &str) -> Result<(Config, EngineConfig), ConfigError> {
+        let source = |asked: &str| match asked {
             _ if asked == name => Some(value.to_owned()),
             "WARPVERBS_RANK" => Some("0".to_owned()),
             "WARPVERBS_RANKS" => Some("2".to_owned()),
             _ => None,
-        })
+        };
+        let rank = Config::from_variables(source)?;
+        Ok((rank, EngineConfig::from_variables("a", source)?))
     }
 
     #[test]
@@ -697,7 +833,7 @@ mod tests {
             let Values::Words(words) = row.values else {
                 continue;
             };
-            let means: Vec<Config> = words
+            let means: Vec<_> = words
                 .iter()
                 .map(|word| config(row.name, word).unwrap())
                 .collect();
@@ -730,6 +866,7 @@ mod tests {
     #[test]
     fn a_default_means_what_a_variable_that_is_not_set_means() {
         let unset = config("", "").unwrap();
+        assert_eq!(unset.1, EngineConfig::new("a"));
         for row in variables().filter(|row| !row.default.is_empty()) {
             assert_eq!(
                 config(row.name, row.default).unwrap(),

@@ -1,136 +1,183 @@
-//! How an engine works.
+//! What the configuration of an engine is checked for.
 
-use std::time::Duration;
-
-use super::cut::Cut;
+use super::cut::{Cut, MOST_SLICE_BYTES};
 use super::error::EngineError;
-use super::slots::MOST_SLOTS;
-use crate::config::{PathConfig, setters};
+use super::worker::Pace;
+use crate::config::{EngineConfig, OutOfRange, in_table};
 
-/// How an engine works. Checked when it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EngineConfig {
-    /// By which peers know it, 1 to 255 bytes.
-    pub name: String,
-    /// QPs to a peer, 1 to 8; each connection has the smaller number of its two ends. Default 4.
-    pub qps: u32,
-    /// Threads that post, 1 to 8. Default 1.
-    pub workers: u32,
-    /// log2 of the WQEBBs of a QP, 8 to 15. Default 9.
-    pub log_depth: u8,
-    /// log2 of the entries of a worker's CQ, at least the depth of a QP: it has a share for each that the worker may have. Default 15.
-    pub log_entries: u8,
-    /// Most WQEs behind one doorbell, 1 to 64. Default 16.
-    pub chain: u32,
-    /// Most completions of one turn of a worker, 1 to 256. Default 64.
-    pub reap: u32,
-    /// Bytes of a slice, 4 KiB to 1 GiB. Default 64 KiB.
-    pub slice: u32,
-    /// Bytes by which the last slice may be longer, 0 to those of a slice. Default 4 KiB.
-    pub fragment: u32,
-    /// Most local ranges of a WQE, 1 to 16. Default 4.
-    pub gather: u32,
-    /// Transfers at a time, 1 to 65,536. Default 4096.
-    pub transfers: u32,
-    /// Peers at a time, 1 to 65,536. Default 1024.
-    pub peers: u32,
-    /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
-    /// itself is not repeated, nor is anything with an immediate. Default 3.
-    pub retry: u32,
-    /// How long a cancel or a deadline waits for what the HCA has of the transfer. Behind it the QPs that hold slices of the transfer go
-    /// to the error state, and what they hold of other transfers goes to other QPs. Default 200 ms.
-    pub grace: Duration,
-    /// Longest wait for the other end in each step of a connection. Default 5 s.
-    pub connect_timeout: Duration,
-    /// Longest wait for running transfers when a connection is closed. Default 5 s.
-    pub drain: Duration,
-    /// Listen on addresses that are not loopback, though who connects is not asked for a key. Default false.
-    pub insecure: bool,
-    /// How packets go to the peers.
-    pub path: PathConfig,
-}
+/// log2 of the most entries of a CQ.
+const MOST_LOG_ENTRIES: u8 = 22;
 
-setters! {
-    EngineConfig {
-        with_name(name: String),
-        with_qps(qps: u32),
-        with_workers(workers: u32),
-        with_log_depth(log_depth: u8),
-        with_log_entries(log_entries: u8),
-        with_chain(chain: u32),
-        with_reap(reap: u32),
-        with_slice(slice: u32),
-        with_fragment(fragment: u32),
-        with_gather(gather: u32),
-        with_transfers(transfers: u32),
-        with_peers(peers: u32),
-        with_retry(retry: u32),
-        with_grace(grace: Duration),
-        with_connect_timeout(connect_timeout: Duration),
-        with_drain(drain: Duration),
-        with_insecure(insecure: bool),
-        with_path(path: PathConfig),
+/// How vectors are cut, if all values of `config` are inside their limits.
+pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
+    let cut = Cut::new(config.slice, config.fragment, MOST_SLICE_BYTES)?;
+    for (field, value) in [
+        ("qps", config.qps),
+        ("workers", config.workers),
+        ("chain", config.chain),
+        ("reap", config.reap),
+        ("gather", config.gather),
+        ("transfers", config.transfers),
+        ("peers", config.peers),
+        ("retry", config.retry),
+    ] {
+        in_table(field, Some(value))?;
     }
-}
-
-impl EngineConfig {
-    /// All defaults, for an engine of this name.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            qps: 4,
-            workers: 1,
-            log_depth: 9,
-            log_entries: 15,
-            chain: 16,
-            reap: 64,
-            slice: 1 << 16,
-            fragment: 1 << 12,
-            gather: 4,
-            transfers: 4096,
-            peers: 1024,
-            retry: 3,
-            grace: Duration::from_millis(200),
-            connect_timeout: Duration::from_secs(5),
-            drain: Duration::from_secs(5),
-            insecure: false,
-            path: PathConfig::default(),
-        }
-    }
-
-    /// How vectors are cut, if all values are inside their limits.
-    pub(super) fn check(&self) -> Result<Cut, EngineError> {
-        let cut = Cut::new(self.slice, self.fragment, 1 << 30)?;
-        let name = self.name.len() as u64;
-        for (what, value, least, most) in [
-            ("length of the name of an engine", name, 1, 255),
-            ("qps", self.qps.into(), 1, 8),
-            ("workers", self.workers.into(), 1, 8),
-            ("log_depth", self.log_depth.into(), 8, 15),
-            (
-                "log_entries",
-                self.log_entries.into(),
-                self.log_depth.into(),
-                22,
-            ),
-            ("chain", self.chain.into(), 1, 64),
-            ("reap", self.reap.into(), 1, 256),
-            ("gather", self.gather.into(), 1, 16),
-            ("transfers", self.transfers.into(), 1, MOST_SLOTS.into()),
-            ("peers", self.peers.into(), 1, 65_536),
-            ("retry", self.retry.into(), 0, 16),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(EngineError::Knob {
-                    what,
-                    value,
-                    least,
-                    most,
-                });
+    let log_depth = config.log_depth;
+    for (field, value, least, most) in [
+        (
+            "length of the name of an engine",
+            config.name.len() as u64,
+            1,
+            255,
+        ),
+        ("log_depth", log_depth.into(), 8, 15),
+        (
+            "log_entries",
+            config.log_entries.into(),
+            log_depth,
+            MOST_LOG_ENTRIES,
+        ),
+    ] {
+        if !(u64::from(least)..=u64::from(most)).contains(&value) {
+            let limit = format!("{least} to {most}");
+            return Err(OutOfRange {
+                field,
+                value,
+                limit,
             }
+            .into());
         }
-        Ok(cut)
+    }
+    config.path.check()?;
+    Ok(cut)
+}
+
+/// How its workers work.
+pub(super) fn pace(config: &EngineConfig) -> Pace {
+    Pace {
+        chain: config.chain,
+        reap: config.reap as usize,
+        gather: config.gather,
+        grace: config.grace,
+    }
+}
+
+impl From<OutOfRange> for EngineError {
+    fn from(found: OutOfRange) -> Self {
+        let OutOfRange {
+            field: what,
+            value,
+            limit,
+        } = found;
+        Self::Knob { what, value, limit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::time::Duration;
+
+    use super::super::transfers::Transfers;
+    use super::super::worker::Pool;
+    use super::*;
+    use crate::config::PathConfig;
+    use crate::provider::sink::SinkLane;
+    use crate::provider::{Completion, Provider, ProviderError, Reaper, Wake};
+
+    /// Has more completions than any worker takes at a time, of lanes that are gone, and tells how many were asked for.
+    struct Endless(SyncSender<usize>);
+
+    enum Fake {}
+
+    impl Provider for Fake {
+        type Lane = SinkLane;
+        type Reaper = Endless;
+    }
+
+    impl Reaper for Endless {
+        fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
+            let gone = Completion {
+                lane: u32::MAX,
+                index: 0,
+                cause: None,
+            };
+            found.resize(most, gone);
+            // Who has heard enough is gone.
+            let _ = self.0.try_send(most);
+        }
+
+        fn sleep(&mut self, _: &Wake, _: Option<Duration>) -> Result<(), ProviderError> {
+            Ok(())
+        }
+    }
+
+    fn taken(value: &str) -> usize {
+        let variable = |name: &str| (name == "WARPVERBS_ENGINE_REAP").then(|| value.to_owned());
+        let config = EngineConfig::from_variables("a", variable).unwrap();
+        let cut = check(&config).unwrap();
+        let how = (cut, config.gather);
+        let transfers = Arc::new(Transfers::new(0, 1, how, 1, config.retry).unwrap());
+        let (tell, told): (_, Receiver<usize>) = sync_channel(1);
+        let pool = Pool::<Fake>::start(&transfers, vec![Endless(tell)], pace(&config)).unwrap();
+        let most = told.recv().unwrap();
+        pool.stop();
+        most
+    }
+
+    #[test]
+    fn a_worker_takes_as_many_completions_in_a_turn_as_the_variable_says() {
+        for most in [1, 64, 256] {
+            assert_eq!(taken(&most.to_string()), most);
+        }
+    }
+
+    #[test]
+    fn both_ends_of_a_limit_are_taken_and_one_beyond_is_refused() {
+        let refused = |config: EngineConfig| check(&config).unwrap_err().to_string();
+        let good = || EngineConfig::new("b");
+        let long = |bytes| good().with_name("x".repeat(bytes));
+        for (config, reason) in [
+            (
+                long(256),
+                "length of the name of an engine is 256: expected 1 to 255",
+            ),
+            (
+                good().with_transfers(65_537),
+                "transfers is 65537: expected 1 to 65536",
+            ),
+            (
+                good().with_log_entries(8),
+                "log_entries is 8: expected 9 to 22",
+            ),
+            (
+                good().with_log_entries(23),
+                "log_entries is 23: expected 9 to 22",
+            ),
+            (
+                good().with_path(PathConfig::default().with_retry_count(8)),
+                "retry_count is 8: expected 0 to 7",
+            ),
+        ] {
+            assert_eq!(refused(config), reason);
+        }
+        let most = long(255)
+            .with_qps(8)
+            .with_chain(64)
+            .with_reap(256)
+            .with_gather(16);
+        let most = most
+            .with_log_depth(15)
+            .with_log_entries(22)
+            .with_peers(65_536);
+        check(&most).unwrap();
+        let least = good().with_qps(1).with_chain(1).with_reap(1).with_gather(1);
+        let least = least
+            .with_log_depth(8)
+            .with_log_entries(8)
+            .with_transfers(1);
+        check(&least.with_slice(4096).with_fragment(0)).unwrap();
     }
 }

@@ -185,16 +185,20 @@ pub enum EngineError {
         link: u64,
     },
     /// A configuration outside its limits.
-    #[error("{what} is {value}: expected {least} to {most}")]
+    #[error("{what} is {value}: expected {limit}")]
     Knob {
         /// Which value.
         what: &'static str,
         /// What it is.
         value: u64,
-        /// Least.
-        least: u64,
-        /// Most.
-        most: u64,
+        /// What it may be.
+        limit: String,
+    },
+    /// More devices than an engine has.
+    #[error("an engine on {count} RDMA devices: name one")]
+    Devices {
+        /// How many were named.
+        count: usize,
     },
     /// The engine is being closed.
     #[error("the engine is being closed")]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::config::EngineConfig;
 use super::error::HostError;
 use super::link::MOST_QPS;
 use super::wire::{Hello, Message, Wire, WireError};
+use crate::config::EngineConfig;
 use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
 use crate::verbs::{PathAttr, SendAttr};

@@ -10,7 +10,7 @@ use rendezvous::Store;
 
 use super::account::Outcome;
 use super::admission::{Listening, Peers, accept_all, connect_over};
-use super::config::EngineConfig;
+use super::config::{check, pace};
 use super::cut::Cut;
 use super::error::{EngineError, HostError};
 use super::handshake::hello;
@@ -21,7 +21,8 @@ use super::report::Report;
 use super::slots::{Status, TransferId};
 use super::transfers::Transfers;
 use super::wire::Hello;
-use super::worker::{Pace, Pool};
+use super::worker::Pool;
+use crate::config::EngineConfig;
 use crate::error::OwnThread;
 use crate::provider::mlx5::{Mlx5, Mlx5Rail, RailShape};
 use crate::provider::{HostMemory, ProviderError, Wake};
@@ -75,7 +76,7 @@ impl Engine {
     /// # Errors
     /// [`HostError::Refused`]: a value of `config` outside its limits; [`HostError::Provider`]: what the HCA refuses.
     pub fn new(context: &Arc<Context>, config: EngineConfig) -> Result<Self, HostError> {
-        let cut = config.check()?;
+        let cut = check(&config)?;
         let shape = RailShape {
             log_depth: config.log_depth,
             log_entries: config.log_entries,
@@ -90,13 +91,7 @@ impl Engine {
         let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
         let transfers = Arc::new(transfers);
         let reapers = (0..config.workers as usize).filter_map(|cq| rail.reaper(cq));
-        let pace = Pace {
-            chain: config.chain,
-            reap: config.reap as usize,
-            gather: config.gather,
-            grace: config.grace,
-        };
-        let pool = Pool::start(&transfers, reapers.collect(), pace)?;
+        let pool = Pool::start(&transfers, reapers.collect(), pace(&config))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,
@@ -146,6 +141,8 @@ impl Engine {
         lock(&self.inner.regions).descriptor(region, self.incarnation())
     }
 
+    /// Lets other engines connect at `address`, where port 0 is any. Where it is.
+    ///
     /// # Errors
     /// [`HostError::Insecure`]: not loopback, and `insecure` is not set; [`HostError::Provider`]: the system.
     pub fn listen(&self, address: SocketAddr) -> Result<SocketAddr, HostError> {

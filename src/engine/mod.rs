@@ -1,4 +1,44 @@
-//! The host engine: a program on the CPU moves memory, striped over QPs and NICs, and learns what became of it.
+//! The host engine: a program on the CPU moves memory to and from peers, striped over QPs, and always learns what became of it.
+//!
+//! An [`Engine`] has regions of memory, and peers: engines that it has connected to, or that have connected to it. A program gives
+//! [`Peer::submit`] a vector of WRITEs and READs; it gets the id of a transfer, which it polls, or waits for. A transfer is
+//! concluded only when the HCA has nothing more of it, so its buffers may be used again at once; what became of each operation
+//! stands in its [`Report`].
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use warpverbs::engine::{Engine, EngineConfig, HostMemory, Outcome, Status};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let _hca = softhca::Hca::new()?; // where there is no ConnectX
+//! let [here, there] = [HostMemory::new(1 << 20)?, HostMemory::new(1 << 20)?].map(Arc::new);
+//!
+//! let server = Engine::start(EngineConfig::new("server"))?;
+//! let region = server.register(&there)?;
+//! let address = server.listen("127.0.0.1:0".parse()?)?;
+//!
+//! let client = Engine::start(EngineConfig::new("client"))?;
+//! client.register(&here)?;
+//! let peer = client.connect(&address.to_string())?;
+//! peer.import(&server.descriptor(region)?)?; // 40 bytes, which a program carries as it likes
+//!
+//! here.write(0, b"from here")?;
+//! let id = peer.write(here.address(), there.address() + 512, 9)?;
+//! let status = client.wait(id, Duration::from_secs(20))?;
+//! assert_eq!(status, Status::Concluded(Outcome::Done));
+//! client.release(id)?;
+//!
+//! let mut bytes = [0; 9];
+//! there.read(512, &mut bytes)?;
+//! assert_eq!(&bytes, b"from here");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing waits that is not called `wait`: where all slots have a transfer, [`Peer::submit`] is refused without an effect.
+//!
+//! # How it works
 //!
 //! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
 //! atomic word (`account`): workers pull slices from it when their QPs have room (`worker`), finish what completes, and who settles
@@ -26,26 +66,32 @@ mod registry;
 mod report;
 mod sinks;
 mod slots;
+mod start;
 #[cfg(test)]
 mod tests;
 mod transfers;
 mod wire;
 mod worker;
 
-pub use crate::provider::sink::SinkFault;
+pub use crate::config::EngineConfig;
 pub use crate::provider::{Cause, HostMemory, ProviderError};
-pub use account::{Account, AtomicAccount, Change, Close, MOST_SLICES, Outcome};
-pub use config::EngineConfig;
-pub use cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
+pub use account::Outcome;
 pub use error::{EngineError, HostError, Side};
 pub use host::{CloseReport, Engine};
 pub use peer::Peer;
-pub use plan::{
-    Kind, Local, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES, Operation, Plan, Region, Regions, Slice,
-};
+pub use plan::{Kind, MOST_OPERATIONS, Operation};
 pub use regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
-pub use sinks::SinkEngine;
-pub use slots::{MOST_SLOTS, SlotWord, Slots, Status, TransferId};
+pub use slots::{Status, TransferId};
 pub use transfers::{Options, Prepared};
+
+/// What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
+pub(crate) mod parts {
+    pub use super::account::{Account, AtomicAccount, Change, Close, MOST_SLICES};
+    pub use super::cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
+    pub use super::plan::{Local, MOST_GATHER, MOST_PIECES, Plan, Region, Regions, Slice};
+    pub use super::sinks::SinkEngine;
+    pub use super::slots::{MOST_SLOTS, SlotWord, Slots};
+    pub use crate::provider::sink::SinkFault;
+}

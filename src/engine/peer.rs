@@ -123,8 +123,8 @@ impl Peer {
     /// Begins a transfer of all these operations, in no order among each other. Never waits.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; what [`Plan::set`](super::Plan::set) refuses. Nothing was
-    /// done in each case.
+    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; ranges and numbers that
+    /// cannot be. Nothing was done in each case.
     pub fn submit(
         &self,
         operations: &[Operation],

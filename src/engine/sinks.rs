@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::EngineConfig;
+use super::config::{check, pace};
 use super::error::{EngineError, HostError};
 use super::link::{Fence, Link};
 use super::plan::Operation;
@@ -11,7 +11,8 @@ use super::regions::{Mapped, Table, Users};
 use super::report::Report;
 use super::slots::{Status, TransferId};
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
-use super::worker::{Held, Pace, Pool};
+use super::worker::{Held, Pool};
+use crate::config::EngineConfig;
 use crate::error::OwnThread;
 use crate::provider::ProviderError;
 use crate::provider::sink::{Sink, SinkFault, SinkLane, SinkReaper};
@@ -42,7 +43,7 @@ impl SinkEngine {
         bytes: u64,
         fault: Option<SinkFault>,
     ) -> Result<Self, HostError> {
-        let cut = config.check()?;
+        let cut = check(&config)?;
         let (slots, workers) = (config.transfers, config.workers);
         let transfers = Transfers::new(0, slots, (cut, config.gather), workers, config.retry)?;
         let transfers = Arc::new(transfers);
@@ -57,13 +58,7 @@ impl SinkEngine {
             reapers[*owner as usize].add(&lane);
             lanes.push((*owner, lane));
         }
-        let pace = Pace {
-            chain: config.chain,
-            reap: config.reap as usize,
-            gather: config.gather,
-            grace: config.grace,
-        };
-        let pool = Pool::start(&transfers, reapers, pace)?;
+        let pool = Pool::start(&transfers, reapers, pace(&config))?;
         for (nth, (owner, lane)) in lanes.into_iter().enumerate() {
             pool.add(owner, Held::new(&link, nth, 1, lane));
         }
@@ -115,7 +110,7 @@ impl SinkEngine {
     /// As there.
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
-        let cut = (self.config.check()?, self.config.gather);
+        let cut = (check(&self.config)?, self.config.gather);
         Transfers::prepare(&self.link, tables, cut, operations)
     }
 

@@ -6,6 +6,7 @@ mod cable;
 mod connections;
 mod cut;
 mod grace;
+mod knobs;
 mod lost;
 mod once;
 mod plan;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use pyo3::prelude::*;
-use warpverbs::config::{Config, variables};
+use warpverbs::config::{Config, Reader, variables_of};
 
 use crate::error::Raise;
 
@@ -16,8 +16,10 @@ pub(crate) fn config(py: Python<'_>, given: &HashMap<String, String>) -> PyResul
     Config::from_variables(variable).map_err(|error| error.raise(py))
 }
 
-/// Names of settings as arguments of Python, each with the variable that it sets.
+/// Names of settings of a team as arguments of Python, each with the variable that it sets.
 #[pyfunction]
 pub(crate) fn settings() -> BTreeMap<String, &'static str> {
-    variables().map(|row| (row.field(), row.name)).collect()
+    variables_of(Reader::Rank)
+        .map(|row| (row.field(), row.name))
+        .collect()
 }

@@ -74,6 +74,13 @@ fn a_value_that_cannot_be_and_a_name_that_nothing_reads_are_named() {
         said,
         "wv config: WARPVERBS_RETRY_COUNT is '8'; it must be a number from 0 to 7\n"
     );
+    let output = config(&[], &[("WARPVERBS_ENGINE_DEPTH", "500")]);
+    assert_eq!(output.status.code(), Some(2));
+    let (_, said) = texts(&output);
+    assert!(
+        said.contains("WARPVERBS_ENGINE_DEPTH is '500'; it must be one of 256, 512"),
+        "{said}"
+    );
     let output = config(&["--json"], &[("WARPVERBS_DEADLINE", "8")]);
     assert!(output.status.success());
     let (json, said) = texts(&output);

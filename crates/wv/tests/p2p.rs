@@ -171,3 +171,19 @@ fn a_server_that_is_killed_ends_a_put_with_a_reason() {
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("wv p2p: "), "{said}");
 }
+
+#[test]
+fn the_engine_is_as_its_variables_say() {
+    let (runtime, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(runtime.path(), served.path(), "1");
+    for (name, value, reason) in [
+        ("WARPVERBS_DEVICE", "mlx5_7", "mlx5_7"),
+        ("WARPVERBS_ENGINE_QPS", "9", "must be a number from 1 to 8"),
+        ("WARPVERBS_MTU", "1000", "must be one of auto, 256"),
+    ] {
+        let mut command = p2p(runtime.path(), &["get", &server.place, "file"]);
+        let output = command.env(name, value).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}

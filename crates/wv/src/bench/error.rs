@@ -1,5 +1,6 @@
 //! What can go wrong in a measurement.
 
+use warpverbs::config::ConfigError;
 use warpverbs::error::{Error, Part};
 use warpverbs::gpu::GpuError;
 use warpverbs::internal::engine::HostError;
@@ -33,6 +34,9 @@ pub enum BenchError {
     /// The host engine's.
     #[error(transparent)]
     Engine(#[from] HostError),
+    /// A variable.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The store's.
     #[error(transparent)]
     Store(#[from] StoreError),

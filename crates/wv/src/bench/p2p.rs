@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use warpverbs::config::ConfigError;
 use warpverbs::internal::engine::{
     Engine, EngineConfig, HostError, HostMemory, Kind, Operation, Options, Outcome, Peer, Prepared,
     SinkEngine, Status, TransferId,
@@ -193,7 +194,7 @@ impl Pair {
     fn new(devices: [&str; 2], options: &P2pOptions, bytes: u64) -> Result<Self, BenchError> {
         let make = |device: &str, name: &str| -> Result<_, BenchError> {
             let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
-            let engine = Engine::new(&context, config(name, options))?;
+            let engine = Engine::new(&context, config(name, options)?)?;
             let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
             let region = engine.register(&memory)?;
             Ok((engine, memory, region))
@@ -247,12 +248,14 @@ impl Pair {
     }
 }
 
-fn config(name: &str, options: &P2pOptions) -> EngineConfig {
-    EngineConfig::new(name)
+/// As the options say, and the variables of this process where they say nothing.
+fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, ConfigError> {
+    let config = EngineConfig::from_env(name)?
         .with_workers(options.workers)
         .with_qps(options.qps)
         .with_slice(options.slice)
-        .with_gather(1)
+        .with_gather(1);
+    Ok(config)
 }
 
 /// Measures over a sink.
@@ -261,7 +264,7 @@ fn config(name: &str, options: &P2pOptions) -> EngineConfig {
 /// A value outside its limits, or a transfer that is not done.
 pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
     let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
-    let engine = SinkEngine::new(config("sink", options), bytes, None)?;
+    let engine = SinkEngine::new(config("sink", options)?, bytes, None)?;
     let times = rounds(&engine, &SINK, [0, 0], options)?;
     Ok(report("sink", options, &SINK, times, &[0; 3]))
 }

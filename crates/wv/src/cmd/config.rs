@@ -1,4 +1,4 @@
-//! `wv config`: the variables that a rank reads, with their values here.
+//! `wv config`: the variables that a rank or a host engine reads, with their values here.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,11 +6,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use warpverbs::config::{Config, ConfigError, GROUPS, Variable, variable, variables};
+use warpverbs::config::{
+    Config, ConfigError, EngineConfig, GROUPS, Reader, Variable, variable, variables,
+};
 
 use super::output;
 
-/// Say which variables a rank reads, what each may be, and what it is here; fail where one cannot be used
+/// Say which variables a rank or a host engine reads, what each may be, and what it is here; fail where one cannot be used
 #[derive(Debug, Args)]
 pub struct ConfigOptions {
     /// Print JSON
@@ -42,13 +44,13 @@ struct Row {
 #[derive(Serialize)]
 struct Found {
     variables: Vec<Row>,
-    /// Why a rank could not start with these.
+    /// Why a rank or an engine could not start with these.
     refused: Option<String>,
     /// Variables that begin with `WARPVERBS_` and that nothing reads.
     unknown: Vec<String>,
 }
 
-/// Runs it: 0 if a rank can start with what is set, 2 if a variable cannot be used.
+/// Runs it: 0 if a rank and an engine can start with what is set, 2 if a variable cannot be used.
 #[must_use]
 pub fn run(options: &ConfigOptions) -> ExitCode {
     const COMMAND: &str = "wv config";
@@ -84,7 +86,9 @@ fn look() -> Found {
         values: row.values.to_string(),
         meaning: row.meaning,
     };
-    let refused = as_a_rank(|name| std::env::var(name).ok()).err();
+    let variable_here = |name: &str| std::env::var(name).ok();
+    let as_an_engine = || EngineConfig::from_variables("engine", variable_here).err();
+    let refused = as_a_rank(variable_here).err().or_else(as_an_engine);
     let known = |name: &str| variable(name).is_some() || OTHERS.contains(&name);
     let names: BTreeSet<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
@@ -137,7 +141,7 @@ fn table(found: &Found) -> String {
                 (None, default) => default.to_owned(),
             };
             let values = row.values.replace('`', "");
-            let _ = writeln!(text, "  {:<28} {value:<14} {values}", row.name);
+            let _ = writeln!(text, "  {:<35} {value:<14} {values}", row.name);
         }
     }
     text
@@ -172,17 +176,25 @@ fn distance(one: &str, other: &str) -> usize {
 pub fn page() -> String {
     let mut text = String::from(
         "# Configuration\n\n\
-         A rank reads these variables once, at its start. A value beyond its limits ends the start with an error that names the \
-         variable, the value and the limits. `Config` (Rust) has a field for each, with a setter; `wv_team_config` (C) takes them as \
-         `settings`; `Team(..)` (Python) takes each by the name of its field, such as `mtu=1024`. `wv config` prints what is set, and \
-         names variables that nothing reads.\n\n\
+         A rank reads these variables once, at its start, and so does a host engine: each table says which of them. A value beyond \
+         its limits ends the start with an error that names the variable, the value and the limits.\n\n\
+         Of a rank, `Config` (Rust) has a field for each, with a setter; `wv_team_config` (C) takes them as `settings`; `Team(..)` \
+         (Python) takes each by the name of its field, such as `mtu=1024`. Of an engine that are `EngineConfig`, \
+         `wv_engine_config` and `Engine(..)`; there a field has no `ENGINE_` before its name, as in `qps=8`. `wv config` prints \
+         what is set, and names variables that nothing reads.\n\n\
          `wv config --markdown` writes this page, from the table that the reader of the variables follows (`src/config/variables.rs`).\n",
     );
     for group in GROUPS {
+        let readers: Vec<&str> = group
+            .readers
+            .iter()
+            .map(|reader| name_of(*reader))
+            .collect();
         let _ = write!(
             text,
-            "\n## {}\n\n| variable | values | default | sets |\n|---|---|---|---|\n",
-            group.title
+            "\n## {}\n\nRead by {}.\n\n| variable | values | default | sets |\n|---|---|---|---|\n",
+            group.title,
+            readers.join(" and ")
         );
         for row in group.variables {
             let default = match row.default {
@@ -197,4 +209,12 @@ pub fn page() -> String {
         }
     }
     text
+}
+
+fn name_of(reader: Reader) -> &'static str {
+    match reader {
+        Reader::Rank => "a rank",
+        Reader::Engine => "a host engine",
+        _ => "others",
+    }
 }

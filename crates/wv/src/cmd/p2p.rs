@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs::config::EngineConfig;
 
 use super::output;
 use super::time;
@@ -32,7 +31,7 @@ pub enum P2pCommand {
 /// Which HCA, and how patient.
 #[derive(Args)]
 struct Common {
-    /// RDMA device [default: the first that will do]
+    /// RDMA device [default: what WARPVERBS_DEVICE says, else the first that will do]
     #[arg(long)]
     device: Option<String>,
     /// Longest wait for the other end, in seconds
@@ -105,12 +104,15 @@ pub fn run(command: &P2pCommand) -> ExitCode {
 }
 
 impl Common {
-    fn open(&self) -> Result<Arc<Context>, P2pError> {
-        let selector = match &self.device {
-            Some(name) => DeviceSelector::Name(name.clone()),
-            None => DeviceSelector::Auto,
+    /// How the engine of this process works: as its variables say, but for what options do.
+    fn config(&self) -> Result<EngineConfig, P2pError> {
+        let name = format!("p2p-{:016x}", fastrand::u64(..));
+        let variable = |variable: &str| match (variable, &self.device) {
+            ("WARPVERBS_DEVICE", Some(device)) => Some(device.clone()),
+            _ => std::env::var(variable).ok(),
         };
-        Ok(Context::open(&selector)?)
+        let config = EngineConfig::from_variables(&name, variable)?;
+        Ok(config.with_drain(self.timeout()))
     }
 
     fn timeout(&self) -> Duration {
@@ -119,15 +121,15 @@ impl Common {
 }
 
 fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
+    let config = args.common.config()?.with_insecure(args.insecure);
     let options = ServerOptions {
         directory: args.directory.clone(),
         listen: args.listen,
-        insecure: args.insecure,
         requests: args.requests,
         timeout: args.common.timeout(),
     };
     let directory = args.directory.display();
-    serve(&args.common.open()?, &options, &|news| match news {
+    serve(config, &options, &|news| match news {
         News::Serves(place) => {
             if let Err(error) = output::print(&format!("serving {directory} at {place}\n")) {
                 output::say(format_args!("{NAME}: {error}"));
@@ -140,7 +142,7 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
 fn run_put(args: &PutArgs) -> Result<String, P2pError> {
     let own = args.file.file_name().and_then(|name| name.to_str());
     let name = args.name.as_deref().or(own).unwrap_or_default();
-    let client = Client::connect(&args.common.open()?, &args.server, args.common.timeout())?;
+    let client = Client::connect(args.common.config()?, &args.server, args.common.timeout())?;
     let begin = Instant::now();
     let bytes = client.put(&args.file, name)?;
     Ok(told("put", &args.file, bytes, begin.elapsed()))
@@ -151,7 +153,7 @@ fn run_get(args: &GetArgs) -> Result<String, P2pError> {
         .file
         .clone()
         .unwrap_or_else(|| PathBuf::from(&args.name));
-    let client = Client::connect(&args.common.open()?, &args.server, args.common.timeout())?;
+    let client = Client::connect(args.common.config()?, &args.server, args.common.timeout())?;
     let begin = Instant::now();
     let bytes = client.get(&args.name, &file)?;
     Ok(told("got", &file, bytes, begin.elapsed()))

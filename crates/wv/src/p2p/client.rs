@@ -6,10 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpverbs::internal::engine::{
+use warpverbs::engine::{
     Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, TransferId,
 };
-use warpverbs::verbs::Context;
 
 use super::files::{Source, Target};
 use super::requests::{Answer, Chunk, Lines, Request, VERSION};
@@ -33,15 +32,11 @@ struct Window {
 }
 
 impl Client {
-    /// Connects to the server at `place`, as `host:port`; each step is waited for that long.
+    /// Connects to the server at `place`, as `host:port`, by an engine of this configuration; each answer is waited for that long.
     ///
     /// # Errors
     /// Nobody is there, or no server of this version.
-    pub fn connect(
-        context: &Arc<Context>,
-        place: &str,
-        timeout: Duration,
-    ) -> Result<Self, P2pError> {
+    pub fn connect(config: EngineConfig, place: &str, timeout: Duration) -> Result<Self, P2pError> {
         let other = |reason: String| P2pError::Other {
             place: place.to_owned(),
             reason,
@@ -52,11 +47,7 @@ impl Client {
         let Answer::Engine(at_engine) = lines.answer()? else {
             return Err(lines.other("expected the place of its engine"));
         };
-        let name = format!("p2p-{:016x}", fastrand::u64(..));
-        let config = EngineConfig::new(&name)
-            .with_connect_timeout(timeout)
-            .with_drain(timeout);
-        let engine = Engine::new(context, config)?;
+        let engine = Engine::start(config)?;
         let memory = Arc::new(HostMemory::new(SLOT * SLOTS)?);
         engine.register(&memory)?;
         let peer = engine.connect(&at_engine)?;

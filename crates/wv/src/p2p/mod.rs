@@ -12,8 +12,8 @@ pub mod server;
 
 use std::io;
 
-use warpverbs::internal::engine::{EngineError, HostError, Outcome, ProviderError};
-use warpverbs::verbs::VerbsError;
+use warpverbs::config::ConfigError;
+use warpverbs::engine::{EngineError, HostError, Outcome, ProviderError};
 
 /// Bytes of a slot.
 const SLOT: u64 = 1 << 20;
@@ -27,9 +27,9 @@ pub enum P2pError {
     /// The engine.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The HCA.
+    /// A variable.
     #[error(transparent)]
-    Verbs(#[from] VerbsError),
+    Config(#[from] ConfigError),
     /// Memory.
     #[error(transparent)]
     Memory(#[from] ProviderError),

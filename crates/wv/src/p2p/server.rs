@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use warpverbs::internal::engine::{Engine, EngineConfig, HostMemory, RegionId};
-use warpverbs::verbs::Context;
+use warpverbs::engine::{Engine, EngineConfig, HostMemory, RegionId};
 
 use super::files::{Source, Target, place};
 use super::requests::{Answer, Chunk, Lines, Request, VERSION};
@@ -20,8 +19,6 @@ pub struct ServerOptions {
     pub directory: PathBuf,
     /// Where clients ask.
     pub listen: SocketAddr,
-    /// Listen where other machines reach it too: no client is asked for a key.
-    pub insecure: bool,
     /// End after so many requests; none: never.
     pub requests: Option<u64>,
     /// Longest wait for a client.
@@ -37,20 +34,16 @@ pub enum News<'a> {
     Failed(&'a str, &'a P2pError),
 }
 
-/// Serves, and hands to `tell` what its user may want to know.
+/// Serves by an engine of this configuration, and hands to `tell` what its user may want to know.
 ///
 /// # Errors
 /// What keeps it from serving. What only one client meets, that client and `tell` are told.
 pub fn serve(
-    context: &Arc<Context>,
+    config: EngineConfig,
     options: &ServerOptions,
     tell: &(dyn Fn(&News<'_>) + Sync),
 ) -> Result<(), P2pError> {
-    let name = format!("p2p-{:016x}", fastrand::u64(..));
-    let config = EngineConfig::new(&name)
-        .with_insecure(options.insecure)
-        .with_drain(options.timeout);
-    let engine = Engine::new(context, config)?;
+    let engine = Engine::start(config)?;
     let mut at_engine = options.listen;
     at_engine.set_port(0);
     let at_engine = engine.listen(at_engine)?;

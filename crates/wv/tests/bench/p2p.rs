@@ -53,3 +53,36 @@ fn a_setting_outside_its_limits_is_refused_by_name() {
         assert!(!output.status.success() && said.contains(reason), "{said}");
     }
 }
+
+#[test]
+fn variables_of_the_engine_are_followed_where_no_option_says_otherwise() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    let run = |options: &[&str], (name, value): (&str, &str)| {
+        Command::new(env!("CARGO_BIN_EXE_wv"))
+            .args([
+                "bench",
+                "p2p",
+                "--rounds",
+                "1",
+                "--json",
+                json.to_str().unwrap(),
+            ])
+            .args(options)
+            .env(name, value)
+            .output()
+            .unwrap()
+    };
+    let slice = |options: &[&str]| {
+        let output = run(options, ("WARPVERBS_ENGINE_SLICE", "1048576"));
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        report["options"]["slice"].as_u64().unwrap()
+    };
+    assert_eq!(slice(&[]), 1 << 20);
+    assert_eq!(slice(&["--slice", "131072"]), 1 << 17);
+    let output = run(&[], ("WARPVERBS_ENGINE_TRANSFERS", "0"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let wanted = "WARPVERBS_ENGINE_TRANSFERS is '0'; it must be a number from 1 to 65536";
+    assert!(!output.status.success() && said.contains(wanted), "{said}");
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use warpverbs::config::EngineConfig;
 
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
@@ -15,15 +16,15 @@ pub struct P2pArgs {
     /// What completes: nothing that moves bytes, or software HCAs
     #[arg(long, value_enum, default_value_t = Provider::Sink)]
     provider: Provider,
-    /// Threads that post, 1 to 8
-    #[arg(long, default_value_t = 1)]
-    workers: u32,
-    /// QPs of the connection, 1 to 8
-    #[arg(long, default_value_t = 4)]
-    qps: u32,
-    /// Bytes of a slice
-    #[arg(long, default_value_t = 1 << 16)]
-    slice: u32,
+    /// Threads that post, 1 to 8 [default: what WARPVERBS_ENGINE_WORKERS says]
+    #[arg(long)]
+    workers: Option<u32>,
+    /// QPs of the connection, 1 to 8 [default: what WARPVERBS_ENGINE_QPS says]
+    #[arg(long)]
+    qps: Option<u32>,
+    /// Bytes of a slice [default: what WARPVERBS_ENGINE_SLICE says]
+    #[arg(long)]
+    slice: Option<u32>,
     /// Rounds of each pattern, at least 1
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
@@ -53,10 +54,11 @@ pub(super) fn run(args: &P2pArgs) -> ExitCode {
 }
 
 fn measure(args: &P2pArgs) -> Result<P2pReport, BenchError> {
+    let said = EngineConfig::from_env("bench")?;
     let options = P2pOptions {
-        workers: args.workers,
-        qps: args.qps,
-        slice: args.slice,
+        workers: args.workers.unwrap_or(said.workers),
+        qps: args.qps.unwrap_or(said.qps),
+        slice: args.slice.unwrap_or(said.slice),
         rounds: args.rounds,
     };
     match args.provider {

@@ -1,0 +1,164 @@
+//! How a host engine works.
+
+use std::time::Duration;
+
+use super::variables::Source;
+use super::{ConfigError, DeviceChoice, GidChoice, PathConfig, setters};
+
+/// How a host engine works. It is checked when the engine is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineConfig {
+    /// By which peers know it, 1 to 255 bytes. No variable.
+    pub name: String,
+    /// The RDMA device, `mlx5_3`, `mlx5_3:2` (a port), `^mlx5_bond_0` (all but this) or `auto`. `WARPVERBS_DEVICE`. Default `auto`.
+    /// [`Engine::start`](crate::engine::Engine::start) opens it.
+    pub device: DeviceChoice,
+    /// The GID that the engine speaks from. `WARPVERBS_GID`. Default `auto`. [`Engine::start`](crate::engine::Engine::start) takes it.
+    pub gid: GidChoice,
+    /// QPs to a peer, 1 to 8; each connection has the smaller number of its two ends. `WARPVERBS_ENGINE_QPS`. Default 4.
+    pub qps: u32,
+    /// Threads that post, 1 to 8. `WARPVERBS_ENGINE_WORKERS`. Default 1.
+    pub workers: u32,
+    /// log2 of the WQEBBs of a QP, 8 to 15. `WARPVERBS_ENGINE_DEPTH`, which is not the logarithm. Default 9.
+    pub log_depth: u8,
+    /// log2 of the entries of a worker's CQ, at least the depth of a QP: it has a share for each that the worker may have. Where
+    /// variables are read: those of 64 QPs. Default 15.
+    pub log_entries: u8,
+    /// Most WQEs behind one doorbell, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
+    pub chain: u32,
+    /// Most completions of one turn of a worker, 1 to 256. `WARPVERBS_ENGINE_REAP`. Default 64.
+    pub reap: u32,
+    /// Bytes of a slice, 4 KiB to 1 GiB. `WARPVERBS_ENGINE_SLICE`. Default 64 KiB.
+    pub slice: u32,
+    /// Bytes by which the last slice may be longer, 0 to those of a slice. `WARPVERBS_ENGINE_FRAGMENT`. Default 4 KiB.
+    pub fragment: u32,
+    /// Most local ranges of a WQE, 1 to 16. `WARPVERBS_ENGINE_GATHER`. Default 4.
+    pub gather: u32,
+    /// Transfers at a time, 1 to 65,536. `WARPVERBS_ENGINE_TRANSFERS`. Default 4096.
+    pub transfers: u32,
+    /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
+    pub peers: u32,
+    /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
+    /// itself is not repeated, nor is anything with an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
+    pub retry: u32,
+    /// How long a cancel or a deadline waits for what the HCA has of the transfer. Behind it the QPs that hold slices of the transfer go
+    /// to the error state, and what they hold of other transfers goes to other QPs. No variable. Default 200 ms.
+    pub grace: Duration,
+    /// Longest wait for the other end in each step of a connection. `WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS`. Default 5 s.
+    pub connect_timeout: Duration,
+    /// Longest wait for running transfers when a connection is closed. No variable. Default 5 s.
+    pub drain: Duration,
+    /// Listen on addresses that are not loopback, though who connects is not asked for a key. No variable. Default false.
+    pub insecure: bool,
+    /// How packets go to the peers.
+    pub path: PathConfig,
+}
+
+setters! {
+    EngineConfig {
+        with_name(name: String),
+        with_device(device: DeviceChoice),
+        with_gid(gid: GidChoice),
+        with_qps(qps: u32),
+        with_workers(workers: u32),
+        with_log_depth(log_depth: u8),
+        with_log_entries(log_entries: u8),
+        with_chain(chain: u32),
+        with_reap(reap: u32),
+        with_slice(slice: u32),
+        with_fragment(fragment: u32),
+        with_gather(gather: u32),
+        with_transfers(transfers: u32),
+        with_peers(peers: u32),
+        with_retry(retry: u32),
+        with_grace(grace: Duration),
+        with_connect_timeout(connect_timeout: Duration),
+        with_drain(drain: Duration),
+        with_insecure(insecure: bool),
+        with_path(path: PathConfig),
+    }
+}
+
+impl EngineConfig {
+    /// All defaults, for an engine of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            device: DeviceChoice::default(),
+            gid: GidChoice::default(),
+            qps: 4,
+            workers: 1,
+            log_depth: 9,
+            log_entries: 15,
+            chain: 16,
+            reap: 64,
+            slice: 1 << 16,
+            fragment: 1 << 12,
+            gather: 4,
+            transfers: 4096,
+            peers: 1024,
+            retry: 3,
+            grace: Duration::from_millis(200),
+            connect_timeout: Duration::from_secs(5),
+            drain: Duration::from_secs(5),
+            insecure: false,
+            path: PathConfig::default(),
+        }
+    }
+
+    /// That of an engine of this name, from the environment of this process.
+    ///
+    /// # Errors
+    /// A value that a variable cannot have.
+    pub fn from_env(name: &str) -> Result<Self, ConfigError> {
+        Self::from_variables(name, |variable| std::env::var(variable).ok())
+    }
+
+    /// The same from any source of variables.
+    ///
+    /// # Errors
+    /// As [`EngineConfig::from_env`].
+    pub fn from_variables(
+        name: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let source = Source(&variable);
+        let log_depth = source.word("WARPVERBS_ENGINE_DEPTH", &ENGINE_DEPTH)?;
+        Ok(Self {
+            device: source.parsed("WARPVERBS_DEVICE")?,
+            gid: source.parsed("WARPVERBS_GID")?,
+            qps: source.number("WARPVERBS_ENGINE_QPS")?,
+            workers: source.number("WARPVERBS_ENGINE_WORKERS")?,
+            log_depth,
+            log_entries: log_depth + LOG_SHARES,
+            chain: source.number("WARPVERBS_ENGINE_CHAIN")?,
+            reap: source.number("WARPVERBS_ENGINE_REAP")?,
+            slice: source.number("WARPVERBS_ENGINE_SLICE")?,
+            fragment: source.number("WARPVERBS_ENGINE_FRAGMENT")?,
+            gather: source.number("WARPVERBS_ENGINE_GATHER")?,
+            transfers: source.number("WARPVERBS_ENGINE_TRANSFERS")?,
+            peers: source.number("WARPVERBS_ENGINE_PEERS")?,
+            retry: source.number("WARPVERBS_ENGINE_RETRY")?,
+            connect_timeout: source.milliseconds("WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS")?,
+            path: PathConfig::read(&source)?,
+            ..Self::new(name)
+        })
+    }
+}
+
+/// log2 of the QPs that a worker's CQ has a share for.
+const LOG_SHARES: u8 = 6;
+
+/// Words of `WARPVERBS_ENGINE_DEPTH`.
+pub(super) const ENGINE_DEPTH: [(&str, u8); 8] = [
+    ("256", 8),
+    ("512", 9),
+    ("1024", 10),
+    ("2048", 11),
+    ("4096", 12),
+    ("8192", 13),
+    ("16384", 14),
+    ("32768", 15),
+];
