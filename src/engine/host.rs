@@ -119,9 +119,14 @@ impl Engine {
     /// Registers all of `memory`. What is registered already is shared.
     ///
     /// # Errors
+    /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Closing`];
     /// [`HostError::Provider`]: what the HCA refuses.
     pub fn register(&self, memory: &Arc<HostMemory>) -> Result<RegionId, HostError> {
-        lock(&self.inner.regions).register(&self.inner.rail, memory)
+        let mut regions = lock(&self.inner.regions);
+        if self.inner.is_closing.load(Ordering::Acquire) {
+            return Err(EngineError::Closing.into());
+        }
+        regions.register(&self.inner.rail, memory)
     }
 
     /// Takes a region away, from peers too. Its registration goes with the last region that shares it.
@@ -326,9 +331,10 @@ impl Engine {
         self.inner.transfers.in_use()
     }
 
-    /// Takes nothing new, waits for what runs, ends all connections and all threads.
-    #[must_use]
-    pub fn close(self) -> CloseReport {
+    /// Takes nothing new, waits for what runs, ends all connections and all threads, and takes all regions away. Once more only
+    /// reports.
+    #[must_use = "it says what was cut off"]
+    pub fn close(&self) -> CloseReport {
         self.inner.close()
     }
 }
@@ -367,6 +373,8 @@ impl Inner {
                 thread.join();
             }
             self.pool.stop();
+            *lock(&self.regions) = Registry::default();
+            self.transfers.waiting().change();
         }
         let count = |outcome| self.transfers.count(outcome);
         CloseReport {

@@ -1,7 +1,7 @@
 //! The host engine: a program on the CPU moves memory to and from peers, striped over QPs, and always learns what became of it.
 //!
 //! An [`Engine`] has regions of memory, and peers: engines that it has connected to, or that have connected to it. A program gives
-//! [`Peer::submit`] a vector of WRITEs and READs; it gets the id of a transfer, which it polls, or waits for. A transfer is
+//! [`Peer::submit`] a vector of WRITEs and READs; it gets the id of a transfer, which it polls, waits for or awaits. A transfer is
 //! concluded only when the HCA has nothing more of it, so its buffers may be used again at once; what became of each operation
 //! stands in its [`Report`].
 //!
@@ -36,14 +36,15 @@
 //! # }
 //! ```
 //!
-//! Nothing waits that is not called `wait`: where all slots have a transfer, [`Peer::submit`] is refused without an effect.
+//! Nothing waits that is not called `wait`: where all slots have a transfer, [`Peer::submit`] is refused without an effect, and
+//! [`Peer::submit_wait`] waits for a slot. [`Engine::concluded`] is a future for any executor.
 //!
 //! # How it works
 //!
 //! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
 //! atomic word (`account`): workers pull slices from it when their QPs have room (`worker`), finish what completes, and who settles
 //! the account concludes. The models of these words (`models::engine`) run on them too. `transfers` is what submitters, workers and
-//! waiters share; no provider is named there.
+//! waiters share (`waiting`); no provider is named there.
 //!
 //! Two engines connect over TCP (`wire`, `handshake`, `admission`). A `link` is a connection as workers see it, `connection` the thread
 //! that waits for its end, and `recovery` what it does when one QP of several fails. Programs call `host`, the engine with its regions (`registry`), and `peer`.
@@ -70,6 +71,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod transfers;
+mod waiting;
 mod wire;
 mod worker;
 
@@ -85,6 +87,7 @@ pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
 pub use slots::{Status, TransferId};
 pub use transfers::{Options, Prepared};
+pub use waiting::Concluded;
 
 /// What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
 pub(crate) mod parts {

@@ -7,9 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{
-    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::account::{AtomicAccount, Change, Close, Outcome};
@@ -21,6 +19,7 @@ use super::queue::{Item, RunQueue};
 use super::regions::{Table, Users};
 use super::report::{FirstCause, OperationStatus, Remote, Report};
 use super::slots::{Slots, Status, TransferId};
+use super::waiting::Waiting;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Chain, LocalRange, ProviderError, Tag, Verb};
 
@@ -59,10 +58,7 @@ pub(super) struct Transfers {
     slots: Slots,
     places: Box<[Place]>,
     queues: Box<[Arc<RunQueue>]>,
-    /// Threads that wait for a conclusion.
-    waiting: AtomicU32,
-    lock: Mutex<()>,
-    concluded: Condvar,
+    waiting: Waiting,
     /// How often a slice is posted again.
     retry: u32,
     /// Since the engine was made, by outcome.
@@ -189,9 +185,7 @@ impl Transfers {
                 .map(|_| place())
                 .collect::<Result<_, EngineError>>()?,
             queues: (0..workers).map(queue).collect::<Result<_, _>>()?,
-            waiting: AtomicU32::new(0),
-            lock: Mutex::default(),
-            concluded: Condvar::new(),
+            waiting: Waiting::default(),
             retry,
             counts: Default::default(),
         })
@@ -284,7 +278,7 @@ impl Transfers {
             body.id = None;
             drop(body);
             self.slots.conclude(id, Outcome::Failed)?;
-            self.slots.release(id)?;
+            self.release(id)?;
             return Err(error);
         }
         let (total, is_small) = (body.plan().slices(), body.plan().is_small());
@@ -576,12 +570,7 @@ impl Transfers {
         let concluded = self.slots.conclude(id, outcome);
         debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
         way.link.end_transfer();
-        // Pairs with the fence of `wait`: either this sees that somebody waits, or he sees the conclusion.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) > 0 {
-            drop(self.lock());
-            self.concluded.notify_all();
-        }
+        self.waiting.conclude(id);
     }
 
     pub(super) fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
@@ -594,38 +583,25 @@ impl Transfers {
         ids: &[TransferId],
         most: Duration,
     ) -> Result<Option<usize>, EngineError> {
-        let end = Instant::now().checked_add(most);
-        let look = || -> Result<Option<usize>, EngineError> {
+        self.waiting.until(most, || {
             for (nth, id) in ids.iter().enumerate() {
                 if self.slots.poll(*id)? != Status::Pending {
                     return Ok(Some(nth));
                 }
             }
             Ok(None)
-        };
-        if let Some(found) = look()? {
-            return Ok(Some(found));
-        }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        let mut guard = self.lock();
-        let found = loop {
-            let found = look();
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if !matches!(found, Ok(None)) || left.is_some_and(|left| left.is_zero()) {
-                break found;
-            }
-            let left = left.unwrap_or(Duration::MAX).min(Duration::from_secs(3600));
-            let waited = self.concluded.wait_timeout(guard, left);
-            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
-        };
-        drop(guard);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        found
+        })
+    }
+
+    /// Who waits for conclusions and slots.
+    pub(super) fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     pub(super) fn release(&self, id: TransferId) -> Result<(), EngineError> {
-        self.slots.release(id)
+        self.slots.release(id)?;
+        self.waiting.change();
+        Ok(())
     }
 
     pub(super) fn in_use(&self) -> usize {
@@ -684,10 +660,6 @@ impl Transfers {
                 false => Remote::Quiet,
             },
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

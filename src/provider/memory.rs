@@ -1,8 +1,9 @@
 //! Host memory that HCAs read and write while this process has it.
 
-// UNSAFETY: maps memory, and copies from and to memory that HCAs change at any time.
+// UNSAFETY: maps memory, takes that of others, and copies from and to memory that HCAs change at any time.
 #![expect(unsafe_code, reason = "memory shared with HCAs")]
 
+use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -12,14 +13,23 @@ use super::error::ProviderError;
 /// Most bytes of one memory: half of the address space.
 const MOST: u64 = 1 << 46;
 
-/// Memory of its own pages, zeros at first. Programs get at it by copies: peers may write it at any time, so no reference into it
-/// exists.
+/// Memory that HCAs read and write: its own pages, zeros at first, or a program's. Rust gets at it by copies: peers may write it at any
+/// time, so no reference into it exists.
 pub struct HostMemory {
     first: NonNull<u8>,
     bytes: usize,
+    owner: Owner,
 }
 
-// SAFETY: the pages belong to this object until it is dropped; all access is by atomics.
+/// Whose memory it is.
+enum Owner {
+    /// Pages that are unmapped with it.
+    Own,
+    /// Another's, which goes behind it.
+    Other(#[expect(dead_code, reason = "held for its drop")] Option<Box<dyn Any + Send + Sync>>),
+}
+
+// SAFETY: the memory belongs to this object, or stays as `over` was promised, until it is dropped; all access is by atomics.
 unsafe impl Send for HostMemory {}
 // SAFETY: as for Send.
 unsafe impl Sync for HostMemory {}
@@ -54,6 +64,35 @@ impl HostMemory {
         Ok(Self {
             first,
             bytes: length,
+            owner: Owner::Own,
+        })
+    }
+
+    /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes behind all that uses them.
+    ///
+    /// # Errors
+    /// [`ProviderError::Memory`]: none, more than there can be, or a range that ends behind the last address.
+    ///
+    /// # Safety
+    /// The bytes stay readable and writable memory until the result is dropped: every region that was registered of it has been
+    /// taken away before, or its engine closed. Meanwhile no Rust reference to them is used but to atomics, since HCAs read and
+    /// write them.
+    pub unsafe fn over(
+        first: *mut u8,
+        bytes: u64,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self, ProviderError> {
+        let refused = || ProviderError::Memory { bytes, most: MOST };
+        let length = usize::try_from(bytes)
+            .ok()
+            .filter(|_| (1..=MOST).contains(&bytes));
+        let length = length.ok_or_else(refused)?;
+        let address = first.expose_provenance();
+        let first = NonNull::new(first).filter(|_| address.checked_add(length).is_some());
+        Ok(Self {
+            first: first.ok_or_else(refused)?,
+            bytes: length,
+            owner: Owner::Other(owner),
         })
     }
 
@@ -75,7 +114,7 @@ impl HostMemory {
     /// [`ProviderError::Range`].
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ProviderError> {
         let place = self.place(offset, from.len())?;
-        let (head, words, tail) = split(place, from.len());
+        let (head, words, tail) = self.split(place, from.len());
         let (first, rest) = from.split_at(head);
         let (middle, last) = rest.split_at(8 * words);
         for (nth, byte) in first.iter().enumerate() {
@@ -102,7 +141,7 @@ impl HostMemory {
     /// [`ProviderError::Range`].
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), ProviderError> {
         let place = self.place(offset, to.len())?;
-        let (head, words, _) = split(place, to.len());
+        let (head, words, _) = self.split(place, to.len());
         let (first, rest) = to.split_at_mut(head);
         let (middle, last) = rest.split_at_mut(8 * words);
         for (nth, byte) in first.iter_mut().enumerate() {
@@ -137,27 +176,31 @@ impl HostMemory {
     /// The byte at `place`, which is inside.
     fn byte(&self, place: usize) -> &AtomicU8 {
         debug_assert!(place < self.bytes, "byte {place} of {}", self.bytes);
-        // SAFETY: inside the mapping, as `place` has checked, which lives as long as `self`; all access is atomic or from outside.
+        // SAFETY: inside the memory, as `place` has checked, which lives as long as `self`; all access is atomic or from outside.
         unsafe { AtomicU8::from_ptr(self.first.as_ptr().add(place)) }
     }
 
     /// The aligned word at `place`, which is inside.
     fn word(&self, place: usize) -> &AtomicU64 {
-        debug_assert!(place.is_multiple_of(8) && place + 8 <= self.bytes);
-        // SAFETY: as in `byte`; `split` gives places of whole words of a mapping that begins with a page.
+        debug_assert!(place + 8 <= self.bytes);
+        // SAFETY: as in `byte`; `split` gives places of whole aligned words.
         unsafe { AtomicU64::from_ptr(self.first.as_ptr().add(place).cast()) }
     }
-}
 
-/// Bytes before the first word, whole words, and bytes behind them, of `bytes` bytes at `place`.
-fn split(place: usize, bytes: usize) -> (usize, usize, usize) {
-    let head = (place.next_multiple_of(8) - place).min(bytes);
-    let words = (bytes - head) / 8;
-    (head, words, bytes - head - 8 * words)
+    /// Bytes before the first aligned word, whole words, and bytes behind them, of `bytes` bytes at `place`.
+    fn split(&self, place: usize, bytes: usize) -> (usize, usize, usize) {
+        let odd = (self.first.as_ptr().addr() % 8 + place) % 8;
+        let head = ((8 - odd) % 8).min(bytes);
+        let words = (bytes - head) / 8;
+        (head, words, bytes - head - 8 * words)
+    }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
+        if let Owner::Other(_) = self.owner {
+            return;
+        }
         // SAFETY: the mapping that `new` has made; registrations of it hold this object, so none is left.
         if unsafe { libc::munmap(self.first.as_ptr().cast(), self.bytes) } != 0 {
             tracing::error!("leaked: munmap: {}", std::io::Error::last_os_error());
@@ -183,6 +226,18 @@ mod tests {
     #[test]
     fn copies_reach_every_byte_at_any_offset_and_no_other() {
         let memory = HostMemory::new(64).unwrap();
+        copy_all(&memory);
+        // Memory of a program, which begins anywhere.
+        let mut bytes = [0u64; 9];
+        for skipped in 0..8 {
+            let first = bytes.as_mut_ptr().cast::<u8>().wrapping_add(skipped);
+            // SAFETY: it lies in `bytes`, which nothing else uses until it is dropped.
+            let memory = unsafe { HostMemory::over(first, 64, None) }.unwrap();
+            copy_all(&memory);
+        }
+    }
+
+    fn copy_all(memory: &HostMemory) {
         for offset in 0..16u64 {
             for bytes in 0..=40usize {
                 memory.write(0, &[0xee; 64]).unwrap();
@@ -213,6 +268,32 @@ mod tests {
         for bytes in [0, MOST + 1, u64::MAX] {
             let refused = HostMemory::new(bytes).unwrap_err();
             assert!(matches!(refused, ProviderError::Memory { .. }), "{refused}");
+            // SAFETY: a length that none has, of which nothing is made.
+            let refused = unsafe { HostMemory::over(std::ptr::dangling_mut(), bytes, None) };
+            assert!(
+                matches!(refused, Err(ProviderError::Memory { .. })),
+                "{refused:?}"
+            );
         }
+        for (first, bytes) in [(0, 1), (usize::MAX, 1), (usize::MAX - 7, 8)] {
+            let first = std::ptr::without_provenance_mut(first);
+            // SAFETY: a range that none is, of which nothing is made.
+            let refused = unsafe { HostMemory::over(first, bytes, None) };
+            assert!(
+                matches!(refused, Err(ProviderError::Memory { .. })),
+                "{refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_keeps_the_memory_of_a_program_goes_with_the_last_that_uses_it() {
+        let (kept, mut bytes) = (std::sync::Arc::new(()), [0u8; 8]);
+        let owner = Box::new(std::sync::Arc::clone(&kept));
+        // SAFETY: `bytes` lives longer, and nothing else uses it.
+        let memory = unsafe { HostMemory::over(bytes.as_mut_ptr(), 8, Some(owner)) }.unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        drop(memory);
+        assert_eq!(std::sync::Arc::strong_count(&kept), 1);
     }
 }

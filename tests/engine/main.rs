@@ -16,3 +16,4 @@ mod rig;
 mod sinks;
 mod slots;
 mod transfers;
+mod waits;

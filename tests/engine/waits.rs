@@ -1,0 +1,143 @@
+//! Waits of threads and of futures: for conclusions, for slots, and for the end of an engine.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use test_support::limits::HANG;
+use warpverbs::engine::{
+    EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Status,
+};
+
+use crate::rig::{End, SHORT, config, connect, pair};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    let end = Instant::now() + HANG;
+    loop {
+        if let Poll::Ready(found) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return found;
+        }
+        thread::park_timeout(end.saturating_duration_since(Instant::now()));
+        assert!(Instant::now() < end, "nobody wakes it");
+    }
+}
+
+fn write(local: u64, remote: u64, bytes: u64) -> [Operation; 1] {
+    [Operation {
+        kind: Kind::Write,
+        local,
+        remote,
+        bytes,
+    }]
+}
+
+#[test]
+fn futures_of_many_transfers_at_a_time_are_all_woken() {
+    let (a, b, [to_b, _]) = pair(1 << 20);
+    let expected = a.fill(1);
+    let parts = 32u64;
+    let bytes = (1 << 20) / parts;
+    for round in 0..20 {
+        let part = |nth| to_b.write(a.at(nth * bytes), b.at(nth * bytes), bytes);
+        let ids: Vec<_> = (0..parts).map(|nth| part(nth).unwrap()).collect();
+        let all = async {
+            let mut found = Vec::new();
+            for id in &ids {
+                found.push(a.engine.concluded(*id).await.unwrap());
+            }
+            found
+        };
+        let done = Status::Concluded(Outcome::Done);
+        assert_eq!(block_on(all), vec![done; ids.len()], "round {round}");
+        let mut polled = Vec::new();
+        a.engine.poll_many(&ids, &mut polled).unwrap();
+        assert_eq!(polled, vec![done; ids.len()], "a poll frees nothing");
+        ids.into_iter().for_each(|id| a.engine.release(id).unwrap());
+    }
+    assert!(b.bytes() == expected);
+}
+
+#[test]
+fn a_submit_that_waits_gets_the_slot_that_another_thread_gives_back() {
+    let a = End::new(config("a").with_transfers(1), 4096);
+    let b = End::new(config("b"), 4096);
+    let [to_b, _] = connect(&a, &b);
+    let submit = |most| to_b.submit_wait(&write(a.at(0), b.at(0), 8), &Options::default(), most);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let id = submit(HANG).unwrap();
+                    assert_eq!(a.concluded(id), Outcome::Done);
+                    a.engine.release(id).unwrap();
+                }
+            });
+        }
+    });
+    let kept = submit(Duration::ZERO).unwrap();
+    for most in [Duration::ZERO, SHORT] {
+        assert_eq!(submit(most), Err(EngineError::WouldBlock { slots: 1 }));
+    }
+    a.concluded(kept);
+    assert_eq!(a.engine.in_use(), 1);
+    // What cannot be is refused at once, slot or not.
+    a.engine.release(kept).unwrap();
+    let none = to_b.submit_wait(&[], &Options::default(), HANG);
+    assert_eq!(none, Err(EngineError::Operations { count: 0 }));
+}
+
+#[test]
+fn the_end_of_an_engine_ends_the_waits_for_a_slot() {
+    let a = End::new(config("a").with_transfers(1), 4096);
+    let b = End::new(config("b"), 4096);
+    let [to_b, _] = connect(&a, &b);
+    let one = write(a.at(0), b.at(0), 8);
+    to_b.submit(&one, &Options::default()).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| to_b.submit_wait(&one, &Options::default(), HANG));
+        assert_eq!(a.engine.close().done, 1);
+        assert_eq!(waits.join().unwrap(), Err(EngineError::Closing));
+    });
+    assert_eq!(a.engine.close().done, 1, "once more only reports");
+    let closing = |error: HostError| matches!(error, HostError::Refused(EngineError::Closing));
+    assert!(closing(a.engine.register(&a.memory).unwrap_err()));
+    let unknown = a.engine.deregister(a.region).unwrap_err().to_string();
+    assert!(unknown.contains("is not of this engine"), "{unknown}");
+}
+
+#[test]
+#[expect(unsafe_code, reason = "memory of the program")]
+fn memory_of_the_program_is_moved_wherever_it_begins() {
+    let (a, b, [to_b, _]) = pair(4096);
+    let mut bytes = vec![0u8; 4096 + 64];
+    let first = bytes.as_mut_ptr().wrapping_add(7);
+    // SAFETY: the bytes live longer than the engines, and are looked at when their region is gone.
+    let own = Arc::new(unsafe { HostMemory::over(first, 4096, None) }.unwrap());
+    let region = a.engine.register(&own).unwrap();
+    let expected = b.fill(3);
+    let id = to_b.read(own.address(), b.at(0), 4096).unwrap();
+    assert_eq!(a.concluded(id), Outcome::Done);
+    a.engine.deregister(region).unwrap();
+    drop(own);
+    assert!(bytes[7..7 + 4096] == expected[..]);
+    assert!(
+        bytes[..7]
+            .iter()
+            .chain(&bytes[7 + 4096..])
+            .all(|byte| *byte == 0)
+    );
+}
