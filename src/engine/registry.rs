@@ -13,6 +13,20 @@ use crate::provider::mlx5::{Mlx5Rail, Registration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionId(u64);
 
+impl RegionId {
+    /// Its number, for other languages.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// From its number. Any other number names a region that is unknown.
+    #[must_use]
+    pub const fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// Regions of this side.
 #[derive(Default)]
 pub(super) struct Registry {

@@ -27,6 +27,25 @@ impl TransferId {
     pub const fn slot(self) -> u32 {
         self.slot
     }
+
+    /// As two words, for other languages.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 2] {
+        let place = (self.engine as u64) << 32 | self.slot as u64;
+        [place, self.generation]
+    }
+
+    /// From the words that [`TransferId::to_words`] has made. Any others name a transfer of another engine or one that is unknown.
+    #[must_use]
+    pub const fn from_words([place, generation]: [u64; 2]) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "two halves of a word")]
+        let (engine, slot) = ((place >> 32) as u32, place as u32);
+        Self {
+            engine,
+            slot,
+            generation,
+        }
+    }
 }
 
 /// What became of a transfer.
@@ -203,13 +222,13 @@ impl Slots {
 
     fn check(&self, id: TransferId) -> Result<(), EngineError> {
         let engine = self.engine;
-        match id.engine == engine {
+        match id.engine == engine && (id.slot as usize) < self.words.len() {
             true => Ok(()),
             false => Err(EngineError::ForeignId { id, engine }),
         }
     }
 
-    /// The slot is one of this engine: ids have no others.
+    /// The slot is one of this engine, as `check` has seen.
     fn word(&self, slot: u32) -> SlotWord {
         // Acquire pairs with the release of `change`.
         SlotWord(self.words[slot as usize].load(Ordering::Acquire))

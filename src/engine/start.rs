@@ -1,6 +1,7 @@
 //! An engine on the device that its configuration names.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::error::{EngineError, HostError};
 use super::host::Engine;
@@ -15,6 +16,12 @@ impl Engine {
     pub fn start(config: EngineConfig) -> Result<Self, HostError> {
         let context = open(&config)?;
         Self::new(&context, config)
+    }
+
+    /// Whether it takes nothing new: [`Engine::close`] was called.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.inner.is_closing.load(Ordering::Acquire)
     }
 
     /// The RDMA device that the engine is on.

@@ -109,8 +109,10 @@ fn the_end_of_an_engine_ends_the_waits_for_a_slot() {
     to_b.submit(&one, &Options::default()).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| to_b.submit_wait(&one, &Options::default(), HANG));
+        let accepts = scope.spawn(|| a.engine.accept(HANG).is_none());
         assert_eq!(a.engine.close().done, 1);
         assert_eq!(waits.join().unwrap(), Err(EngineError::Closing));
+        assert!(accepts.join().unwrap() && a.engine.is_closed());
     });
     assert_eq!(a.engine.close().done, 1, "once more only reports");
     let closing = |error: HostError| matches!(error, HostError::Refused(EngineError::Closing));

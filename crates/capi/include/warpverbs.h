@@ -3,6 +3,8 @@
 //   wv_team_open -> wv_moe_create -> wv_call_create -> { wv_dispatch -> your experts -> wv_combine } ... -> wv_report
 //   wv_team_open -> wv_window_create -> your kernels, with wv_team_info.context and wv_window.kernel
 //   wv_moe_create -> wv_group_start -> wv_group_wait: ranks die, leave and come back (wv_team_join) while calls go on
+//   wv_engine_open -> wv_engine_register -> wv_engine_connect -> wv_engine_import -> { wv_engine_submit -> wv_engine_wait } ...: a
+//   program on the CPU moves memory of the host to and from peers, without a team or a GPU
 //
 // - Every struct begins with its size. Begin with WV_INIT(&it), which sets that and zeroes the rest, and zero is the default of
 //   every field; then set what differs. So a program works with a library of another age: fields that its header lacks have their
@@ -14,7 +16,7 @@
 // - A handle is made by one function, given back to its wv_..._close or wv_..._destroy once, and may be used from any thread
 //   meanwhile, except that one wv_call belongs to one stream at a time. One that was given back, or is of another kind, is refused
 //   (WV_BAD_HANDLE); NULL is WV_BAD_ARGUMENT, but is given back without effect. A layer keeps its team, a call its layer, a group
-//   its layer and team.
+//   its layer and team. Functions of an engine, its peers and its transfers may be called from any thread at any time.
 // - Every wait ends: after a timeout that the function takes, else after join_timeout_ms of the team. "Never waits" may still
 //   issue a command to HCA or GPU.
 // - Arrays are device memory (on the CPU: memory of wv_device_alloc) of the shapes said below. A launch returns at once and
@@ -234,6 +236,42 @@
 // wv_group_event.cause: wv_group_suspect, for what `text` says.
 #define WV_CAUSE_TOLD 11
 
+// Bytes of a descriptor.
+#define WV_DESCRIPTOR_BYTES 40
+
+// Kind of an operation: from here to the peer.
+#define WV_WRITE 0
+
+// Kind of an operation: from the peer to here.
+#define WV_READ 1
+
+// State of a transfer: it is not concluded yet.
+#define WV_TRANSFER_PENDING 0
+
+// State of a transfer: all bytes have landed.
+#define WV_TRANSFER_DONE 1
+
+// State of a transfer: a part has failed for good.
+#define WV_TRANSFER_FAILED 2
+
+// State of a transfer: wv_engine_cancel has ended it.
+#define WV_TRANSFER_CANCELLED 3
+
+// State of a transfer: its deadline has passed before.
+#define WV_TRANSFER_TIMED_OUT 4
+
+// State of a transfer: it was released.
+#define WV_TRANSFER_UNKNOWN 5
+
+// What became of an operation: all its bytes have landed.
+#define WV_OPERATION_DONE 0
+
+// What became of an operation: a part has failed. Other parts may have landed.
+#define WV_OPERATION_FAILED 1
+
+// What became of an operation: a part was never posted, and no part has failed.
+#define WV_OPERATION_NOT_POSTED 2
+
 // How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
 // it means in words is wv_status_text(), the whole message wv_last_error().
 typedef enum wv_status {
@@ -255,19 +293,21 @@ typedef enum wv_status {
     WV_TIMEOUT = 7,
     // wv_report: a phase did not go through for every rank.
     WV_INCOMPLETE = 8,
+    // No slot is free for a transfer, and nothing was done. It may be called again when a transfer was released.
+    WV_WOULD_BLOCK = 9,
     // Ranks did not come to what all do together within the time for it.
     WV_PEER_ABSENT = 16,
     // Another rank has given up.
     WV_PEER_FAILED = 17,
     // Ranks were started with different settings.
     WV_PEER_MISMATCH = 18,
-    // The QPs to the rank are not connected.
+    // The QPs to the rank or engine are not connected, or cannot be.
     WV_PEER_NOT_CONNECTED = 19,
     // The process before still runs, and could store into memory of this rank.
     WV_PEER_RUNS = 20,
     // Another process has this rank.
     WV_RANK_TAKEN = 21,
-    // The generation of the rank is over, or has been used.
+    // The generation of the rank is over, or has been used; or the descriptor is of another life of the engine.
     WV_GENERATION_OVER = 22,
     // The other ranks have dropped this one from the group. It may come back by wv_team_join.
     WV_EXPELLED = 24,
@@ -301,6 +341,12 @@ typedef enum wv_status {
 
 // The handle of one call at a time; a program with two calls open at once has two.
 typedef struct wv_call wv_call;
+
+// A host engine.
+typedef struct wv_engine wv_engine;
+
+// A connection of a host engine to another.
+typedef struct wv_engine_peer wv_engine_peer;
 
 // One rank in its group: the threads that keep it there.
 typedef struct wv_group wv_group;
@@ -348,7 +394,7 @@ typedef struct wv_team_config {
     // Zero.
     uint32_t reserved;
     // More settings: `field=value`, several of them separated by semicolons, as "mtu=1024; ack_timeout=15". A field is a variable
-    // of docs/configuration.md without WARPVERBS_, in small letters. They outrank the environment and the fields above. NULL: none.
+    // of docs/configuration.md that a rank reads, without WARPVERBS_, in small letters. They outrank the environment and the fields above. NULL: none.
     const char *settings;
 } wv_team_config;
 
@@ -733,6 +779,133 @@ typedef struct wv_group_event {
     // Zero.
     uint32_t reserved;
 } wv_group_event;
+
+// How a host engine works. WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
+// WARPVERBS_DEVICE and the variables of packets), else from the defaults.
+typedef struct wv_engine_config {
+    // sizeof: WV_INIT.
+    size_t size;
+    // By which peers know it, 1 to 255 bytes.
+    const char *name;
+    // RDMA device, or "auto".
+    const char *device;
+    // More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
+    // docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the
+    // environment and `device`. NULL: none.
+    const char *settings;
+    // Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
+    uint32_t drain_ms;
+    // 1: wv_engine_listen takes addresses that are not loopback, though who connects is asked for no key.
+    uint32_t insecure;
+} wv_engine_config;
+
+// What was left when an engine was closed. WV_INIT first.
+typedef struct wv_engine_end {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Transfers that still ran when the time for them was over, and so have failed.
+    uint64_t cut_off;
+    // Since the engine was made: done.
+    uint64_t done;
+    // Failed.
+    uint64_t failed;
+    // Cancelled.
+    uint64_t cancelled;
+    // Timed out.
+    uint64_t timed_out;
+} wv_engine_end;
+
+// What an engine is. WV_INIT first.
+typedef struct wv_engine_info {
+    // sizeof: WV_INIT.
+    size_t size;
+    // This life of the engine, which stands in its descriptors.
+    uint64_t incarnation;
+    // Transfers that were submitted and not released.
+    uint64_t in_use;
+} wv_engine_info;
+
+// How a connection is. WV_INIT first.
+typedef struct wv_engine_peer_info {
+    // sizeof: WV_INIT.
+    size_t size;
+    // QPs, the smaller number of both ends.
+    uint32_t qps;
+    // 1: it takes transfers.
+    uint32_t open;
+    // Of the peer, with a NUL.
+    char name[256];
+} wv_engine_peer_info;
+
+// A region of a peer, as its descriptor says. WV_INIT first.
+typedef struct wv_remote_region {
+    // sizeof: WV_INIT.
+    size_t size;
+    // First byte, as the peer addresses it: what operations name.
+    uint64_t address;
+    // Its length.
+    uint64_t bytes;
+} wv_remote_region;
+
+// Names a transfer. No other transfer of this process ever has the same. It stays so, and has no size.
+typedef struct wv_transfer {
+    // Engine and slot.
+    uint64_t place;
+    // Which use of the slot.
+    uint64_t generation;
+} wv_transfer;
+
+// One operation of a transfer. It stays so, and has no size.
+typedef struct wv_operation {
+    // WV_WRITE or WV_READ.
+    uint32_t kind;
+    // Zero.
+    uint32_t reserved;
+    // First byte here: an address of a region of this engine.
+    uint64_t local;
+    // First byte at the peer: an address of a region that was imported.
+    uint64_t remote;
+    // How many. None are done without a WQE.
+    uint64_t bytes;
+} wv_operation;
+
+// How a transfer is to run. WV_INIT first.
+typedef struct wv_transfer_options {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Nothing more is handed out when this time is over, ms. 0: no deadline.
+    uint32_t deadline_ms;
+    // Longest wait for a slot where none is free, ms. 0: WV_WOULD_BLOCK at once.
+    uint32_t wait_ms;
+} wv_transfer_options;
+
+// What became of a transfer. WV_INIT first.
+typedef struct wv_transfer_report {
+    // sizeof: WV_INIT.
+    size_t size;
+    // WV_TRANSFER_...
+    uint32_t state;
+    // 1: the peer has not said that its QPs are reset, so something may land there until it does. Memory of this side is quiet.
+    uint32_t remote_unknown;
+    // Bytes that are known to have landed.
+    uint64_t bytes_landed;
+    // Operations.
+    uint64_t operations;
+    // 1: the fields below say what has failed first.
+    uint32_t has_failure;
+    // The operation, from 0 on.
+    uint32_t operation;
+    // Where in the peer's memory the WQE would have begun.
+    uint64_t remote;
+    // The QP; 0: no QP was left.
+    uint32_t qp;
+    // `syndrome` of the CQE; 0: it was never posted.
+    uint32_t syndrome;
+    // `vendor_err_synd` of the CQE.
+    uint32_t vendor;
+    // Zero.
+    uint32_t reserved;
+} wv_transfer_report;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1168,6 +1341,209 @@ WV_NOEXCEPT;
 enum wv_status wv_group_next_event(const struct wv_group *group,
                                    struct wv_group_event *event,
                                    uint32_t timeout_ms)
+WV_NOEXCEPT;
+
+// Opens the HCA and starts an engine on it. Waits for nobody.
+//
+// Requires:
+// `config` is a struct whose texts end with a NUL; `engine` is where the handle goes.
+enum wv_status wv_engine_open(const struct wv_engine_config *config, struct wv_engine **engine) WV_NOEXCEPT;
+
+// Takes nothing new, waits for running transfers (`drain_ms`), ends all connections, takes all regions away, and gives the engine
+// back: then nothing uses memory that was registered. `end`, which may be NULL, says what was left. Waits of other threads for
+// its transfers end. Handles of its peers are given back by wv_engine_peer_close, before or after. NULL is allowed.
+//
+// Requires:
+// `end` is null or a struct.
+enum wv_status wv_engine_close(struct wv_engine *engine,
+                               struct wv_engine_end *end)
+WV_NOEXCEPT;
+
+// What an engine is. Never waits.
+//
+// Requires:
+// `info` is a struct.
+enum wv_status wv_engine_get_info(const struct wv_engine *engine, struct wv_engine_info *info) WV_NOEXCEPT;
+
+// Registers `bytes` bytes of host memory of the program, for transfers of this engine and of those peers that get a descriptor.
+// Memory inside a region that is registered already shares its registration.
+//
+// Requires:
+// The memory stays, readable and writable, until wv_engine_deregister has taken this region and all regions inside it away, or
+// wv_engine_close has returned. `region` is where the number goes.
+enum wv_status wv_engine_register(const struct wv_engine *engine,
+                                  void *address,
+                                  size_t bytes,
+                                  uint64_t *region)
+WV_NOEXCEPT;
+
+// Takes a region away, from peers too. WV_BUSY while transfers of this engine use it.
+enum wv_status wv_engine_deregister(const struct wv_engine *engine, uint64_t region) WV_NOEXCEPT;
+
+// What a peer needs to know of a region, as WV_DESCRIPTOR_BYTES bytes, which the program carries there.
+//
+// Requires:
+// `descriptor` has room for `bytes` bytes.
+enum wv_status wv_engine_descriptor(const struct wv_engine *engine,
+                                    uint64_t region,
+                                    uint8_t *descriptor,
+                                    size_t bytes)
+WV_NOEXCEPT;
+
+// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any. `at`, which may be NULL, is where that is, with
+// a NUL.
+//
+// Requires:
+// `address` ends with a NUL; `at` is null or has room for `bytes` bytes.
+enum wv_status wv_engine_listen(const struct wv_engine *engine,
+                                const char *address,
+                                char *at,
+                                size_t bytes)
+WV_NOEXCEPT;
+
+// Connects to the engine that listens at `at`, as "host:port". Waits for each step of it (WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS).
+//
+// Requires:
+// `at` ends with a NUL; `peer` is where the handle goes.
+enum wv_status wv_engine_connect(const struct wv_engine *engine,
+                                 const char *at,
+                                 struct wv_engine_peer **peer)
+WV_NOEXCEPT;
+
+// The next peer that has connected to this engine. WV_TIMEOUT: none has, for `timeout_ms`.
+//
+// Requires:
+// `peer` is where the handle goes.
+enum wv_status wv_engine_accept(const struct wv_engine *engine,
+                                uint32_t timeout_ms,
+                                struct wv_engine_peer **peer)
+WV_NOEXCEPT;
+
+// How a connection is. Never waits.
+//
+// Requires:
+// `info` is a struct.
+enum wv_status wv_engine_peer_get_info(const struct wv_engine_peer *peer,
+                                       struct wv_engine_peer_info *info)
+WV_NOEXCEPT;
+
+// Takes a region of the peer to be written and read, from the bytes of its descriptor. `region`, which may be NULL, is where it
+// lies. The same once more does no harm.
+//
+// Requires:
+// `descriptor` holds `bytes` bytes; `region` is null or a struct.
+enum wv_status wv_engine_import(const struct wv_engine_peer *peer,
+                                const uint8_t *descriptor,
+                                size_t bytes,
+                                struct wv_remote_region *region)
+WV_NOEXCEPT;
+
+// Waits for the transfers of a connection (`drain_ms`), and ends it. `cut_off`, which may be NULL, is how many still ran. The
+// handle stays.
+//
+// Requires:
+// `cut_off` is null or a variable.
+enum wv_status wv_engine_disconnect(const struct wv_engine_peer *peer,
+                                    uint32_t *cut_off)
+WV_NOEXCEPT;
+
+// Gives the handle of a peer back. The connection goes on, until either engine ends it. NULL is allowed.
+enum wv_status wv_engine_peer_close(struct wv_engine_peer *peer) WV_NOEXCEPT;
+
+// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
+//
+// Requires:
+// `transfer` is where its name goes. Nobody writes the local bytes before the transfer is concluded.
+enum wv_status wv_engine_write(const struct wv_engine_peer *peer,
+                               uint64_t local,
+                               uint64_t remote,
+                               uint64_t bytes,
+                               struct wv_transfer *transfer)
+WV_NOEXCEPT;
+
+// Begins a transfer that reads `bytes` bytes from `remote`, at the peer, to `local`, here. Never waits.
+//
+// Requires:
+// `transfer` is where its name goes. Nobody uses the local bytes before the transfer is concluded.
+enum wv_status wv_engine_read(const struct wv_engine_peer *peer,
+                              uint64_t local,
+                              uint64_t remote,
+                              uint64_t bytes,
+                              struct wv_transfer *transfer)
+WV_NOEXCEPT;
+
+// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: no deadline, no wait.
+// WV_WOULD_BLOCK: no slot is free, and nothing was done.
+//
+// Requires:
+// `operations` holds `count` of them; `options` is null or a struct; `transfer` is where the name goes. Nobody uses local bytes that
+// are read to, or writes those that are written from, before the transfer is concluded.
+enum wv_status wv_engine_submit(const struct wv_engine_peer *peer,
+                                const struct wv_operation *operations,
+                                size_t count,
+                                const struct wv_transfer_options *options,
+                                struct wv_transfer *transfer)
+WV_NOEXCEPT;
+
+// What became of a transfer: WV_TRANSFER_... Any number of polls say the same, until it is released. Never waits.
+//
+// Requires:
+// `state` is a variable.
+enum wv_status wv_engine_poll(const struct wv_engine *engine,
+                              struct wv_transfer transfer,
+                              uint32_t *state)
+WV_NOEXCEPT;
+
+// The same of `count` transfers, in their order. It releases none.
+//
+// Requires:
+// `transfers` and `states` hold `count` of them.
+enum wv_status wv_engine_poll_many(const struct wv_engine *engine,
+                                   const struct wv_transfer *transfers,
+                                   size_t count,
+                                   uint32_t *states)
+WV_NOEXCEPT;
+
+// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`.
+//
+// Requires:
+// `state` is a variable.
+enum wv_status wv_engine_wait(const struct wv_engine *engine,
+                              struct wv_transfer transfer,
+                              uint32_t timeout_ms,
+                              uint32_t *state)
+WV_NOEXCEPT;
+
+// Waits until one of `count` transfers is concluded or unknown: `which` is its place among them. WV_TIMEOUT: all still run after
+// `timeout_ms`.
+//
+// Requires:
+// `transfers` holds `count` of them; `which` is a variable.
+enum wv_status wv_engine_wait_any(const struct wv_engine *engine,
+                                  const struct wv_transfer *transfers,
+                                  size_t count,
+                                  uint32_t timeout_ms,
+                                  size_t *which)
+WV_NOEXCEPT;
+
+// Hands nothing more out of a transfer. It is concluded when the HCA has nothing more of it: wait for that.
+enum wv_status wv_engine_cancel(const struct wv_engine *engine, struct wv_transfer transfer) WV_NOEXCEPT;
+
+// What became of a transfer that is concluded and not released; WV_BUSY if it still runs. `operations`, which may be NULL, is where
+// that of each operation goes, as one WV_OPERATION_... byte: as many as there are, at most `count`.
+//
+// Requires:
+// `report` is a struct; `operations` is null or has room for `count` bytes.
+enum wv_status wv_engine_report(const struct wv_engine *engine,
+                                struct wv_transfer transfer,
+                                struct wv_transfer_report *report,
+                                uint8_t *operations,
+                                size_t count)
+WV_NOEXCEPT;
+
+// Gives the slot of a concluded transfer back: its name is unknown from then on. WV_BUSY if it still runs. Once more does no harm.
+enum wv_status wv_engine_release(const struct wv_engine *engine,
+                                 struct wv_transfer transfer)
 WV_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 use std::error::Error as StdError;
 
 use warpverbs::config::ConfigError;
+use warpverbs::engine::{EngineError, HostError, ProviderError};
 use warpverbs::error::{Error, ThreadPanicked};
 use warpverbs::gpu::GpuError;
 use warpverbs::membership::{GroupError, GroupState};
@@ -33,6 +34,12 @@ pub(crate) fn of(error: &Error) -> wv_status {
     if let Some(error) = error.downcast_ref::<GpuError>() {
         return of_gpu(error);
     }
+    if let Some(error) = error.downcast_ref::<HostError>() {
+        return of_host(error);
+    }
+    if let Some(error) = error.downcast_ref::<EngineError>() {
+        return of_engine(error);
+    }
     match error.downcast_ref::<ThreadPanicked>() {
         Some(_) => WV_PANIC,
         None => WV_OTHER,
@@ -58,6 +65,9 @@ failures! {
     StoreError => of_store,
     GpuError => of_gpu,
     GroupError => of_group,
+    HostError => of_host,
+    EngineError => of_engine,
+    ProviderError => of_provider,
 }
 
 fn of_config(error: &ConfigError) -> wv_status {
@@ -221,6 +231,56 @@ fn of_layer(error: &(dyn StdError + Send + Sync + 'static)) -> wv_status {
     error.downcast_ref().map_or(WV_OTHER, of_moe)
 }
 
+fn of_host(error: &HostError) -> wv_status {
+    match error {
+        HostError::Refused(error) => of_engine(error),
+        HostError::Provider(error) => of_provider(error),
+        HostError::Connection { .. } => WV_PEER_NOT_CONNECTED,
+        HostError::Insecure { .. } => WV_BAD_CONFIG,
+        HostError::Store { .. } => WV_STORE_FAILED,
+        _ => WV_OTHER,
+    }
+}
+
+fn of_engine(error: &EngineError) -> wv_status {
+    match error {
+        EngineError::Slots { .. }
+        | EngineError::Block { .. }
+        | EngineError::Fragment { .. }
+        | EngineError::SliceBytes { .. }
+        | EngineError::Gather { .. }
+        | EngineError::Devices { .. }
+        | EngineError::Knob { .. } => WV_BAD_CONFIG,
+        EngineError::Operations { .. }
+        | EngineError::Pieces
+        | EngineError::Slices { .. }
+        | EngineError::Wraps { .. }
+        | EngineError::NotRegistered { .. }
+        | EngineError::Overlap { .. }
+        | EngineError::Descriptor { .. }
+        | EngineError::ForeignPrepared { .. } => WV_BAD_ARGUMENT,
+        EngineError::ForeignId { .. }
+        | EngineError::Released { .. }
+        | EngineError::UnknownRegion { .. }
+        | EngineError::Closing => WV_BAD_HANDLE,
+        EngineError::Pending { .. } | EngineError::Busy { .. } => WV_BUSY,
+        EngineError::WouldBlock { .. } => WV_WOULD_BLOCK,
+        EngineError::WorkerPanicked(_) => WV_PANIC,
+        EngineError::PeerGone { .. } => WV_PEER_NOT_CONNECTED,
+        EngineError::Incarnation { .. } => WV_GENERATION_OVER,
+        _ => WV_OTHER,
+    }
+}
+
+fn of_provider(error: &ProviderError) -> wv_status {
+    match error {
+        ProviderError::Verbs(error) => of_verbs(error),
+        ProviderError::System { .. } => WV_OUT_OF_MEMORY,
+        ProviderError::Memory { .. } | ProviderError::Range { .. } => WV_BAD_ARGUMENT,
+        _ => WV_OTHER,
+    }
+}
+
 /// What the end of a group means; none if it has not ended.
 pub(crate) fn of_state(state: GroupState) -> Option<wv_status> {
     match state {
@@ -257,6 +317,9 @@ mod tests {
         );
         let layer: Box<dyn StdError + Send + Sync> = Box::new(MoeError::Gpu(memory()));
         assert_eq!(of_group(&GroupError::Layer(layer)), WV_OUT_OF_MEMORY);
+        let full = || EngineError::WouldBlock { slots: 1 };
+        assert_eq!(cause(full().into()), WV_WOULD_BLOCK);
+        assert_eq!(cause(HostError::from(full()).into()), WV_WOULD_BLOCK);
         let state = GroupError::State {
             state: GroupState::Expelled,
             wanted: GroupState::Serving,

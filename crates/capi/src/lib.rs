@@ -7,6 +7,8 @@
 //! `team` opens a team and its device memory, `window` makes memory that peers reach, `launch` starts kernels by name, `peer` ends
 //! and renews the QPs to one rank. `moe` makes layers and calls, `placement` says where their experts are, `phases` launches,
 //! `staging` is the memory of zero-copy combines. `group` lets ranks go and come while calls go on, `event` tells of it.
+//!
+//! `engine` is the host engine with its regions and peers, `transfer` what a program on the CPU moves by it.
 
 #![expect(
     non_camel_case_types,
@@ -14,6 +16,7 @@
 )]
 
 mod cause;
+mod engine;
 mod event;
 mod group;
 mod handle;
@@ -22,12 +25,15 @@ mod moe;
 mod peer;
 mod phases;
 mod placement;
+mod settings;
 mod sized;
 mod staging;
 mod status;
 mod team;
+mod transfer;
 mod window;
 
+pub use engine::*;
 pub use event::*;
 pub use group::*;
 pub use launch::*;
@@ -38,4 +44,5 @@ pub use placement::*;
 pub use staging::*;
 pub use status::*;
 pub use team::*;
+pub use transfer::*;
 pub use window::*;

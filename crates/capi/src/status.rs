@@ -36,6 +36,8 @@ pub enum wv_status {
     WV_TIMEOUT = 7,
     /// wv_report: a phase did not go through for every rank.
     WV_INCOMPLETE = 8,
+    /// No slot is free for a transfer, and nothing was done. It may be called again when a transfer was released.
+    WV_WOULD_BLOCK = 9,
 
     /// Ranks did not come to what all do together within the time for it.
     WV_PEER_ABSENT = 16,
@@ -43,13 +45,13 @@ pub enum wv_status {
     WV_PEER_FAILED = 17,
     /// Ranks were started with different settings.
     WV_PEER_MISMATCH = 18,
-    /// The QPs to the rank are not connected.
+    /// The QPs to the rank or engine are not connected, or cannot be.
     WV_PEER_NOT_CONNECTED = 19,
     /// The process before still runs, and could store into memory of this rank.
     WV_PEER_RUNS = 20,
     /// Another process has this rank.
     WV_RANK_TAKEN = 21,
-    /// The generation of the rank is over, or has been used.
+    /// The generation of the rank is over, or has been used; or the descriptor is of another life of the engine.
     WV_GENERATION_OVER = 22,
     /// The other ranks have dropped this one from the group. It may come back by wv_team_join.
     WV_EXPELLED = 24,
@@ -86,7 +88,7 @@ pub enum wv_status {
 
 impl wv_status {
     /// All of them.
-    pub(crate) const ALL: [Self; 30] = {
+    pub(crate) const ALL: [Self; 31] = {
         use wv_status::*;
         [
             WV_OK,
@@ -98,6 +100,7 @@ impl wv_status {
             WV_BUSY,
             WV_TIMEOUT,
             WV_INCOMPLETE,
+            WV_WOULD_BLOCK,
             WV_PEER_ABSENT,
             WV_PEER_FAILED,
             WV_PEER_MISMATCH,
@@ -149,6 +152,7 @@ impl wv_status {
                 c"WV_INCOMPLETE",
                 c"a phase did not go through for every rank",
             ),
+            Self::WV_WOULD_BLOCK => (c"WV_WOULD_BLOCK", c"no slot is free for a transfer"),
             Self::WV_PEER_ABSENT => (c"WV_PEER_ABSENT", c"ranks did not come in time"),
             Self::WV_PEER_FAILED => (c"WV_PEER_FAILED", c"another rank has given up"),
             Self::WV_PEER_MISMATCH => (
@@ -157,7 +161,7 @@ impl wv_status {
             ),
             Self::WV_PEER_NOT_CONNECTED => (
                 c"WV_PEER_NOT_CONNECTED",
-                c"the QPs to the rank are not connected",
+                c"the QPs to the rank or engine are not connected",
             ),
             Self::WV_PEER_RUNS => (c"WV_PEER_RUNS", c"the process before still runs"),
             Self::WV_RANK_TAKEN => (c"WV_RANK_TAKEN", c"another process has this rank"),
@@ -389,7 +393,7 @@ mod tests {
             assert_eq!(named.to_str().unwrap(), format!("WV_{name}"));
             assert!(texts.insert(text), "{text:?} twice");
         }
-        for number in [-1, 9, 23, 66, i32::MAX] {
+        for number in [-1, 10, 23, 66, i32::MAX] {
             // SAFETY: a text that is never freed.
             let name = unsafe { CStr::from_ptr(wv_status_name(number)) };
             assert_eq!(name, c"WV_?");

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpverbs::abi::Window;
-use warpverbs::config::{self, Config};
+use warpverbs::config::{Config, Reader};
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::team::{RankSet, Store, Team, TeamConfig};
 
 use crate::handle::{Handle, handle};
+use crate::settings::settings_of;
 use crate::sized::{place, read, sized};
 use crate::status::{Failure, array, guard, put, room, text, wv_status};
 
@@ -58,7 +59,7 @@ pub struct wv_team_config {
     /// Zero.
     pub reserved: u32,
     /// More settings: `field=value`, several of them separated by semicolons, as "mtu=1024; ack_timeout=15". A field is a variable
-    /// of docs/configuration.md without WARPVERBS_, in small letters. They outrank the environment and the fields above. NULL: none.
+    /// of docs/configuration.md that a rank reads, without WARPVERBS_, in small letters. They outrank the environment and the fields above. NULL: none.
     pub settings: *const c_char,
 }
 
@@ -187,7 +188,7 @@ impl wv_team_config {
         ];
         // SAFETY: the caller's promise.
         let settings = unsafe { text("settings", self.settings) }?;
-        let settings = settings_of(settings.as_deref().unwrap_or_default())?;
+        let settings = settings_of(Reader::Rank, settings.as_deref().unwrap_or_default())?;
         // The struct speaks the language of the variables, so that both go through one check.
         let source = |name: &str| {
             if let Some((_, value)) = settings.iter().find(|(known, _)| *known == name) {
@@ -280,30 +281,6 @@ impl wv_team_config {
         };
         Ok(team.joining(generation, members))
     }
-}
-
-/// The variables that `settings` of a team sets, with their values.
-fn settings_of(text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut settings: Vec<(&str, String)> = Vec::new();
-    for setting in text.split(';').map(str::trim).filter(|one| !one.is_empty()) {
-        let Some((field, value)) = setting.split_once('=') else {
-            return Err(Failure::argument("settings", setting, "field=value"));
-        };
-        let (field, value) = (field.trim(), value.trim());
-        let Some(row) = config::variable(&variable_of(field)) else {
-            let limit = "a variable without WARPVERBS_, in small letters (docs/configuration.md)";
-            return Err(Failure::argument("settings", field, limit));
-        };
-        if settings.iter().any(|(name, _)| *name == row.name) {
-            return Err(Failure::argument("settings", field, "said once"));
-        }
-        settings.push((row.name, value.to_owned()));
-    }
-    Ok(settings)
-}
-
-fn variable_of(field: &str) -> String {
-    format!("WARPVERBS_{}", field.to_uppercase())
 }
 
 /// Opens HCA and GPU and meets the other founders, at most for `join_timeout_ms`. Collective between them. `config` NULL: all from
@@ -599,26 +576,4 @@ pub(crate) fn pointer(address: u64) -> Result<*mut c_void, Failure> {
 /// A time of C.
 pub(crate) fn millis(ms: u32) -> Duration {
     Duration::from_millis(ms.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::settings_of;
-
-    #[test]
-    fn settings_are_variables_and_what_is_none_is_refused_by_name() {
-        let read = settings_of(" mtu=1024;; ack_timeout = 15 ;").unwrap();
-        let wanted = [("WARPVERBS_MTU", "1024"), ("WARPVERBS_ACK_TIMEOUT", "15")];
-        assert_eq!(read, wanted.map(|(name, value)| (name, value.to_owned())));
-        assert_eq!(settings_of(" ; ").unwrap(), []);
-        for (bad, named) in [
-            ("mtu", "settings is mtu;"),
-            ("mtuu=1", "settings is mtuu;"),
-            ("MTU=1;mtu=2", "settings is mtu; it must be said once"),
-            ("=1", "settings is ;"),
-        ] {
-            let refused = settings_of(bad).unwrap_err();
-            assert!(format!("{refused:?}").contains(named), "{refused:?}");
-        }
-    }
 }

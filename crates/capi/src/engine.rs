@@ -1,0 +1,486 @@
+//! Host engines: a program on the CPU moves memory. Regions, descriptors, and connections between engines.
+
+// UNSAFETY: functions with C names, and pointers and memory from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ffi::{c_char, c_void};
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::Arc;
+
+use warpverbs::config::{EngineConfig, Reader};
+use warpverbs::engine::{
+    DESCRIPTOR_BYTES, Descriptor, Engine, EngineError, HostMemory, Peer, RegionId,
+};
+
+use crate::handle::{Handle, handle};
+use crate::settings::settings_of;
+use crate::sized::{place, read, sized};
+use crate::status::{Failure, array, guard, put, room, text, wv_status};
+use crate::team::millis;
+
+/// Bytes of a descriptor.
+pub const WV_DESCRIPTOR_BYTES: usize = 40;
+
+const _: () = assert!(WV_DESCRIPTOR_BYTES == DESCRIPTOR_BYTES);
+
+/// How a host engine works. WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
+/// WARPVERBS_DEVICE and the variables of packets), else from the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_engine_config {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// By which peers know it, 1 to 255 bytes.
+    pub name: *const c_char,
+    /// RDMA device, or "auto".
+    pub device: *const c_char,
+    /// More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
+    /// docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the
+    /// environment and `device`. NULL: none.
+    pub settings: *const c_char,
+    /// Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
+    pub drain_ms: u32,
+    /// 1: wv_engine_listen takes addresses that are not loopback, though who connects is asked for no key.
+    pub insecure: u32,
+}
+
+sized!(wv_engine_config {
+    name,
+    device,
+    settings,
+    drain_ms,
+    insecure
+});
+
+/// What an engine is. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_engine_info {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// This life of the engine, which stands in its descriptors.
+    pub incarnation: u64,
+    /// Transfers that were submitted and not released.
+    pub in_use: u64,
+}
+
+sized!(wv_engine_info {
+    incarnation,
+    in_use
+});
+
+/// What was left when an engine was closed. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_engine_end {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Transfers that still ran when the time for them was over, and so have failed.
+    pub cut_off: u64,
+    /// Since the engine was made: done.
+    pub done: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+    /// Timed out.
+    pub timed_out: u64,
+}
+
+sized!(wv_engine_end {
+    cut_off,
+    done,
+    failed,
+    cancelled,
+    timed_out
+});
+
+/// A region of a peer, as its descriptor says. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_remote_region {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// First byte, as the peer addresses it: what operations name.
+    pub address: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+sized!(wv_remote_region { address, bytes });
+
+/// How a connection is. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_engine_peer_info {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// QPs, the smaller number of both ends.
+    pub qps: u32,
+    /// 1: it takes transfers.
+    pub open: u32,
+    /// Of the peer, with a NUL.
+    pub name: [c_char; 256],
+}
+
+sized!(wv_engine_peer_info { qps, open, name });
+
+/// A host engine.
+#[derive(Debug)]
+pub struct wv_engine {
+    pub(crate) engine: Engine,
+}
+
+/// A connection of a host engine to another.
+#[derive(Debug)]
+pub struct wv_engine_peer {
+    pub(crate) peer: Peer,
+}
+
+handle!(wv_engine);
+handle!(wv_engine_peer);
+
+impl wv_engine_config {
+    /// # Safety
+    /// The texts are null or end with a NUL.
+    unsafe fn read(&self) -> Result<EngineConfig, Failure> {
+        // SAFETY: the caller's promise, for each text.
+        let (name, device, settings) = unsafe {
+            (
+                text("name", self.name)?,
+                text("device", self.device)?,
+                text("settings", self.settings)?,
+            )
+        };
+        if self.insecure > 1 {
+            return Err(Failure::argument("insecure", self.insecure, "0 or 1"));
+        }
+        let name = name.ok_or_else(|| Failure::argument("name", "null", "a text"))?;
+        let settings = settings_of(Reader::Engine, settings.as_deref().unwrap_or_default())?;
+        // The struct speaks the language of the variables, so that both go through one check.
+        let config = EngineConfig::from_variables(&name, |variable| {
+            let set = settings.iter().find(|(known, _)| *known == variable);
+            match (set, variable, &device) {
+                (Some((_, value)), ..) => Some(value.clone()),
+                (None, "WARPVERBS_DEVICE", Some(device)) => Some(device.clone()),
+                _ => std::env::var(variable).ok(),
+            }
+        })?;
+        let config = config.with_insecure(self.insecure == 1);
+        Ok(match self.drain_ms {
+            0 => config,
+            drain => config.with_drain(millis(drain)),
+        })
+    }
+}
+
+/// Opens the HCA and starts an engine on it. Waits for nobody.
+///
+/// # Safety
+/// `config` is a struct whose texts end with a NUL; `engine` is where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_open(
+    config: *const wv_engine_config,
+    engine: *mut *mut wv_engine,
+) -> wv_status {
+    guard(|| {
+        room("engine", engine)?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { read("config", config) }?;
+        // SAFETY: the caller's promise.
+        let config = unsafe { given.read() }?;
+        let opened = Engine::start(config)?;
+        // SAFETY: checked above.
+        unsafe { put("engine", engine, wv_engine { engine: opened }.hand_out()) }
+    })
+}
+
+/// Takes nothing new, waits for running transfers (`drain_ms`), ends all connections, takes all regions away, and gives the engine
+/// back: then nothing uses memory that was registered. `end`, which may be NULL, says what was left. Waits of other threads for
+/// its transfers end. Handles of its peers are given back by wv_engine_peer_close, before or after. NULL is allowed.
+///
+/// # Safety
+/// `end` is null or a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_close(
+    engine: *mut wv_engine,
+    end: *mut wv_engine_end,
+) -> wv_status {
+    guard(|| {
+        if engine.is_null() {
+            return Ok(());
+        }
+        let place = match end.is_null() {
+            true => None,
+            // SAFETY: the caller's promise.
+            false => Some(unsafe { place("end", end) }?),
+        };
+        let held = wv_engine::behind("engine", engine)?;
+        let report = held.engine.close();
+        wv_engine::take_back("engine", engine)?;
+        if let Some(place) = place {
+            place.fill(wv_engine_end {
+                size: 0,
+                cut_off: report.cut_off.into(),
+                done: report.done,
+                failed: report.failed,
+                cancelled: report.cancelled,
+                timed_out: report.timed_out,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// What an engine is. Never waits.
+///
+/// # Safety
+/// `info` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_get_info(
+    engine: *const wv_engine,
+    info: *mut wv_engine_info,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("info", info) }?;
+        place.fill(wv_engine_info {
+            size: 0,
+            incarnation: engine.incarnation(),
+            in_use: engine.in_use() as u64,
+        });
+        Ok(())
+    })
+}
+
+/// Registers `bytes` bytes of host memory of the program, for transfers of this engine and of those peers that get a descriptor.
+/// Memory inside a region that is registered already shares its registration.
+///
+/// # Safety
+/// The memory stays, readable and writable, until wv_engine_deregister has taken this region and all regions inside it away, or
+/// wv_engine_close has returned. `region` is where the number goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_register(
+    engine: *const wv_engine,
+    address: *mut c_void,
+    bytes: usize,
+    region: *mut u64,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("region", region)?;
+        // SAFETY: the caller's promise: a region that is gone has no user, and neither has any of an engine that is closed.
+        let memory = unsafe { HostMemory::over(address.cast(), bytes as u64, None) };
+        let made = engine.register(&Arc::new(memory?))?;
+        // SAFETY: checked above.
+        unsafe { put("region", region, made.number()) }
+    })
+}
+
+/// Takes a region away, from peers too. WV_BUSY while transfers of this engine use it.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_engine_deregister(engine: *const wv_engine, region: u64) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        Ok(engine.deregister(RegionId::of_number(region))?)
+    })
+}
+
+/// What a peer needs to know of a region, as WV_DESCRIPTOR_BYTES bytes, which the program carries there.
+///
+/// # Safety
+/// `descriptor` has room for `bytes` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_descriptor(
+    engine: *const wv_engine,
+    region: u64,
+    descriptor: *mut u8,
+    bytes: usize,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("descriptor", descriptor)?;
+        if bytes < WV_DESCRIPTOR_BYTES {
+            let limit = format!("at least {WV_DESCRIPTOR_BYTES}");
+            return Err(Failure::argument("bytes", bytes, &limit));
+        }
+        let made = engine.descriptor(RegionId::of_number(region))?;
+        // SAFETY: the caller's promise, as long as checked.
+        unsafe { put("descriptor", descriptor.cast(), made.to_bytes()) }
+    })
+}
+
+/// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any. `at`, which may be NULL, is where that is, with
+/// a NUL.
+///
+/// # Safety
+/// `address` ends with a NUL; `at` is null or has room for `bytes` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_listen(
+    engine: *const wv_engine,
+    address: *const c_char,
+    at: *mut c_char,
+    bytes: usize,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let address = unsafe { text("address", address) }?.unwrap_or_default();
+        let wanted: SocketAddr = address
+            .parse()
+            .map_err(|_| Failure::argument("address", &address, "an IP address and a port"))?;
+        if !at.is_null() && bytes < LONGEST_ADDRESS {
+            let limit = format!("at least {LONGEST_ADDRESS}");
+            return Err(Failure::argument("bytes", bytes, &limit));
+        }
+        let found = engine.listen(wanted)?.to_string();
+        if !at.is_null() {
+            // SAFETY: the caller's promise, and long enough for any address.
+            unsafe { ptr::copy_nonoverlapping(found.as_ptr().cast(), at, found.len()) };
+            // SAFETY: as above.
+            unsafe { at.add(found.len()).write(0) };
+        }
+        Ok(())
+    })
+}
+
+/// Longest text of an address and a port, with a NUL: IPv6 with a scope.
+const LONGEST_ADDRESS: usize = 64;
+
+/// Connects to the engine that listens at `at`, as "host:port". Waits for each step of it (WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS).
+///
+/// # Safety
+/// `at` ends with a NUL; `peer` is where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_connect(
+    engine: *const wv_engine,
+    at: *const c_char,
+    peer: *mut *mut wv_engine_peer,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("peer", peer)?;
+        // SAFETY: the caller's promise.
+        let at = unsafe { text("at", at) }?;
+        let at = at.ok_or_else(|| Failure::argument("at", "null", "a text"))?;
+        let connected = engine.connect(&at)?;
+        // SAFETY: checked above.
+        unsafe { put("peer", peer, wv_engine_peer { peer: connected }.hand_out()) }
+    })
+}
+
+/// The next peer that has connected to this engine. WV_TIMEOUT: none has, for `timeout_ms`.
+///
+/// # Safety
+/// `peer` is where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_accept(
+    engine: *const wv_engine,
+    timeout_ms: u32,
+    peer: *mut *mut wv_engine_peer,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("peer", peer)?;
+        let accepted = engine.accept(millis(timeout_ms)).ok_or_else(|| {
+            if engine.is_closed() {
+                return EngineError::Closing.into();
+            }
+            let words = format!("no engine has connected for {timeout_ms} ms");
+            Failure::new(wv_status::WV_TIMEOUT, words)
+        })?;
+        // SAFETY: checked above.
+        unsafe { put("peer", peer, wv_engine_peer { peer: accepted }.hand_out()) }
+    })
+}
+
+/// How a connection is. Never waits.
+///
+/// # Safety
+/// `info` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_peer_get_info(
+    peer: *const wv_engine_peer,
+    info: *mut wv_engine_peer_info,
+) -> wv_status {
+    guard(|| {
+        let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("info", info) }?;
+        let mut name = [0; 256];
+        // The last byte stays a NUL.
+        for (to, byte) in name[..255].iter_mut().zip(peer.name().bytes()) {
+            *to = c_char::from_ne_bytes([byte]);
+        }
+        place.fill(wv_engine_peer_info {
+            size: 0,
+            qps: u32::try_from(peer.qps()).unwrap_or(u32::MAX),
+            open: peer.is_open().into(),
+            name,
+        });
+        Ok(())
+    })
+}
+
+/// Takes a region of the peer to be written and read, from the bytes of its descriptor. `region`, which may be NULL, is where it
+/// lies. The same once more does no harm.
+///
+/// # Safety
+/// `descriptor` holds `bytes` bytes; `region` is null or a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_import(
+    peer: *const wv_engine_peer,
+    descriptor: *const u8,
+    bytes: usize,
+    region: *mut wv_remote_region,
+) -> wv_status {
+    guard(|| {
+        let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+        let place = match region.is_null() {
+            true => None,
+            // SAFETY: the caller's promise.
+            false => Some(unsafe { place("region", region) }?),
+        };
+        // SAFETY: the caller's promise.
+        let descriptor =
+            Descriptor::from_bytes(unsafe { array("descriptor", descriptor, bytes) }?)?;
+        peer.import(&descriptor)?;
+        if let Some(place) = place {
+            place.fill(wv_remote_region {
+                size: 0,
+                address: descriptor.address,
+                bytes: descriptor.bytes,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Waits for the transfers of a connection (`drain_ms`), and ends it. `cut_off`, which may be NULL, is how many still ran. The
+/// handle stays.
+///
+/// # Safety
+/// `cut_off` is null or a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_disconnect(
+    peer: *const wv_engine_peer,
+    cut_off: *mut u32,
+) -> wv_status {
+    guard(|| {
+        let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+        let left = peer.close();
+        match cut_off.is_null() {
+            true => Ok(()),
+            // SAFETY: the caller's promise.
+            false => unsafe { put("cut_off", cut_off, left) },
+        }
+    })
+}
+
+/// Gives the handle of a peer back. The connection goes on, until either engine ends it. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_engine_peer_close(peer: *mut wv_engine_peer) -> wv_status {
+    guard(|| wv_engine_peer::take_back("peer", peer))
+}

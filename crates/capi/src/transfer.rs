@@ -1,0 +1,451 @@
+//! Transfers of host engines: vectors of writes and reads, and what became of them.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use warpverbs::engine::{
+    Kind, Operation, OperationStatus, Options, Outcome, Remote, Report, Status, TransferId,
+};
+
+use crate::engine::{wv_engine, wv_engine_peer};
+use crate::handle::Handle;
+use crate::sized::{place, read, sized};
+use crate::status::{Failure, array, guard, put, room, wv_status};
+use crate::team::millis;
+
+/// Kind of an operation: from here to the peer.
+pub const WV_WRITE: u32 = 0;
+/// Kind of an operation: from the peer to here.
+pub const WV_READ: u32 = 1;
+
+/// State of a transfer: it is not concluded yet.
+pub const WV_TRANSFER_PENDING: u32 = 0;
+/// State of a transfer: all bytes have landed.
+pub const WV_TRANSFER_DONE: u32 = 1;
+/// State of a transfer: a part has failed for good.
+pub const WV_TRANSFER_FAILED: u32 = 2;
+/// State of a transfer: wv_engine_cancel has ended it.
+pub const WV_TRANSFER_CANCELLED: u32 = 3;
+/// State of a transfer: its deadline has passed before.
+pub const WV_TRANSFER_TIMED_OUT: u32 = 4;
+/// State of a transfer: it was released.
+pub const WV_TRANSFER_UNKNOWN: u32 = 5;
+
+/// What became of an operation: all its bytes have landed.
+pub const WV_OPERATION_DONE: u8 = 0;
+/// What became of an operation: a part has failed. Other parts may have landed.
+pub const WV_OPERATION_FAILED: u8 = 1;
+/// What became of an operation: a part was never posted, and no part has failed.
+pub const WV_OPERATION_NOT_POSTED: u8 = 2;
+
+/// Names a transfer. No other transfer of this process ever has the same. It stays so, and has no size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_transfer {
+    /// Engine and slot.
+    pub place: u64,
+    /// Which use of the slot.
+    pub generation: u64,
+}
+
+/// One operation of a transfer. It stays so, and has no size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_operation {
+    /// WV_WRITE or WV_READ.
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// First byte here: an address of a region of this engine.
+    pub local: u64,
+    /// First byte at the peer: an address of a region that was imported.
+    pub remote: u64,
+    /// How many. None are done without a WQE.
+    pub bytes: u64,
+}
+
+/// How a transfer is to run. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_transfer_options {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Nothing more is handed out when this time is over, ms. 0: no deadline.
+    pub deadline_ms: u32,
+    /// Longest wait for a slot where none is free, ms. 0: WV_WOULD_BLOCK at once.
+    pub wait_ms: u32,
+}
+
+sized!(wv_transfer_options {
+    deadline_ms,
+    wait_ms
+});
+
+/// What became of a transfer. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_transfer_report {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// WV_TRANSFER_...
+    pub state: u32,
+    /// 1: the peer has not said that its QPs are reset, so something may land there until it does. Memory of this side is quiet.
+    pub remote_unknown: u32,
+    /// Bytes that are known to have landed.
+    pub bytes_landed: u64,
+    /// Operations.
+    pub operations: u64,
+    /// 1: the fields below say what has failed first.
+    pub has_failure: u32,
+    /// The operation, from 0 on.
+    pub operation: u32,
+    /// Where in the peer's memory the WQE would have begun.
+    pub remote: u64,
+    /// The QP; 0: no QP was left.
+    pub qp: u32,
+    /// `syndrome` of the CQE; 0: it was never posted.
+    pub syndrome: u32,
+    /// `vendor_err_synd` of the CQE.
+    pub vendor: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+sized!(wv_transfer_report {
+    state,
+    remote_unknown,
+    bytes_landed,
+    operations,
+    has_failure,
+    operation,
+    remote,
+    qp,
+    syndrome,
+    vendor,
+    reserved
+});
+
+impl wv_transfer {
+    fn of(id: TransferId) -> Self {
+        let [place, generation] = id.to_words();
+        Self { place, generation }
+    }
+
+    fn id(self) -> TransferId {
+        TransferId::from_words([self.place, self.generation])
+    }
+}
+
+impl wv_operation {
+    fn read(&self, number: usize) -> Result<Operation, Failure> {
+        if self.reserved != 0 {
+            let name = format!("reserved of operation {number}");
+            return Err(Failure::argument(&name, self.reserved, "0"));
+        }
+        let kind = match self.kind {
+            WV_WRITE => Kind::Write,
+            WV_READ => Kind::Read,
+            other => {
+                let name = format!("kind of operation {number}");
+                return Err(Failure::argument(&name, other, "WV_WRITE or WV_READ"));
+            }
+        };
+        Ok(Operation {
+            kind,
+            local: self.local,
+            remote: self.remote,
+            bytes: self.bytes,
+        })
+    }
+}
+
+fn state_of(status: Status) -> u32 {
+    match status {
+        Status::Pending => WV_TRANSFER_PENDING,
+        Status::Concluded(outcome) => state_of_outcome(outcome),
+        Status::Unknown => WV_TRANSFER_UNKNOWN,
+    }
+}
+
+fn state_of_outcome(outcome: Outcome) -> u32 {
+    match outcome {
+        Outcome::Done => WV_TRANSFER_DONE,
+        Outcome::Failed => WV_TRANSFER_FAILED,
+        Outcome::Cancelled => WV_TRANSFER_CANCELLED,
+        Outcome::TimedOut => WV_TRANSFER_TIMED_OUT,
+    }
+}
+
+impl wv_transfer_report {
+    fn of(report: &Report) -> Self {
+        let first = report.first;
+        let cause = first.and_then(|first| first.cause);
+        Self {
+            size: 0,
+            state: state_of_outcome(report.outcome),
+            remote_unknown: (report.remote == Remote::Unknown).into(),
+            bytes_landed: report.bytes_landed,
+            operations: report.operations.len() as u64,
+            has_failure: first.is_some().into(),
+            operation: first.map_or(0, |first| first.operation),
+            remote: first.map_or(0, |first| first.remote),
+            qp: first.and_then(|first| first.qp).unwrap_or(0),
+            syndrome: cause.map_or(0, |cause| cause.syndrome.into()),
+            vendor: cause.map_or(0, |cause| cause.vendor.into()),
+            reserved: 0,
+        }
+    }
+}
+
+fn submit(
+    peer: *const wv_engine_peer,
+    operations: &[Operation],
+    options: Option<wv_transfer_options>,
+) -> Result<wv_transfer, Failure> {
+    let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+    let (deadline, wait) = options.map_or((0, 0), |it| (it.deadline_ms, it.wait_ms));
+    let options = Options::default().with_deadline((deadline != 0).then(|| millis(deadline)));
+    let id = match wait {
+        0 => peer.submit(operations, &options)?,
+        wait => peer.submit_wait(operations, &options, millis(wait))?,
+    };
+    Ok(wv_transfer::of(id))
+}
+
+/// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
+///
+/// # Safety
+/// `transfer` is where its name goes. Nobody writes the local bytes before the transfer is concluded.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_write(
+    peer: *const wv_engine_peer,
+    local: u64,
+    remote: u64,
+    bytes: u64,
+    transfer: *mut wv_transfer,
+) -> wv_status {
+    guard(|| {
+        room("transfer", transfer)?;
+        let kind = Kind::Write;
+        let one = Operation {
+            kind,
+            local,
+            remote,
+            bytes,
+        };
+        // SAFETY: checked above.
+        unsafe { put("transfer", transfer, submit(peer, &[one], None)?) }
+    })
+}
+
+/// Begins a transfer that reads `bytes` bytes from `remote`, at the peer, to `local`, here. Never waits.
+///
+/// # Safety
+/// `transfer` is where its name goes. Nobody uses the local bytes before the transfer is concluded.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_read(
+    peer: *const wv_engine_peer,
+    local: u64,
+    remote: u64,
+    bytes: u64,
+    transfer: *mut wv_transfer,
+) -> wv_status {
+    guard(|| {
+        room("transfer", transfer)?;
+        let kind = Kind::Read;
+        let one = Operation {
+            kind,
+            local,
+            remote,
+            bytes,
+        };
+        // SAFETY: checked above.
+        unsafe { put("transfer", transfer, submit(peer, &[one], None)?) }
+    })
+}
+
+/// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: no deadline, no wait.
+/// WV_WOULD_BLOCK: no slot is free, and nothing was done.
+///
+/// # Safety
+/// `operations` holds `count` of them; `options` is null or a struct; `transfer` is where the name goes. Nobody uses local bytes that
+/// are read to, or writes those that are written from, before the transfer is concluded.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_submit(
+    peer: *const wv_engine_peer,
+    operations: *const wv_operation,
+    count: usize,
+    options: *const wv_transfer_options,
+    transfer: *mut wv_transfer,
+) -> wv_status {
+    guard(|| {
+        room("transfer", transfer)?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { array("operations", operations, count) }?;
+        let operations = (0..).zip(given).map(|(number, one)| one.read(number));
+        let operations: Vec<Operation> = operations.collect::<Result<_, _>>()?;
+        let options = match options.is_null() {
+            true => None,
+            // SAFETY: the caller's promise.
+            false => Some(unsafe { read("options", options) }?),
+        };
+        // SAFETY: checked above.
+        unsafe { put("transfer", transfer, submit(peer, &operations, options)?) }
+    })
+}
+
+/// What became of a transfer: WV_TRANSFER_... Any number of polls say the same, until it is released. Never waits.
+///
+/// # Safety
+/// `state` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_poll(
+    engine: *const wv_engine,
+    transfer: wv_transfer,
+    state: *mut u32,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        let status = engine.poll(transfer.id())?;
+        // SAFETY: the caller's promise.
+        unsafe { put("state", state, state_of(status)) }
+    })
+}
+
+/// The same of `count` transfers, in their order. It releases none.
+///
+/// # Safety
+/// `transfers` and `states` hold `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_poll_many(
+    engine: *const wv_engine,
+    transfers: *const wv_transfer,
+    count: usize,
+    states: *mut u32,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let given = unsafe { array("transfers", transfers, count) }?;
+        if count > 0 {
+            room("states", states)?;
+        }
+        let ids: Vec<TransferId> = given.iter().map(|one| one.id()).collect();
+        let mut found = Vec::new();
+        engine.poll_many(&ids, &mut found)?;
+        for (number, status) in found.into_iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { put("states", states.add(number), state_of(status)) }?;
+        }
+        Ok(())
+    })
+}
+
+/// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`.
+///
+/// # Safety
+/// `state` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_wait(
+    engine: *const wv_engine,
+    transfer: wv_transfer,
+    timeout_ms: u32,
+    state: *mut u32,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("state", state)?;
+        let status = engine.wait(transfer.id(), millis(timeout_ms))?;
+        if status == Status::Pending {
+            return Err(late(timeout_ms));
+        }
+        // SAFETY: checked above.
+        unsafe { put("state", state, state_of(status)) }
+    })
+}
+
+/// Waits until one of `count` transfers is concluded or unknown: `which` is its place among them. WV_TIMEOUT: all still run after
+/// `timeout_ms`.
+///
+/// # Safety
+/// `transfers` holds `count` of them; `which` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_wait_any(
+    engine: *const wv_engine,
+    transfers: *const wv_transfer,
+    count: usize,
+    timeout_ms: u32,
+    which: *mut usize,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("which", which)?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { array("transfers", transfers, count) }?;
+        if count == 0 {
+            return Err(Failure::argument("count", 0, "at least 1"));
+        }
+        let ids: Vec<TransferId> = given.iter().map(|one| one.id()).collect();
+        let found = engine.wait_any(&ids, millis(timeout_ms))?;
+        // SAFETY: checked above.
+        unsafe { put("which", which, found.ok_or_else(|| late(timeout_ms))?) }
+    })
+}
+
+fn late(timeout_ms: u32) -> Failure {
+    let words = format!("nothing was concluded for {timeout_ms} ms");
+    Failure::new(wv_status::WV_TIMEOUT, words)
+}
+
+/// Hands nothing more out of a transfer. It is concluded when the HCA has nothing more of it: wait for that.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_engine_cancel(engine: *const wv_engine, transfer: wv_transfer) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        Ok(engine.cancel(transfer.id())?)
+    })
+}
+
+/// What became of a transfer that is concluded and not released; WV_BUSY if it still runs. `operations`, which may be NULL, is where
+/// that of each operation goes, as one WV_OPERATION_... byte: as many as there are, at most `count`.
+///
+/// # Safety
+/// `report` is a struct; `operations` is null or has room for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_report(
+    engine: *const wv_engine,
+    transfer: wv_transfer,
+    report: *mut wv_transfer_report,
+    operations: *mut u8,
+    count: usize,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("report", report) }?;
+        let found = engine.report(transfer.id())?;
+        place.fill(wv_transfer_report::of(&found));
+        if operations.is_null() {
+            return Ok(());
+        }
+        for (number, status) in found.operations.iter().take(count).enumerate() {
+            let byte = match status {
+                OperationStatus::Done => WV_OPERATION_DONE,
+                OperationStatus::Failed => WV_OPERATION_FAILED,
+                OperationStatus::NotPosted => WV_OPERATION_NOT_POSTED,
+            };
+            // SAFETY: the caller's promise: below `count`.
+            unsafe { put("operations", operations.add(number), byte) }?;
+        }
+        Ok(())
+    })
+}
+
+/// Gives the slot of a concluded transfer back: its name is unknown from then on. WV_BUSY if it still runs. Once more does no harm.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_engine_release(engine: *const wv_engine, transfer: wv_transfer) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        Ok(engine.release(transfer.id())?)
+    })
+}

@@ -1,0 +1,378 @@
+// Two host engines move memory of this program: vectors of writes and reads, by several threads, and everything that is refused.
+// Run: engines STORE_DIRECTORY, under a software HCA or with a ConnectX.
+#include "common.h"
+
+enum { BYTES = 1 << 20, PAGES = 64, PAGE = 4096, THREADS = 4, ROUNDS = 25, LONG = 60000 };
+
+typedef struct {
+    wv_engine *engine;
+    wv_engine_peer *peer;
+    uint8_t *memory;
+    uint64_t region;
+    // Where the peer's memory lies.
+    uint64_t remote;
+} end;
+
+static uint64_t at(const uint8_t *byte) { return (uint64_t)(uintptr_t)byte; }
+
+static wv_engine *open_engine(const char *name, const char *settings) {
+    wv_engine *engine = NULL;
+    wv_engine_config config;
+    WV_INIT(&config);
+    config.name = name;
+    config.settings = settings;
+    config.drain_ms = LONG;
+    check(wv_engine_open(&config, &engine), "wv_engine_open");
+    must(engine != NULL, "there is an engine");
+    return engine;
+}
+
+static end open_end(const char *name, const char *settings) {
+    end e;
+    memset(&e, 0, sizeof e);
+    e.engine = open_engine(name, settings);
+    e.memory = (uint8_t *)calloc(BYTES, 1);
+    must(e.memory != NULL, "there is memory");
+    check(wv_engine_register(e.engine, e.memory, BYTES, &e.region), "wv_engine_register");
+    return e;
+}
+
+static void import(end *from, const end *to) {
+    uint8_t descriptor[WV_DESCRIPTOR_BYTES];
+    wv_remote_region region;
+    WV_INIT(&region);
+    check(wv_engine_descriptor(to->engine, to->region, descriptor, sizeof descriptor), "wv_engine_descriptor");
+    check(wv_engine_import(from->peer, descriptor, sizeof descriptor, &region), "wv_engine_import");
+    check(wv_engine_import(from->peer, descriptor, sizeof descriptor, NULL), "once more");
+    must(region.address == at(to->memory) && region.bytes == BYTES, "the region is where it is");
+    from->remote = region.address;
+}
+
+static void meet(end *a, end *b) {
+    char address[64];
+    check(wv_engine_listen(b->engine, "127.0.0.1:0", address, sizeof address), "wv_engine_listen");
+    check(wv_engine_connect(a->engine, address, &a->peer), "wv_engine_connect");
+    check(wv_engine_accept(b->engine, LONG, &b->peer), "wv_engine_accept");
+    wv_engine_peer_info info;
+    WV_INIT(&info);
+    check(wv_engine_peer_get_info(a->peer, &info), "wv_engine_peer_get_info");
+    must(info.qps == 2 && info.open == 1 && strcmp(info.name, "b") == 0, "a is connected to b");
+    import(a, b);
+    import(b, a);
+}
+
+static void done(const end *e, wv_transfer transfer) {
+    uint32_t state = WV_TRANSFER_PENDING;
+    check(wv_engine_wait(e->engine, transfer, LONG, &state), "wv_engine_wait");
+    must(state == WV_TRANSFER_DONE, "it is done");
+    check(wv_engine_poll(e->engine, transfer, &state), "wv_engine_poll");
+    must(state == WV_TRANSFER_DONE, "and stays so");
+}
+
+static void released(const end *e, wv_transfer transfer) {
+    uint32_t state;
+    check(wv_engine_release(e->engine, transfer), "wv_engine_release");
+    check(wv_engine_release(e->engine, transfer), "once more");
+    check(wv_engine_poll(e->engine, transfer, &state), "wv_engine_poll");
+    must(state == WV_TRANSFER_UNKNOWN, "it is unknown");
+}
+
+static void fill(uint8_t *bytes, uint64_t seed) {
+    for (uint32_t i = 0; i < BYTES; ++i) bytes[i] = (uint8_t)draw(&seed);
+}
+
+static void whole(const end *a, const end *b) {
+    wv_transfer transfer;
+    fill(a->memory, 1);
+    check(wv_engine_write(a->peer, at(a->memory), a->remote, BYTES, &transfer), "wv_engine_write");
+    done(a, transfer);
+    must(memcmp(a->memory, b->memory, BYTES) == 0, "every byte was written");
+    released(a, transfer);
+    fill(a->memory, 2);
+    check(wv_engine_read(b->peer, at(b->memory), b->remote, BYTES, &transfer), "wv_engine_read");
+    done(b, transfer);
+    must(memcmp(a->memory, b->memory, BYTES) == 0, "every byte was read");
+    released(b, transfer);
+    check(wv_engine_write(a->peer, at(a->memory), a->remote, 0, &transfer), "no bytes");
+    done(a, transfer);
+    released(a, transfer);
+}
+
+// Pages change their places: those of even number are written, those of odd number read.
+static void pages(const end *a, const end *b) {
+    wv_operation operations[PAGES];
+    memset(operations, 0, sizeof operations);
+    fill(a->memory, 3);
+    fill(b->memory, 4);
+    uint8_t *before[2] = {(uint8_t *)malloc(BYTES), (uint8_t *)malloc(BYTES)};
+    memcpy(before[0], a->memory, BYTES);
+    memcpy(before[1], b->memory, BYTES);
+    for (uint32_t i = 0; i < PAGES; ++i) {
+        const uint32_t other = (i * 37 + 5) % PAGES;
+        operations[i].kind = i % 2 == 0 ? WV_WRITE : WV_READ;
+        // Writes go between the lower halves, reads between the upper ones.
+        const uint32_t half = i % 2 == 0 ? 0 : BYTES / 2;
+        operations[i].local = at(a->memory) + half + i * PAGE;
+        operations[i].remote = a->remote + half + other * PAGE;
+        operations[i].bytes = PAGE;
+    }
+    wv_transfer transfer;
+    wv_transfer_options options;
+    WV_INIT(&options);
+    options.wait_ms = LONG;
+    options.deadline_ms = LONG;
+    check(wv_engine_submit(a->peer, operations, PAGES, &options, &transfer), "wv_engine_submit");
+    size_t which = 99;
+    check(wv_engine_wait_any(a->engine, &transfer, 1, LONG, &which), "wv_engine_wait_any");
+    must(which == 0, "the one that there is");
+    uint8_t each[PAGES];
+    wv_transfer_report report;
+    WV_INIT(&report);
+    memset(each, 9, sizeof each);
+    check(wv_engine_report(a->engine, transfer, &report, each, sizeof each), "wv_engine_report");
+    must(report.state == WV_TRANSFER_DONE && report.operations == PAGES, "all operations");
+    must(report.bytes_landed == PAGES * PAGE && report.has_failure == 0, "all bytes");
+    for (uint32_t i = 0; i < PAGES; ++i) must(each[i] == WV_OPERATION_DONE, "each is done");
+    released(a, transfer);
+    for (uint32_t i = 0; i < PAGES; ++i) {
+        const uint32_t other = (i * 37 + 5) % PAGES;
+        if (i % 2 == 0) {
+            must(memcmp(b->memory + other * PAGE, before[0] + i * PAGE, PAGE) == 0, "a page was written");
+        } else {
+            const uint32_t half = BYTES / 2;
+            must(memcmp(a->memory + half + i * PAGE, before[1] + half + other * PAGE, PAGE) == 0, "a page was read");
+        }
+    }
+    free(before[0]);
+    free(before[1]);
+}
+
+typedef struct {
+    const end *from;
+    uint32_t number;
+} job;
+
+static void *work(void *argument) {
+    const job *mine = (const job *)argument;
+    const end *e = mine->from;
+    const uint64_t part = BYTES / THREADS, offset = mine->number * part;
+    wv_operation one;
+    memset(&one, 0, sizeof one);
+    one.local = at(e->memory) + offset;
+    one.remote = e->remote + offset;
+    one.bytes = part;
+    wv_transfer_options options;
+    WV_INIT(&options);
+    options.wait_ms = LONG;
+    for (uint32_t i = 0; i < ROUNDS; ++i) {
+        wv_transfer transfer;
+        check(wv_engine_submit(e->peer, &one, 1, &options, &transfer), "wv_engine_submit");
+        done(e, transfer);
+        released(e, transfer);
+    }
+    return NULL;
+}
+
+// More threads than slots: each waits for one.
+static void threads(const end *a, const end *b) {
+    pthread_t all[THREADS];
+    job jobs[THREADS];
+    fill(a->memory, 5);
+    for (uint32_t i = 0; i < THREADS; ++i) {
+        jobs[i].from = a;
+        jobs[i].number = i;
+        must(pthread_create(&all[i], NULL, work, &jobs[i]) == 0, "a thread");
+    }
+    for (uint32_t i = 0; i < THREADS; ++i) pthread_join(all[i], NULL);
+    must(memcmp(a->memory, b->memory, BYTES) == 0, "every part was written");
+}
+
+static void slots(const end *a) {
+    wv_transfer kept[2], more;
+    uint32_t states[2] = {9, 9};
+    for (int i = 0; i < 2; ++i) check(wv_engine_write(a->peer, at(a->memory), a->remote, 8, &kept[i]), "a slot");
+    refused(wv_engine_write(a->peer, at(a->memory), a->remote, 8, &more), WV_WOULD_BLOCK, "all 2 slots");
+    for (int i = 0; i < 2; ++i) done(a, kept[i]);
+    check(wv_engine_poll_many(a->engine, kept, 2, states), "wv_engine_poll_many");
+    check(wv_engine_poll_many(a->engine, kept, 2, states), "and none was released");
+    must(states[0] == WV_TRANSFER_DONE && states[1] == WV_TRANSFER_DONE, "both are done");
+    wv_engine_info info;
+    WV_INIT(&info);
+    check(wv_engine_get_info(a->engine, &info), "wv_engine_get_info");
+    must(info.in_use == 2 && info.incarnation != 0, "two slots are in use");
+    check(wv_engine_cancel(a->engine, kept[0]), "a cancel of what is done");
+    for (int i = 0; i < 2; ++i) released(a, kept[i]);
+}
+
+static void bad_engines(void) {
+    wv_engine *engine = NULL;
+    wv_engine_config config;
+    WV_INIT(&config);
+    refused(wv_engine_open(NULL, &engine), WV_BAD_ARGUMENT, "config is null");
+    refused(wv_engine_open(&config, NULL), WV_BAD_ARGUMENT, "engine is");
+    refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "name is null");
+    config.name = "";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "name of an engine is 0: expected 1 to 255");
+    config.name = "\xff";
+    refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "UTF-8");
+    config.name = "c";
+    config.insecure = 2;
+    refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "insecure is 2");
+    config.insecure = 0;
+    config.settings = "qps=9";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "WARPVERBS_ENGINE_QPS is '9'; it must be a number from 1 to 8");
+    config.settings = "windows=9";
+    refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "settings is windows");
+    config.settings = "fragment=131072";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "a fragment of 131072 bytes: expected 0 to 65536");
+    config.settings = NULL;
+    config.device = "nosuch_0";
+    refused(wv_engine_open(&config, &engine), WV_NO_HCA, "nosuch_0");
+    config.size = 9;
+    refused(wv_engine_open(&config, &engine), WV_BAD_STRUCT, "size of config is 9");
+    must(engine == NULL, "nothing was made");
+}
+
+static void bad_calls(const end *a, const end *b) {
+    wv_transfer transfer, other;
+    wv_engine_peer *peer = NULL;
+    uint64_t region;
+    uint32_t state;
+    uint8_t descriptor[WV_DESCRIPTOR_BYTES];
+    char address[64];
+    refused(wv_engine_register(a->engine, a->memory, 0, &region), WV_BAD_ARGUMENT, "0 bytes of host memory");
+    refused(wv_engine_register(a->engine, NULL, 8, &region), WV_BAD_ARGUMENT, "8 bytes of host memory");
+    refused(wv_engine_register(a->engine, a->memory, SIZE_MAX, &region), WV_BAD_ARGUMENT, "of host memory");
+    refused(wv_engine_deregister(a->engine, 77), WV_BAD_HANDLE, "region 77 is not of this engine");
+    refused(wv_engine_descriptor(a->engine, a->region, descriptor, 39), WV_BAD_ARGUMENT, "bytes is 39; it must be at least 40");
+    refused(wv_engine_listen(a->engine, "nowhere", NULL, 0), WV_BAD_ARGUMENT, "address is nowhere");
+    refused(wv_engine_listen(a->engine, NULL, NULL, 0), WV_BAD_ARGUMENT, "address is ");
+    refused(wv_engine_listen(a->engine, "127.0.0.1:0", address, 63), WV_BAD_ARGUMENT, "bytes is 63");
+    refused(wv_engine_listen(a->engine, "0.0.0.0:0", NULL, 0), WV_BAD_CONFIG, "0.0.0.0:0 is reached by other machines");
+    refused(wv_engine_connect(a->engine, "127.0.0.1:1", &peer), WV_PEER_NOT_CONNECTED, "127.0.0.1:1");
+    refused(wv_engine_connect(a->engine, NULL, &peer), WV_BAD_ARGUMENT, "at is null");
+    refused(wv_engine_accept(a->engine, 1, &peer), WV_TIMEOUT, "no engine has connected");
+
+    // Descriptors.
+    check(wv_engine_descriptor(b->engine, b->region, descriptor, sizeof descriptor), "wv_engine_descriptor");
+    refused(wv_engine_import(a->peer, descriptor, 39, NULL), WV_BAD_ARGUMENT, "no descriptor");
+    descriptor[17] ^= 1;
+    refused(wv_engine_import(a->peer, descriptor, sizeof descriptor, NULL), WV_BAD_ARGUMENT, "checksum");
+    check(wv_engine_descriptor(a->engine, a->region, descriptor, sizeof descriptor), "its own");
+    refused(wv_engine_import(a->peer, descriptor, sizeof descriptor, NULL), WV_GENERATION_OVER, "incarnation");
+
+    // Ranges.
+    const uint64_t here = at(a->memory), there = a->remote;
+    refused(wv_engine_write(a->peer, here, there + 1, BYTES, &transfer), WV_BAD_ARGUMENT, "is in no registered region");
+    refused(wv_engine_write(a->peer, here + 1, there, BYTES, &transfer), WV_BAD_ARGUMENT, "the local byte");
+    refused(wv_engine_read(a->peer, here, UINT64_MAX, 2, &transfer), WV_BAD_ARGUMENT, "behind the last address");
+    refused(wv_engine_write(a->peer, here, there, 8, NULL), WV_BAD_ARGUMENT, "transfer is");
+    wv_operation one;
+    memset(&one, 0, sizeof one);
+    one.local = here;
+    one.remote = there;
+    one.bytes = 8;
+    refused(wv_engine_submit(a->peer, &one, 0, NULL, &transfer), WV_BAD_ARGUMENT, "0 operations");
+    refused(wv_engine_submit(a->peer, NULL, 1, NULL, &transfer), WV_BAD_ARGUMENT, "operations is null");
+    refused(wv_engine_submit(a->peer, &one, SIZE_MAX, NULL, &transfer), WV_BAD_ARGUMENT, "length of operations");
+    one.kind = 2;
+    refused(wv_engine_submit(a->peer, &one, 1, NULL, &transfer), WV_BAD_ARGUMENT, "kind of operation 0 is 2");
+    one.kind = WV_WRITE;
+    one.reserved = 1;
+    refused(wv_engine_submit(a->peer, &one, 1, NULL, &transfer), WV_BAD_ARGUMENT, "reserved of operation 0 is 1");
+    wv_operation *many = (wv_operation *)calloc(65537, sizeof one);
+    refused(wv_engine_submit(a->peer, many, 65537, NULL, &transfer), WV_BAD_ARGUMENT, "65537 operations");
+    free(many);
+
+    // Names of transfers.
+    check(wv_engine_write(a->peer, here, there, 8, &transfer), "wv_engine_write");
+    done(a, transfer);
+    refused(wv_engine_poll(b->engine, transfer, &state), WV_BAD_HANDLE, "is not of engine");
+    refused(wv_engine_poll(a->engine, transfer, NULL), WV_BAD_ARGUMENT, "state is");
+    other = transfer;
+    other.place |= 0xffffffff;
+    refused(wv_engine_wait(a->engine, other, 1, &state), WV_BAD_HANDLE, "is not of engine");
+    other = transfer;
+    other.generation += 7;
+    check(wv_engine_poll(a->engine, other, &state), "a generation that is not yet");
+    must(state == WV_TRANSFER_UNKNOWN, "is unknown");
+    refused(wv_engine_cancel(a->engine, other), WV_BAD_HANDLE, "was released");
+    wv_transfer_report report;
+    WV_INIT(&report);
+    refused(wv_engine_report(a->engine, other, &report, NULL, 0), WV_BAD_HANDLE, "was released");
+    size_t which;
+    refused(wv_engine_wait_any(a->engine, &transfer, 0, 1, &which), WV_BAD_ARGUMENT, "count is 0");
+    check(wv_engine_poll_many(a->engine, NULL, 0, NULL), "none of none");
+    released(a, transfer);
+}
+
+// A descriptor with a key that the peer does not have, and the checksum that fits.
+static void forge(uint8_t *descriptor) {
+    uint64_t sum = 0xcbf29ce484222325u;
+    descriptor[4] ^= 0x5a;
+    for (int i = 0; i < 32; ++i) sum = (sum ^ descriptor[i]) * 0x100000001b3u;
+    for (int i = 0; i < 8; ++i) descriptor[32 + i] = (uint8_t)(sum >> 8 * i);
+}
+
+// The transfer fails with its cause, and once the connection is ended nothing is taken.
+static void failure(end *a, end *b) {
+    static uint8_t more[PAGE];
+    uint8_t descriptor[WV_DESCRIPTOR_BYTES];
+    wv_transfer transfer;
+    uint64_t region;
+    uint32_t state;
+    check(wv_engine_register(b->engine, more, sizeof more, &region), "wv_engine_register");
+    check(wv_engine_descriptor(b->engine, region, descriptor, sizeof descriptor), "wv_engine_descriptor");
+    forge(descriptor);
+    check(wv_engine_import(a->peer, descriptor, sizeof descriptor, NULL), "wv_engine_import");
+    check(wv_engine_write(a->peer, at(a->memory), at(more), 8, &transfer), "wv_engine_write");
+    check(wv_engine_wait(a->engine, transfer, LONG, &state), "wv_engine_wait");
+    must(state == WV_TRANSFER_FAILED, "it has failed");
+    uint8_t each[1] = {9};
+    wv_transfer_report report;
+    WV_INIT(&report);
+    check(wv_engine_report(a->engine, transfer, &report, each, 1), "wv_engine_report");
+    must(report.state == WV_TRANSFER_FAILED && each[0] == WV_OPERATION_FAILED && report.bytes_landed == 0, "nothing landed");
+    must(report.has_failure == 1 && report.syndrome == 0x13 && report.remote == at(more), "a remote access error");
+    must(report.remote_unknown == 0 && report.qp != 0, "and the peer's memory is quiet");
+    check(wv_engine_deregister(b->engine, region), "wv_engine_deregister");
+    refused(wv_engine_deregister(b->engine, region), WV_BAD_HANDLE, "is not of this engine");
+}
+
+int main(int argc, char **argv) {
+    must(argc == 2, "engines STORE_DIRECTORY");
+    (void)argv;
+    bad_engines();
+    end a = open_end("a", "transfers=2; qps=2"), b = open_end("b", "");
+    meet(&a, &b);
+    whole(&a, &b);
+    pages(&a, &b);
+    threads(&a, &b);
+    slots(&a);
+    bad_calls(&a, &b);
+    failure(&a, &b);
+
+    uint32_t cut_off = 9;
+    check(wv_engine_disconnect(a.peer, &cut_off), "wv_engine_disconnect");
+    must(cut_off == 0, "nothing ran");
+    wv_transfer transfer;
+    refused(wv_engine_write(a.peer, at(a.memory), a.remote, 8, &transfer), WV_PEER_NOT_CONNECTED, "connect again");
+    wv_engine_end ended;
+    WV_INIT(&ended);
+    check(wv_engine_close(a.engine, &ended), "wv_engine_close");
+    must(ended.failed == 1 && ended.cut_off == 0 && ended.cancelled == 0 && ended.timed_out == 0, "one has failed");
+    must(ended.done == 1 + 1 + 1 + THREADS * ROUNDS + 2 + 1, "all others are done");
+    refused(wv_engine_close(a.engine, NULL), WV_BAD_HANDLE, "no wv_engine that lives");
+    refused(wv_engine_write(a.peer, at(a.memory), a.remote, 8, &transfer), WV_BAD_HANDLE, "is being closed");
+    refused(wv_engine_poll((const wv_engine *)a.peer, transfer, &cut_off), WV_BAD_HANDLE, "no wv_engine that lives");
+    check(wv_engine_close(b.engine, NULL), "wv_engine_close");
+    check(wv_engine_close(NULL, NULL), "none");
+    // Nothing uses it any more.
+    free(a.memory);
+    free(b.memory);
+    check(wv_engine_peer_close(a.peer), "wv_engine_peer_close");
+    check(wv_engine_peer_close(b.peer), "wv_engine_peer_close");
+    check(wv_engine_peer_close(NULL), "none");
+    printf("engines: every byte was moved\n");
+    return 0;
+}
