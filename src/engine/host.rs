@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rendezvous::Store;
@@ -66,6 +66,8 @@ pub(super) struct Inner {
     pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
     pub(super) links: AtomicU64,
     pub(super) is_closing: AtomicBool,
+    /// Held by who submits, from the look at `is_closing` until the transfer has begun.
+    pub(super) submitting: RwLock<()>,
     /// Behind all that stands on it.
     pub(super) rail: Arc<Mlx5Rail>,
 }
@@ -105,6 +107,7 @@ impl Engine {
                 listeners: Mutex::default(),
                 links: AtomicU64::new(1),
                 is_closing: AtomicBool::new(false),
+                submitting: RwLock::default(),
                 rail,
             }),
         })
@@ -350,6 +353,12 @@ impl Inner {
         let was_open = !self.is_closing.swap(true, Ordering::AcqRel);
         let mut cut_off = 0;
         if was_open {
+            // Who has not seen that it closes has begun a transfer behind this, and none begins later: workers see to all.
+            drop(
+                self.submitting
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner),
+            );
             for (listening, thread) in std::mem::take(&mut *lock(&self.listeners)) {
                 listening.stops.store(true, Ordering::SeqCst);
                 listening.wake.wake();

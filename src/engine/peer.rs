@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
 
 use super::error::EngineError;
 use super::host::{Inner, lock};
@@ -130,7 +130,7 @@ impl Peer {
         operations: &[Operation],
         options: &Options,
     ) -> Result<TransferId, EngineError> {
-        self.check_open()?;
+        let _open = self.check_open()?;
         let tables = self.tables();
         let transfers = &self.inner.transfers;
         transfers.submit(&self.link, tables, operations, options)
@@ -141,7 +141,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::submit`].
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
-        self.check_open()?;
+        let _open = self.check_open()?;
         let how = (self.inner.cut, self.inner.config.gather);
         Transfers::prepare(&self.link, self.tables(), how, operations)
     }
@@ -155,7 +155,7 @@ impl Peer {
         prepared: &Arc<Prepared>,
         options: &Options,
     ) -> Result<TransferId, EngineError> {
-        self.check_open()?;
+        let _open = self.check_open()?;
         self.inner.transfers.post(&self.link, prepared, options)
     }
 
@@ -177,11 +177,15 @@ impl Peer {
         (local, Arc::clone(&lock(&self.remote)))
     }
 
-    fn check_open(&self) -> Result<(), EngineError> {
+    /// While the result is held a close does not end the workers.
+    fn check_open(&self) -> Result<RwLockReadGuard<'_, ()>, EngineError> {
+        let open = self.inner.submitting.read();
+        let open = open.unwrap_or_else(PoisonError::into_inner);
         if self.inner.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing);
         }
-        self.link.check(&self.hello.name)
+        self.link.check(&self.hello.name)?;
+        Ok(open)
     }
 }
 

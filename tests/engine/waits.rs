@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::engine::{
     EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Status,
@@ -119,6 +121,37 @@ fn the_end_of_an_engine_ends_the_waits_for_a_slot() {
     assert!(closing(a.engine.register(&a.memory).unwrap_err()));
     let unknown = a.engine.deregister(a.region).unwrap_err().to_string();
     assert!(unknown.contains("is not of this engine"), "{unknown}");
+}
+
+#[test]
+fn what_is_submitted_beside_a_close_is_refused_or_concluded() {
+    for round in 0..20 {
+        let (a, b, [to_b, _]) = pair(4096);
+        let begun = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let submits = scope.spawn(|| {
+                let mut ids = Vec::new();
+                loop {
+                    begun.store(ids.len() > round, Ordering::Relaxed);
+                    match to_b.write(a.at(0), b.at(0), 8) {
+                        Ok(id) => ids.push(id),
+                        Err(EngineError::WouldBlock { .. }) => begun.store(true, Ordering::Relaxed),
+                        Err(EngineError::Closing) => return ids,
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+            until("some are begun", || begun.load(Ordering::Relaxed));
+            let _ = a.engine.close();
+            for id in submits.join().unwrap() {
+                let status = a.engine.wait(id, HANG).unwrap();
+                assert!(
+                    matches!(status, Status::Concluded(_)),
+                    "{round}: {status:?}"
+                );
+            }
+        });
+    }
 }
 
 #[test]
