@@ -2,7 +2,8 @@
 
 ``Team`` brings the ranks together, ``Moe`` is a layer's shape with its memory, ``Call`` one dispatch and combine, ``Group`` lets
 ranks leave and come back under running calls. ``warpverbs.deep_ep`` and ``warpverbs.mooncake_ep`` offer the same under the names
-that engines know. The package imports no other one; a program that passes torch tensors has imported torch.
+that engines know. ``Engine`` moves memory of the host between processes, without a team. The package imports no other one; a
+program that passes torch tensors has imported torch.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ import sys as _sys
 _asked = getattr(_sys, "orig_argv", ["warpverbs.doctor"]) if _sys.argv[:1] == ["-m"] else []
 if not any(word.endswith("warpverbs.doctor") for word in _asked):
     from . import errors
-    from ._native import __version__
+    from ._native import Transfer, __version__
+    from .engine import Closed, Engine, Operation, Peer, Region, RemoteRegion, State, TransferReport
     from .errors import (
         ConfigError,
+        EngineError,
         Error,
         GroupError,
         MoeError,
+        PeerGone,
         RankLost,
         Refused,
         TeamError,
         TimeoutError,
+        WouldBlock,
     )
     from .group import Change, Group, View
     from .moe import Call, Combined, Moe, Received, Report
@@ -32,21 +37,33 @@ if not any(word.endswith("warpverbs.doctor") for word in _asked):
 __all__ = [
     "Call",
     "Change",
+    "Closed",
     "Combined",
     "ConfigError",
+    "Engine",
+    "EngineError",
     "Error",
     "Group",
     "GroupError",
     "Moe",
     "MoeError",
+    "Operation",
+    "Peer",
+    "PeerGone",
     "RankLost",
     "Received",
     "Refused",
+    "Region",
+    "RemoteRegion",
     "Report",
+    "State",
     "Team",
     "TeamError",
     "TimeoutError",
+    "Transfer",
+    "TransferReport",
     "View",
+    "WouldBlock",
     "__version__",
     "errors",
 ]

@@ -6,13 +6,16 @@ import builtins
 
 __all__ = [
     "ConfigError",
+    "EngineError",
     "Error",
     "GroupError",
     "MoeError",
+    "PeerGone",
     "RankLost",
     "Refused",
     "TeamError",
     "TimeoutError",
+    "WouldBlock",
 ]
 
 
@@ -38,6 +41,18 @@ class TimeoutError(Error, builtins.TimeoutError):
 
 class GroupError(Error):
     """A group could not be started, or its threads have ended."""
+
+
+class EngineError(Error):
+    """A host engine or a connection of it cannot do what is asked, now or at all."""
+
+
+class WouldBlock(EngineError):
+    """All slots of an engine have a transfer. Nothing was done: submit again when one was released."""
+
+
+class PeerGone(EngineError):
+    """The connection to a peer has ended."""
 
 
 class MoeError(Error):

@@ -30,7 +30,7 @@ type SendBackArguments = (u64, bool, bool);
 type ReceiveBackArguments = (u64, u64, u64, u64, u64, bool, bool);
 
 /// How long a wait goes on before it looks for signals such as Ctrl-C.
-const SIGNALS: Duration = Duration::from_millis(50);
+pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
 /// Longest wait for a kernel before its handle is freed. Kernels end by their own deadlines.
 const LAST_WAIT: Duration = Duration::from_secs(60);
 

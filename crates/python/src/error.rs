@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use warpverbs::config::ConfigError;
+use warpverbs::engine::{EngineError, HostError, ProviderError};
 use warpverbs::error::{Error, Part};
 use warpverbs::gpu::GpuError;
 use warpverbs::membership::GroupError;
@@ -82,6 +83,44 @@ impl Raise for GroupError {
             | Self::Suspect { .. }
             | Self::Store(StoreError::NoLeases { .. }) => "Refused",
             _ => "GroupError",
+        }
+    }
+}
+
+impl Raise for EngineError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::WouldBlock { .. } => "WouldBlock",
+            Self::PeerGone { .. } => "PeerGone",
+            Self::Pending { .. } | Self::Busy { .. } | Self::WorkerPanicked(_) => "EngineError",
+            Self::Slots { .. }
+            | Self::Block { .. }
+            | Self::Fragment { .. }
+            | Self::SliceBytes { .. }
+            | Self::Gather { .. }
+            | Self::Devices { .. }
+            | Self::Knob { .. } => "ConfigError",
+            _ => "Refused",
+        }
+    }
+}
+
+impl Raise for HostError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Refused(error) => error.class(),
+            Self::Provider(error) => error.class(),
+            Self::Insecure { .. } => "Refused",
+            _ => "EngineError",
+        }
+    }
+}
+
+impl Raise for ProviderError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } | Self::Range { .. } => "Refused",
+            _ => "EngineError",
         }
     }
 }

@@ -11,11 +11,12 @@
 //! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
 
 // UNSAFETY: `unsafe_code` is opened in `call` (launches read and write memory by the addresses of tensors), in `dlpack` (a C
-// struct that other libraries read) and in `stubs` (a device that declares unsafe functions). PyO3 itself needs none here.
+// struct that other libraries read), in `engine` (HCAs read and write buffers) and in `stubs` (a device that declares unsafe functions). PyO3 itself needs none here.
 
 mod call;
 mod config;
 mod dlpack;
+mod engine;
 mod error;
 mod group;
 mod moe;
@@ -36,8 +37,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<call::Event>()?;
     module.add_class::<dlpack::Memory>()?;
     module.add_class::<group::Group>()?;
+    module.add_class::<engine::Engine>()?;
+    module.add_class::<engine::Peer>()?;
+    module.add_class::<engine::Transfer>()?;
     module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(config::settings, module)?)?;
+    module.add_function(wrap_pyfunction!(engine::engine_settings, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::team_of_stubs, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::cross, module)?)?;

@@ -1,0 +1,378 @@
+//! Host engines: regions, peers, transfers.
+
+// UNSAFETY: `unsafe_code` is opened here: HCAs read and write memory at addresses that Python has taken from buffers.
+#![expect(unsafe_code, reason = "registers the memory of buffers")]
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use warpverbs::config::{EngineConfig, Reader, Variable, variables_of};
+use warpverbs::engine::{
+    Descriptor, EngineError, HostMemory, Kind, Operation, OperationStatus, Options, Outcome,
+    RegionId, Remote, Status, TransferId,
+};
+
+use crate::call::SIGNALS;
+use crate::error::{Raise, raise};
+use crate::origin::Origin;
+use crate::team::seconds_of;
+
+/// An engine of this process. `warpverbs.Engine` wraps it.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Engine {
+    engine: Held<warpverbs::engine::Engine>,
+}
+
+/// A connection of it. `warpverbs.Peer` wraps it.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Peer {
+    peer: Held<warpverbs::engine::Peer>,
+}
+
+/// Names a transfer.
+#[pyclass(frozen, eq, hash, skip_from_py_object, module = "warpverbs._native")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Transfer(TransferId);
+
+#[pymethods]
+impl Transfer {
+    fn __repr__(&self) -> String {
+        let [place, generation] = self.0.to_words();
+        format!("<warpverbs.Transfer {place:#x} {generation}>")
+    }
+}
+
+/// Something with threads and queues of the process that made it: a forked child uses it not, and ends it not.
+#[derive(Debug)]
+struct Held<T: Send> {
+    /// None once it is dropped.
+    inner: Option<T>,
+    origin: Origin,
+}
+
+impl<T: Send> Held<T> {
+    fn new(inner: T) -> Self {
+        Self {
+            inner: Some(inner),
+            origin: Origin::here(),
+        }
+    }
+
+    fn get(&self, py: Python<'_>) -> PyResult<&T> {
+        self.origin.check(py, "the engine")?;
+        Ok(self.inner.as_ref().expect("taken by drop only"))
+    }
+}
+
+impl<T: Send> Drop for Held<T> {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        if !self.origin.is_here() {
+            std::mem::forget(inner);
+            return;
+        }
+        // The end of an engine waits for its threads, and lets buffers go.
+        Python::attach(|py| py.detach(|| drop(inner)));
+    }
+}
+
+/// Names of settings of an engine as arguments of Python, each with the variable that it sets.
+#[pyfunction]
+pub(crate) fn engine_settings() -> BTreeMap<String, &'static str> {
+    let named = |row: &'static Variable| (row.field(), row.name);
+    variables_of(Reader::Engine).map(named).collect()
+}
+
+#[pymethods]
+impl Engine {
+    /// `given`: `WARPVERBS_*` variables that outrank the environment.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        given: HashMap<String, String>,
+        insecure: bool,
+        drain: Option<f64>,
+    ) -> PyResult<Self> {
+        let variable = |name: &str| match given.get(name) {
+            Some(value) => Some(value.clone()),
+            None => std::env::var(name).ok(),
+        };
+        let config = EngineConfig::from_variables(name, variable);
+        let mut config = config.map_err(|error| error.raise(py))?;
+        config.insecure = insecure;
+        if let Some(drain) = drain {
+            config.drain = seconds_of(py, "drain", drain)?;
+        }
+        let started = py.detach(|| warpverbs::engine::Engine::start(config));
+        Ok(Self {
+            engine: Held::new(started.map_err(|error| error.raise(py))?),
+        })
+    }
+
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.engine.get(py)?.device().to_owned())
+    }
+
+    #[getter]
+    fn incarnation(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.engine.get(py)?.incarnation())
+    }
+
+    #[getter]
+    fn in_use(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.engine.get(py)?.in_use())
+    }
+
+    /// `owner` keeps the memory at `address`: it goes with the last region that needs it.
+    fn register(
+        &self,
+        py: Python<'_>,
+        address: usize,
+        bytes: u64,
+        owner: Py<PyAny>,
+    ) -> PyResult<u64> {
+        let engine = self.engine.get(py)?;
+        let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
+        let first = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: the package has taken the address from `owner`, a buffer that cannot move while it is held, or the caller of
+        // `register` has promised that the memory stays until the region is gone.
+        let memory = unsafe { HostMemory::over(first, bytes, Some(owner)) };
+        let memory = Arc::new(memory.map_err(|error| error.raise(py))?);
+        let region = py.detach(|| engine.register(&memory));
+        Ok(region.map_err(|error| error.raise(py))?.number())
+    }
+
+    fn deregister(&self, py: Python<'_>, region: u64) -> PyResult<()> {
+        let engine = self.engine.get(py)?;
+        py.detach(|| engine.deregister(RegionId::of_number(region)))
+            .map_err(|error| error.raise(py))
+    }
+
+    fn descriptor<'py>(&self, py: Python<'py>, region: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let engine = self.engine.get(py)?;
+        let made = py.detach(|| engine.descriptor(RegionId::of_number(region)));
+        let made = made.map_err(|error| error.raise(py))?;
+        Ok(PyBytes::new(py, &made.to_bytes()))
+    }
+
+    fn listen(&self, py: Python<'_>, address: &str) -> PyResult<String> {
+        let engine = self.engine.get(py)?;
+        let Ok(wanted) = address.parse::<SocketAddr>() else {
+            let words = format!("address is '{address}'; it must be an IP address and a port");
+            return Err(raise(py, "Refused", words));
+        };
+        let at = py.detach(|| engine.listen(wanted));
+        Ok(at.map_err(|error| error.raise(py))?.to_string())
+    }
+
+    fn connect(&self, py: Python<'_>, at: &str) -> PyResult<Peer> {
+        let engine = self.engine.get(py)?;
+        let connected = py.detach(|| engine.connect(at));
+        let peer = Held::new(connected.map_err(|error| error.raise(py))?);
+        Ok(Peer { peer })
+    }
+
+    /// The next peer that has connected; None: the time is over.
+    fn accept(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Peer>> {
+        let engine = self.engine.get(py)?;
+        let accepted = in_slices(py, "timeout", seconds, |slice| match engine.accept(slice) {
+            None if engine.is_closed() => Err(EngineError::Closing),
+            found => Ok(found),
+        })?;
+        Ok(accepted.map(|peer| Peer {
+            peer: Held::new(peer),
+        }))
+    }
+
+    fn poll(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<&'static str> {
+        let status = self.engine.get(py)?.poll(transfer.0);
+        status.map(name_of).map_err(|error| error.raise(py))
+    }
+
+    fn poll_many(
+        &self,
+        py: Python<'_>,
+        transfers: Vec<PyRef<'_, Transfer>>,
+    ) -> PyResult<Vec<&'static str>> {
+        let ids: Vec<TransferId> = transfers.iter().map(|transfer| transfer.0).collect();
+        let mut found = Vec::new();
+        let polled = self.engine.get(py)?.poll_many(&ids, &mut found);
+        polled.map_err(|error| error.raise(py))?;
+        Ok(found.into_iter().map(name_of).collect())
+    }
+
+    /// The place among `transfers` of one that is concluded or unknown; None: the time is over.
+    fn wait_any(
+        &self,
+        py: Python<'_>,
+        transfers: Vec<PyRef<'_, Transfer>>,
+        seconds: Option<f64>,
+    ) -> PyResult<Option<usize>> {
+        let engine = self.engine.get(py)?;
+        let ids: Vec<TransferId> = transfers.iter().map(|transfer| transfer.0).collect();
+        in_slices(py, "timeout", seconds, |slice| engine.wait_any(&ids, slice))
+    }
+
+    fn cancel(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<()> {
+        let cancelled = self.engine.get(py)?.cancel(transfer.0);
+        cancelled.map_err(|error| error.raise(py))
+    }
+
+    fn report<'py>(&self, py: Python<'py>, transfer: &Transfer) -> PyResult<Bound<'py, PyDict>> {
+        let report = self.engine.get(py)?.report(transfer.0);
+        let report = report.map_err(|error| error.raise(py))?;
+        let operations = report.operations.iter().map(|status| match status {
+            OperationStatus::Done => "done",
+            OperationStatus::Failed => "failed",
+            OperationStatus::NotPosted => "not_posted",
+        });
+        let all = PyDict::new(py);
+        all.set_item("state", name_of(Status::Concluded(report.outcome)))?;
+        all.set_item("operations", operations.collect::<Vec<_>>())?;
+        all.set_item("bytes_landed", report.bytes_landed)?;
+        all.set_item("remote_unknown", report.remote == Remote::Unknown)?;
+        let first = report.first;
+        let cause = first.and_then(|first| first.cause);
+        all.set_item("operation", first.map(|first| first.operation))?;
+        all.set_item("qp", first.and_then(|first| first.qp))?;
+        all.set_item("syndrome", cause.map(|cause| cause.syndrome))?;
+        all.set_item("cause", cause.map(|cause| cause.to_string()))?;
+        Ok(all)
+    }
+
+    fn release(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<()> {
+        let released = self.engine.get(py)?.release(transfer.0);
+        released.map_err(|error| error.raise(py))
+    }
+
+    /// What was left: cut off, done, failed, cancelled, timed out. A forked child closes nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<(u32, u64, u64, u64, u64)>> {
+        if !self.engine.origin.is_here() {
+            return Ok(None);
+        }
+        let engine = self.engine.get(py)?;
+        let left = py.detach(|| engine.close());
+        let counts = (left.done, left.failed, left.cancelled, left.timed_out);
+        Ok(Some((left.cut_off, counts.0, counts.1, counts.2, counts.3)))
+    }
+}
+
+/// An operation of Python: whether it reads, local, remote, bytes.
+type Given = (bool, u64, u64, u64);
+
+#[pymethods]
+impl Peer {
+    #[getter]
+    fn name(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.peer.get(py)?.name().to_owned())
+    }
+
+    #[getter]
+    fn qps(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.peer.get(py)?.qps())
+    }
+
+    #[getter]
+    fn open(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.peer.get(py)?.is_open())
+    }
+
+    /// Address and bytes of the region.
+    fn import_region(&self, py: Python<'_>, descriptor: &[u8]) -> PyResult<(u64, u64)> {
+        let peer = self.peer.get(py)?;
+        let read = Descriptor::from_bytes(descriptor).map_err(|error| error.raise(py))?;
+        peer.import(&read).map_err(|error| error.raise(py))?;
+        Ok((read.address, read.bytes))
+    }
+
+    /// Waits up to `wait` seconds for a slot.
+    fn submit(
+        &self,
+        py: Python<'_>,
+        operations: Vec<Given>,
+        deadline: Option<f64>,
+        wait: f64,
+    ) -> PyResult<Transfer> {
+        let peer = self.peer.get(py)?;
+        let deadline = match deadline {
+            Some(seconds) => Some(seconds_of(py, "deadline", seconds)?),
+            None => None,
+        };
+        let options = Options::default().with_deadline(deadline);
+        let operations: Vec<Operation> = operations.into_iter().map(operation).collect();
+        let mut full = 0;
+        let id = in_slices(py, "wait", Some(wait), |slice| {
+            match peer.submit_wait(&operations, &options, slice) {
+                Err(EngineError::WouldBlock { slots }) => {
+                    full = slots;
+                    Ok(None)
+                }
+                other => other.map(Some),
+            }
+        })?;
+        let blocked = || EngineError::WouldBlock { slots: full }.raise(py);
+        Ok(Transfer(id.ok_or_else(blocked)?))
+    }
+
+    /// How many transfers were cut off.
+    fn close(&self, py: Python<'_>) -> PyResult<u32> {
+        let peer = self.peer.get(py)?;
+        Ok(py.detach(|| peer.close()))
+    }
+}
+
+fn operation((reads, local, remote, bytes): Given) -> Operation {
+    let kind = match reads {
+        true => Kind::Read,
+        false => Kind::Write,
+    };
+    Operation {
+        kind,
+        local,
+        remote,
+        bytes,
+    }
+}
+
+fn name_of(status: Status) -> &'static str {
+    match status {
+        Status::Pending => "pending",
+        Status::Concluded(Outcome::Done) => "done",
+        Status::Concluded(Outcome::Failed) => "failed",
+        Status::Concluded(Outcome::Cancelled) => "cancelled",
+        Status::Concluded(Outcome::TimedOut) => "timed_out",
+        Status::Unknown => "unknown",
+    }
+}
+
+/// Waits by `wait` without the GIL, up to `seconds`, in slices between which signals such as Ctrl-C are looked for.
+fn in_slices<T: Send>(
+    py: Python<'_>,
+    name: &str,
+    seconds: Option<f64>,
+    mut wait: impl Send + FnMut(Duration) -> Result<Option<T>, EngineError>,
+) -> PyResult<Option<T>> {
+    let mut left = match seconds {
+        Some(seconds) => seconds_of(py, name, seconds)?,
+        None => Duration::MAX,
+    };
+    loop {
+        let slice = left.min(SIGNALS);
+        let found = py.detach(|| wait(slice)).map_err(|error| error.raise(py))?;
+        left = left.saturating_sub(slice);
+        if found.is_some() || left.is_zero() {
+            return Ok(found);
+        }
+        py.check_signals()?;
+    }
+}

@@ -1,0 +1,86 @@
+"""Host engines: what they move, what they hold, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+#: The class of each refusal, and words of its text.
+WRONG = {
+    "no name": ("ConfigError", "length of the name of an engine is 0: expected 1 to 255"),
+    "an argument that is none": ("TypeError", "'colour'"),
+    "a setting of a team": ("TypeError", "'windows'"),
+    "9 QPs": ("ConfigError", "WARPVERBS_ENGINE_QPS is '9'; it must be a number from 1 to 8"),
+    "a fragment longer than a slice": ("ConfigError", "a fragment of 4097 bytes: expected 0 to 4096"),
+    "no such device": ("EngineError", "nosuch_0"),
+    "no time to connect": ("ValueError", "connect_timeout is 0 seconds"),
+    "a negative drain": ("Refused", "drain is -1 seconds"),
+    "an address without bytes": ("Refused", "memory is an address; it needs its bytes"),
+    "an object with bytes": ("Refused", "bytes is 64; it belongs to an address, and memory is a bytearray"),
+    "no memory": ("Refused", "memory is a str; it must be a tensor"),
+    "read-only memory": ("Refused", "memory is read-only"),
+    "memory that is not dense": ("Refused", "memory is not contiguous"),
+    "a tensor that is not dense": ("Refused", "memory is not contiguous"),
+    "no bytes": ("Refused", "memory has 0 bytes"),
+    "0 bytes at an address": ("Refused", "0 bytes of host memory: expected 1 to"),
+    "a type without a width": ("Refused", "memory holds <M8[s]"),
+    "half of it is registered": ("Refused", "overlap a region that does not have all of them"),
+    "a region that is none": ("Refused", "region 77 is not of this engine"),
+    "a name to listen at": ("Refused", "address is 'nowhere'; it must be an IP address and a port"),
+    "all the world": ("Refused", "0.0.0.0:0 is reached by other machines"),
+    "where nobody listens": ("EngineError", "127.0.0.1:1"),
+    "nobody comes": ("TimeoutError", "no engine has connected for 0.01 seconds"),
+    "half a descriptor": ("Refused", "its length is not 40 bytes"),
+    "a damaged descriptor": ("Refused", "its checksum is wrong"),
+    "a descriptor of its own": ("Refused", "incarnation"),
+    "beyond the peer's region": ("Refused", "the remote byte at"),
+    "beyond its own region": ("Refused", "the local byte at"),
+    "more than it has": ("Refused", "bytes is 65; local has 64"),
+    "an operation without bytes": ("Refused", "local is an address; it needs its bytes"),
+    "no operations": ("Refused", "0 operations in a transfer: expected 1 to 65536"),
+    "65537 operations": ("Refused", "65537 operations in a transfer"),
+    "a kind that is none": ("Refused", "kind is 'move'; it must be 'write' or 'read'"),
+    "a deadline that is none": ("Refused", "deadline is -1 seconds"),
+    "wait for none": ("Refused", "transfers is empty"),
+    "2^64": ("OverflowError", "int"),
+    "of another engine": ("Refused", "is not of engine"),
+    "a report of what was released": ("Refused", "was released"),
+    "a cancel of what was released": ("Refused", "was released"),
+    "a closed engine": ("Refused", "the engine is being closed"),
+    "a peer of a closed engine": ("Refused", "the engine is being closed"),
+}
+
+
+@pytest.fixture(scope="module")
+def texts(run_ranks):
+    ran = run_ranks(1, "host_engine:wrong_calls").check()
+    return json.loads(ran.lines[-1])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_is_refused_in_words(texts, name):
+    kind, words = WRONG[name]
+    assert texts[name][0] == kind, texts[name]
+    assert words in texts[name][1], texts[name]
+
+
+def test_every_wrong_call_is_in_the_table(texts):
+    assert sorted(texts) == sorted(WRONG)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "memory_of_every_kind",
+        "vectors",
+        "slots",
+        "waits_release_the_gil",
+        "regions_hold_their_memory",
+        "failures",
+        "forked",
+        "left_open_at_the_end",
+    ],
+)
+def test_engines(run_ranks, function):
+    run_ranks(1, f"host_engine:{function}").check()
