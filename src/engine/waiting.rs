@@ -23,7 +23,6 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 impl Engine {
     /// What becomes of the transfer, as a future: for any executor. It is ready when the transfer is concluded or unknown.
-    #[must_use]
     pub fn concluded(&self, id: TransferId) -> Concluded {
         Concluded {
             transfers: Arc::clone(&self.inner.transfers),

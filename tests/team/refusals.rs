@@ -147,11 +147,11 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     assert!(error.contains("version 2 of run 'other'"), "{error}");
     put(
         "hello/1.1",
-        &hello.replacen("\"version\":4", "\"version\":5", 1),
+        &hello.replacen("\"version\":5", "\"version\":6", 1),
     );
     assert_eq!(
         connect(&fleet),
-        "what rank 1 told as hello/1.1 cannot be: version 5; this is version 4"
+        "what rank 1 told as hello/1.1 cannot be: version 6; this is version 5"
     );
     for cut in ["", "{", &hello[..hello.len() / 2]] {
         put("hello/1.1", cut);
@@ -178,9 +178,9 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
         ),
         ("\"rank\":0", "\"rank\":1", "for rank 1 of generation 1"),
         (
-            "\"version\":4",
             "\"version\":5",
-            "version 5; this is version 4",
+            "\"version\":6",
+            "version 6; this is version 5",
         ),
         (
             "\"qps\":[",

@@ -256,7 +256,7 @@ impl Engine {
     }
 
     /// What was left: cut off, done, failed, cancelled, timed out. A forked child closes nothing.
-    fn close(&self, py: Python<'_>) -> PyResult<Option<(u32, u64, u64, u64, u64)>> {
+    fn close(&self, py: Python<'_>) -> PyResult<Option<Left>> {
         if !self.engine.origin.is_here() {
             return Ok(None);
         }
@@ -266,6 +266,9 @@ impl Engine {
         Ok(Some((left.cut_off, counts.0, counts.1, counts.2, counts.3)))
     }
 }
+
+/// Transfers that a close has cut off, and those that it found done, failed, cancelled and timed out.
+type Left = (u32, u64, u64, u64, u64);
 
 /// An operation of Python: whether it reads, local, remote, bytes.
 type Given = (bool, u64, u64, u64);
