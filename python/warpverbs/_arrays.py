@@ -107,7 +107,7 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, size
 
 def _of_interface(interface: dict[str, Any], device: str) -> Array:
     typestr, shape = interface["typestr"], tuple(interface["shape"])
-    size = int(typestr[2:])
+    size = int(typestr[2:].partition("[")[0])
     return Array(
         address=interface["data"][0],
         dtype=_TYPESTR.get(typestr, typestr),

@@ -37,6 +37,9 @@ pub(crate) struct Peer {
     peer: Held<warpverbs::engine::Peer>,
 }
 
+/// Of close: transfers that were cut off, done, failed, cancelled, timed out.
+type Left = (u32, u64, u64, u64, u64);
+
 /// Names a transfer.
 #[pyclass(frozen, eq, hash, skip_from_py_object, module = "warpverbs._native")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,7 +258,7 @@ impl Engine {
         released.map_err(|error| error.raise(py))
     }
 
-    /// What was left: cut off, done, failed, cancelled, timed out. A forked child closes nothing.
+    /// What was left. A forked child closes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Option<Left>> {
         if !self.engine.origin.is_here() {
             return Ok(None);
@@ -266,9 +269,6 @@ impl Engine {
         Ok(Some((left.cut_off, counts.0, counts.1, counts.2, counts.3)))
     }
 }
-
-/// Transfers that a close has cut off, and those that it found done, failed, cancelled and timed out.
-type Left = (u32, u64, u64, u64, u64);
 
 /// An operation of Python: whether it reads, local, remote, bytes.
 type Given = (bool, u64, u64, u64);
