@@ -1,5 +1,6 @@
 //! How a connection becomes a peer: it is accepted or made, shakes hands, and is taken in.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -25,6 +26,8 @@ const BACKLOG: usize = 1024;
 pub(super) struct Peers {
     /// All that have not ended: their control threads.
     pub(super) threads: Vec<(Arc<Link>, Arc<Hello>, OwnThread)>,
+    /// Name and life of those that shake hands, and have a place.
+    entering: Vec<(String, u64)>,
     /// Those that have connected and were not accepted yet.
     pub(super) arrived: VecDeque<Peer>,
 }
@@ -97,21 +100,66 @@ pub(super) fn connect_over(
         let _ = wire.send(&Message::Refused(error.to_string()));
         return Err(error.into());
     }
+    let entering = Cell::new(None);
+    let takes = |hello: &Hello| {
+        let mut peers = lock(&inner.peers);
+        may_enter(inner, &mut peers, hello)?;
+        let place = (hello.name.clone(), hello.incarnation);
+        peers.entering.push(place.clone());
+        entering.set(Some(place));
+        Ok(())
+    };
     let handshake = Handshake {
         rail: &inner.rail,
         config: &inner.config,
         hello: &inner.hello,
+        takes: &takes,
         place,
     };
-    let connected = handshake.run(&mut wire)?;
-    admit(inner, connected, wire, place)
+    let connected = handshake.run(&mut wire);
+    let mut peers = lock(&inner.peers);
+    if let Some(own) = entering.take()
+        && let Some(at) = peers.entering.iter().position(|it| *it == own)
+    {
+        peers.entering.swap_remove(at);
+    }
+    admit(inner, &mut peers, connected?, wire, place)
+}
+
+/// Whether the engine takes the peer now, or why not.
+fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), String> {
+    if inner.is_closing.load(Ordering::Acquire) {
+        return Err(EngineError::Closing.to_string());
+    }
+    let ended = |(link, _, _): &mut (Arc<Link>, Arc<Hello>, OwnThread)| link.is_over();
+    for (_, _, thread) in peers.threads.extract_if(.., ended) {
+        thread.join();
+    }
+    let most = inner.config.peers as usize;
+    if peers.threads.len() + peers.entering.len() >= most {
+        return Err(format!("this engine has {most} peers, its most"));
+    }
+    let is_other = |(link, it, _): &(Arc<Link>, Arc<Hello>, OwnThread)| {
+        link.is_open() && it.name == hello.name && it.incarnation != hello.incarnation
+    };
+    let enters = |(name, incarnation): &(String, u64)| {
+        *name == hello.name && *incarnation != hello.incarnation
+    };
+    match peers.threads.iter().any(is_other) || peers.entering.iter().any(enters) {
+        true => Err(format!(
+            "another engine with the name '{}' is connected",
+            hello.name
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Takes a connection in, whose QPs can send.
 fn admit(
     inner: &Arc<Inner>,
+    peers: &mut Peers,
     connected: Connected,
-    wire: Wire,
+    mut wire: Wire,
     place: &str,
 ) -> Result<Peer, HostError> {
     let Connected {
@@ -121,36 +169,22 @@ fn admit(
         terms,
     } = connected;
     let hello = Arc::new(peer);
-    let refused = |reason: String| HostError::Connection {
-        peer: place.to_owned(),
-        reason,
-    };
-    let mut peers = lock(&inner.peers);
-    if inner.is_closing.load(Ordering::Acquire) {
-        return Err(EngineError::Closing.into());
-    }
-    let ended = |(link, _, _): &mut (Arc<Link>, Arc<Hello>, OwnThread)| link.is_over();
-    for (_, _, thread) in peers.threads.extract_if(.., ended) {
-        thread.join();
-    }
-    let most = inner.config.peers as usize;
-    if peers.threads.len() >= most {
-        return Err(refused(format!("this engine has {most} peers, its most")));
-    }
-    let is_other = |(link, it, _): &(Arc<Link>, Arc<Hello>, OwnThread)| {
-        link.is_open() && it.name == hello.name && it.incarnation != hello.incarnation
-    };
-    if peers.threads.iter().any(is_other) {
-        let reason = format!("another engine with the name '{}' is connected", hello.name);
-        return Err(refused(reason));
+    // The engine may be closed since it was asked for first.
+    if let Err(reason) = may_enter(inner, peers, &hello) {
+        let _ = wire.send(&Message::Refused(reason.clone()));
+        let peer = place.to_owned();
+        return Err(HostError::Connection { peer, reason });
     }
     let workers = inner.config.workers;
     let owners: Vec<u32> = (0..).map(|n: u32| n % workers).take(lanes.len()).collect();
     let number = inner.links.fetch_add(1, Ordering::Relaxed);
-    let link = Arc::new(Link::new(number, &owners, Some(Wake::new()?)));
+    let ids = (number, hello.incarnation);
+    let link = Arc::new(Link::new(ids, &owners, Some(Wake::new()?)));
     for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
         inner.pool.add(owner, Held::new(&link, nth, 1, lane));
     }
+    let most = inner.config.peers as usize;
+    let known = inner.known.enter(&hello.name, hello.incarnation, most);
     let control = Control {
         link: Arc::clone(&link),
         transfers: Arc::clone(&inner.transfers),
@@ -158,11 +192,17 @@ fn admit(
         pairs: Pairs::new(pairs, terms, inner.config.connect_timeout),
         wire,
         name: hello.name.clone(),
+        known: Arc::clone(&inner.known),
+        most,
     };
     let thread = OwnThread::spawn("wv-engine-peer", || control.run(), |_| {});
-    let thread = thread.map_err(|source| ProviderError::System {
-        call: "spawn",
-        source,
+    let thread = thread.map_err(|source| {
+        link.break_off();
+        inner
+            .known
+            .leave(&hello.name, hello.incarnation, None, most);
+        let call = "spawn";
+        ProviderError::System { call, source }
     })?;
     peers
         .threads
@@ -171,6 +211,6 @@ fn admit(
         inner: Arc::clone(inner),
         link,
         hello,
-        remote: Arc::default(),
+        known,
     })
 }

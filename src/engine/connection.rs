@@ -8,8 +8,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::known::{AllKnown, PeerGone};
 use super::link::{Fence, Link, MOST_QPS};
 use super::recovery::{Ends, Pairs, RecoveryError};
+use super::report::Remote;
 use super::transfers::Transfers;
 use super::wire::{Message, Wire};
 use super::worker::Pool;
@@ -27,6 +29,10 @@ pub(super) struct Control {
     pub(super) wire: Wire,
     /// Of the peer.
     pub(super) name: String,
+    /// Learns of the end.
+    pub(super) known: Arc<AllKnown>,
+    /// Most peers that are gone and were told to nobody.
+    pub(super) most: usize,
 }
 
 /// What is left of the other end.
@@ -42,16 +48,24 @@ enum Other {
 impl Control {
     /// Until the connection has ended. Returns when its transfers are concluded.
     pub(super) fn run(mut self) {
-        let other = self.watch();
+        let (other, reason) = self.watch();
         self.link.break_off();
-        self.take_down(other);
+        let remote = self.take_down(other);
+        let incarnation = self.link.incarnation;
+        let gone = (!self.link.is_wished()).then(|| PeerGone {
+            name: self.name.clone(),
+            incarnation,
+            remote,
+            reason,
+        });
+        self.known.leave(&self.name, incarnation, gone, self.most);
     }
 
-    /// Waits until it breaks at one end or the other.
-    fn watch(&mut self) -> Other {
+    /// Waits until it breaks at one end or the other: what is left of that, and why.
+    fn watch(&mut self) -> (Other, String) {
         let link = Arc::clone(&self.link);
         let Some(wake) = link.wake() else {
-            return Other::Gone;
+            return (Other::Gone, String::new());
         };
         loop {
             wake.begin();
@@ -67,19 +81,22 @@ impl Control {
                 return self.failed(&error);
             }
             if !is_open {
-                return Other::There;
+                return (Other::There, "no QP of it is left".to_owned());
             }
             if let Err(error) = slept {
                 tracing::error!("the connection to {} is not watched: {error}", self.name);
-                return Other::There;
+                return (Other::There, error.to_string());
             }
             let mut byte = [0];
             if !is_readable(&self.wire, &mut byte) {
                 continue;
             }
             match self.wire.receive() {
-                Ok(Message::Reset) => return Other::IsReset,
-                Ok(Message::End) => return Other::There,
+                Ok(Message::Reset) => return (Other::IsReset, "it has ended it".to_owned()),
+                Ok(Message::End) => return (Other::There, "it has ended it".to_owned()),
+                Ok(Message::Refused(reason)) => {
+                    return (Other::Gone, format!("it refuses: {reason}"));
+                }
                 Ok(message) => {
                     if let Err(error) = self.pairs.hear(message, &link) {
                         return self.failed(&error);
@@ -100,20 +117,17 @@ impl Control {
         self.pairs.advance(&mut ends)
     }
 
-    fn failed(&self, error: &RecoveryError) -> Other {
-        match error {
-            RecoveryError::Wire(error) => {
-                tracing::debug!("{}: {error}", self.name);
-                Other::Gone
-            }
-            error => {
-                tracing::warn!("the connection to {} ends: {error}", self.name);
-                Other::There
-            }
-        }
+    fn failed(&self, error: &RecoveryError) -> (Other, String) {
+        tracing::debug!("the connection to {} ends: {error}", self.name);
+        let other = match error {
+            RecoveryError::Wire(_) => Other::Gone,
+            _ => Other::There,
+        };
+        (other, error.to_string())
     }
 
-    fn take_down(mut self, mut other: Other) {
+    /// What is known of the other end then.
+    fn take_down(&mut self, mut other: Other) -> Remote {
         if other == Other::There && self.wire.send(&Message::End).is_err() {
             other = Other::Gone;
         }
@@ -133,6 +147,10 @@ impl Control {
             Other::There | Other::Gone => Fence::RemoteUnknown,
         };
         self.transfers.end(&self.link, fence);
+        match fence {
+            Fence::Whole => Remote::Quiet,
+            Fence::RemoteUnknown => Remote::Unknown,
+        }
     }
 
     /// Tells the other end, and hears from it.

@@ -176,13 +176,13 @@ pub enum EngineError {
         /// How many.
         users: u32,
     },
-    /// A prepared transfer of another connection.
-    #[error("a transfer prepared for connection {found}: this is {link}")]
+    /// A prepared transfer for another peer, or for an earlier life of this one.
+    #[error("a transfer prepared for incarnation {found:#x}: the peer is {peer:#x}")]
     ForeignPrepared {
-        /// Of which it is.
+        /// For which it is.
         found: u64,
-        /// The one that was asked.
-        link: u64,
+        /// The peer that was asked.
+        peer: u64,
     },
     /// A configuration outside its limits.
     #[error("{what} is {value}: expected {limit}")]

@@ -10,6 +10,9 @@ use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
 use crate::verbs::{PathAttr, SendAttr};
 
+/// Messages of one end.
+const STEPS: usize = 3;
+
 /// Two engines that are connected.
 #[derive(Debug)]
 pub(super) struct Connected {
@@ -31,6 +34,8 @@ pub(super) struct Handshake<'a> {
     pub(super) rail: &'a Arc<Mlx5Rail>,
     pub(super) config: &'a EngineConfig,
     pub(super) hello: &'a Hello,
+    /// Whether the engine takes this peer, or why not.
+    pub(super) takes: &'a dyn Fn(&Hello) -> Result<(), String>,
     /// By which the peer is told in errors.
     pub(super) place: &'a str,
 }
@@ -41,7 +46,11 @@ impl Handshake<'_> {
         let connected = self.steps(wire);
         if let Err(error) = &connected {
             // It may be gone, or have refused first.
-            let _ = wire.send(&Message::Refused(error.to_string()));
+            let reason = match error {
+                HostError::Connection { reason, .. } => reason.clone(),
+                error => error.to_string(),
+            };
+            let _ = wire.send(&Message::Refused(reason));
         }
         connected
     }
@@ -116,12 +125,26 @@ impl Handshake<'_> {
             let (what, own, theirs) = (unfit.what, unfit.own, unfit.theirs);
             self.refused(format!("its {what} is {theirs}: this one's is {own}"))
         })?;
+        (self.takes)(peer).map_err(|reason| self.refused(reason))?;
         let qps = peer.qps.min(self.config.qps.into());
         Ok(u32::try_from(qps).unwrap_or(1))
     }
 
     fn tell(&self, wire: &mut Wire, message: &Message) -> Result<(), HostError> {
-        wire.send(message).map_err(|error| self.failed(&error))
+        let Err(error) = wire.send(message) else {
+            return Ok(());
+        };
+        // It may have refused, and gone before it has read this.
+        for _ in 0..STEPS {
+            match wire.receive() {
+                Ok(Message::Refused(reason)) => {
+                    return Err(self.refused(format!("it refuses: {reason}")));
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        Err(self.failed(&error))
     }
 
     fn hear(&self, wire: &mut Wire) -> Result<Message, HostError> {

@@ -14,6 +14,7 @@ use super::config::{check, pace};
 use super::cut::Cut;
 use super::error::{EngineError, HostError};
 use super::handshake::hello;
+use super::known::{AllKnown, PeerGone};
 use super::peer::Peer;
 use super::regions::Descriptor;
 use super::registry::{RegionId, Registry};
@@ -68,6 +69,7 @@ pub(super) struct Inner {
     pub(super) is_closing: AtomicBool,
     /// Held by who submits, from the look at `is_closing` until the transfer has begun.
     pub(super) submitting: RwLock<()>,
+    pub(super) known: Arc<AllKnown>,
     /// Behind all that stands on it.
     pub(super) rail: Arc<Mlx5Rail>,
 }
@@ -108,6 +110,7 @@ impl Engine {
                 links: AtomicU64::new(1),
                 is_closing: AtomicBool::new(false),
                 submitting: RwLock::default(),
+                known: Arc::default(),
                 rail,
             }),
         })
@@ -262,6 +265,13 @@ impl Engine {
         }
     }
 
+    /// The next peer that is gone: once for each life of a peer whose last connection has ended, unless this side has ended it. By then
+    /// all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
+    #[must_use]
+    pub fn peer_gone(&self, most: Duration) -> Option<PeerGone> {
+        self.inner.known.gone(most)
+    }
+
     /// What became of a transfer. Any number of polls say the same, until it is released.
     ///
     /// # Errors
@@ -376,7 +386,7 @@ impl Inner {
             let end = Instant::now() + self.config.drain;
             for (link, ..) in &threads {
                 cut_off += link.drain(end.saturating_duration_since(Instant::now()));
-                link.break_off();
+                link.end_by_wish();
             }
             for (.., thread) in threads {
                 thread.join();

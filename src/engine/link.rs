@@ -26,7 +26,11 @@ pub(super) type Lives = [u32; MOST_QPS];
 pub(super) struct Link {
     /// No other link of the engine has it.
     pub(super) number: u64,
+    /// The life of the engine at the other end.
+    pub(super) incarnation: u64,
     is_broken: AtomicBool,
+    /// This side has wanted its end.
+    is_wished: AtomicBool,
     /// Workers that have a lane, in their order.
     workers: Vec<u32>,
     turn: AtomicU32,
@@ -92,13 +96,19 @@ impl LaneState {
 
 impl Link {
     /// A link of so many lanes, at most [`MOST_QPS`], of which each belongs to the worker that is named.
-    pub(super) fn new(number: u64, lanes: &[u32], wake: Option<Wake>) -> Self {
+    pub(super) fn new(
+        (number, incarnation): (u64, u64),
+        lanes: &[u32],
+        wake: Option<Wake>,
+    ) -> Self {
         let mut workers = lanes.to_vec();
         workers.sort_unstable();
         workers.dedup();
         Self {
             number,
+            incarnation,
             is_broken: AtomicBool::new(false),
+            is_wished: AtomicBool::new(false),
             workers,
             turn: AtomicU32::new(0),
             open: AtomicU32::new((1 << lanes.len()) - 1),
@@ -128,6 +138,18 @@ impl Link {
         };
         let panicked = self.panicked();
         Err(panicked.map_or_else(gone, EngineError::WorkerPanicked))
+    }
+
+    /// Ends it, because the program wants that.
+    pub(super) fn end_by_wish(&self) {
+        if self.is_open() {
+            self.is_wished.store(true, Ordering::SeqCst);
+        }
+        self.break_off();
+    }
+
+    pub(super) fn is_wished(&self) -> bool {
+        self.is_wished.load(Ordering::SeqCst)
     }
 
     pub(super) fn has_lanes_of(&self, worker: u32) -> bool {

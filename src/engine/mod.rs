@@ -47,7 +47,7 @@
 //! waiters share (`waiting`); no provider is named there.
 //!
 //! Two engines connect over TCP (`wire`, `handshake`, `admission`). A `link` is a connection as workers see it, `connection` the thread
-//! that waits for its end, and `recovery` what it does when one QP of several fails. Programs call `host`, the engine with its regions (`registry`), and `peer`.
+//! that waits for its end, `recovery` what it does when one QP of several fails, and `known` what stays across connections. Programs call `host`, the engine with its regions (`registry`), and `peer`.
 
 mod account;
 mod admission;
@@ -57,6 +57,7 @@ mod cut;
 mod error;
 mod handshake;
 mod host;
+mod known;
 mod link;
 mod peer;
 mod plan;
@@ -80,6 +81,7 @@ pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::Outcome;
 pub use error::{EngineError, HostError, Side};
 pub use host::{CloseReport, Engine};
+pub use known::PeerGone;
 pub use peer::Peer;
 pub use plan::{Kind, MOST_OPERATIONS, Operation};
 pub use regions::{DESCRIPTOR_BYTES, Descriptor};

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
 use super::error::EngineError;
 use super::host::{Inner, lock};
+use super::known::Known;
 use super::link::Link;
 use super::plan::{Kind, Operation};
 use super::regions::{Descriptor, Mapped};
@@ -21,7 +22,7 @@ pub struct Peer {
     pub(super) link: Arc<Link>,
     /// What the peer has told.
     pub(super) hello: Arc<Hello>,
-    pub(super) remote: Arc<Mutex<Arc<RemoteTable>>>,
+    pub(super) known: Arc<Known>,
 }
 
 impl Peer {
@@ -49,7 +50,7 @@ impl Peer {
         self.link.is_open()
     }
 
-    /// Takes a region of the peer to be written and read. Once more does no harm.
+    /// Takes a region of the peer to be written and read. Once more does no harm. All connections to this life of the peer have it.
     ///
     /// # Errors
     /// [`EngineError::Incarnation`]: of another engine or an earlier life; [`EngineError::Overlap`]: with a region of the peer that
@@ -66,7 +67,7 @@ impl Peer {
             rkey: key,
             ..
         } = *descriptor;
-        let mut remote = lock(&self.remote);
+        let mut remote = lock(&self.known.remote);
         let is_known = |it: &Mapped<()>| (it.address, it.bytes, it.key) == (address, bytes, key);
         if remote.covering(address, bytes).is_some_and(is_known) {
             return Ok(());
@@ -84,7 +85,7 @@ impl Peer {
 
     /// Forgets the region that begins at `address`: transfers that are submitted later do not reach it.
     pub fn forget(&self, address: u64) {
-        let mut remote = lock(&self.remote);
+        let mut remote = lock(&self.known.remote);
         *remote = Arc::new(remote.without(address));
     }
 
@@ -163,18 +164,18 @@ impl Peer {
     #[must_use]
     pub fn close(&self) -> u32 {
         let left = self.link.drain(self.inner.config.drain);
-        self.link.break_off();
+        self.link.end_by_wish();
         left
     }
 
     /// Ends the connection now.
     pub fn break_off(&self) {
-        self.link.break_off();
+        self.link.end_by_wish();
     }
 
     fn tables(&self) -> (Arc<LocalTable>, Arc<RemoteTable>) {
         let local = Arc::clone(&lock(&self.inner.regions).table);
-        (local, Arc::clone(&lock(&self.remote)))
+        (local, Arc::clone(&lock(&self.known.remote)))
     }
 
     /// While the result is held a close does not end the workers.

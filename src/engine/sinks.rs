@@ -48,7 +48,7 @@ impl SinkEngine {
         let transfers = Transfers::new(0, slots, (cut, config.gather), workers, config.retry)?;
         let transfers = Arc::new(transfers);
         let owners: Vec<u32> = (0..config.qps).map(|lane| lane % config.workers).collect();
-        let link = Arc::new(Link::new(0, &owners, None));
+        let link = Arc::new(Link::new((0, 0), &owners, None));
         let mut reapers: Vec<SinkReaper> = Vec::new();
         reapers.resize_with(config.workers as usize, SinkReaper::default);
         let mut lanes = Vec::new();

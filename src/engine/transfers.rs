@@ -33,7 +33,8 @@ pub struct Prepared {
     operations: u32,
     local: Arc<LocalTable>,
     remote: Arc<RemoteTable>,
-    link: u64,
+    /// The life of the peer that it is for.
+    incarnation: u64,
 }
 
 /// How a transfer is to run.
@@ -216,7 +217,7 @@ impl Transfers {
             operations: count(operations.len()),
             local,
             remote,
-            link: link.number,
+            incarnation: link.incarnation,
         }))
     }
 
@@ -247,9 +248,9 @@ impl Transfers {
         prepared: &Arc<Prepared>,
         options: &Options,
     ) -> Result<TransferId, EngineError> {
-        if prepared.link != link.number {
-            let (found, link) = (prepared.link, link.number);
-            return Err(EngineError::ForeignPrepared { found, link });
+        if prepared.incarnation != link.incarnation {
+            let (found, peer) = (prepared.incarnation, link.incarnation);
+            return Err(EngineError::ForeignPrepared { found, peer });
         }
         let way = Way {
             link: Arc::clone(link),

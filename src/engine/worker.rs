@@ -190,6 +190,8 @@ struct Worker<P: Provider> {
     links: Vec<LinkWork<P::Lane>>,
     /// Link and lane of a lane's number.
     places: HashMap<u32, (usize, usize)>,
+    /// Some lane has failed and is not dry: any completion may be its last.
+    drains: bool,
     /// The next first. Some are of transfers that are concluded.
     alarms: BinaryHeap<Reverse<(Instant, Alarm, TransferId)>>,
     /// Kept for their memory.
@@ -213,6 +215,7 @@ impl<P: Provider> Worker<P> {
             pace,
             links: Vec::new(),
             places: HashMap::new(),
+            drains: false,
             alarms: BinaryHeap::with_capacity(64),
             items: VecDeque::with_capacity(64),
             found: Vec::with_capacity(pace.reap),
@@ -341,7 +344,7 @@ impl<P: Provider> Worker<P> {
         let has_found = !found.is_empty();
         found.clear();
         self.found = found;
-        if has_failed {
+        if has_failed || has_found && self.drains {
             self.drop_lanes();
         }
         has_found
@@ -510,6 +513,7 @@ impl<P: Provider> Worker<P> {
     /// Drops lanes that have failed and have nothing under way, and links that have ended and have no lanes.
     fn drop_lanes(&mut self) {
         let mut has_dropped = false;
+        self.drains = false;
         for at in 0..self.links.len() {
             let is_open = self.links[at].link.is_open();
             if !is_open {
@@ -525,6 +529,7 @@ impl<P: Provider> Worker<P> {
                 held.leave();
                 has_dropped = true;
             }
+            self.drains |= lanes.iter().any(|held| held.has_failed);
         }
         self.links
             .retain(|work| work.link.is_open() || !work.lanes.is_empty());

@@ -11,6 +11,7 @@ mod lost;
 mod once;
 mod plan;
 mod pulled;
+mod reconnect;
 mod retry;
 mod rig;
 mod sinks;

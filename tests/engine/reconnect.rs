@@ -1,0 +1,205 @@
+//! Connections that end and are made again: what goes on, what is stale, who is told, and the reason of one that is refused.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use test_basics::limits::until;
+use test_support::limits::HANG;
+use warpverbs::internal::engine::{EngineError, Kind, Operation, Options, Outcome, Peer, Remote};
+
+use crate::rig::{End, LOOPBACK, SHORT, config};
+
+const MIB: u64 = 1 << 20;
+
+fn whole(a: &End, b: &End) -> Operation {
+    Operation {
+        kind: Kind::Write,
+        local: a.at(0),
+        remote: b.at(0),
+        bytes: MIB,
+    }
+}
+
+fn import(peer: &Peer, end: &End) {
+    let descriptor = end.engine.descriptor(end.region).unwrap();
+    peer.import(&descriptor).unwrap();
+}
+
+#[test]
+fn with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on() {
+    let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
+    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let first = a.engine.connect(&address).unwrap();
+    import(&first, &b);
+    let prepared = first.prepare(&[whole(&a, &b)]).unwrap();
+    for round in 0..4 {
+        first.break_off();
+        let again = a.engine.connect(&address).unwrap();
+        let expected = a.fill(round);
+        let ids = [
+            again.post(&prepared, &Options::default()).unwrap(),
+            again.write(a.at(0), b.at(0), MIB).unwrap(),
+        ];
+        for id in ids {
+            assert_eq!(a.concluded(id), Outcome::Done);
+        }
+        assert!(b.bytes() == expected);
+        let gone = first.write(a.at(0), b.at(0), 8).unwrap_err();
+        assert!(matches!(gone, EngineError::PeerGone { .. }), "{gone}");
+    }
+}
+
+#[test]
+fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
+    let a = End::new(config("a"), MIB);
+    let old = End::new(config("b"), MIB);
+    let address = old.engine.listen(LOOPBACK).unwrap().to_string();
+    let before = a.engine.connect(&address).unwrap();
+    import(&before, &old);
+    let prepared = before.prepare(&[whole(&a, &old)]).unwrap();
+    let descriptor = old.engine.descriptor(old.region).unwrap();
+    let incarnation = old.engine.incarnation();
+    drop(old);
+    let gone = a.engine.peer_gone(HANG).expect("it is gone");
+    assert_eq!((&*gone.name, gone.incarnation), ("b", incarnation));
+    let new = End::new(config("b"), MIB);
+    let address = new.engine.listen(LOOPBACK).unwrap().to_string();
+    let now = a.engine.connect(&address).unwrap();
+    let refused = before.write(a.at(0), new.at(0), 8).unwrap_err();
+    assert!(matches!(refused, EngineError::PeerGone { .. }), "{refused}");
+    let refused = now.import(&descriptor).unwrap_err();
+    let expected = EngineError::Incarnation {
+        found: incarnation,
+        peer: new.engine.incarnation(),
+    };
+    assert_eq!(refused, expected);
+    let refused = now.post(&prepared, &Options::default()).unwrap_err();
+    let expected = EngineError::ForeignPrepared {
+        found: incarnation,
+        peer: new.engine.incarnation(),
+    };
+    assert_eq!(refused, expected);
+    // Nothing of the old one's memory is known of the new one.
+    let refused = now.write(a.at(0), new.at(0), 8).unwrap_err();
+    assert!(
+        matches!(refused, EngineError::NotRegistered { .. }),
+        "{refused}"
+    );
+    import(&now, &new);
+    let id = now.write(a.at(0), new.at(0), MIB).unwrap();
+    assert_eq!(a.concluded(id), Outcome::Done);
+    assert_eq!(a.engine.peer_gone(SHORT), None, "it was told once");
+}
+
+#[test]
+fn that_a_peer_is_gone_is_told_once_behind_the_end_of_its_transfers() {
+    let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
+    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let first = a.engine.connect(&address).unwrap();
+    let at_b = b.engine.accept(HANG).unwrap();
+    let second = a.engine.connect(&address).unwrap();
+    let _second_at_b = b.engine.accept(HANG).unwrap();
+    import(&first, &b);
+    // One of two connections has ended: the peer is still there.
+    first.break_off();
+    until("the other end has found out", || !at_b.is_open());
+    assert_eq!(b.engine.peer_gone(SHORT), None);
+    let id = second.write(a.at(0), b.at(0), MIB).unwrap();
+    assert_eq!(a.concluded(id), Outcome::Done);
+    // The side that wants the end is told nothing.
+    assert_eq!(second.close(), 0);
+    assert_eq!(a.engine.peer_gone(SHORT), None);
+    let gone = b.engine.peer_gone(HANG).expect("a is gone");
+    assert_eq!((&*gone.name, gone.remote), ("a", Remote::Quiet));
+    assert_eq!(gone.reason, "it has ended it");
+    assert_eq!(b.engine.peer_gone(SHORT), None);
+    // Its transfers have ended by then.
+    let third = a.engine.connect(&address).unwrap();
+    let many: Vec<_> = (0..16)
+        .map(|_| third.write(a.at(0), b.at(0), MIB).unwrap())
+        .collect();
+    drop(b);
+    let gone = a.engine.peer_gone(HANG).expect("b is gone");
+    assert_eq!(gone.name, "b");
+    for id in many {
+        let status = a.engine.poll(id).unwrap();
+        assert_ne!(status, warpverbs::internal::engine::Status::Pending);
+    }
+    assert_eq!(a.engine.peer_gone(Duration::ZERO), None);
+}
+
+#[test]
+fn one_who_is_refused_is_told_why() {
+    let b = End::new(config("b").with_peers(1), 4096);
+    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let a = End::new(config("a"), 4096);
+    let _there = a.engine.connect(&address).unwrap();
+    for _ in 0..20 {
+        let said = a.engine.connect(&address).unwrap_err().to_string();
+        assert!(
+            said.ends_with("it refuses: this engine has 1 peers, its most"),
+            "{said}"
+        );
+    }
+    let twin = End::new(config("a"), 4096);
+    let said = twin.engine.connect(&address).unwrap_err().to_string();
+    assert!(said.contains("it refuses"), "{said}");
+    // The name of one that is there.
+    let b = End::new(config("b"), 4096);
+    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let c = End::new(config("c"), 4096);
+    let _there = c.engine.connect(&address).unwrap();
+    let twin = End::new(config("c"), 4096);
+    for _ in 0..20 {
+        let said = twin.engine.connect(&address).unwrap_err().to_string();
+        assert!(
+            said.ends_with("it refuses: another engine with the name 'c' is connected"),
+            "{said}"
+        );
+    }
+}
+
+fn frame(body: &str) -> Vec<u8> {
+    let mut frame = b"WVEN".to_vec();
+    frame.extend([1, 0, 1, 0]);
+    frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+    frame.extend(body.as_bytes());
+    frame
+}
+
+fn body(stream: &mut TcpStream) -> String {
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    let length = u32::from_le_bytes(head[8..].try_into().unwrap());
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn a_refusal_is_read_also_where_the_peer_has_closed_before_it_was_written_to() {
+    let a = End::new(config("a"), 4096);
+    let listener = TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let peer = thread::spawn(move || {
+        let mut hello = String::new();
+        for round in 0..50 {
+            let (mut stream, _) = listener.accept().unwrap();
+            // What is not read before the end resets the connection: what the other end writes then fails at once.
+            if round == 0 {
+                hello = body(&mut stream).replace("\"name\":\"a\"", "\"name\":\"b\"");
+            }
+            stream.write_all(&frame(&hello)).unwrap();
+            stream
+                .write_all(&frame(r#"{"refused":"no room today"}"#))
+                .unwrap();
+        }
+    });
+    for _ in 0..50 {
+        let said = a.engine.connect(&address).unwrap_err().to_string();
+        assert!(said.ends_with("it refuses: no room today"), "{said}");
+    }
+    peer.join().unwrap();
+}
