@@ -252,7 +252,7 @@ mod tests {
     fn pending() -> (Arc<Transfers>, TransferId) {
         let cut = Cut::new(4096, 0, 4096).unwrap();
         let transfers = Arc::new(Transfers::new(0, 2, (cut, 1), 1, 0).unwrap());
-        let link = Arc::new(Link::new(0, &[0], None));
+        let link = Arc::new(Link::new((0, 0), &[0], None));
         let region = |owner| Mapped {
             address: 0,
             bytes: 4096,
