@@ -3,11 +3,13 @@
 // UNSAFETY: calls into libibverbs and libmlx5 with the device's context.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
 
+use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::adopt::{self, Adoption};
 use super::caps::Caps;
 use super::counters::CounterSet;
 use super::device::{DeviceInfo, DeviceList, DeviceSelector};
@@ -41,7 +43,7 @@ pub struct Context {
     pub(super) own_counters: Mutex<Weak<CounterSet>>,
     /// The device has refused it.
     pub(super) counters_refused: AtomicBool,
-    /// Closed last.
+    /// Closed last, if it was opened here.
     open: OpenDevice,
 }
 
@@ -98,21 +100,73 @@ impl Context {
         })
     }
 
+    /// Takes a device that the application has opened, with its first active port. The application closes it, and has to keep it
+    /// open until [`adopted`](super::adopted) counts it no more: a team or a QP that was made on it may be the last to let it go.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for null, or a context that is adopted already: clones of the first result are for that.
+    /// [`VerbsError::Capability`] for a context of another copy of libibverbs than the one that is loaded here, of another provider
+    /// than libmlx5, or without DevX. As [`Context::open`].
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null or a `struct ibv_context *` that is open, and stays open until the result, and everything that was made through
+    /// it, has been dropped.
+    pub unsafe fn adopt(raw: *mut c_void) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::adopt_with_gid(raw, None, &GidChoice::Auto) }
+    }
+
+    /// As [`Context::adopt`], with this port, to speak from the GID that `gid` names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::adopt`] and [`Context::open_with_gid`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Context::adopt`].
+    pub unsafe fn adopt_with_gid(
+        raw: *mut c_void,
+        port: Option<u8>,
+        gid: &GidChoice,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let rdma = Rdma::load()?;
+        // SAFETY: the caller's promise.
+        let (raw, device) = unsafe { adopt::checked(rdma, raw) }?;
+        // SAFETY: a device outlives the contexts of it.
+        let info = unsafe { DeviceInfo::of(rdma, device) };
+        info.check_provider()?;
+        let open = OpenDevice {
+            rdma,
+            raw,
+            adoption: Some(Adoption::of_context(raw, &info.name)?),
+            name: info.name.clone(),
+            commands: AtomicU64::new(0),
+        };
+        let context = Self::with(open, info, port, gid).map_err(adopt::without_devx)?;
+        Ok(Arc::new(context))
+    }
+
     fn open_device(
         device: NonNull<ibv_device>,
         info: DeviceInfo,
         port: Option<u8>,
         gid: &GidChoice,
     ) -> Result<Self, VerbsError> {
-        if !info.mlx5 {
-            return Err(VerbsError::Capability {
-                device: info.name,
-                what: "provider",
-                has: "another one".to_owned(),
-                needed: "libmlx5".to_owned(),
-            });
-        }
+        info.check_provider()?;
         let open = OpenDevice::new(device, &info.name)?;
+        Self::with(open, info, port, gid)
+    }
+
+    /// Asks an open device what it is.
+    fn with(
+        open: OpenDevice,
+        info: DeviceInfo,
+        port: Option<u8>,
+        gid: &GidChoice,
+    ) -> Result<Self, VerbsError> {
         let port = match port {
             Some(port) => PortInfo::query(&open, &info, port)?,
             None => first_active(&open, &info)?,
@@ -309,10 +363,12 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The context of libibverbs; closed when dropped.
+/// The context of libibverbs; closed when dropped, unless the application closes it.
 pub(super) struct OpenDevice {
     rdma: &'static Rdma,
     raw: NonNull<ibv_context>,
+    /// None: it was opened here.
+    adoption: Option<Adoption>,
     name: String,
     /// Commands to the HCA so far.
     commands: AtomicU64,
@@ -336,6 +392,7 @@ impl OpenDevice {
             Some(raw) => Ok(Self {
                 rdma,
                 raw,
+                adoption: None,
                 name: name.to_owned(),
                 commands: AtomicU64::new(0),
             }),
@@ -393,6 +450,9 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
+        if self.adoption.is_some() {
+            return;
+        }
         // SAFETY: the context is open, and every object of it holds a reference to `self`'s owner, so none is left.
         let errno = unsafe { self.rdma.ibv_close_device(self.raw.as_ptr()) };
         if errno != 0 {

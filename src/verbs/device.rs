@@ -31,6 +31,40 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// # Safety
+    ///
+    /// `device` is one of libibverbs, and stays alive through the call.
+    pub(super) unsafe fn of(rdma: &'static Rdma, device: NonNull<ibv_device>) -> Self {
+        // SAFETY: the caller's promise; libibverbs does not change it.
+        let entry = unsafe { device.as_ref() };
+        let path = PathBuf::from(text(&entry.ibdev_path));
+        let attribute = |name| {
+            let text = std::fs::read_to_string(path.join(name)).unwrap_or_default();
+            text.trim_end().to_owned()
+        };
+        Self {
+            name: text(&entry.name),
+            // SAFETY: as above.
+            mlx5: unsafe { rdma.mlx5dv_is_supported(device.as_ptr()) },
+            board: attribute("board_id"),
+            firmware: attribute("fw_ver"),
+            path,
+        }
+    }
+
+    /// Refuses a device that libmlx5 does not drive.
+    pub(super) fn check_provider(&self) -> Result<(), VerbsError> {
+        match self.mlx5 {
+            true => Ok(()),
+            false => Err(VerbsError::Capability {
+                device: self.name.clone(),
+                what: "provider",
+                has: "another one".to_owned(),
+                needed: "libmlx5".to_owned(),
+            }),
+        }
+    }
+
     /// Whether this is the software HCA.
     #[must_use]
     pub fn is_soft(&self) -> bool {
@@ -171,20 +205,7 @@ impl DeviceList {
 
     pub(super) fn info(&self, device: NonNull<ibv_device>) -> DeviceInfo {
         // SAFETY: `device` comes from this list, which keeps it alive and does not change it.
-        let entry = unsafe { device.as_ref() };
-        let path = PathBuf::from(text(&entry.ibdev_path));
-        let attribute = |name| {
-            let text = std::fs::read_to_string(path.join(name)).unwrap_or_default();
-            text.trim_end().to_owned()
-        };
-        DeviceInfo {
-            name: text(&entry.name),
-            // SAFETY: as above.
-            mlx5: unsafe { self.rdma.mlx5dv_is_supported(device.as_ptr()) },
-            board: attribute("board_id"),
-            firmware: attribute("fw_ver"),
-            path,
-        }
+        unsafe { DeviceInfo::of(self.rdma, device) }
     }
 }
 
@@ -198,7 +219,7 @@ impl Drop for DeviceList {
 }
 
 /// The string in a fixed array, up to its NUL or its end.
-fn text(array: &[c_char]) -> String {
+pub(super) fn text(array: &[c_char]) -> String {
     let bytes: &[u8] = bytemuck::cast_slice(array);
     CStr::from_bytes_until_nul(bytes)
         .map_or_else(|_| String::from_utf8_lossy(bytes), CStr::to_string_lossy)

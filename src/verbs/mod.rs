@@ -24,6 +24,9 @@
 //! # }
 //! ```
 //!
+//! An application that has opened the device itself hands its context and domain over ([`Context::adopt`], [`Pd::adopt`]) and
+//! closes them itself, when [`adopted`] counts them no more.
+//!
 //! What a QP is like, [`QpConfig`] says; where it takes its memory from, [`QpPlaces`].
 //!
 //! `verbs` never calls a GPU and never touches device memory: the control heap lies in a region given by its address, and
@@ -32,6 +35,7 @@
 //! an object, the memory behind it is kept for ever instead of being given to the next.
 
 mod address;
+mod adopt;
 mod blocks;
 mod caps;
 mod command;
@@ -69,6 +73,7 @@ pub use crate::memheap::{HeapError, HeapStats};
 pub use crate::sys::{LoadError, MissingFunction};
 pub(crate) use address::UNICAST_LIDS;
 pub use address::{AddressVector, GlobalRoute, InfinibandAddress, RoceAddress};
+pub use adopt::adopted;
 pub use blocks::QpPlaces;
 pub use caps::{Caps, DataOrder, LagMode};
 pub use context::Context;

@@ -3,10 +3,12 @@
 // UNSAFETY: calls into libibverbs and libmlx5 with the domain.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
 
+use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::adopt::{self, Adoption};
 use super::context::{Context, last_errno};
 use super::error::VerbsError;
 use crate::sys::bindings::{MLX5DV_OBJ_PD, ibv_pd, mlx5dv_obj, mlx5dv_pd};
@@ -16,6 +18,8 @@ pub struct Pd {
     context: Arc<Context>,
     raw: NonNull<ibv_pd>,
     pdn: u32,
+    /// None: it was made here.
+    adopted: Option<Adoption>,
 }
 
 // SAFETY: libibverbs objects may be used from any thread; this one is only named in calls.
@@ -38,6 +42,32 @@ impl Pd {
             context: Arc::clone(context),
             raw,
             pdn: 0,
+            adopted: None,
+        };
+        pd.pdn = pd.query_pdn()?;
+        Ok(Arc::new(pd))
+    }
+
+    /// Takes a domain that the application has allocated on a context that it has handed over by [`Context::adopt`]. The application
+    /// deallocates it, when [`adopted`](super::adopted) counts it no more. What is made in it may use the memory that the
+    /// application has registered in it, and the application's QPs what is registered here.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for null, or a domain of another context; [`VerbsError::Call`], [`VerbsError::BadReply`].
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null or a `struct ibv_pd *` that is allocated, and stays allocated until the result, and everything that was made
+    /// through it, has been dropped.
+    pub unsafe fn adopt(context: &Arc<Context>, raw: *mut c_void) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { adopt::domain_of(context, raw) }?;
+        let mut pd = Self {
+            context: Arc::clone(context),
+            raw,
+            pdn: 0,
+            adopted: Some(Adoption::of_domain(raw)),
         };
         pd.pdn = pd.query_pdn()?;
         Ok(Arc::new(pd))
@@ -85,6 +115,9 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        if self.adopted.is_some() {
+            return;
+        }
         self.context.count_command();
         // SAFETY: the domain is alive; MRs and QPs in it hold a reference to `self`, so none is left.
         let errno = unsafe { self.context.rdma().ibv_dealloc_pd(self.raw()) };

@@ -2,6 +2,7 @@
 //! without: cargo would build that library twice.
 
 pub mod abi;
+pub mod application;
 pub mod bench;
 pub mod counts;
 pub mod device;

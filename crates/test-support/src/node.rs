@@ -69,10 +69,15 @@ pub struct Node {
 impl Node {
     /// Opens `hca` and registers a control heap of `heap_bytes` bytes.
     pub fn open(hca: &Hca, heap_bytes: usize) -> Result<Self, VerbsError> {
+        let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
+        Self::on(Pd::new(&context)?, heap_bytes)
+    }
+
+    /// The same in a domain that is there.
+    pub fn on(pd: Arc<Pd>, heap_bytes: usize) -> Result<Self, VerbsError> {
         let gpu = test_gpu();
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
-        let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
-        let pd = Pd::new(&context)?;
+        let context = Arc::clone(pd.context());
         // SAFETY: the region lives as long as its owner, and is only ever accessed by the device or by copies.
         let heap = unsafe { ControlHeap::owning(&context, region.addr(), heap_bytes, region) }?;
         Ok(Self {

@@ -1,6 +1,7 @@
 //! QPs through unmodified libibverbs and libmlx5 on the software HCA: bring-up, refusal, reset, destruction, and what is left
 //! behind when any step fails.
 
+mod adopted;
 mod events;
 mod export;
 mod lives;
@@ -109,8 +110,13 @@ fn bring_up(hca: &Hca, shape: &QpConfig) -> Result<(), VerbsError> {
     if *shape != QpConfig::default() {
         node = node.with_host(HEAP)?;
     }
+    lives(&node, shape)
+}
+
+/// The part behind the opening of the device.
+fn lives(node: &Node, shape: &QpConfig) -> Result<(), VerbsError> {
     let _window = node.window(HEAP)?;
-    let qps = connect([&node, &node], shape);
+    let qps = connect([node, node], shape);
     if qps.is_err() {
         let heaps = [Some(&node.heap), node.host.as_ref()];
         for heap in heaps.into_iter().flatten() {
@@ -127,7 +133,7 @@ fn bring_up(hca: &Hca, shape: &QpConfig) -> Result<(), VerbsError> {
     for qp in &reset {
         node.write_image(qp, 65_536);
     }
-    let qps = connect_reset([&node, &node], reset)?;
+    let qps = connect_reset([node, node], reset)?;
     // The first command behind them: fails when all before it have had their turn.
     qps[0].query().map(|_| ())
 }

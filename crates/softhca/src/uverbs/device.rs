@@ -90,12 +90,14 @@ fn open_context(call: &Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let context = call.context;
+    let devx = request.flags & DEVX != 0;
+    if devx {
+        context.device.allow_devx()?;
+    }
     if context.established.swap(true, Ordering::AcqRel) {
         return Err(Errno::EINVAL);
     }
-    context
-        .devx
-        .store(request.flags & DEVX != 0, Ordering::Release);
+    context.devx.store(devx, Ordering::Release);
     put_context(call, UHW_OUT)
 }
 

@@ -213,6 +213,15 @@ impl Context {
         })
     }
 
+    /// Gives the context the right to DevX.
+    ///
+    /// # Errors
+    ///
+    /// A failure asked for ([`FailCommand::DEVX`]).
+    pub fn allow_devx(&self) -> Result<(), DeviceError> {
+        self.with(|hca, _| hca.strike(Opcode(FailCommand::DEVX)))
+    }
+
     /// Number of the event queue of a completion vector.
     ///
     /// # Errors

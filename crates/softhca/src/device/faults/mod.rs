@@ -22,7 +22,8 @@ use std::collections::VecDeque;
 /// Calls that the kernel turns into a command of its own count as that command: opening a context is
 /// [`FailCommand::ALLOC_UCTX`], `alloc_pd` is `ALLOC_PD`, `dealloc_pd` `DEALLOC_PD`, registering a region `CREATE_MKEY` and
 /// ending it `DESTROY_MKEY`, a UMEM `CREATE_UMEM` and `DESTROY_UMEM`, a UAR page `ALLOC_UAR` and `DEALLOC_UAR`, and asking
-/// for an event queue [`FailCommand::QUERY_EQN`], which is no command at all.
+/// for an event queue [`FailCommand::QUERY_EQN`], which is no command at all. That a context asks for DevX counts as
+/// [`FailCommand::DEVX`] where a failure names it, and not among all commands: libmlx5 then opens the context without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailCommand {
     /// Only commands with this opcode; `None` is any.
@@ -40,6 +41,8 @@ impl FailCommand {
     pub const ALLOC_UCTX: u16 = 0xa04;
     /// Pseudo-opcode of asking for the event queue of a vector.
     pub const QUERY_EQN: u16 = 0x302;
+    /// Pseudo-opcode, of which no manual has a command, of giving a context the right to DevX.
+    pub const DEVX: u16 = 0xffff;
 }
 
 /// Whether a device that has failed for good still carries a command out: those that end objects, so that programs can let
@@ -139,7 +142,11 @@ impl Faults {
     pub(crate) fn strike(&mut self, opcode: Opcode) -> Option<Strike> {
         let mut struck = None;
         for (at, fault) in self.commands.iter_mut().enumerate() {
-            if fault.opcode.is_none_or(|only| only == opcode.0) {
+            let is_meant = match fault.opcode {
+                Some(only) => only == opcode.0,
+                None => opcode.0 != FailCommand::DEVX,
+            };
+            if is_meant {
                 fault.nth = fault.nth.saturating_sub(1);
                 if fault.nth == 0 && struck.is_none() {
                     struck = Some(at);
