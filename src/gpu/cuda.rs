@@ -262,6 +262,11 @@ impl Gpu for CudaGpu {
         self.arena.alloc_file(bytes, align)
     }
 
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.wrap(addr, bytes) }
+    }
+
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         share::open(&self.device, handle)
     }
@@ -351,7 +356,7 @@ impl Gpu for CudaGpu {
 
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
         // SAFETY: the caller's promise.
-        let stream = unsafe { CudaStream::wrap(&self.device, &self.code, raw.cast()) };
+        let stream = unsafe { CudaStream::wrap(&self.device, &self.code, raw.cast()) }?;
         Ok(Stream::new(Arc::new(stream)))
     }
 

@@ -105,6 +105,23 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.alloc_shared(bytes, align)
     }
 
+    /// Memory that the caller has allocated, for kernels and windows: on a CUDA device what the driver knows as memory of this device,
+    /// on the CPU any memory of this process. Copies reach it as they reach what is allocated here, and its contents stay. An HCA gets
+    /// a DMA-BUF of it where it begins at a page and the pages of its end belong to the same allocation, else its address.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for no bytes at all, for memory of another device, and for a range that is not inside one
+    /// allocation of the driver or meets one of this device; the driver's.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays allocated until the result has been dropped, and what was made over it: a window holds it as long as its team
+    /// lives. Nobody has a Rust reference to any of it meanwhile: kernels, HCAs and peers read and write it at any time.
+    // UNSAFETY: a declaration only; how long memory stays allocated, no type can check.
+    #[expect(unsafe_code, reason = "takes memory on trust")]
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
+
     /// Opens memory of another process. Its owner's end does not end it; who has opened it closes it then, before anything of a
     /// new process takes its place.
     ///
@@ -213,7 +230,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams.
+    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams, and for one of another context: of
+    /// another device, or one that the caller made beside the primary context. The driver's.
     ///
     /// # Safety
     ///

@@ -27,6 +27,30 @@ impl Ranges {
         self.taken += bytes as u64;
     }
 
+    /// Enters memory that somebody else has allocated; refuses a range that wraps around or meets one that is live.
+    pub(super) fn lend(&mut self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        let refused = |limit: &str| {
+            let value = format!("{bytes} bytes at {addr:#x}");
+            Err(GpuError::BadArgument {
+                what: "memory of the caller",
+                value,
+                limit: limit.to_owned(),
+            })
+        };
+        let end = match addr.checked_add(bytes as u64) {
+            Some(end) if addr != 0 && bytes != 0 => end,
+            _ => return refused("at least one byte, not at 0, without wrapping around"),
+        };
+        let below = self.live.range(..end).next_back();
+        if let Some((start, length)) = below
+            && start + *length as u64 > addr
+        {
+            return refused("memory that this device has not been given yet and has not allocated");
+        }
+        self.live.insert(addr, bytes);
+        Ok(())
+    }
+
     pub(super) fn remove(&mut self, addr: u64) {
         self.live.remove(&addr);
     }
@@ -109,6 +133,32 @@ mod tests {
             error.ends_with("; the one below starts at 0x1064 and has 100 bytes"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn memory_of_the_caller_meets_no_other() {
+        let mut live = Ranges::default();
+        live.insert(0x1000, 100);
+        live.lend(0x1064, 100).unwrap();
+        live.lend(0xf00, 0x100).unwrap();
+        for (addr, bytes) in [
+            (0x1000, 100),
+            (0x1063, 1),
+            (0x1064, 1),
+            (0x10c7, 8),
+            (0xe00, 0x101),
+            (0x10, 1 << 20),
+            (0, 8),
+            (0x2000, 0),
+            (u64::MAX, 1),
+        ] {
+            let error = live.lend(addr, bytes).unwrap_err().to_string();
+            let begin = format!("memory of the caller is {bytes} bytes at {addr:#x}: ");
+            assert!(error.starts_with(&begin), "{error}");
+        }
+        assert_eq!(live.taken(), 100, "what is lent was not allocated here");
+        live.remove(0x1064);
+        live.lend(0x10c7, 8).unwrap();
     }
 
     #[test]

@@ -280,6 +280,11 @@ impl Gpu for SimtGpu {
         self.arena.alloc_shared(bytes, align)
     }
 
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.wrap(addr, bytes) }
+    }
+
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         memory::open(handle)
     }

@@ -134,6 +134,11 @@ impl Gpu for RankGpu {
         self.0.stream()
     }
 
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.wrap_memory(addr, bytes) }
+    }
+
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
         // SAFETY: the caller's promise.
         unsafe { self.0.wrap_stream(raw) }

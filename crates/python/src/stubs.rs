@@ -138,6 +138,11 @@ impl Gpu for Stubs {
         self.simt.stream()
     }
 
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.simt.wrap_memory(addr, bytes) }
+    }
+
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
         // SAFETY: the caller's promise.
         unsafe { self.simt.wrap_stream(raw) }

@@ -230,7 +230,7 @@ struct thing {
     enum kind kind;
     struct thing *next;
     CUdevice device;
-    struct thing *of; // module of a function, stream of an event
+    struct thing *of; // module of a function, stream of an event, context of a stream
     uint64_t base, bytes;
     int fd;
     uint64_t mapped, mapped_bytes;
@@ -494,6 +494,35 @@ CUresult cuCtxSetCurrent(struct thing *context) {
     return leave(SUCCESS);
 }
 
+CUresult cuCtxGetDevice(CUdevice *device) {
+    ENTER(IN_CONTEXT, "%s", "");
+    *device = current->device;
+    return leave(SUCCESS);
+}
+
+CUresult cuCtxGetCurrent(struct thing **context) {
+    ENTER(AFTER_INIT, "%s", "");
+    *context = current;
+    return leave(SUCCESS);
+}
+
+/// One beside the primary context, which becomes current.
+CUresult cuCtxCreate_v4(struct thing **context, void *parameters, unsigned flags, CUdevice device) {
+    ENTER_ON(device, AFTER_INIT, "%p %u %d", parameters, flags, device);
+    if (!is_device(device)) return leave(INVALID_DEVICE);
+    *context = current = made(CONTEXT);
+    current->device = device;
+    return leave(SUCCESS);
+}
+
+CUresult cuCtxDestroy_v2(struct thing *context) {
+    ENTER(AFTER_INIT, "%s", "");
+    if (!is(context, CONTEXT)) return leave(INVALID_CONTEXT);
+    context->kind = NONE;
+    if (current == context) current = NULL;
+    return leave(SUCCESS);
+}
+
 // ---- Memory
 
 static uint64_t whole(uint64_t bytes, uint64_t granule) {
@@ -556,6 +585,15 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
     if (!one) return leave(NOT_FOUND);
     *base = one->base;
     *bytes = one->bytes;
+    return leave(SUCCESS);
+}
+
+/// The ordinal of the device alone.
+CUresult cuPointerGetAttribute(void *value, int id, CUdeviceptr addr) {
+    ENTER(IN_CONTEXT, "%d %#lx", id, addr);
+    struct thing *one = at(addr, 1);
+    if (!value || !one || id != 9) return leave(INVALID_VALUE);
+    *(int *)value = one->device;
     return leave(SUCCESS);
 }
 
@@ -831,7 +869,15 @@ CUresult cuStreamCreate(struct thing **stream, unsigned flags) {
     ENTER(IN_CONTEXT, "%u", flags);
     struct thing *one = made(STREAM);
     one->number = streams++ % 64;
+    one->of = current;
     *stream = one;
+    return leave(SUCCESS);
+}
+
+CUresult cuStreamGetCtx(struct thing *stream, struct thing **context) {
+    ENTER(IN_CONTEXT, "%s", "");
+    if (!is_stream(stream)) return leave(INVALID_HANDLE);
+    *context = stream ? stream->of : current;
     return leave(SUCCESS);
 }
 

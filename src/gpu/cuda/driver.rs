@@ -111,6 +111,36 @@ impl Device {
         })
     }
 
+    /// Refuses `what` of the caller if it belongs to another context than this device's primary one, which is current.
+    pub(super) fn check_context(
+        &self,
+        what: &'static str,
+        context: CUcontext,
+    ) -> Result<(), GpuError> {
+        if context == self.context {
+            return Ok(());
+        }
+        let mut device = 0;
+        // SAFETY: a context that the driver has just named; `device` is written during the call.
+        let found = unsafe {
+            match sys::cuCtxSetCurrent(context) {
+                CUresult::CUDA_SUCCESS => sys::cuCtxGetDevice(&raw mut device),
+                refused => refused,
+            }
+        };
+        self.bind()?;
+        let value = match found {
+            CUresult::CUDA_SUCCESS => format!("of another context, on CUDA device {device}"),
+            refused => format!("of a context that ends ({})", error_name(refused)),
+        };
+        let limit = format!(
+            "one of the primary context of CUDA device {} ({}), which cuDevicePrimaryCtxRetain gives and programs by the CUDA runtime \
+             use",
+            self.slot.ordinal, self.name
+        );
+        Err(GpuError::BadArgument { what, value, limit })
+    }
+
     /// Runs `body` in relaxed capture mode: what it does is allowed while another thread captures a graph.
     pub(super) fn relaxed<T>(
         &self,

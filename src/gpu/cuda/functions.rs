@@ -11,7 +11,8 @@ use cudarc::driver::sys;
 use crate::gpu::GpuError;
 
 /// By the names that the library exports.
-const CALLED: [&str; 53] = [
+const CALLED: [&str; 56] = [
+    "cuCtxGetDevice",
     "cuCtxSetCurrent",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
@@ -55,11 +56,13 @@ const CALLED: [&str; 53] = [
     "cuModuleLoadDataEx",
     "cuModuleUnload",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuPointerGetAttribute",
     "cuPointerSetAttribute",
     "cuStreamBeginCapture_v2",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
+    "cuStreamGetCtx",
     "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamSynchronize",

@@ -89,6 +89,42 @@ impl Arena {
         Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
     }
 
+    /// # Safety
+    ///
+    /// As [`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory).
+    pub(super) unsafe fn wrap(
+        self: &Arc<Self>,
+        addr: u64,
+        bytes: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        let refused = |value: String, limit: String| {
+            let what = "memory of the caller";
+            GpuError::BadArgument { what, value, limit }
+        };
+        self.device.bind()?;
+        let device = device_of(addr)?;
+        if device != self.device.slot().ordinal {
+            let limit = format!("memory of CUDA device {}", self.device.slot().ordinal);
+            return Err(refused(format!("of CUDA device {device}"), limit));
+        }
+        let (base, length) = allocation_of(addr)?;
+        let room = length - (addr - base).min(length);
+        if bytes as u64 > room {
+            let limit = format!("at most the {room} bytes of the allocation that are left there");
+            return Err(refused(format!("{bytes} bytes at {addr:#x}"), limit));
+        }
+        lock(&self.live).lend(addr, bytes)?;
+        let page = page_bytes();
+        let whole = bytes.next_multiple_of(page);
+        let is_exported = addr.is_multiple_of(page as u64) && whole as u64 <= room;
+        let lent = Lent {
+            arena: Arc::clone(self),
+            addr,
+            exported: if is_exported { whole } else { 0 },
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
     /// What is asked for and what there is.
     fn no_device_memory(&self, bytes: usize, error: &GpuError) -> GpuError {
         let name = self.device.name();
@@ -266,6 +302,48 @@ impl Drop for HostAllocation {
         // No copy can be under way: copies hold this lock.
         lock(&self.arena.live).remove(self.addr);
     }
+}
+
+/// Memory of the caller, as long as it is in use here.
+#[derive(Debug)]
+struct Lent {
+    arena: Arc<Arena>,
+    addr: u64,
+    /// Bytes from `addr` on that are whole pages of the caller's allocation; 0 if there are none to export.
+    exported: usize,
+}
+
+impl Hold for Lent {
+    fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
+        rdma::dmabuf(&self.arena.device, self.addr, self.exported, pcie)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // No copy can be under way: copies hold this lock.
+        lock(&self.arena.live).remove(self.addr);
+    }
+}
+
+/// The device of memory that the driver knows. A context is current.
+fn device_of(addr: u64) -> Result<u32, GpuError> {
+    let mut ordinal = 0i32;
+    let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    // SAFETY: any address may be asked about; `ordinal` is an int, which is what the attribute is.
+    let asked = unsafe { sys::cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, addr) };
+    check("cuPointerGetAttribute(DEVICE_ORDINAL)", asked)?;
+    Ok(ordinal.cast_unsigned())
+}
+
+/// Begin and length of the allocation that has `addr`. A context is current.
+fn allocation_of(addr: u64) -> Result<(u64, u64), GpuError> {
+    let (mut base, mut length) = (0, 0);
+    // SAFETY: any address may be asked about; both are written during the call.
+    check("cuMemGetAddressRange", unsafe {
+        sys::cuMemGetAddressRange_v2(&raw mut base, &raw mut length, addr)
+    })?;
+    Ok((base, length as u64))
 }
 
 /// An allocation of the driver.

@@ -101,14 +101,25 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// It is a stream of the device's primary context, or null, and outlives the result.
-    pub(super) unsafe fn wrap(device: &Arc<Device>, code: &Arc<Code>, raw: CUstream) -> Self {
-        Self {
+    /// It is a stream, or null, and outlives the result.
+    pub(super) unsafe fn wrap(
+        device: &Arc<Device>,
+        code: &Arc<Code>,
+        raw: CUstream,
+    ) -> Result<Self, GpuError> {
+        device.bind()?;
+        let mut context = ptr::null_mut();
+        // SAFETY: the caller's stream; `context` is written during the call.
+        check("cuStreamGetCtx", unsafe {
+            sys::cuStreamGetCtx(raw, &raw mut context)
+        })?;
+        device.check_context("stream", context)?;
+        Ok(Self {
             device: Arc::clone(device),
             raw,
             owned: false,
             code: Some(Arc::clone(code)),
-        }
+        })
     }
 
     pub(super) fn raw(&self) -> CUstream {

@@ -106,6 +106,23 @@ impl Arena {
         Ok(unsafe { HostMapped::new(start, addr, bytes, Box::new(pages)) })
     }
 
+    /// # Safety
+    ///
+    /// As [`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory).
+    pub(super) unsafe fn wrap(
+        self: &Arc<Self>,
+        addr: u64,
+        bytes: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        self.lock().lend(addr, bytes)?;
+        let lent = Lent {
+            arena: Arc::clone(self),
+            addr,
+            _reached: Reached::new(addr, bytes),
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
     pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         self.lock().check(addr, bytes)
     }
@@ -218,6 +235,23 @@ struct Allocation {
     shown: bool,
     /// None once this is being dropped.
     reached: Option<Reached>,
+}
+
+/// Memory of the caller, as long as it is in use here.
+#[derive(Debug)]
+struct Lent {
+    arena: Arc<Arena>,
+    addr: u64,
+    _reached: Reached,
+}
+
+impl Hold for Lent {}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // No copy can be under way: copies hold this lock.
+        self.arena.lock().remove(self.addr);
+    }
 }
 
 /// Host memory that kernels reach, in both its mappings.

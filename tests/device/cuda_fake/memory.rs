@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
+use cudarc::driver::sys;
 use test_support::limits::HANG;
 use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, MemoryLocation};
 use warpverbs::gpu::{Gpu, GpuError};
@@ -302,4 +303,57 @@ fn at(fd: &impl AsFd, offset: u64) -> [u8; 8] {
     let mut out = [0; 8];
     file.read_exact_at(&mut out, offset).unwrap();
     out
+}
+
+/// Memory of the program, in the context of `gpu`.
+#[expect(unsafe_code, reason = "calls of the fake driver")]
+fn memory_of_the_program(gpu: &CudaGpu, bytes: usize) -> u64 {
+    // Makes the primary context current.
+    gpu.facts().unwrap();
+    let mut addr = 0;
+    // SAFETY: `addr` is written during the call.
+    let made = unsafe { sys::cuMemAlloc_v2(&raw mut addr, bytes) };
+    assert_eq!(made, sys::CUresult::CUDA_SUCCESS);
+    addr
+}
+
+#[test]
+fn memory_of_the_program_is_checked_reached_and_not_freed() {
+    fake("devices 2\nname a fake").run(|fake| {
+        let gpus = [0, 1].map(|ordinal| CudaGpu::open(ordinal).unwrap());
+        let bytes = 3 * 4096;
+        let addr = memory_of_the_program(&gpus[0], bytes);
+        let other = memory_of_the_program(&gpus[1], bytes);
+        #[expect(unsafe_code, reason = "memory that is never freed")]
+        // SAFETY: nobody frees the memory, and there are no references to it.
+        let wrap = |addr, bytes| unsafe { gpus[0].wrap_memory(addr, bytes) };
+        let freed = fake.calls("cuMemFree_v2").len();
+        let memory = wrap(addr, bytes).unwrap();
+        gpus[0].write(addr + 1, &[7; 99]).unwrap();
+        let mut out = [0; 99];
+        gpus[0].read(addr + 1, &mut out).unwrap();
+        assert_eq!(out, [7; 99]);
+        assert_eq!(memory.dmabufs().unwrap().len(), 2);
+        says(
+            &wrap(addr, 8).unwrap_err(),
+            &["memory of the caller is 8 bytes"],
+        );
+        drop(memory);
+        gpus[0].read(addr, &mut out).unwrap_err();
+        // From the middle of a page there is no export, and behind the end there is nothing.
+        assert!(wrap(addr + 256, 256).unwrap().dmabufs().unwrap().is_empty());
+        says(
+            &wrap(addr + 4096, 1 << 30).unwrap_err(),
+            &["1073741824 bytes", "are left there"],
+        );
+        says(
+            &wrap(other, bytes).unwrap_err(),
+            &[
+                "memory of the caller is of CUDA device 1",
+                "memory of CUDA device 0",
+            ],
+        );
+        says(&wrap(64, 8).unwrap_err(), &["cuPointerGetAttribute"]);
+        assert_eq!(fake.calls("cuMemFree_v2").len(), freed);
+    });
 }

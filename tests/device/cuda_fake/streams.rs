@@ -1,8 +1,12 @@
 //! Launches, streams, events and graphs.
 
+use std::ffi::c_void;
+use std::ptr;
 use std::time::Duration;
 
+use cudarc::driver::sys;
 use test_support::limits::HANG;
+use warpverbs::gpu::cuda::CudaGpu;
 use warpverbs::gpu::{Dim3, Gpu, GpuError, Launch};
 
 use super::{fake, gpu_with_store, launch, says};
@@ -200,10 +204,53 @@ fn a_stream_of_the_caller_is_used_and_not_destroyed() {
         let gpu = gpu_with_store();
         // SAFETY: null is the default stream of CUDA.
         #[expect(unsafe_code, reason = "a handle that is null")]
-        let legacy = unsafe { gpu.wrap_stream(std::ptr::null_mut()) }.unwrap();
+        let legacy = unsafe { gpu.wrap_stream(ptr::null_mut()) }.unwrap();
         let event = launch(&gpu, &Launch::new(STORE, 1, 1).with_stream(Some(&legacy)));
         event.unwrap().wait(HANG).unwrap();
         drop(legacy);
         assert!(fake.calls("cuStreamDestroy_v2").is_empty());
+    });
+}
+
+/// A stream of the program, made while the context of `gpu` is current, or one that it has made itself.
+#[expect(unsafe_code, reason = "calls of the fake driver")]
+fn stream_of_the_program(gpu: &CudaGpu, own_context: bool) -> *mut c_void {
+    // Makes the primary context current.
+    gpu.facts().unwrap();
+    let (mut context, mut stream) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: both handles are written during the calls.
+    let made = unsafe {
+        if own_context {
+            let of_device = sys::cuCtxCreate_v4(&raw mut context, ptr::null_mut(), 0, 0);
+            assert_eq!(of_device, sys::CUresult::CUDA_SUCCESS);
+        }
+        sys::cuStreamCreate(&raw mut stream, 0)
+    };
+    assert_eq!(made, sys::CUresult::CUDA_SUCCESS);
+    stream.cast()
+}
+
+#[test]
+fn a_stream_of_another_context_is_refused_by_its_device() {
+    fake("devices 2\nname a fake").run(|fake| {
+        let gpus = [0, 1].map(|ordinal| CudaGpu::open(ordinal).unwrap());
+        let own = stream_of_the_program(&gpus[0], false);
+        let beside = stream_of_the_program(&gpus[0], true);
+        let other = stream_of_the_program(&gpus[1], false);
+        #[expect(unsafe_code, reason = "streams that are never destroyed")]
+        // SAFETY: they are streams, and nobody destroys them.
+        let wrap = |stream| unsafe { gpus[0].wrap_stream(stream) };
+        wrap(own).unwrap();
+        for (stream, device) in [(beside, 0), (other, 1)] {
+            let error = wrap(stream).unwrap_err();
+            assert!(matches!(error, GpuError::BadArgument { .. }), "{error:?}");
+            let value = format!("stream is of another context, on CUDA device {device}: ");
+            let limit = "one of the primary context of CUDA device 0 (a fake)";
+            says(&error, &[&value, limit]);
+        }
+        // The context is the device's own again.
+        wrap(own).unwrap();
+        fake.set("devices 2\nrefuse cuStreamGetCtx 400");
+        says(&wrap(own).unwrap_err(), &["cuStreamGetCtx", "(400)"]);
     });
 }
