@@ -51,17 +51,21 @@ pub(crate) struct Rail {
 }
 
 impl Rail {
-    /// A rail on the device `context`, which tells no events yet.
+    /// A rail on the device `context`, in `domain` or one of its own, which tells no events yet.
     ///
     /// # Errors
     /// What the HCA refuses, or the device that runs kernels; [`FabricError::Step`] where that is how it reaches the memory of queues.
     pub(crate) fn new(
         context: &Arc<Context>,
+        domain: Option<&Arc<Pd>>,
         gpu: &dyn Gpu,
         config: &RailConfig,
     ) -> Result<Self, FabricError> {
         let control = Control::new(context, gpu, config)?;
-        let pd = Pd::new(context)?;
+        let pd = match domain {
+            Some(domain) => Arc::clone(domain),
+            None => Pd::new(context)?,
+        };
         let host = match config.shape.queues {
             Queues::Device => None,
             Queues::Host => Some(host_heap(context, gpu, config.host_bytes)?),

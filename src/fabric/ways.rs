@@ -212,7 +212,7 @@ impl Ways {
             control_bytes: bytes(shape.control_bytes()),
             host_bytes: bytes(shape.host_bytes()),
         };
-        let rail = Rail::new(context, gpu, &config)?;
+        let rail = Rail::new(context, None, gpu, &config)?;
         let qp: Qp<_> = Qp::create(rail.pd(), rail.places(), &shape).map_err(|error| {
             let of_record = shape.doorbell == Doorbell::NoRecord && error.is_of_no_record();
             match error.is_refusal() && !of_record {

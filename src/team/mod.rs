@@ -61,8 +61,8 @@ use crate::abi::{QpContext, Window};
 use crate::config::Config;
 use crate::error::Error;
 use crate::fabric::{FabricError, LiveTeam, Rail, RailConfig, Ways};
-use crate::gpu::Gpu;
-use crate::verbs::{Context, Events, HeapStats, QpConfig};
+use crate::gpu::{DeviceMemory, Gpu};
+use crate::verbs::{Context, Events, HeapStats, Pd, QpConfig};
 
 pub use crate::fabric::{Choice, Matter, RefusedStep, Step};
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
@@ -88,7 +88,7 @@ pub use rendezvous::{
     TextMap, measure as measure_store, open_store,
 };
 use tables::Tables;
-use window::{OwnedWindow, Purpose};
+use window::{OwnedWindow, Place, Purpose};
 
 /// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report): no
 /// kernel may use them any more, and a [`Team::barrier`] before makes sure that no peer writes to them.
@@ -135,8 +135,43 @@ impl Team {
         gpu: &Arc<dyn Gpu>,
         store: Arc<dyn Store>,
     ) -> Result<Arc<Self>, TeamError> {
+        let devices = Devices {
+            contexts,
+            domains: &[],
+        };
+        Self::join_on(config, devices, gpu, store)
+    }
+
+    /// The same in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the caller
+    /// in such a domain may use what the team registers, if they know its keys, and the team's what the caller registers.
+    ///
+    /// # Errors
+    /// As [`Team::join_rails`].
+    pub fn join_domains(
+        config: TeamConfig,
+        domains: &[Arc<Pd>],
+        gpu: &Arc<dyn Gpu>,
+        store: Arc<dyn Store>,
+    ) -> Result<Arc<Self>, TeamError> {
+        let contexts: Vec<_> = domains
+            .iter()
+            .map(|domain| Arc::clone(domain.context()))
+            .collect();
+        let devices = Devices {
+            contexts: &contexts,
+            domains,
+        };
+        Self::join_on(config, devices, gpu, store)
+    }
+
+    fn join_on(
+        config: TeamConfig,
+        devices: Devices<'_>,
+        gpu: &Arc<dyn Gpu>,
+        store: Arc<dyn Store>,
+    ) -> Result<Arc<Self>, TeamError> {
         let exchange = Exchange::new(store, &config);
-        let joined = Self::join_with(config, contexts, gpu, &exchange);
+        let joined = Self::join_with(config, devices, gpu, &exchange);
         told(&exchange, joined).map(Arc::new)
     }
 
@@ -195,10 +230,11 @@ impl Team {
 
     fn join_with(
         config: TeamConfig,
-        contexts: &[Arc<Context>],
+        devices: Devices<'_>,
         gpu: &Arc<dyn Gpu>,
         exchange: &Exchange,
     ) -> Result<Self, TeamError> {
+        let contexts = devices.contexts;
         let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
         config.check(rails)?;
         exchange.enter()?;
@@ -216,7 +252,7 @@ impl Team {
         let living = LiveTeam::new();
         let identity = living.identity(gpu.as_ref(), config.modes.direct);
         let (made, mut links) = loop {
-            let made = match rails_of(&config, contexts, gpu.as_ref(), &ways)? {
+            let made = match rails_of(&config, devices, gpu.as_ref(), &ways)? {
                 Ok(made) => made,
                 Err(refusal) => {
                     ways.leave(refusal)?;
@@ -362,10 +398,30 @@ impl Team {
         self.add_window(bytes, Purpose::Send)
     }
 
+    /// As [`Team::window`], over memory that is there: of this rank's device, or of an application
+    /// ([`Gpu::wrap_memory`]). It keeps what it holds, and begins at a multiple of 128. The other ranks may make the same window by
+    /// [`Team::window`]. Kernels of other processes reach it by the HCA only.
+    ///
+    /// # Errors
+    /// As [`Team::window`]; memory that the HCA does not reach as it reaches the windows before this one.
+    pub fn window_over(&self, memory: DeviceMemory) -> Result<Window, TeamError> {
+        let bytes = memory.bytes() as u64;
+        self.add_window_in(bytes, Place::Given(Arc::new(memory)), Purpose::Any)
+    }
+
     fn add_window(&self, bytes: u64, purpose: Purpose) -> Result<Window, TeamError> {
+        self.add_window_in(bytes, Place::New, purpose)
+    }
+
+    fn add_window_in(
+        &self,
+        bytes: u64,
+        place: Place,
+        purpose: Purpose,
+    ) -> Result<Window, TeamError> {
         let mut windows = self.windows();
         let threads = self.check_threads();
-        let made = threads.and_then(|()| self.make_window(windows.len(), bytes, purpose));
+        let made = threads.and_then(|()| self.make_window(windows.len(), (bytes, place), purpose));
         let owned = told(&self.exchange, made)?;
         let window = owned.window;
         windows.push(owned);
@@ -375,7 +431,7 @@ impl Team {
     fn make_window(
         &self,
         made: usize,
-        bytes: u64,
+        (bytes, place): (u64, Place),
         purpose: Purpose,
     ) -> Result<OwnedWindow, TeamError> {
         let most = self.config.windows;
@@ -386,7 +442,7 @@ impl Team {
                 TeamError::limit("number of windows", made + 1, format!("at most {most}"))
             })?;
         let gpu = self.gpu.as_ref();
-        let mut owned = self.own_window(id, (window::length(bytes)?, purpose))?;
+        let mut owned = self.own_window(id, &place, (window::length(bytes)?, purpose))?;
         let peers = self.links.all().iter().map(|peer| {
             let state = peer.state();
             let visitor = state.visitor.as_ref();
@@ -400,11 +456,17 @@ impl Team {
     }
 
     /// Makes the memory of a window. What refuses the first one has all of them lie a step lower.
-    fn own_window(&self, id: u32, what: (usize, Purpose)) -> Result<OwnedWindow, TeamError> {
+    fn own_window(
+        &self,
+        id: u32,
+        place: &Place,
+        what: (usize, Purpose),
+    ) -> Result<OwnedWindow, TeamError> {
+        place.check()?;
         let of = (&self.living, self.rails.as_slice());
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let at = (id, ways.window_rung());
+            let at = (id, ways.window_rung(), place);
             match OwnedWindow::new(self.gpu.as_ref(), of, &self.config, at, what) {
                 Ok(owned) => return Ok(owned),
                 Err(refusal @ FabricError::Step(_)) if id == 0 => {
@@ -545,7 +607,7 @@ impl Team {
 /// A rail on each of `contexts`, or the first refusal.
 fn rails_of(
     config: &TeamConfig,
-    contexts: &[Arc<Context>],
+    Devices { contexts, domains }: Devices<'_>,
     gpu: &dyn Gpu,
     ways: &Ways,
 ) -> Result<Result<Vec<Rail>, FabricError>, TeamError> {
@@ -559,9 +621,19 @@ fn rails_of(
         config.rail(number, rails, shape, ways.queue_rung())
     };
     let room: Vec<RailConfig> = (0..).zip(contexts).map(room).collect::<Result<_, _>>()?;
-    let each = contexts.iter().zip(&room);
-    let made = each.map(|(context, room)| Ok(Rail::new(context, gpu, room)?.with_events()));
+    let domains = domains.iter().map(Some).chain(std::iter::repeat(None));
+    let each = contexts.iter().zip(domains).zip(&room);
+    let made = each
+        .map(|((context, domain), room)| Ok(Rail::new(context, domain, gpu, room)?.with_events()));
     Ok(made.collect())
+}
+
+/// What the rails of a team are made on.
+#[derive(Clone, Copy)]
+struct Devices<'a> {
+    contexts: &'a [Arc<Context>],
+    /// By rail; empty: each rail makes one of its own.
+    domains: &'a [Arc<Pd>],
 }
 
 /// Passes `result` on; an error that began here is told to the other ranks.

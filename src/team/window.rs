@@ -45,6 +45,32 @@ impl Purpose {
     }
 }
 
+/// Where a window lies.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In memory that is made for it.
+    New,
+    /// Here.
+    Given(Arc<DeviceMemory>),
+}
+
+impl Place {
+    /// Alignment of memory that is given: kernels load and store vectors, and copy whole cache lines.
+    const ALIGN: u64 = 128;
+
+    /// Refuses memory whose begin no kernel of the library could take.
+    pub(super) fn check(&self) -> Result<(), TeamError> {
+        match self {
+            Self::Given(memory) if !memory.addr().is_multiple_of(Self::ALIGN) => {
+                let addr = format!("{:#x}", memory.addr());
+                let limit = format!("at a multiple of {}", Self::ALIGN);
+                Err(TeamError::limit("address of a window", addr, limit))
+            }
+            Self::New | Self::Given(_) => Ok(()),
+        }
+    }
+}
+
 /// The length of a window.
 pub(super) fn length(bytes: u64) -> Result<usize, TeamError> {
     if !(1..=MAX_WINDOW_BYTES).contains(&bytes) {
@@ -60,7 +86,7 @@ pub(super) struct OwnedWindow {
     keys: Keys,
     _registered: RegisteredWindow,
     /// Behind the keys and its registration among the windows of this process, so that it goes after them.
-    memory: DeviceMemory,
+    memory: Arc<DeviceMemory>,
     offered: Offered,
     pub(super) window: Window,
     purpose: Purpose,
@@ -104,11 +130,15 @@ impl OwnedWindow {
         gpu: &dyn Gpu,
         (team, rails): (&LiveTeam, &[Rail]),
         config: &TeamConfig,
-        (id, rung): (u32, Rung),
+        (id, rung, place): (u32, Rung, &Place),
         (bytes, purpose): (usize, Purpose),
     ) -> Result<Self, FabricError> {
-        let shared = config.modes.direct && purpose != Purpose::Send;
-        let memory = memory_on(gpu, rung, (bytes, ALIGN), shared)?;
+        let is_new = matches!(place, Place::New);
+        let shared = config.modes.direct && purpose != Purpose::Send && is_new;
+        let memory = match place {
+            Place::New => Arc::new(memory_on(gpu, rung, (bytes, ALIGN), shared)?),
+            Place::Given(memory) => Arc::clone(memory),
+        };
         let bytes = bytes as u64;
         let offered = Offered::on(&memory, rung)?;
         let new = |rail: &Rail, offered: &Offered| {

@@ -1,5 +1,7 @@
-//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs, kinds of ports, and a close with a report.
+//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs, kinds of ports,
+//! a close with a report, and a team in what an application has.
 
+mod application;
 mod close;
 mod exports;
 mod fleet;

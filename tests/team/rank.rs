@@ -102,8 +102,18 @@ impl<'a> Rank<'a> {
         hcas: &'a [Arc<Hca>],
         barrier: &'a Meeting,
     ) -> Result<Self, TeamError> {
-        let number = team.rank();
         let window = team.window(u64::from(WORDS) * 8)?;
+        Self::with_window(team, window, hcas, barrier)
+    }
+
+    /// In a team that has been joined, with its first window of [`WORDS`] words.
+    pub(crate) fn with_window(
+        team: Arc<Team>,
+        window: Window,
+        hcas: &'a [Arc<Hca>],
+        barrier: &'a Meeting,
+    ) -> Result<Self, TeamError> {
+        let number = team.rank();
         let rank = Self {
             gpu: Arc::clone(team.gpu()),
             team,
