@@ -103,6 +103,22 @@ impl CudaGpu {
         Self::with_options(ordinal, &CudaOptions::default())
     }
 
+    /// Opens the device of a context that the program has. It is the primary context of the device, which is kept as long as either
+    /// uses it.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for null, and for a context that the program made beside the primary one; as [`CudaGpu::open`].
+    ///
+    /// # Safety
+    ///
+    /// `context` is null or a `CUcontext` that lives through the call.
+    pub unsafe fn of_context(context: *mut c_void) -> Result<Arc<Self>, GpuError> {
+        // SAFETY: the caller's promise.
+        let device = unsafe { Device::of_context(context.cast()) }?;
+        Self::open(device.slot().ordinal)
+    }
+
     /// A device that also knows the kernels of these PTX texts.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 // UNSAFETY: hands memory to the HCA, which reads and writes it behind the compiler's back.
 #![expect(unsafe_code, reason = "calls into libibverbs")]
 
+use std::ffi::c_void;
 use std::fmt;
 use std::ops::BitOr;
 use std::os::fd::AsRawFd;
@@ -83,7 +84,7 @@ impl fmt::Debug for Access {
 /// A registered region. Dropping it takes its keys away from everybody.
 pub struct Mr {
     pd: Arc<Pd>,
-    /// None once it has been taken down.
+    /// None once it has been taken down, or if the application does that.
     raw: Option<NonNull<ibv_mr>>,
     addr: u64,
     bytes: u64,
@@ -118,6 +119,40 @@ impl Mr {
     ) -> Result<Self, VerbsError> {
         // SAFETY: the caller's promise.
         unsafe { Self::register_as(pd, addr, bytes, access, None) }
+    }
+
+    /// Takes a region that the application has registered in a domain that it has handed over by [`Pd::adopt`]. Requests may name its
+    /// keys as long as the application keeps it registered.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for null, or a region of another domain.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null or a `struct ibv_mr *` that is registered, and stays registered until the result has been dropped and no request
+    /// names a key of it.
+    pub unsafe fn adopt(pd: &Arc<Pd>, raw: *mut c_void) -> Result<Self, VerbsError> {
+        let refused = |value: &str| {
+            let limit = "a struct ibv_mr of the domain that was adopted";
+            VerbsError::argument("adopted memory region", value, limit)
+        };
+        let raw = NonNull::new(raw.cast::<ibv_mr>()).ok_or_else(|| refused("null"))?;
+        // SAFETY: a registered region, whose fields do not change.
+        let region = unsafe { raw.as_ref() };
+        if region.pd != pd.raw() {
+            return Err(refused("one of another domain"));
+        }
+        Ok(Self {
+            pd: Arc::clone(pd),
+            // Nothing to take down here.
+            raw: None,
+            addr: region.addr.expose_provenance() as u64,
+            bytes: region.length as u64,
+            lkey: region.lkey,
+            rkey: region.rkey,
+            export: Export::first_try(Rung::Address),
+        })
     }
 
     /// Registers `bytes` bytes at `addr` by the best of `dmabufs` that the HCA takes, or else by the address;

@@ -23,6 +23,7 @@
 //   dmabuf FLAGS CODE          DMA-BUFs with these flags are refused: 1 for those across PCIe, 0 for the others
 //   hold CALL PATH             each call of this function waits: it opens PATH.in to write, then PATH.out to read
 //   calls PATH                 each call is appended there with its arguments
+//   order PATH                 what comes to a stream is appended there: the stream, and host, event or kernel
 //
 // With FAKE_CUDA_PAGE set and this library preloaded, the process has pages of so many bytes, for all that sysconf says.
 
@@ -500,6 +501,11 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     return leave(SUCCESS);
 }
 
+CUresult cuCtxSynchronize(void) {
+    ENTER(IN_CONTEXT, "%s", "");
+    return leave(SUCCESS);
+}
+
 CUresult cuCtxGetCurrent(struct thing **context) {
     ENTER(AFTER_INIT, "%s", "");
     *context = current;
@@ -874,6 +880,11 @@ CUresult cuStreamCreate(struct thing **stream, unsigned flags) {
     return leave(SUCCESS);
 }
 
+CUresult cuStreamCreateWithPriority(struct thing **stream, unsigned flags, int priority) {
+    (void)priority;
+    return cuStreamCreate(stream, flags);
+}
+
 CUresult cuStreamGetCtx(struct thing *stream, struct thing **context) {
     ENTER(IN_CONTEXT, "%s", "");
     if (!is_stream(stream)) return leave(INVALID_HANDLE);
@@ -966,6 +977,16 @@ CUresult cuStreamEndCapture(struct thing *stream, struct thing **graph) {
     return leave(SUCCESS);
 }
 
+/// Adds to the file `order`, if the settings name one, what comes to which stream, in the order in which it comes.
+static void ordered(struct thing *stream, const char *what) {
+    char path[512];
+    if (!setting("order", path, sizeof path)) return;
+    FILE *file = fopen(path, "a");
+    if (!file) return;
+    fprintf(file, "%p %s\n", (void *)stream, what);
+    fclose(file);
+}
+
 CUresult cuEventCreate(struct thing **event, unsigned flags) {
     ENTER(IN_CONTEXT, "%u", flags);
     *event = made(EVENT);
@@ -976,6 +997,7 @@ CUresult cuEventRecord(struct thing *event, struct thing *stream) {
     ENTER(IN_CONTEXT, "%s", "");
     if (!is(event, EVENT) || !is_stream(stream)) return leave(INVALID_HANDLE);
     event->captured_by = stream ? stream->captured_by : -1;
+    ordered(stream, "event");
     if (event->captured_by >= 0) memcpy(event->seen, stream->seen, sizeof event->seen);
     return leave(SUCCESS);
 }
@@ -1038,8 +1060,19 @@ static CUresult launch(struct thing *function, uint64_t threads, unsigned shared
     return SUCCESS;
 }
 
+/// Runs it at once: what came to the stream before has run.
+CUresult cuLaunchHostFunc(struct thing *stream, void (*function)(void *), void *data) {
+    ENTER(IN_CONTEXT, "%s", "");
+    if (!is_stream(stream) || !function) return leave(INVALID_HANDLE);
+    ordered(stream, "host");
+    CUresult left = leave(SUCCESS);
+    function(data);
+    return left;
+}
+
 CUresult cuLaunchKernel(struct thing *function, GRID, struct thing *stream, void **parameters, void **extra) {
     ENTER(IN_CONTEXT, "%u %u %u %u %u %u %u %p", gx, gy, gz, bx, by, bz, shared, (void *)extra);
+    ordered(stream, "kernel");
     return leave(launch(function, (uint64_t)bx * by * bz, shared, stream, parameters));
 }
 
@@ -1077,6 +1110,13 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct th
     return leave(SUCCESS);
 }
 
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+    ENTER(IN_CONTEXT, "%#lx %zu", to, bytes);
+    if (!on_a_device(to, bytes)) return leave(INVALID_VALUE);
+    memcpy(here(to), from, bytes);
+    return leave(SUCCESS);
+}
+
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, struct thing *stream) {
     ENTER(IN_CONTEXT, "%#lx %u %zu", to, value, bytes);
     if (!is_stream(stream)) return leave(INVALID_HANDLE);
@@ -1084,6 +1124,78 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, stru
     memset(here(to), value, bytes);
     return leave(SUCCESS);
 }
+
+// ---- What programs of other crates name and no test calls: a program that links the driver does not start without
+
+#define ABSENT(function) \
+    CUresult function(void) { return NOT_SUPPORTED; }
+ABSENT(cuArray3DCreate_v2)
+ABSENT(cuArray3DGetDescriptor_v2)
+ABSENT(cuArrayDestroy)
+ABSENT(cuCtxCreate_v2)
+ABSENT(cuCtxGetApiVersion)
+ABSENT(cuCtxGetCacheConfig)
+ABSENT(cuCtxGetFlags)
+ABSENT(cuCtxGetLimit)
+ABSENT(cuCtxGetSharedMemConfig)
+ABSENT(cuCtxGetStreamPriorityRange)
+ABSENT(cuCtxPopCurrent_v2)
+ABSENT(cuCtxPushCurrent_v2)
+ABSENT(cuCtxSetCacheConfig)
+ABSENT(cuCtxSetLimit)
+ABSENT(cuCtxSetSharedMemConfig)
+ABSENT(cuDestroyExternalMemory)
+ABSENT(cuDevicePrimaryCtxReset_v2)
+ABSENT(cuDevicePrimaryCtxSetFlags_v2)
+ABSENT(cuEventElapsedTime)
+ABSENT(cuEventSynchronize)
+ABSENT(cuExternalMemoryGetMappedBuffer)
+ABSENT(cuFuncSetCacheConfig)
+ABSENT(cuFuncSetSharedMemConfig)
+ABSENT(cuGetErrorString)
+ABSENT(cuGraphAddKernelNode)
+ABSENT(cuGraphCreate)
+ABSENT(cuGraphDebugDotPrint)
+ABSENT(cuGraphGetEdges)
+ABSENT(cuGraphKernelNodeGetParams)
+ABSENT(cuGraphNodeGetType)
+ABSENT(cuImportExternalMemory)
+ABSENT(cuLinkAddData_v2)
+ABSENT(cuLinkComplete)
+ABSENT(cuLinkCreate_v2)
+ABSENT(cuLinkDestroy)
+ABSENT(cuMemAdvise)
+ABSENT(cuMemAllocAsync)
+ABSENT(cuMemAllocHost_v2)
+ABSENT(cuMemAllocManaged)
+ABSENT(cuMemFreeAsync)
+ABSENT(cuMemPrefetchAsync)
+ABSENT(cuMemcpy2D_v2)
+ABSENT(cuMemcpyAtoH_v2)
+ABSENT(cuMemcpyDtoDAsync_v2)
+ABSENT(cuMemcpyDtoD_v2)
+ABSENT(cuMemcpyDtoHAsync_v2)
+ABSENT(cuMemcpyDtoH_v2)
+ABSENT(cuMemcpyHtoA_v2)
+ABSENT(cuMemcpyHtoDAsync_v2)
+ABSENT(cuMemsetD16Async)
+ABSENT(cuMemsetD16_v2)
+ABSENT(cuMemsetD32Async)
+ABSENT(cuMemsetD32_v2)
+ABSENT(cuMemsetD8_v2)
+ABSENT(cuModuleGetGlobal_v2)
+ABSENT(cuModuleLoad)
+ABSENT(cuOccupancyAvailableDynamicSMemPerBlock)
+ABSENT(cuOccupancyMaxPotentialBlockSize)
+ABSENT(cuStreamGetFlags)
+ABSENT(cuStreamGetPriority)
+ABSENT(cuSurfObjectCreate)
+ABSENT(cuSurfObjectDestroy)
+ABSENT(cuSurfObjectGetResourceDesc)
+ABSENT(cuTexObjectCreate)
+ABSENT(cuTexObjectDestroy)
+ABSENT(cuTexObjectGetResourceDesc)
+ABSENT(cuTexObjectGetResourceViewDesc)
 
 // ---- Pages of another length
 

@@ -76,6 +76,37 @@ impl Device {
         Ok(device)
     }
 
+    /// The device of a context that the caller has, which is its primary one.
+    ///
+    /// # Safety
+    ///
+    /// `context` is null or a context of the driver.
+    pub(super) unsafe fn of_context(context: CUcontext) -> Result<Arc<Self>, GpuError> {
+        let count = start(0)?;
+        if context.is_null() {
+            return Err(GpuError::BadArgument {
+                what: "context",
+                value: "null".to_owned(),
+                limit: "a CUcontext".to_owned(),
+            });
+        }
+        let mut number = 0;
+        // SAFETY: the caller's context; `number` is written during the call.
+        unsafe {
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
+            check("cuCtxGetDevice", sys::cuCtxGetDevice(&raw mut number))?;
+        }
+        for ordinal in 0..count {
+            if handle(ordinal)? == number {
+                let device = Self::open(ordinal)?;
+                device.bind()?;
+                return device.check_context("context", context).map(|()| device);
+            }
+        }
+        let ordinal = number.cast_unsigned();
+        Err(GpuError::NoDevice { ordinal, count })
+    }
+
     fn retain(ordinal: u32) -> Result<Arc<Self>, GpuError> {
         let count = start(ordinal)?;
         if ordinal >= count {

@@ -109,6 +109,10 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         ],
     ),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
+    (
+        "crates/interop",
+        [&["warpverbs"], &["softhca", "test-support"], &[]],
+    ),
     ("crates/python", [&["warpverbs"], &[], &[]]),
     (
         "crates/wv",

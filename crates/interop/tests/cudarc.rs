@@ -1,0 +1,99 @@
+//! Streams and memory of cudarc, on the CUDA driver without a GPU.
+
+// UNSAFETY: hands on what outlives its use.
+#![expect(unsafe_code, reason = "streams and memory of cudarc")]
+
+use std::ffi::c_void;
+use std::fs;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use test_support::fake_cuda::{Fake, FakeDriver};
+use test_support::limits::HANG;
+use warpverbs_interop::cudarc::{gpu, memory, stream};
+
+fn open(ordinal: usize) -> Arc<CudaContext> {
+    CudaContext::new(ordinal).unwrap()
+}
+
+fn new_stream(context: &Arc<CudaContext>) -> Arc<CudaStream> {
+    context.new_stream().unwrap()
+}
+
+fn raw(stream: &CudaStream) -> sys::CUstream {
+    stream.cu_stream()
+}
+
+extern "C" fn nothing(_: *mut c_void) {}
+
+/// A function of the program in its stream.
+fn host(stream: &CudaStream) {
+    // SAFETY: the stream lives, and the function needs nothing.
+    unsafe {
+        result::stream::launch_host_function(raw(stream), nothing, std::ptr::null_mut()).unwrap();
+    }
+}
+
+/// What came to streams, in its order: the stream and what it was.
+fn order(fake: &Fake) -> Vec<(String, String)> {
+    let text = fs::read_to_string(fake.file("order")).unwrap();
+    let words = text.lines().map(|line| line.split_once(' ').unwrap());
+    words
+        .map(|(stream, what)| (stream.to_owned(), what.to_owned()))
+        .collect()
+}
+
+#[test]
+fn what_is_called_on_a_stream_of_the_program_comes_behind_what_is_there() {
+    FakeDriver::new("").run(|fake| {
+        let context = open(0);
+        let own = new_stream(&context);
+        let gpu = gpu(&context).unwrap();
+        // SAFETY: the stream is dropped behind the result.
+        let stream = unsafe { stream(gpu.as_ref(), &own) }.unwrap();
+        fake.set(&format!("order {}", fake.file("order").display()));
+        host(&own);
+        let event = stream.record().unwrap();
+        host(&own);
+        event.wait(HANG).unwrap();
+        let order = order(fake);
+        let of = format!("{:p}", raw(&own));
+        assert!(order.iter().all(|(stream, _)| *stream == of), "{order:?}");
+        let what: Vec<_> = order.iter().map(|(_, what)| what.as_str()).collect();
+        assert_eq!(what, ["host", "event", "host"]);
+        drop(stream);
+        assert!(fake.calls("cuStreamDestroy_v2").is_empty());
+    });
+}
+
+#[test]
+fn a_stream_of_another_gpu_is_refused_by_both() {
+    FakeDriver::new("devices 2\nname a fake").run(|_| {
+        let other = open(1);
+        let own = new_stream(&other);
+        let context = open(0);
+        let gpu = gpu(&context).unwrap();
+        // SAFETY: the stream lives.
+        let error = unsafe { stream(gpu.as_ref(), &own) }.unwrap_err().to_string();
+        let begin = "stream is of another context, on CUDA device 1: expected one of the primary context of CUDA device 0";
+        assert!(error.starts_with(begin), "{error}");
+    });
+}
+
+#[test]
+fn memory_of_the_program_is_reached_and_not_freed() {
+    FakeDriver::new("").run(|fake| {
+        let context = open(0);
+        let gpu = gpu(&context).unwrap();
+        let mut own = context.default_stream().alloc_zeros::<u64>(1024).unwrap();
+        // SAFETY: nothing of the program uses it meanwhile.
+        let lent = unsafe { memory(gpu.as_ref(), &mut own) }.unwrap();
+        assert_eq!(lent.bytes(), 8192);
+        gpu.write(lent.addr() + 8184, &[7; 8]).unwrap();
+        let freed = fake.calls("cuMemFree_v2").len();
+        let addr = lent.addr();
+        drop(lent);
+        assert_eq!(fake.calls("cuMemFree_v2").len(), freed);
+        assert!(gpu.check_range(addr, 8).is_err());
+    });
+}
