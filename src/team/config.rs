@@ -59,6 +59,7 @@ pub struct TeamConfig {
 
 setters! {
     const TeamConfig {
+        with_modes(modes: QpModes),
         with_rank(rank: u32),
         with_ranks(ranks: u32),
         with_members(members: Option<RankSet>),
@@ -162,13 +163,6 @@ impl TeamConfig {
     pub fn joins(&self) -> bool {
         self.members
             .is_some_and(|members| !members.contains(self.rank))
-    }
-
-    /// The same with QPs that work as `modes` says.
-    #[must_use]
-    pub const fn with_modes(self, modes: &QpModes) -> Self {
-        let modes = *modes;
-        Self { modes, ..self }
     }
 
     /// Refuses what is outside the limits.
@@ -372,8 +366,8 @@ mod tests {
             pci_relaxed: true,
         };
         let default = TeamConfig::new(0, 2);
-        assert_eq!(default.with_modes(&QpModes::default()), default);
-        assert_eq!(default.with_modes(&modes).modes, modes);
+        assert_eq!(default.with_modes(QpModes::default()), default);
+        assert_eq!(default.with_modes(modes).modes, modes);
         let one_by_one = default
             .with_sharing(modes.sharing)
             .with_doorbell(modes.doorbell)

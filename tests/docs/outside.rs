@@ -139,7 +139,7 @@ const SHAPE: MoeConfig = MoeConfig::BF16
 pub fn print() {
     let modes = QpModes::default().with_sharing(Sharing::Cta).with_queues(Some(Queues::Host));
     let config = Config::default().with_ranks(2).with_modes(modes);
-    let team = TeamConfig::new(1, 2).with_windows(3).with_modes(&config.modes);
+    let team = TeamConfig::new(1, 2).with_windows(3).with_modes(config.modes);
     let mut group = GroupConfig::new().with_lease_ttl(Duration::from_secs(3));
     group.stall_bound = Some(Duration::from_secs(9));
     let path = PathAttr::new(5, RoceAddress::new(Gid::default()).with_priority(1), 7).with_rail(1);

@@ -163,7 +163,7 @@ fn one_who_is_refused_is_told_why() {
 
 fn frame(body: &str) -> Vec<u8> {
     let mut frame = b"WVEN".to_vec();
-    frame.extend([1, 0, 1, 0]);
+    frame.extend([2, 0, 1, 0]);
     frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
     frame.extend(body.as_bytes());
     frame

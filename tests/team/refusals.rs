@@ -184,7 +184,7 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
         ),
         (
             "\"qps\":[",
-            "\"qps\":[{\"qpn\":5,\"psn\":5,\"far\":null},",
+            "\"qps\":[{\"qpn\":5,\"psn\":5,\"far\":null,\"ece\":0},",
             "number of QPs told is 2 at rank 0 but 3 at rank 1",
         ),
         (

@@ -190,7 +190,7 @@ impl Rank {
         let config = TeamConfig::new(rank, inputs.ranks)
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
-            .with_modes(&modes()?)
+            .with_modes(modes()?)
             .with_path(path()?);
         let config = config.with_direct(config.modes.direct || spec.options.direct);
         let config = match joins {

@@ -47,7 +47,7 @@ pub(super) fn join(
             .with_qps_per_peer(1)
             .with_timeout(PATIENCE)
             .with_deadline(PATIENCE)
-            .with_modes(modes);
+            .with_modes(*modes);
         config.set_rung(rung);
         let store = Arc::clone(&store);
         let joined = ThreadPanicked::catch("rank of the doctor", move || {

@@ -106,7 +106,7 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
     let config = TeamConfig::new(rank, ranks)
         .with_qps_per_peer(rails)
         .with_timeout(job.config.join_timeout)
-        .with_modes(&job.config.modes)
+        .with_modes(job.config.modes)
         .with_path(job.config.path);
     let team = Team::join_rails(config, &devices.contexts, &devices.gpu, job.store.clone())?;
     let sizes = devices

@@ -20,7 +20,7 @@ impl Steps {
         let gpu = gpu.map_err(|error| Look::not_looked(error.to_string()))?;
         let modes = QpModes::from_env();
         let modes = modes.map_err(|error| Look::not_looked(error.to_string()))?;
-        let config = TeamConfig::new(0, 2).with_modes(&modes);
+        let config = TeamConfig::new(0, 2).with_modes(modes);
         match choices_on(&config, from_ref(context), &gpu) {
             Ok(choices) => Ok(Self(choices)),
             Err(error) => Err(match error {
