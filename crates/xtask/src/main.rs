@@ -16,6 +16,7 @@ mod gpu;
 #[cfg(test)]
 mod gpu_script;
 mod install;
+mod interop;
 mod kernels;
 mod load;
 mod others;
@@ -71,6 +72,7 @@ fn perform(arguments: &[String]) -> Result {
             Some("quick") => test::quick(),
             Some("full") => test::full(),
             Some("python") => test::python(),
+            Some("interop") => interop::interop(),
             Some(_) => refuse(),
         },
         "lint" => checks::lint(),

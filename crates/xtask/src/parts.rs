@@ -15,6 +15,7 @@ const BUDGETS: &[(&str, u32)] = &[
     ("engine", 120),
     ("moe", 150),
     ("python", 240),
+    ("interop", 180),
     ("membership", 90),
 ];
 
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn every_budget_and_bound_is_of_a_part_with_a_line_or_a_step() {
         let parts = Parts::of_the_tests();
-        let of_steps = ["builds", "sanitizers", "sass", "python"];
+        let of_steps = ["builds", "sanitizers", "sass", "python", "interop"];
         for (part, _) in BUDGETS.iter().chain(THREADS) {
             assert!(
                 parts.names().contains(part) || of_steps.contains(part),

@@ -114,7 +114,10 @@ impl Build {
         let deps = program.executable.parent().unwrap_or(Path::new("/"));
         let mut libraries = vec![deps.to_owned()];
         libraries.extend(deps.parent().map(Path::to_owned));
-        if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
+        let own = self.environment.iter();
+        let own = own.filter(|(name, _)| name == "LD_LIBRARY_PATH");
+        let own = own.map(|(_, value)| value.clone()).next();
+        if let Some(inherited) = own.or_else(|| std::env::var_os("LD_LIBRARY_PATH")) {
             libraries
                 .extend(std::env::split_paths(&inherited).filter(|path| path != Path::new("")));
         }

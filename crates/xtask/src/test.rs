@@ -8,7 +8,7 @@ use crate::failure::{At, Failure, Result};
 use crate::process::{command, run};
 use crate::steps::{Run, kept, workspace};
 use crate::tree::{build, prepare, target};
-use crate::{gpu, kernels, python, sanitize};
+use crate::{gpu, interop, kernels, python, sanitize};
 
 pub(crate) fn quick() -> Result {
     prepare("quick")?;
@@ -83,6 +83,7 @@ pub(crate) fn all(name: &str) -> Result {
     })?;
     test.part("moe");
     test.step("dispatch and combine", |test| test.run_part("moe"))?;
+    interop::in_tests(&mut test)?;
     python::in_tests(&mut test)?;
     test.finish_parts();
     test.print_summary()

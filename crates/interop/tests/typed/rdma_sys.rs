@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use test_support::hca::hca;
 
-#[path = "../examples/ping_pong.rs"]
+#[path = "../../examples/ping_pong.rs"]
 mod ping_pong;
 
 #[test]

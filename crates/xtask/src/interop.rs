@@ -1,0 +1,99 @@
+//! The part `interop` of `./x test`: `crates/interop` with all its features, beside what the crates of others need to build.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{At, Failure, Result};
+use crate::process::{ask, command, run};
+use crate::programs::Build;
+use crate::runners::Profile;
+use crate::steps::{Run, Wanted};
+use crate::tree::{fresh_folder, prepare};
+
+/// Where cust looks for libcuda. It gets the driver without a GPU.
+const CUDA: &str = "target/interop";
+const DRIVER: &str = "crates/test-support/fake_cuda/libcuda.c";
+/// Also `-p warpverbs`: alone, the package would resolve other features of it, and build it once more.
+const PACKAGES: &[&str] = &["-p", "warpverbs", "-p", "warpverbs-interop"];
+const FEATURES: &str = "warpverbs-interop/rdma-sys,warpverbs-interop/cust,warpverbs-interop/cudarc";
+const TESTS: &[&str] = &["rdma_sys", "cust", "cudarc"];
+
+/// The part alone.
+pub(crate) fn interop() -> Result {
+    prepare("test")?;
+    let mut test = Run::start("interop")?;
+    in_tests(&mut test)?;
+    test.finish_parts();
+    test.print_summary()
+}
+
+/// Builds and runs the tests, those in the documentation, and the example under `wv sim`.
+pub(crate) fn in_tests(test: &mut Run) -> Result {
+    test.part("interop");
+    test.step("what an application has opened itself", |test| {
+        make_driver()?;
+        let environment = environment()?;
+        let mut arguments = [PACKAGES, &["--features", FEATURES]].concat();
+        for name in TESTS {
+            arguments.extend(["--test", name]);
+        }
+        let build = Build {
+            arguments: arguments.into_iter().map(str::to_owned).collect(),
+            label: "interop".to_owned(),
+            environment,
+        };
+        test.build_tests("interop", build)?;
+        test.run_tests("interop.log", &Wanted::all_of("interop", Profile::Default))
+    })?;
+    Ok(())
+}
+
+/// The driver without a GPU, by the names under which programs are linked with it and find it.
+fn make_driver() -> Result {
+    let stubs = Path::new(CUDA).join("lib64/stubs");
+    fresh_folder(&stubs)?;
+    let library = stubs.join("libcuda.so.1");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut cc = command(&compiler, ["-std=gnu11", "-O1", "-g", "-shared", "-fPIC"]);
+    cc.args(["-Wl,-soname,libcuda.so.1", "-o"]).arg(&library);
+    run(cc.args([DRIVER, "-ldl", "-pthread"]))?;
+    symlink("libcuda.so.1", stubs.join("libcuda.so")).at(&stubs)
+}
+
+/// What rdma-sys and cust ask for: a libclang that its bindgen knows, with the compiler's own headers, and libcuda.
+fn environment() -> Result<Vec<(String, OsString)>> {
+    let here = std::env::current_dir().at(".")?;
+    let headers = ask(&mut command("gcc", ["-print-file-name=include"]))?;
+    let cuda = here.join(CUDA);
+    let mut libraries = vec![cuda.join("lib64/stubs")];
+    if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
+        libraries.extend(std::env::split_paths(&inherited).filter(|path| path != Path::new("")));
+    }
+    let joined = std::env::join_paths(libraries).unwrap_or_default();
+    let include = format!("-I{}", headers.text.trim_end());
+    Ok([
+        ("LIBCLANG_PATH", here.join(libclang()?).into_os_string()),
+        ("BINDGEN_EXTRA_CLANG_ARGS", include.into()),
+        ("CUDA_LIBRARY_PATH", cuda.into_os_string()),
+        ("LD_LIBRARY_PATH", joined),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into())
+}
+
+/// The folder of the wheel's libclang, below the one version of Python of the virtual environment.
+fn libclang() -> Result<PathBuf> {
+    let versions = Path::new(".tools/venv/lib");
+    for entry in fs::read_dir(versions).at(versions)? {
+        let folder = entry
+            .at(versions)?
+            .path()
+            .join("site-packages/clang/native");
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+    }
+    Err(Failure::new(3, "there is no libclang in .tools/venv"))
+}
