@@ -74,7 +74,7 @@ const PAIRINGS: &[Pairing] = &[
         theirs: "CreateQpOut",
         ours: qp::CreateQpOut::FIELDS,
         renamed: &[],
-        missing: &[],
+        missing: &["ece"], // newer than their table
     },
     Pairing {
         theirs: "ModifyQpIn",
