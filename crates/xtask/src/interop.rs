@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
-use crate::process::{ask, command, run};
+use crate::process::{ask, command, run, succeeded};
 use crate::programs::Build;
 use crate::runners::Profile;
 use crate::steps::{Run, Wanted};
-use crate::tree::{fresh_folder, prepare};
+use crate::tree::{build, fresh_folder, prepare, target};
 
 /// Where cust looks for libcuda. It gets the driver without a GPU.
 const CUDA: &str = "target/interop";
@@ -29,9 +30,10 @@ pub(crate) fn interop() -> Result {
     test.print_summary()
 }
 
-/// Builds and runs the tests, those in the documentation, and the example under `wv sim`.
+/// Builds and runs the tests, those in the documentation, and the example; and looks at what our own programs link.
 pub(crate) fn in_tests(test: &mut Run) -> Result {
     test.part("interop");
+    test.step("what Warpverbs links", |_| links_neither())?;
     test.step("what an application has opened itself", |test| {
         make_driver()?;
         let environment = environment()?;
@@ -39,14 +41,71 @@ pub(crate) fn in_tests(test: &mut Run) -> Result {
         for name in TESTS {
             arguments.extend(["--test", name]);
         }
-        let build = Build {
+        let tests = Build {
             arguments: arguments.into_iter().map(str::to_owned).collect(),
             label: "interop".to_owned(),
             environment,
         };
-        test.build_tests("interop", build)?;
+        test.build_tests("interop", tests)?;
         test.run_tests("interop.log", &Wanted::all_of("interop", Profile::Default))
     })?;
+    test.step("drops in an order that must not compile", |_| {
+        let mut cargo = with_features("test")?;
+        run(cargo.args(["--doc", "--", "crates/interop"]))
+    })?;
+    test.step("a program of rdma-sys beside a team", |_| {
+        let mut cargo = with_features("build")?;
+        run(cargo.args(["--example", "ping_pong"]))?;
+        build()?;
+        let mut sim = Command::new(target().join("wv"));
+        // With all features it is linked with libcuda as well.
+        sim.envs(environment()?);
+        run(sim
+            .args(["sim", "--"])
+            .arg(target().join("examples/ping_pong")))
+    })?;
+    Ok(())
+}
+
+/// Cargo for both packages with all features.
+fn with_features(task: &str) -> Result<Command> {
+    let mut cargo = command("cargo", [task, "--locked"]);
+    cargo.args(PACKAGES).args(["--features", FEATURES]);
+    cargo.envs(environment()?);
+    Ok(cargo)
+}
+
+/// The runtime opens libibverbs and libcuda itself: no program of ours is linked with them.
+fn links_neither() -> Result {
+    build()?;
+    run(&mut command(
+        "cargo",
+        ["build", "--locked", "-p", "warpverbs-capi"],
+    ))?;
+    for name in ["wv", "libwarpverbs_c.so"] {
+        let file = target().join(name);
+        let needs = ask(command("readelf", ["-d"]).arg(&file))?;
+        succeeded(needs.status)?;
+        let needed: Vec<_> = needs
+            .text
+            .lines()
+            .filter(|line| line.contains("(NEEDED)"))
+            .collect();
+        let linked = ["libibverbs", "libmlx5", "libcuda"];
+        let found = linked
+            .iter()
+            .find(|library| needed.iter().any(|line| line.contains(*library)));
+        if let Some(library) = found {
+            return Err(Failure::new(
+                1,
+                format!("{} is linked with {library}", file.display()),
+            ));
+        }
+        println!(
+            "{name} needs {} libraries, none of RDMA or CUDA",
+            needed.len()
+        );
+    }
     Ok(())
 }
 
