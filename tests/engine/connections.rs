@@ -8,25 +8,7 @@ use test_support::limits::HANG;
 use warpverbs::internal::engine::{Engine, HostError, Outcome};
 use warpverbs::team::MemoryStore;
 
-use crate::rig::{End, LOOPBACK, config, connect};
-
-fn frame(body: &str) -> Vec<u8> {
-    let mut frame = b"WVEN".to_vec();
-    frame.extend([2, 0, 1, 0]);
-    frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
-    frame.extend(body.as_bytes());
-    frame
-}
-
-/// The next message of an engine.
-fn message(stream: &mut TcpStream) -> String {
-    let mut head = [0; 12];
-    stream.read_exact(&mut head).unwrap();
-    let length = u32::from_le_bytes(head[8..].try_into().unwrap());
-    let mut body = vec![0; length as usize];
-    stream.read_exact(&mut body).unwrap();
-    String::from_utf8(body).unwrap()
-}
+use crate::rig::{End, LOOPBACK, config, connect, frame, message};
 
 /// What the engine at `address` answers a hello with other QPs or another name than its own.
 fn answer(address: SocketAddr, change: impl Fn(&str) -> String) -> String {

@@ -1,7 +1,7 @@
 //! Connections that end and are made again: what goes on, what is stale, who is told, and the reason of one that is refused.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{EngineError, Kind, Operation, Options, Outcome, Peer, Remote};
 
-use crate::rig::{End, LOOPBACK, SHORT, config};
+use crate::rig::{End, LOOPBACK, SHORT, config, frame, message};
 
 const MIB: u64 = 1 << 20;
 
@@ -161,23 +161,6 @@ fn one_who_is_refused_is_told_why() {
     }
 }
 
-fn frame(body: &str) -> Vec<u8> {
-    let mut frame = b"WVEN".to_vec();
-    frame.extend([2, 0, 1, 0]);
-    frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
-    frame.extend(body.as_bytes());
-    frame
-}
-
-fn body(stream: &mut TcpStream) -> String {
-    let mut head = [0; 12];
-    stream.read_exact(&mut head).unwrap();
-    let length = u32::from_le_bytes(head[8..].try_into().unwrap());
-    let mut body = vec![0; length as usize];
-    stream.read_exact(&mut body).unwrap();
-    String::from_utf8(body).unwrap()
-}
-
 #[test]
 fn a_refusal_is_read_also_where_the_peer_has_closed_before_it_was_written_to() {
     let a = End::new(config("a"), 4096);
@@ -189,7 +172,7 @@ fn a_refusal_is_read_also_where_the_peer_has_closed_before_it_was_written_to() {
             let (mut stream, _) = listener.accept().unwrap();
             // What is not read before the end resets the connection: what the other end writes then fails at once.
             if round == 0 {
-                hello = body(&mut stream).replace("\"name\":\"a\"", "\"name\":\"b\"");
+                hello = message(&mut stream).replace("\"name\":\"a\"", "\"name\":\"b\"");
             }
             stream.write_all(&frame(&hello)).unwrap();
             stream

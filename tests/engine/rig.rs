@@ -1,6 +1,7 @@
 //! Engines on software HCAs of this process, connected over loopback, and memory whose every byte is known.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,3 +107,22 @@ pub(crate) fn pair(bytes: u64) -> (End, End, [Peer; 2]) {
 
 /// Short enough that a test may wait for it in vain.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
+
+/// A message as engines send it, with the version that they speak.
+pub(crate) fn frame(body: &str) -> Vec<u8> {
+    let mut frame = b"WVEN".to_vec();
+    frame.extend([2, 0, 1, 0]);
+    frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+    frame.extend(body.as_bytes());
+    frame
+}
+
+/// The next message of an engine.
+pub(crate) fn message(stream: &mut TcpStream) -> String {
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    let length = u32::from_le_bytes(head[8..].try_into().unwrap());
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}

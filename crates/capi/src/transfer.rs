@@ -212,6 +212,20 @@ fn submit(
     Ok(wv_transfer::of(id))
 }
 
+fn submit_one(
+    peer: *const wv_engine_peer,
+    kind: Kind,
+    (local, remote, bytes): (u64, u64, u64),
+) -> Result<wv_transfer, Failure> {
+    let one = Operation {
+        kind,
+        local,
+        remote,
+        bytes,
+    };
+    submit(peer, &[one], None)
+}
+
 /// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
 ///
 /// # Safety
@@ -226,15 +240,9 @@ pub unsafe extern "C" fn wv_engine_write(
 ) -> wv_status {
     guard(|| {
         room("transfer", transfer)?;
-        let kind = Kind::Write;
-        let one = Operation {
-            kind,
-            local,
-            remote,
-            bytes,
-        };
+        let begun = submit_one(peer, Kind::Write, (local, remote, bytes))?;
         // SAFETY: checked above.
-        unsafe { put("transfer", transfer, submit(peer, &[one], None)?) }
+        unsafe { put("transfer", transfer, begun) }
     })
 }
 
@@ -252,15 +260,9 @@ pub unsafe extern "C" fn wv_engine_read(
 ) -> wv_status {
     guard(|| {
         room("transfer", transfer)?;
-        let kind = Kind::Read;
-        let one = Operation {
-            kind,
-            local,
-            remote,
-            bytes,
-        };
+        let begun = submit_one(peer, Kind::Read, (local, remote, bytes))?;
         // SAFETY: checked above.
-        unsafe { put("transfer", transfer, submit(peer, &[one], None)?) }
+        unsafe { put("transfer", transfer, begun) }
     })
 }
 
