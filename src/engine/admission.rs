@@ -183,8 +183,7 @@ fn admit(
     for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
         inner.pool.add(owner, Held::new(&link, nth, 1, lane));
     }
-    let most = inner.config.peers as usize;
-    let known = inner.known.enter(&hello.name, hello.incarnation, most);
+    let known = inner.known.enter(&hello.name, hello.incarnation);
     let control = Control {
         link: Arc::clone(&link),
         transfers: Arc::clone(&inner.transfers),
@@ -193,14 +192,11 @@ fn admit(
         wire,
         name: hello.name.clone(),
         known: Arc::clone(&inner.known),
-        most,
     };
     let thread = OwnThread::spawn("wv-engine-peer", || control.run(), |_| {});
     let thread = thread.map_err(|source| {
         link.break_off();
-        inner
-            .known
-            .leave(&hello.name, hello.incarnation, None, most);
+        inner.known.leave(&hello.name, hello.incarnation, None);
         let call = "spawn";
         ProviderError::System { call, source }
     })?;

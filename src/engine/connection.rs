@@ -31,8 +31,6 @@ pub(super) struct Control {
     pub(super) name: String,
     /// Learns of the end.
     pub(super) known: Arc<AllKnown>,
-    /// Most peers that are gone and were told to nobody.
-    pub(super) most: usize,
 }
 
 /// What is left of the other end.
@@ -58,7 +56,7 @@ impl Control {
             remote,
             reason,
         });
-        self.known.leave(&self.name, incarnation, gone, self.most);
+        self.known.leave(&self.name, incarnation, gone);
     }
 
     /// Waits until it breaks at one end or the other: what is left of that, and why.

@@ -96,6 +96,7 @@ impl Engine {
         let transfers = Arc::new(transfers);
         let reapers = (0..config.workers as usize).filter_map(|cq| rail.reaper(cq));
         let pool = Pool::start(&transfers, reapers.collect(), pace(&config))?;
+        let known = Arc::new(AllKnown::new(config.peers as usize));
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,
@@ -110,7 +111,7 @@ impl Engine {
                 links: AtomicU64::new(1),
                 is_closing: AtomicBool::new(false),
                 submitting: RwLock::default(),
-                known: Arc::default(),
+                known,
                 rail,
             }),
         })

@@ -30,8 +30,10 @@ pub(super) struct Known {
 }
 
 /// All engines that this one has met.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AllKnown {
+    /// So many engines without a connection and without a handle are kept at most, and so many that are gone and were told to nobody.
+    most: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -45,11 +47,19 @@ struct State {
 }
 
 impl AllKnown {
-    /// One more connection to this life of `name`. What is known of an earlier life is forgotten; of engines without a connection and
-    /// without a handle at most `most` are kept.
-    pub(super) fn enter(&self, name: &str, incarnation: u64, most: usize) -> Arc<Known> {
+    /// Those of an engine that has `most` peers at most.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// One more connection to this life of `name`. What is known of an earlier life is forgotten.
+    pub(super) fn enter(&self, name: &str, incarnation: u64) -> Arc<Known> {
         let mut state = self.state();
-        if state.engines.len() >= most && !state.engines.contains_key(name) {
+        if state.engines.len() >= self.most && !state.engines.contains_key(name) {
             let is_used =
                 |(known, links): &(Arc<Known>, u32)| *links > 0 || Arc::strong_count(known) > 1;
             state.engines.retain(|_, engine| is_used(engine));
@@ -70,8 +80,8 @@ impl AllKnown {
         Arc::clone(&engine.0)
     }
 
-    /// A connection has ended; none for `gone`: by this side's wish. With the last of them it is told. At most `most` are kept.
-    pub(super) fn leave(&self, name: &str, incarnation: u64, gone: Option<PeerGone>, most: usize) {
+    /// A connection has ended; none for `gone`: by this side's wish. With the last of them it is told.
+    pub(super) fn leave(&self, name: &str, incarnation: u64, gone: Option<PeerGone>) {
         let mut state = self.state();
         let is_last = match state.engines.get_mut(name) {
             Some((known, links)) if known.incarnation == incarnation => {
@@ -82,7 +92,7 @@ impl AllKnown {
             _ => true,
         };
         if let Some(gone) = gone.filter(|_| is_last) {
-            if state.gone.len() >= most
+            if state.gone.len() >= self.most
                 && let Some(oldest) = state.gone.pop_front()
             {
                 tracing::warn!("nobody has asked which peers are gone: {oldest:?}");
