@@ -148,6 +148,29 @@ impl Fake {
         text.lines().filter_map(of_it).collect()
     }
 
+    /// From now on the driver notes what comes to streams, in place of earlier settings.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn note_order(&self) {
+        self.set(&format!("order {}", self.file("order").display()));
+    }
+
+    /// What has come to streams since [`Fake::note_order`], in its order: the stream, and what it was.
+    ///
+    /// # Panics
+    ///
+    /// If nothing was noted.
+    #[must_use]
+    pub fn order(&self) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.file("order")).unwrap();
+        let words = text.lines().map(|line| line.split_once(' ').unwrap());
+        words
+            .map(|(stream, what)| (stream.to_owned(), what.to_owned()))
+            .collect()
+    }
+
     /// A place where calls wait: with the line `hold CALL PATH` of its [`path`](Hold::path).
     ///
     /// # Panics

@@ -3,13 +3,11 @@
 // UNSAFETY: hands on what outlives its use.
 #![expect(unsafe_code, reason = "streams and memory of cust")]
 
-use std::fs;
-
 use cust::context::Context;
 use cust::device::Device;
 use cust::memory::DeviceBuffer;
 use cust::stream::{Stream, StreamFlags};
-use test_support::fake_cuda::{Fake, FakeDriver};
+use test_support::fake_cuda::FakeDriver;
 use test_support::limits::HANG;
 use warpverbs_interop::cust::{gpu, memory, stream};
 
@@ -28,15 +26,6 @@ fn host(stream: &Stream) {
     stream.add_callback(Box::new(|| {})).unwrap();
 }
 
-/// What came to streams, in its order: the stream and what it was.
-fn order(fake: &Fake) -> Vec<(String, String)> {
-    let text = fs::read_to_string(fake.file("order")).unwrap();
-    let words = text.lines().map(|line| line.split_once(' ').unwrap());
-    words
-        .map(|(stream, what)| (stream.to_owned(), what.to_owned()))
-        .collect()
-}
-
 #[test]
 fn what_is_called_on_a_stream_of_the_program_comes_behind_what_is_there() {
     FakeDriver::new("").run(|fake| {
@@ -45,12 +34,12 @@ fn what_is_called_on_a_stream_of_the_program_comes_behind_what_is_there() {
         let gpu = gpu(&context).unwrap();
         // SAFETY: the stream is dropped behind the result.
         let stream = unsafe { stream(gpu.as_ref(), &own) }.unwrap();
-        fake.set(&format!("order {}", fake.file("order").display()));
+        fake.note_order();
         host(&own);
         let event = stream.record().unwrap();
         host(&own);
         event.wait(HANG).unwrap();
-        let order = order(fake);
+        let order = fake.order();
         let of = format!("{:p}", own.as_inner());
         assert!(order.iter().all(|(stream, _)| *stream == of), "{order:?}");
         let what: Vec<_> = order.iter().map(|(_, what)| what.as_str()).collect();
