@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{MemoryStore, Store};
 
-use super::{LONG, PATIENT, world_of};
+use super::{LONG, PATIENT, full, world_of};
 use crate::membership::layer::Layer;
 use crate::membership::sim::{LOOK, World, lock};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState};
@@ -108,11 +108,6 @@ fn a_store_that_is_slow_without_failing_drops_nobody() {
         world.delay.store(0, Ordering::Relaxed);
         world.check_undisturbed(&format!("calls that take {delay:?}"));
     }
-}
-
-/// Whether the counts are those of `./x test full`.
-fn full() -> bool {
-    std::env::var_os("WV_TEST_FULL").is_some()
 }
 
 #[test]

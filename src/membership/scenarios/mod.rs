@@ -37,6 +37,11 @@ const HASTY: GroupConfig = GroupConfig {
     ..PATIENT
 };
 
+/// Whether the counts are those of `./x test full`.
+fn full() -> bool {
+    std::env::var_os("WV_TEST_FULL").is_some()
+}
+
 fn memory(slots: u32, founders: u32) -> World {
     world_of(Arc::new(MemoryStore::new()), slots, founders, PATIENT)
 }
@@ -409,11 +414,7 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
 
 #[test]
 fn random_deaths_partitions_and_rejoins_end_in_one_view_of_all_that_live() {
-    let many = if std::env::var_os("WV_TEST_FULL").is_some() {
-        60
-    } else {
-        3
-    };
+    let many = if full() { 60 } else { 3 };
     let first = fastrand::u64(..1 << 32);
     for seed in first..first + many {
         trouble(seed, Arc::new(MemoryStore::new()));
