@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::tied;
 
@@ -17,6 +17,8 @@ const START: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_millis(200);
 /// Between two such questions.
 const LOOK: Duration = Duration::from_millis(20);
+/// All threads of a server stop within this time.
+const STOP: Duration = Duration::from_secs(5);
 /// Ports are free when they are picked, and may be taken a moment later.
 const TRIES: u32 = 5;
 
@@ -182,7 +184,7 @@ impl Etcd {
         let started = member.start();
         started.map_err(|error| EtcdError::new(&member.program, &error))?;
         if member.stopped > 0 {
-            member.signal(Signal::STOP);
+            member.stand_still();
         }
         Ok(())
     }
@@ -191,7 +193,7 @@ impl Etcd {
     pub(super) fn stop(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.stopped += 1;
-        member.signal(Signal::STOP);
+        member.stand_still();
     }
 
     /// SIGCONT.
@@ -226,12 +228,24 @@ impl Member {
         }
     }
 
+    /// SIGSTOP, and waits until the system says that all threads have stopped: until then the server may still answer.
+    fn stand_still(&self) {
+        self.signal(Signal::STOP);
+        let Some(process) = &self.process else { return };
+        let id = WaitId::Pid(Pid::from_child(process));
+        // The state stays to be waited for, by `end` among others.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let options = options | WaitIdOptions::NOWAIT;
+        let start = Instant::now();
+        while start.elapsed() < STOP && matches!(waitid(id.clone(), options), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn signal(&self, signal: Signal) {
-        let pid = self.process.as_ref().map(Child::id);
-        let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        if let Some(pid) = pid {
+        if let Some(process) = &self.process {
             // It is a child that nobody has waited for, so the number is still its own.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(Pid::from_child(process), signal);
         }
     }
 
