@@ -26,7 +26,9 @@ use super::stored::StoredRow;
 
 /// Shortest pause between two looks of a rank whose turn it is in a change.
 const BUSY: Duration = Duration::from_millis(2);
-/// The same while ranks want to come in, or have left.
+/// It pauses for this part of the time that it has waited, if that is longer.
+const BUSY_PART: u32 = 4;
+/// Between two of its looks while ranks want to come in, or have left.
 const LOOK: Duration = Duration::from_millis(20);
 /// Pause after a step has failed. After turns that the store has failed, one behind the other, it is twice as long each time.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -400,15 +402,15 @@ impl Driver {
         row: &Row,
         quiet: bool,
     ) -> bool {
-        let alone = !self.own.is_member(record) || self.own.leaving != Leaving::No;
-        if self.own.applied == 0 || alone || self.shared.lock().hca_lost {
-            return true;
-        }
         let of = (record.epoch, record.number);
         if quiet {
             self.since.busy = None;
         } else if self.since.busy.is_none_or(|(same, _)| same != of) {
             self.since.busy = Some((of, Instant::now()));
+        }
+        let alone = !self.own.is_member(record) || self.own.leaving != Leaving::No;
+        if self.own.applied == 0 || alone || self.shared.lock().hca_lost {
+            return true;
         }
         let place = self.place(record, look);
         if place == 0 || self.waits_for_promises(record) {
@@ -533,10 +535,21 @@ impl Driver {
         behind + u32::try_from(before.count()).unwrap_or(u32::MAX)
     }
 
+    /// Between two looks of a rank that waits for others in a change: a quarter of the time that it has waited already, so that
+    /// what a change costs does not follow from how slow the others are.
+    fn busy_pause(&self) -> Duration {
+        let waited = self
+            .since
+            .busy
+            .map(|(_, since)| since.elapsed() / BUSY_PART);
+        let shortest = BUSY.max(self.store.pace.slowest());
+        shortest.max(waited.unwrap_or_default())
+    }
+
     /// When the next look is due if nothing changes before.
     fn longest_wait(&self, record: &Record, look: &Look<Duration>) -> Duration {
         let quarter = self.shared.bounds.lease_ttl / 4;
-        let busy = BUSY.max(self.store.pace.slowest());
+        let busy = self.busy_pause();
         let place = self.place(record, look);
         let row = look.rows.get(&self.own.slot);
         let accuses = row.is_some_and(Row::accuses) || !look.ended.is_empty();
@@ -557,7 +570,7 @@ impl Driver {
         let time = match &record.open {
             Some(open) if place == 0 && rung(open) => busy,
             Some(_) if self.own.applied == 0 && self.rung != record.number => busy,
-            _ if device => busy,
+            _ if device => busy.min(LOOK),
             _ if parts || comes && place == 0 => LOOK.max(busy),
             _ => quarter,
         };

@@ -607,6 +607,13 @@ impl GroupStore {
         Ok(())
     }
 
+    /// Removes everything of `who`, which was a member and is none any more.
+    pub(super) fn tidy_one(&mut self, who: RankGeneration) -> Result<(), StoreError> {
+        self.clear(who)?;
+        let place = key("taken", who);
+        self.call(|store| store.remove(&place)).map(drop)
+    }
+
     /// Removes everything of generations that were members once, or came before one that was, and are none any more.
     pub(super) fn tidy(&mut self, record: &Record) -> Result<(), StoreError> {
         for kind in ["row", "leaves", "over", "taken"] {
@@ -625,14 +632,28 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Removes all promises up to the view of `record`, if no proposal is open.
-    pub(super) fn tidy_promises(&mut self, record: &Record) -> Result<(), StoreError> {
-        for number in self.call(|store| store.list("group/promise"))? {
-            let over = number.parse().is_ok_and(|of: u64| of <= record.number);
-            if over && record.open.is_none() {
-                let key = format!("group/promise/{number}");
-                self.call(|store| store.remove_below(&key))?;
+    /// Removes all promises up to the view of `record`, if no proposal is open. This rank has removed those up to `from`, if it
+    /// has removed any.
+    pub(super) fn tidy_promises(
+        &mut self,
+        record: &Record,
+        from: Option<u64>,
+    ) -> Result<(), StoreError> {
+        if record.open.is_some() {
+            return Ok(());
+        }
+        // Most views come one proposal behind the other, whose number says where its promises are.
+        let next = from.filter(|from| from.checked_add(1) == Some(record.number));
+        let numbers = match next {
+            Some(_) => vec![record.number],
+            None => {
+                let names = self.call(|store| store.list("group/promise"))?;
+                names.iter().filter_map(|name| name.parse().ok()).collect()
             }
+        };
+        for number in numbers.into_iter().filter(|of| *of <= record.number) {
+            let key = format!("group/promise/{number}");
+            self.call(|store| store.remove_below(&key))?;
         }
         Ok(())
     }

@@ -15,15 +15,16 @@ use super::rules::slots::Slots;
 use super::rules::steps::Step;
 use super::see::says_through;
 
-/// Whether generations that may have written something are over in `now` and were not in `before`: members, and those that asked in
-/// vain before a later one came in.
-fn drops(before: &Record, now: &Record) -> bool {
-    let stays = |(slot, generation): (&u32, &u32)| now.members.get(slot) == Some(generation);
+/// Members of `before` that are over in `now`. None where others may have written something as well: those that asked in vain before
+/// a later generation of their slot came in.
+fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
     let next = |(slot, generation): (&u32, &u32)| {
         let earlier = before.admitted.get(slot).copied().unwrap_or(0);
         *generation <= earlier.saturating_add(1)
     };
-    !before.members.iter().all(stays) || !now.admitted.iter().all(next)
+    let stays = |who: &RankGeneration| now.members.get(&who.0) == Some(&who.1);
+    let gone = rank_generations(&before.members).filter(|who| !stays(who));
+    now.admitted.iter().all(next).then(|| gone.collect())
 }
 
 impl Driver {
@@ -270,16 +271,20 @@ impl Driver {
             return;
         }
         let is_over = |slot: u32, generation: u32| record.was_dropped(slot, generation);
-        let none_over = before.is_some_and(|before| !drops(&before, record));
-        let forgotten = match none_over {
-            true => Ok(()),
-            false => self
+        let from = before.as_ref().map(|before| before.number);
+        let over = before.and_then(|before| dropped(&before, record));
+        let forgotten = match over.as_deref() {
+            Some([]) => Ok(()),
+            over => self
                 .shared
                 .transport
                 .forget(&is_over)
-                .and_then(|()| self.store.tidy(record)),
+                .and_then(|()| match over {
+                    Some([one]) => self.store.tidy_one(*one),
+                    _ => self.store.tidy(record),
+                }),
         };
-        match forgotten.and_then(|()| self.store.tidy_promises(record)) {
+        match forgotten.and_then(|()| self.store.tidy_promises(record, from)) {
             Ok(()) => self.tidied = Some(record.clone()),
             Err(error) => {
                 tracing::warn!("records of ranks that are gone are left in the store: {error}");
@@ -431,17 +436,17 @@ mod tests {
             };
             before.commit(&proposal, 1)
         };
-        assert!(!drops(&before, &after(&[0, 1], &[])));
-        assert!(!drops(&before, &after(&[0, 1], &[(2, 1)])));
+        assert_eq!(dropped(&before, &after(&[0, 1], &[])), Some(vec![]));
+        assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 1)])), Some(vec![]));
         // Its first generation has asked in vain.
-        assert!(drops(&before, &after(&[0, 1], &[(2, 2)])));
-        assert!(drops(&before, &after(&[0], &[])));
+        assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 2)])), None);
+        assert_eq!(dropped(&before, &after(&[0], &[])), Some(vec![(1, 1)]));
         let without = after(&[0], &[]);
         let again = Proposal {
             keep: [0].into_iter().collect(),
             takes: Members::from([(1, 2)]),
             ..Proposal::default()
         };
-        assert!(!drops(&without, &without.commit(&again, 2)));
+        assert_eq!(dropped(&without, &without.commit(&again, 2)), Some(vec![]));
     }
 }
