@@ -165,12 +165,32 @@ impl Disturbed {
                 });
             }
         }
-        Err(StoreError::NoAnswer {
-            store: "disturbed".to_owned(),
-            waited: Duration::ZERO,
-            seen,
-            cause: "planted".to_owned(),
-        })
+        Err(no_answer(seen))
+    }
+
+    /// A change of a lease or of a folder: it is made at once or not at all.
+    fn change_at_once<T>(
+        &self,
+        key: &str,
+        call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.begin();
+        match self.end() {
+            End::Answered => return call(self.store.as_ref()),
+            End::NotSent => return Err(not_sent()),
+            End::LostBefore => {}
+            End::LostAfter | End::Later => drop(call(self.store.as_ref())),
+        }
+        Err(no_answer(self.revision(key)))
+    }
+}
+
+fn no_answer(seen: u64) -> StoreError {
+    StoreError::NoAnswer {
+        store: "disturbed".to_owned(),
+        waited: Duration::ZERO,
+        seen,
+        cause: "planted".to_owned(),
     }
 }
 
@@ -218,7 +238,7 @@ impl Store for Disturbed {
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.ask(|store| store.remove_below(key))
+        self.change_at_once(key, |store| store.remove_below(key))
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
@@ -244,7 +264,7 @@ impl Store for Disturbed {
         value: &[u8],
         ttl: Duration,
     ) -> Result<Option<LeaseId>, StoreError> {
-        self.ask(|store| store.take_lease(key, value, ttl))
+        self.change_at_once(key, |store| store.take_lease(key, value, ttl))
     }
 
     fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
@@ -253,11 +273,11 @@ impl Store for Disturbed {
     }
 
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.ask(|store| store.renew_lease(key, id))
+        self.change_at_once(key, |store| store.renew_lease(key, id))
     }
 
     fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.ask(|store| store.end_lease(key, id))
+        self.change_at_once(key, |store| store.end_lease(key, id))
     }
 
     fn wait_for_change(&self, timeout: Duration) {
@@ -423,6 +443,95 @@ fn counts_of_many_threads_are_between_what_was_told_and_what_is_unknown() {
             "{counted} counted, {told} told, {unknown} unknown"
         );
     });
+}
+
+/// What is known of a lease by what was told of the calls for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Holds {
+    No,
+    /// This one, or none if an end of it was not answered.
+    This(LeaseId, bool),
+    /// A lease may have been taken whose name nobody knows.
+    Unnamed,
+}
+
+#[test]
+fn what_a_holder_is_told_of_its_leases_is_what_readers_find() {
+    let ttl = Duration::from_secs(600);
+    with_faults(|store, folder, random| {
+        let mut keys = [Holds::No; 3];
+        for step in 0..200u32 {
+            let number = random.usize(..keys.len());
+            let key = format!("{folder}/leased/{number}");
+            let holds = keys[number];
+            let told = match (random.u32(..4), holds) {
+                (0, _) | (_, Holds::No | Holds::Unnamed) => {
+                    match store.take_lease(&key, &step.to_le_bytes(), ttl) {
+                        Ok(Some(id)) => {
+                            let held = matches!(holds, Holds::This(_, true));
+                            assert!(!held, "step {step}: {holds:?}, and it was taken again");
+                            Ok(Holds::This(id, true))
+                        }
+                        Ok(None) => {
+                            assert_ne!(holds, Holds::No, "step {step}: another holds it");
+                            Ok(match holds {
+                                Holds::This(id, _) => Holds::This(id, true),
+                                _ => holds,
+                            })
+                        }
+                        Err(error) => Err((error, holds.or_taken())),
+                    }
+                }
+                (1, Holds::This(id, sure)) => match store.renew_lease(&key, id) {
+                    Ok(true) => Ok(Holds::This(id, true)),
+                    Ok(false) => {
+                        assert!(!sure, "step {step}: it is gone, and was not ended");
+                        Ok(Holds::No)
+                    }
+                    Err(error) => Err((error, holds)),
+                },
+                (2, Holds::This(id, sure)) => match store.put_leased(&key, b"more", id) {
+                    Ok(true) => Ok(Holds::This(id, true)),
+                    Ok(false) => {
+                        assert!(!sure, "step {step}: it is gone, and was not ended");
+                        Ok(Holds::No)
+                    }
+                    Err(error) => Err((error, holds)),
+                },
+                (_, Holds::This(id, _)) => match store.end_lease(&key, id) {
+                    Ok(()) => Ok(Holds::No),
+                    Err(error) => Err((error, Holds::This(id, false))),
+                },
+            };
+            keys[number] = told.unwrap_or_else(|(error, unknown)| match error.known() {
+                Known::Unknown => unknown,
+                _ => holds,
+            });
+            store.arrive();
+            let found = store.store.try_get(&key).unwrap().is_some();
+            match keys[number] {
+                Holds::No => assert!(!found, "step {step}: {key} is there"),
+                Holds::This(_, true) => assert!(found, "step {step}: {key} is gone"),
+                Holds::This(_, false) | Holds::Unnamed => {}
+            }
+        }
+        // Whatever was not answered, a folder that was removed with an answer is empty.
+        let removed = (0..100).any(|_| store.remove_below(&format!("{folder}/leased")).is_ok());
+        assert!(removed, "none of 100 calls was answered");
+        store.arrive();
+        let left = store.store.list(&format!("{folder}/leased")).unwrap();
+        assert!(left.is_empty(), "{left:?}");
+    });
+}
+
+impl Holds {
+    /// What a call to take it that was not answered leaves.
+    fn or_taken(self) -> Self {
+        match self {
+            Self::No | Self::This(_, false) => Self::Unnamed,
+            held => held,
+        }
+    }
 }
 
 #[test]
