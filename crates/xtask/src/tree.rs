@@ -68,8 +68,9 @@ pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
 }
 
 /// The folders of kernels that packages have.
-const KERNEL_FOLDERS: [&str; 4] = [
+const KERNEL_FOLDERS: [&str; 5] = [
     "kernels",
+    "docs/examples/own-kernel/kernels",
     "crates/gpuhca/kernels",
     "crates/wv/kernels",
     TEST_KERNELS,

@@ -1,0 +1,21 @@
+#!/bin/sh
+# A program of somebody else on software HCAs: Debian's ibv_devinfo and ibv_rc_pingpong, the latter once more with lost packets.
+# Needs ibverbs-utils. wv must be in the path.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+wv sim -- ibv_devinfo | grep -w hca_id
+
+# Server and client are two processes below one wv sim: each finds a mlx5_0 of its own.
+for fault in '' 'seed=7,drop=2%'; do
+    wv sim ${fault:+--fault "$fault"} --check all -- sh -ec '
+        ibv_rc_pingpong -d mlx5_0 -g 3 -n 200 -p "$1" >/dev/null &
+        server=$!
+        until ibv_rc_pingpong -d mlx5_0 -g 3 -n 200 -p "$1" localhost >"$2/client" 2>"$2/failed"; do
+            kill -0 "$server" # the server is there: it does not listen yet
+        done
+        wait "$server"
+    ' sh "${PORT:-18515}" "$dir"
+    echo "200 round trips, ${fault:-no packet lost}"
+done
