@@ -2,13 +2,15 @@
 //!
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
-//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`mod@gpu`]: the pack for a machine with a GPU;
+//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
 //!   [`others`]: other projects beside this one, in it.
-//! - [`fresh`]: the same in a bare root. [`fuzz`], [`install`], [`python`].
+//! - [`fresh`]: the same in a bare root. [`debug`], [`miri`], [`texts`], [`fuzz`], [`install`], [`python`].
 //!
 //! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
 
 mod checks;
+mod commands;
+mod debug;
 mod failure;
 mod fresh;
 mod fuzz;
@@ -19,6 +21,7 @@ mod install;
 mod interop;
 mod kernels;
 mod load;
+mod miri;
 mod others;
 mod outcomes;
 mod output;
@@ -33,6 +36,7 @@ mod summary;
 mod test;
 #[cfg(test)]
 mod test_trees;
+mod texts;
 mod tree;
 /// The one definition of what machine code is made of and called.
 #[path = "../../../src/gpu/cuda/widen.rs"]
@@ -78,8 +82,14 @@ fn perform(arguments: &[String]) -> Result {
         "lint" => checks::lint(),
         "load" => load::load(rest),
         "sanitize" => sanitize::sanitize(),
+        "debug" => debug::debug(&words),
+        "miri" => miri::miri(first),
+        "texts" => texts::texts(),
         "format" => checks::format(),
-        "kernels" => kernels::kernels(words.first().copied()),
+        "kernels" => match words.first().copied() {
+            Some("--commands") => commands::write(),
+            file => kernels::kernels(file),
+        },
         "sass" => kernels::sass(rest),
         "gpu" => gpu(&words),
         "fuzz" => fuzz::fuzz(first, second),

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Sources are compiled with `-x c++ -std=c++20 -O2 -fno-strict-aliasing -fexceptions -ffp-contract=off -g1`, whatever the profile. The compiler
-//! is that of the `cc` crate: `$CXX`, else `c++`. A kernel is listed when its source says `SIMT_EXPORT(name)` or
+//! is that of the `cc` crate: `$CXX`, else `c++`. `SIMT_DEBUG_PACKAGE` names a file that is compiled for a debugger. A kernel is listed when its source says `SIMT_EXPORT(name)` or
 //! `WV_EXPORT(name)`.
 
 mod reuse;
@@ -197,6 +197,7 @@ impl Kernels {
             .unwrap_or(1)
             .max(1);
         let out = PathBuf::from(variable("OUT_DIR")?);
+        let debugged = debugged()?;
         let next = AtomicUsize::new(0);
         let worker = || {
             let mut objects = Vec::new();
@@ -208,6 +209,12 @@ impl Kernels {
                 let mut build = build.clone();
                 if self.quick.iter().any(quick) {
                     build.flag("-Og");
+                }
+                if debugged
+                    .as_deref()
+                    .is_some_and(|name| source.ends_with(name))
+                {
+                    build.flag("-Og").flag("-g");
                 }
                 objects.extend(reuse::object(&build, source, &out)?);
             }
@@ -269,6 +276,15 @@ impl Kernels {
 
 fn variable(name: &'static str) -> Result<OsString, BuildError> {
     env::var_os(name).ok_or(BuildError::NotABuildScript { name })
+}
+
+/// The source that is compiled for a debugger, with variables and little optimisation: its file name, as `SIMT_DEBUG_PACKAGE` has it
+/// (`SIMT_DEBUG_TEST_SUPPORT=hello.cu`). A variable for each package, so that no other one is built again.
+fn debugged() -> Result<Option<OsString>, BuildError> {
+    let package = variable("CARGO_PKG_NAME")?.to_string_lossy().into_owned();
+    let name = format!("SIMT_DEBUG_{}", package.replace('-', "_").to_uppercase());
+    println!("cargo::rerun-if-env-changed={name}");
+    Ok(env::var_os(name))
 }
 
 /// What the features `tsan` and `asan` of this crate ask of a build of kernels.
