@@ -18,7 +18,7 @@ fn documents() -> Vec<PathBuf> {
     let of_root = fs::read_dir(root()).unwrap();
     let of_root = of_root.map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> = of_root.filter(|path| is_document(path)).collect();
-    let mut folders: Vec<PathBuf> = ["docs", "kernels", "crates"]
+    let mut folders: Vec<PathBuf> = ["docs", "kernels", "crates", "python"]
         .map(|name| root().join(name))
         .into();
     while let Some(folder) = folders.pop() {
@@ -42,6 +42,25 @@ fn links(text: &str) -> Vec<&str> {
         .map(|(link, _)| link)
         .filter(|link| !link.contains("://") && !link.contains(char::is_whitespace))
         .collect()
+}
+
+/// Addresses of the web that the text names outside of code, up to the end of the word or link.
+fn addresses(text: &str) -> Vec<&str> {
+    let prose = text.split("```").step_by(2);
+    let starts = prose.flat_map(|part| part.match_indices("](http").map(|(at, _)| &part[at + 2..]));
+    starts
+        .filter_map(|rest| rest.split([')', ' ', '\n']).next())
+        .collect()
+}
+
+/// Whether an address has the form of one: by TLS, a host with a dot, nothing that a browser would escape.
+fn is_well_formed(address: &str) -> bool {
+    let host = address
+        .strip_prefix("https://")
+        .and_then(|rest| rest.split('/').next());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/?#[]@!$&'*+,;=%".contains(c);
+    host.is_some_and(|host| host.contains('.') && !host.starts_with('.') && !host.ends_with('.'))
+        && address.chars().all(plain)
 }
 
 /// The anchors of the headings, as GitHub makes them.
@@ -148,6 +167,35 @@ fn every_link_between_documents_leads_somewhere() {
 }
 
 #[test]
+fn every_address_of_the_web_has_its_form() {
+    let mut count = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for address in addresses(&text) {
+            count += 1;
+            let name = document.display();
+            assert!(is_well_formed(address), "{name} links to {address}");
+        }
+    }
+    assert!(count >= 3, "only {count} addresses found");
+}
+
+#[test]
+fn addresses_without_their_form_are_found() {
+    let text = "[a](https://etcd.io/docs) `[b](http://c.d)`\n```\n[e](https://f.g)\n```";
+    assert_eq!(addresses(text), ["https://etcd.io/docs", "http://c.d"]);
+    for wrong in [
+        "http://etcd.io",
+        "https://etcd",
+        "https://.io/a",
+        "https://a.b/c\"d",
+    ] {
+        assert!(!is_well_formed(wrong), "{wrong}");
+    }
+    assert!(is_well_formed("https://etcd.io/docs/v3.4/#a"));
+}
+
+#[test]
 fn a_document_of_the_root_or_of_docs_names_only_files_that_exist() {
     let mut count = 0;
     let mut found = Vec::new();
@@ -156,7 +204,13 @@ fn a_document_of_the_root_or_of_docs_names_only_files_that_exist() {
         let text = fs::read_to_string(&document).unwrap();
         for name in named(&text).into_iter().filter(|_| !is_of_crate) {
             count += 1;
-            if !root().join(name).exists() {
+            // From the root of the tree, or as the page of an example: from its own folder.
+            let folders = [Some(root()), document.parent()];
+            if !folders
+                .into_iter()
+                .flatten()
+                .any(|at| at.join(name).exists())
+            {
                 found.push(format!("{} names {name}", document.display()));
             }
         }
@@ -205,6 +259,13 @@ fn links_that_lead_nowhere_are_found() {
     assert_eq!(wrong(&from, "../README.md#two-commands"), None);
     assert!(wrong(&from, "../README.md#no-such-heading").is_some());
     assert!(wrong(&from, "no-such-file.md").is_some());
+    assert!(wrong(&from, "pictures/no-such-picture.svg").is_some());
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let planted = readme.replacen("](docs/", "](doc/", 1);
+    let found = links(&planted)
+        .into_iter()
+        .filter_map(|link| wrong(&root().join("README.md"), link));
+    assert_eq!(found.count(), 1, "the planted link, and no other");
     assert_eq!(
         links("[a](b.md#c), `[d](e)` and\n```\n[f](g)\n```"),
         ["b.md#c", "e"]

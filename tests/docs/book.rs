@@ -1,0 +1,103 @@
+//! docs/ is a book: SUMMARY.md lists every page once and no other file, and the front pages are short.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// More is no map.
+const MOST_BYTES_OF_THE_MAP: usize = 10_000;
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+}
+
+/// Pages below docs/, by their path there; SUMMARY.md is none.
+fn pages() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![docs()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(docs()).unwrap().to_str().unwrap();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".md") && name != "SUMMARY.md" {
+                found.insert(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The pages that a summary lists, in its order.
+fn entries(summary: &str) -> Vec<String> {
+    let links = summary.split("](").skip(1);
+    let targets = links.filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_owned()).collect()
+}
+
+/// What is wrong with a summary of these pages.
+fn faults(summary: &str, pages: &BTreeSet<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for entry in entries(summary) {
+        if !pages.contains(&entry) {
+            found.push(format!(
+                "SUMMARY.md lists {entry}, which is no page of docs/"
+            ));
+        }
+        if !seen.insert(entry.clone()) {
+            found.push(format!("SUMMARY.md lists {entry} twice"));
+        }
+    }
+    let missing = pages.difference(&seen);
+    found.extend(missing.map(|page| format!("docs/{page} is not in SUMMARY.md")));
+    found
+}
+
+fn summary() -> String {
+    fs::read_to_string(docs().join("SUMMARY.md")).unwrap()
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let found = faults(&summary(), &pages());
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+    assert!(pages().len() >= 30, "only {} pages found", pages().len());
+}
+
+#[test]
+fn pages_that_a_summary_lacks_invents_or_repeats_are_found() {
+    let pages: BTreeSet<String> = ["a.md", "b/c.md"].map(str::to_owned).into();
+    assert_eq!(faults("- [A](a.md)\n    - [C](b/c.md)\n", &pages), [""; 0]);
+    for (planted, fault) in [
+        ("[A](a.md)", "docs/b/c.md is not in SUMMARY.md"),
+        (
+            "[A](a.md) [C](b/c.md) [D](d.md)",
+            "SUMMARY.md lists d.md, which is no page of docs/",
+        ),
+        (
+            "[A](a.md) [C](b/c.md) [A](a.md)",
+            "SUMMARY.md lists a.md twice",
+        ),
+    ] {
+        assert_eq!(faults(planted, &pages), [fault]);
+    }
+}
+
+#[test]
+fn each_page_begins_with_its_title() {
+    for page in pages() {
+        let text = fs::read_to_string(docs().join(&page)).unwrap();
+        assert!(text.starts_with("# "), "docs/{page} has no title");
+    }
+}
+
+#[test]
+fn the_map_of_the_architecture_is_short() {
+    let bytes = include_str!("../../ARCHITECTURE.md").len();
+    assert!(
+        bytes <= MOST_BYTES_OF_THE_MAP,
+        "ARCHITECTURE.md has {bytes} bytes, at most {MOST_BYTES_OF_THE_MAP} are allowed: move a part to docs/design"
+    );
+}
