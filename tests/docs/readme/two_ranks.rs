@@ -30,7 +30,7 @@ fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     })?;
     work.send_back()?; // combine
     let combined = work.receive_back()?;
-    team.barrier("done")?; // nobody takes memory away that others still write
+    team.barrier("done")?; // no rank frees memory that the other still writes
     Ok(bf16::to_f32(combined.out[0]))
 }
 
