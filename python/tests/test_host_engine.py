@@ -28,7 +28,7 @@ WRONG = {
     "half of it is registered": ("Refused", "overlap a region that does not have all of them"),
     "a region that is none": ("Refused", "region 77 is not of this engine"),
     "a name to listen at": ("Refused", "address is 'nowhere'; it must be an IP address and a port"),
-    "all the world": ("Refused", "0.0.0.0:0 is reached by other machines"),
+    "all the world": ("Refused", "other machines reach 0.0.0.0:0"),
     "where nobody listens": ("EngineError", "127.0.0.1:1"),
     "nobody comes": ("TimeoutError", "no engine has connected for 0.01 seconds"),
     "half a descriptor": ("Refused", "its length is not 40 bytes"),

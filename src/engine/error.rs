@@ -141,7 +141,7 @@ pub enum EngineError {
     #[error("{0}: close the engine")]
     WorkerPanicked(#[from] ThreadPanicked),
     /// Bytes that are no descriptor of a region.
-    #[error("no descriptor of a region: {what}")]
+    #[error("invalid region descriptor: {what}")]
     Descriptor {
         /// What is wrong.
         what: &'static str,
@@ -241,14 +241,14 @@ pub enum HostError {
     },
     /// An address that is not loopback.
     #[error(
-        "{address} is reached by other machines, and who connects is asked for no key: set `insecure`, or listen on loopback"
+        "other machines reach {address}, and this engine asks no peer for a key: listen on loopback, or set `insecure`"
     )]
     Insecure {
         /// Which.
         address: SocketAddr,
     },
     /// A store.
-    #[error("the store says of engine '{name}': {reason}")]
+    #[error("engine '{name}' in the store: {reason}")]
     Store {
         /// The name that was looked for or told.
         name: String,

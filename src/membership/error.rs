@@ -44,7 +44,7 @@ pub enum GroupError {
         theirs: String,
     },
     /// A record in the store that no group writes.
-    #[error("the group's record '{key}' cannot be: {reason}")]
+    #[error("invalid record '{key}' of the group: {reason}")]
     Record {
         /// Which.
         key: String,

@@ -835,7 +835,7 @@ mod tests {
         let error = next_generation(store.as_ref(), 0).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the group's record 'generation/0' cannot be: 'x' is no generation"
+            "invalid record 'generation/0' of the group: 'x' is no generation"
         );
         store.put("generation/0", b"4294967295").unwrap();
         let error = next_generation(store.as_ref(), 0).unwrap_err().to_string();
@@ -849,7 +849,7 @@ mod tests {
         let error = newest_view(&all, 2).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the group's record 'group/record' cannot be: it is of 3 slots; there are 2"
+            "invalid record 'group/record' of the group: it is of 3 slots; there are 2"
         );
         store.put(RECORD, b"{").unwrap();
         assert!(matches!(

@@ -63,7 +63,7 @@ pub enum TeamError {
         message: String,
     },
     /// A process of this machine that has ended, which the other ranks have known as a founder of the team.
-    #[error("rank {rank} has ended: its process {process} is gone, and has not said why")]
+    #[error("rank {rank} has ended: its process {process} is gone and left no reason")]
     PeerEnded {
         /// The rank.
         rank: u32,
@@ -81,7 +81,7 @@ pub enum TeamError {
         waited: Duration,
     },
     /// A record in the store that cannot be what a rank writes.
-    #[error("what rank {rank} told as {topic} cannot be: {reason}")]
+    #[error("invalid record '{topic}' from rank {rank}: {reason}")]
     Record {
         /// The rank.
         rank: u32,

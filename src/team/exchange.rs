@@ -676,7 +676,7 @@ mod tests {
         exchanges[1].store.put("hello/1", b"{").unwrap();
         let error = exchanges[0].all("hello", &1u32).unwrap_err().to_string();
         assert!(
-            error.starts_with("what rank 1 told as hello cannot be: "),
+            error.starts_with("invalid record 'hello' from rank 1: "),
             "{error}"
         );
     }

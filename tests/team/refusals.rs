@@ -151,13 +151,13 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     );
     assert_eq!(
         connect(&fleet),
-        "what rank 1 told as hello/1.1 cannot be: version 6; this is version 5"
+        "invalid record 'hello/1.1' from rank 1: version 6; this is version 5"
     );
     for cut in ["", "{", &hello[..hello.len() / 2]] {
         put("hello/1.1", cut);
         let error = connect(&fleet);
         assert!(
-            error.starts_with("what rank 1 told as hello/1.1 cannot be: "),
+            error.starts_with("invalid record 'hello/1.1' from rank 1: "),
             "{error}"
         );
     }

@@ -8,7 +8,7 @@ use warpverbs::gpu::GpuError;
 #[non_exhaustive]
 pub enum GpuhcaError {
     /// An option is out of range.
-    #[error("{what} is {value}, allowed is {limit}")]
+    #[error("{what} is {value}; it must be {limit}")]
     Option {
         /// Which one.
         what: &'static str,

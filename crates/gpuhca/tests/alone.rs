@@ -80,7 +80,7 @@ fn a_second_kernel_in_a_process_and_options_out_of_range_are_refused() {
     let busy = again(|options| options);
     assert!(busy.contains("softhca does not take gpuhca"), "{busy}");
     let blocks = again(|options| options.with_blocks(0));
-    assert_eq!(blocks, "blocks is 0, allowed is 1 to 1024");
+    assert_eq!(blocks, "blocks is 0; it must be 1 to 1024");
     assert!(again(|options| options.with_blocks(1025)).contains("1025"));
     assert_eq!(hca.label(), "gpuhca+simt");
     hca.stop().unwrap();

@@ -90,7 +90,7 @@ pub enum StoreError {
     },
     /// A change that was sent to an etcd, and then nothing. It may have been done or not: look.
     #[error(
-        "the etcd {store} did not answer a change within {waited:.1?}, which may have been done or not ({cause})"
+        "the etcd {store} did not answer a change within {waited:.1?}; the change may have been made ({cause})"
     )]
     NoAnswer {
         /// Its members.
@@ -193,7 +193,7 @@ pub enum StoreError {
         bytes: usize,
     },
     /// Nobody set the key in time.
-    #[error("nobody has set '{key}' within {waited:.1?}")]
+    #[error("no rank has set '{key}' within {waited:.1?}")]
     Timeout {
         /// The key.
         key: String,

@@ -214,29 +214,29 @@ mod tests {
                 grid: Dim3::from(0),
                 ..good()
             }),
-            "grid.x is 0, allowed is 1 to 2147483647"
+            "grid.x is 0; it must be 1 to 2147483647"
         );
         assert_eq!(
             refused(&LaunchConfig {
                 block: Dim3::from(1025),
                 ..good()
             }),
-            "block.x is 1025, allowed is 1 to 1024"
+            "block.x is 1025; it must be 1 to 1024"
         );
         let block = Dim3::from((32, 33));
         assert_eq!(
             refused(&LaunchConfig { block, ..good() }),
-            "threads of a block is 1056, allowed is 1 to 1024"
+            "threads of a block is 1056; it must be 1 to 1024"
         );
         assert_eq!(
             refused(&LaunchConfig {
                 workers: 0,
                 ..good()
             }),
-            "workers is 0, allowed is 1 to 256"
+            "workers is 0; it must be 1 to 256"
         );
         let grid = Dim3::from((0x7fff_ffff, 65_535, 65_535));
-        let all = "blocks of the grid is 9223090559730712575, allowed is 1 to 4294967295";
+        let all = "blocks of the grid is 9223090559730712575; it must be 1 to 4294967295";
         assert_eq!(refused(&LaunchConfig { grid, ..good() }), all);
         assert!(
             refused(&LaunchConfig {

@@ -33,7 +33,7 @@ impl fmt::Display for ThreadId {
 #[non_exhaustive]
 pub enum LaunchError {
     /// A field of the configuration is out of range. Nothing ran.
-    #[error("{field} is {value}, allowed is {min} to {max}")]
+    #[error("{field} is {value}; it must be {min} to {max}")]
     BadConfig {
         /// Which field.
         field: &'static str,

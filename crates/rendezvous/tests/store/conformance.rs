@@ -226,7 +226,7 @@ fn a_wait_ends_with_the_value_or_at_its_deadline() {
             error
                 .unwrap_err()
                 .to_string()
-                .starts_with("nobody has set 'late' within")
+                .starts_with("no rank has set 'late' within")
         );
         thread::scope(|scope| {
             let waiter = scope.spawn(|| store.get("late", Instant::now() + HANG));
