@@ -25,31 +25,32 @@ use warpverbs::gpu::{self, GpuSelector};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// What a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
+    /// Measure what a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
     /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
     Post(PostArgs),
-    /// The same puts, by one thread, posted by other projects too, whose device headers `./x gpu others` has compiled: their cost
-    /// beside this one's, on the same rings and sink
+    /// Measure the same puts, by one thread, posted by other projects too, whose device headers `./x gpu others` has compiled:
+    /// their cost beside this one's, on the same rings and sink
     Others(others::OthersArgs),
-    /// What a GPU, its driver and its machine say of themselves, and what the driver has made of the kernels: registers, spills
+    /// Print what a GPU, its driver and its machine report, and what the driver has made of the kernels: registers, spills
     Facts(device::DeviceArgs),
-    /// What single operations of a GPU cost: atomics, loads, fences with stores in front of them, stores to a register, barriers of
-    /// a grid, launches, and the step of its clock
+    /// Measure what single operations of a GPU cost: atomics, loads, fences with stores in front of them, stores to a register,
+    /// barriers of a grid, launches, and the step of its clock
     Primitives(device::DeviceArgs),
-    /// Whether doorbells of a GPU reach a CPU that exchanges the register, whatever the register's page is mapped as
+    /// Check that doorbells of a GPU reach a CPU that exchanges the register, whatever the register's page is mapped as
     Registers(device::RegistersArgs),
-    /// What a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software HCAs
-    /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank move
-    /// tokens on a GPU, beside a copy: no figure without one
+    /// Count what a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software
+    /// HCAs and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank
+    /// move tokens on a GPU, beside a copy: no figure without one
     Moe(moe::MoeArgs),
-    /// What it costs the others that a rank comes back, in commands, memory and time: its QPs reset in place, beside all QPs of
-    /// all ranks made again; on software HCAs, ranks are threads
+    /// Measure what a rank that comes back costs the others, in commands, memory and time: its QPs reset in place, beside all QPs
+    /// of all ranks made again; on software HCAs, ranks are threads
     Rejoin(rejoin::RejoinArgs),
-    /// What a group of ranks asks of its store, and how long its changes take: in peace, for a death and a join, at bring-up, and
-    /// while a newcomer dies again and again. Ranks are threads over a simulated fabric; no HCA and no GPU is used, or measured
+    /// Count what a group of ranks asks of its store, and how long its changes take: in peace, for a death and a join, at
+    /// bring-up, and while a newcomer dies again and again. Ranks are threads over a simulated fabric; no HCA and no GPU is used,
+    /// or measured
     Group(group::GroupArgs),
-    /// What the host engine costs: transfers of large blocks, pages and words over lanes without an HCA, or between two engines of
-    /// one process on software HCAs, with every byte compared
+    /// Measure what the host engine costs: transfers of large blocks, pages and words over lanes without an HCA, or between two
+    /// engines of one process on software HCAs, with every byte compared
     P2p(p2p::P2pArgs),
 }
 
@@ -77,7 +78,7 @@ pub struct PostArgs {
     /// Ring length in WQEBBs
     #[arg(long, default_value_t = 1024)]
     depth: u32,
-    /// Bytes that each put names; nobody moves them
+    /// Bytes that each put names; no HCA moves them
     #[arg(long, default_value_t = 4096)]
     bytes: u32,
     /// Every so many calls asks for a completion; 0: only the last

@@ -12,13 +12,13 @@ use warpverbs::config::{
 
 use super::output;
 
-/// Say which variables a rank or a host engine reads, what each may be, and what it is here; fail where one cannot be used
+/// Say which variables a rank or a host engine reads, what each may be, and what it is here; fail if one is invalid
 #[derive(Debug, Args)]
 pub struct ConfigOptions {
     /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print the page of the documentation, which says nothing of this process
+    /// Print the page of the documentation, without the values of this process
     #[arg(long)]
     markdown: bool,
 }

@@ -31,7 +31,7 @@ pub enum P2pCommand {
 /// Which HCA, and how patient.
 #[derive(Args)]
 struct Common {
-    /// RDMA device [default: what WARPVERBS_DEVICE says, else the first that will do]
+    /// RDMA device [default: what WARPVERBS_DEVICE says, else the first usable one]
     #[arg(long)]
     device: Option<String>,
     /// Longest wait for the other end, in seconds
@@ -48,7 +48,7 @@ pub struct ServeArgs {
     /// Where clients ask; port 0 is any
     #[arg(long, default_value = "127.0.0.1:7418", value_name = "IP:PORT")]
     listen: SocketAddr,
-    /// Serve other machines too, though nobody is asked for a key
+    /// Serve other machines too, although it asks no client for a key
     #[arg(long)]
     insecure: bool,
     /// End after so many requests

@@ -31,7 +31,7 @@ use executable::ExecutableError;
 use private_dir::{PrivateDir, PrivateDirError};
 use settings::SettingsError;
 
-/// Runs COMMAND with software HCAs in place of real ones.
+/// Run COMMAND with software HCAs in place of real ones.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each process of COMMAND that looks for RDMA devices finds HCAs of its own, mlx5_0 and on, reachable by RoCEv2 over
@@ -74,7 +74,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "LIST")]
     pub check: Option<String>,
 
-    /// Writes what crosses the wire to FILE, as pcapng; further devices and processes take FILE.2 and on
+    /// Write what crosses the wire to FILE, as pcapng; further devices and processes take FILE.2 and on
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
@@ -86,7 +86,7 @@ pub struct SimArgs {
     #[arg(skip)]
     pub execution: Option<&'static str>,
 
-    /// Prints what a device has and lacks, and runs nothing
+    /// Print what a device has and lacks, and run nothing
     #[arg(long)]
     pub list_capabilities: bool,
 

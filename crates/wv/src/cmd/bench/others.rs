@@ -22,7 +22,7 @@ pub struct OthersArgs {
     /// The adapters that `./x gpu others` has compiled, sm_NN/NAME.ptx; without, only this project is measured
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
-    /// Bytes that a put names; nobody moves them
+    /// Bytes that a put names; no HCA moves them
     #[arg(long, value_delimiter = ',', default_values_t = [8, 4096])]
     bytes: Vec<u32>,
     /// Numbers of posters, one block each [default: 1,8,132 on a GPU; 1,4 on simt]

@@ -81,7 +81,7 @@ pub struct DemoOptions {
     /// Start a killed rank again after so many seconds: it comes back under its number, and the others go on meanwhile
     #[arg(long, value_name = "SECONDS", requires = "kill")]
     pub rejoin_after: Option<f64>,
-    /// Draw how the ranks stood over time
+    /// Draw the state of each rank over time
     #[arg(long, value_name = "FILE.svg", requires = "kill")]
     pub timeline: Option<PathBuf>,
     /// Say which bytes, QPs and signals this shape takes, and do not run

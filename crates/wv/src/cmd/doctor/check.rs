@@ -106,7 +106,7 @@ impl<S: ?Sized> Check<S> {
 pub(super) enum Group {
     /// Libraries and drivers
     Software,
-    /// Kernel, devices files and limits
+    /// Kernel, device files and limits
     Machine,
     /// Each NIC
     Nic,

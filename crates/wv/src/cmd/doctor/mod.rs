@@ -61,7 +61,7 @@ pub struct DoctorOptions {
     /// Show each NIC with each GPU, not only those that `auto` takes
     #[arg(long)]
     all: bool,
-    /// Say of one check why it matters and what mends it, and look at nothing
+    /// Print why one check matters and what mends it, and look at nothing
     #[arg(long, value_name = "ID", value_parser = known)]
     explain: Option<String>,
     /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun), which meets in WARPVERBS_STORE: rank 0 prints, and

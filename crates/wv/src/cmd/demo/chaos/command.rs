@@ -47,7 +47,7 @@ pub struct ChaosOptions {
     /// End when so many things have gone wrong, if that is earlier
     #[arg(long, value_name = "COUNT")]
     deeds: Option<u32>,
-    /// Seed of what is done to whom
+    /// Seed of the deeds and of the ranks that they hit
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Packets that are lost, in percent
@@ -56,7 +56,7 @@ pub struct ChaosOptions {
     /// Do only these; may be given several times
     #[arg(long, value_enum)]
     only: Vec<Kind>,
-    /// Do nothing but kill
+    /// Kill, and do nothing else
     #[arg(long, conflicts_with = "only")]
     kills_only: bool,
     /// Do so many things at once, and leave two ranks alone; without it most ranks are always left alone
@@ -100,10 +100,10 @@ pub struct ChaosOptions {
         requires = "program"
     )]
     python: PathBuf,
-    /// Draw how the ranks stood over time
+    /// Draw the state of each rank over time
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
-    /// Write all that was done and told, one JSON object a line; a run that fails writes it in any case, to a new file
+    /// Write every deed and every word of a rank, one JSON object a line; a run that fails writes it in any case, to a new file
     #[arg(long, value_name = "FILE.jsonl")]
     story: Option<PathBuf>,
     /// The figures as one JSON object on stdout; everything else goes to stderr
