@@ -117,7 +117,7 @@ fn build(program: &str, place: &Place) -> Result<OsString> {
     let executables = built.filter(|it| it["target"]["name"] == program);
     let executable = executables
         .filter_map(|it| Some(OsString::from(it["executable"].as_str()?)))
-        .last();
+        .next_back();
     executable.ok_or_else(|| {
         Failure::new(
             2,
