@@ -24,7 +24,21 @@ pub enum Profile {
     /// `ConnectX-7` with two ports that are one link aggregation group, in queue-affinity mode: each QP names the port that its
     /// packets leave by.
     ConnectX7Lag,
+    /// The same in hash mode: the device finds the port of a packet itself, and refuses a QP that names one.
+    ConnectX7LagHash,
 }
+
+/// How the device finds the port of a packet, of those of a link aggregation group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lag {
+    /// Each QP names its port.
+    QueueAffinity,
+    /// By a hash of the packet's addresses; the kernel names none for its QPs (`port_select_flow_table_bypass`).
+    Hash,
+}
+
+/// Ports of a link aggregation group.
+pub(crate) const LAG_PORTS: u8 = 2;
 
 /// What programs see of a card.
 #[derive(Debug)]
@@ -43,8 +57,8 @@ pub(crate) struct Facts {
     pub(crate) speed: u8,
     /// `max_link_speed` of the PCI function, with 16 lanes.
     pub(crate) pci_speed: &'static str,
-    /// Ports of its link aggregation group; 0 without one.
-    pub(crate) lag_ports: u8,
+    /// Mode of its link aggregation group, which has [`LAG_PORTS`]; none without one.
+    pub(crate) lag: Option<Lag>,
 }
 
 /// `enum ib_port_speed` of the kernel.
@@ -55,7 +69,7 @@ mod speed {
 }
 
 /// In the order of the enum. Device ids: `mlx5_core_pci_table` of the kernel; types and firmware: NVIDIA's release notes.
-static TABLE: [(Profile, Facts); 5] = [
+static TABLE: [(Profile, Facts); 6] = [
     (
         Profile::ConnectX6,
         Facts {
@@ -67,7 +81,7 @@ static TABLE: [(Profile, Facts); 5] = [
             rate: "200 Gb/sec (4X HDR)",
             speed: speed::HDR,
             pci_speed: "16.0 GT/s PCIe",
-            lag_ports: 0,
+            lag: None,
         },
     ),
     (
@@ -81,7 +95,7 @@ static TABLE: [(Profile, Facts); 5] = [
             rate: "100 Gb/sec (4X EDR)",
             speed: speed::EDR,
             pci_speed: "16.0 GT/s PCIe",
-            lag_ports: 0,
+            lag: None,
         },
     ),
     (
@@ -95,7 +109,7 @@ static TABLE: [(Profile, Facts); 5] = [
             rate: "400 Gb/sec (4X NDR)",
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
-            lag_ports: 0,
+            lag: None,
         },
     ),
     (
@@ -109,7 +123,7 @@ static TABLE: [(Profile, Facts); 5] = [
             rate: "400 Gb/sec (4X NDR)",
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
-            lag_ports: 0,
+            lag: None,
         },
     ),
     (
@@ -123,14 +137,28 @@ static TABLE: [(Profile, Facts); 5] = [
             rate: "400 Gb/sec (4X NDR)",
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
-            lag_ports: 2,
+            lag: Some(Lag::QueueAffinity),
+        },
+    ),
+    (
+        Profile::ConnectX7LagHash,
+        Facts {
+            name: "cx7-lag-hash",
+            pci_device: 0x1021,
+            hca_type: "MT4129",
+            firmware: [28, 39, 1002],
+            board: "SOFTHCA0000000004",
+            rate: "400 Gb/sec (4X NDR)",
+            speed: speed::NDR,
+            pci_speed: "32.0 GT/s PCIe",
+            lag: Some(Lag::Hash),
         },
     ),
 ];
 
 impl Profile {
     /// The texts that are profiles.
-    pub const EXPECTED: &str = "cx6, cx6dx, cx7, bf3 or cx7-lag";
+    pub const EXPECTED: &str = "cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash";
 
     /// What programs see of it.
     pub(crate) fn facts(self) -> &'static Facts {
@@ -176,6 +204,7 @@ mod tests {
             Profile::ConnectX7,
             Profile::BlueField3,
             Profile::ConnectX7Lag,
+            Profile::ConnectX7LagHash,
         ] {
             let rows = TABLE.iter().filter(|(row, _)| *row == profile).count();
             assert_eq!(rows, 1, "{profile:?}");
@@ -185,7 +214,7 @@ mod tests {
         let error = "cx8".parse::<Profile>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "\"cx8\" is no profile: cx6, cx6dx, cx7, bf3 or cx7-lag"
+            "\"cx8\" is no profile: cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash"
         );
     }
 }

@@ -1,12 +1,16 @@
-//! A link aggregation group in queue-affinity mode: a QP names the port that its packets leave by before it is connected.
+//! A link aggregation group: in queue-affinity mode a QP names the port that its packets leave by before it is connected, in hash mode
+//! none.
 
 use mlx5_prm::cmd::{CmdIn, Opcode};
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
-use mlx5_prm::qp::Ads;
+use mlx5_prm::qp::{Ads, Qpc};
 use mlx5_prm::roce::QueryLagOut;
 use softhca::profile::Profile;
 use softhca::{Hca, HcaConfig};
 use softhca_rig::{End, Kind, Shape};
+
+/// The port selection of `QUERY_LAG`.
+const MODES: [u32; 2] = [QueryLagOut::QUEUE_AFFINITY, QueryLagOut::FLOW_TABLE];
 
 fn end(profile: Profile) -> (Hca, End) {
     let config = HcaConfig {
@@ -22,8 +26,8 @@ fn end(profile: Profile) -> (Hca, End) {
     (hca, end)
 }
 
-/// Master, ports and state of the group, as commands tell them.
-fn told(hca: &Hca) -> [u32; 3] {
+/// Master, ports, state and mode of the group, as commands tell them.
+fn told(hca: &Hca) -> [u32; 4] {
     let context = hca.open().unwrap();
     let mut caps = QueryHcaCapOut::default();
     let query = QueryHcaCapIn::default()
@@ -38,28 +42,46 @@ fn told(hca: &Hca) -> [u32; 3] {
         .devx_general(query.as_bytes(), bytemuck::bytes_of_mut(&mut lag))
         .unwrap();
     let caps = caps.cmd_hca_cap();
-    [caps.lag_master(), caps.num_lag_ports(), lag.lag_state()]
+    let (state, mode) = (lag.lag_state(), lag.port_select_mode());
+    [caps.lag_master(), caps.num_lag_ports(), state, mode]
+}
+
+/// Reset to RTR with this port of the group.
+fn connect(hca: &Hca, end: &End, port: u32) -> Result<(), String> {
+    let path = Ads::default()
+        .with_src_addr_index(3)
+        .with_rgid_rip(hca.gid())
+        .with_hop_limit(64);
+    let init = Qpc::default()
+        .with_pm_state(Qpc::PM_STATE_MIGRATED)
+        .with_lag_tx_port_affinity(port)
+        .with_primary_address_path(Ads::default().with_vhca_port_num(1));
+    end.modify(Opcode::RST2INIT_QP, init).unwrap();
+    let connected = end.ready_to_receive_by(path, end.qpn, 7);
+    connected.map_err(|error| error.to_string())
 }
 
 #[test]
-fn a_qp_that_names_no_port_of_the_group_is_not_connected() {
-    for (profile, refuses) in [(Profile::ConnectX7, false), (Profile::ConnectX7Lag, true)] {
-        let (hca, end) = end(profile);
-        let ports = if refuses { [1, 2, 1] } else { [0; 3] };
-        assert_eq!(told(&hca), ports);
-        let path = Ads::default()
-            .with_src_addr_index(3)
-            .with_rgid_rip(hca.gid())
-            .with_hop_limit(64);
-        end.init();
-        match end.ready_to_receive_by(path, end.qpn, 7) {
-            Ok(()) => assert!(!refuses, "without a port"),
-            Err(error) => {
-                assert!(refuses, "{error}");
-                assert!(
-                    error.to_string().contains("lag_tx_port_affinity"),
-                    "{error}"
-                );
+fn a_qp_names_a_port_of_the_group_where_no_hash_finds_it() {
+    let [affinity, hash] = MODES;
+    for (profile, group, taken) in [
+        (Profile::ConnectX7, [0; 4], vec![0]),
+        (Profile::ConnectX7Lag, [1, 2, 1, affinity], vec![1, 2]),
+        (Profile::ConnectX7LagHash, [1, 2, 1, hash], vec![0]),
+    ] {
+        for port in 0..=3 {
+            let (hca, end) = end(profile);
+            assert_eq!(told(&hca), group);
+            match connect(&hca, &end, port) {
+                // Without a group the number means nothing.
+                Ok(()) => assert!(
+                    group == [0; 4] || taken.contains(&port),
+                    "{profile}: {port}"
+                ),
+                Err(error) => {
+                    assert!(!taken.contains(&port), "{profile}: {port}: {error}");
+                    assert!(error.contains("lag_tx_port_affinity"), "{error}");
+                }
             }
         }
     }

@@ -436,7 +436,7 @@ fn flags_reach_the_command_as_variables_and_mistakes_in_them_are_told_before_it_
         (
             "--profile",
             "cx9",
-            "SOFTHCA_PROFILE=cx9 is not cx6, cx6dx, cx7, bf3 or cx7-lag",
+            "SOFTHCA_PROFILE=cx9 is not cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash",
         ),
         (
             "--check",
@@ -494,6 +494,7 @@ fn ibv_devinfo_sees_the_card_of_the_profile() {
         ("cx7", 0x1021, "28.39.1002", "SOFTHCA0000000001"),
         ("bf3", 0xa2dc, "32.39.1002", "SOFTHCA0000000003"),
         ("cx7-lag", 0x1021, "28.39.1002", "SOFTHCA0000000002"),
+        ("cx7-lag-hash", 0x1021, "28.39.1002", "SOFTHCA0000000004"),
     ] {
         let seen = run(scratch.sim(&["--profile", profile, "--", "ibv_devinfo", "-v"]));
         let id = format!("vendor_part_id:\t\t\t{id}\n");

@@ -8,7 +8,7 @@
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_EXECUTION` | who runs WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
-//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7`, `bf3`, or `cx7-lag` (two ports aggregated) | `cx7` |
+//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7`, `bf3`, `cx7-lag` (two ports aggregated, each QP names one) or `cx7-lag-hash` (a hash finds the port) | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
 //! | `SOFTHCA_PKEYS` | partition keys of the port, on InfiniBand: `0xffff,0x8001` | `0xffff` |
 //! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |

@@ -2,7 +2,7 @@
 
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
-use crate::profile::Profile;
+use crate::profile::{LAG_PORTS, Lag, Profile};
 use crate::wire::envelope::{Gid, Name};
 use crate::wire::frame::mac_of;
 use crate::wire::subnet::Ipv6Subnet;
@@ -129,12 +129,17 @@ impl Identity {
         }
     }
 
-    /// Ports of the link aggregation group; 0 without one. Only Ethernet is aggregated.
-    pub(crate) fn lag_ports(&self) -> u8 {
+    /// Mode of the link aggregation group; none without one. Only Ethernet is aggregated.
+    pub(crate) fn lag(&self) -> Option<Lag> {
         match self.link {
-            Link::Ethernet => self.profile.facts().lag_ports,
-            Link::InfiniBand => 0,
+            Link::Ethernet => self.profile.facts().lag,
+            Link::InfiniBand => None,
         }
+    }
+
+    /// Ports of the link aggregation group; 0 without one.
+    pub(crate) fn lag_ports(&self) -> u8 {
+        self.lag().map_or(0, |_| LAG_PORTS)
     }
 
     /// LID of the subnet manager; 0 on Ethernet.

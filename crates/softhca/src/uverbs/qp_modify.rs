@@ -13,6 +13,7 @@ use crate::device::state::limits;
 use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
 use crate::link::Link;
+use crate::profile::{LAG_PORTS, Lag};
 use crate::sysfs::{GidType, Identity};
 
 const CORE_IN: u16 = 0;
@@ -151,9 +152,9 @@ fn context(
     let mut qpc = Qpc::default()
         .with_st(queue_pair.kind.service())
         .with_pm_state(Qpc::PM_STATE_MIGRATED);
-    if let Some(place) = queue_pair.qpn.checked_rem(own.lag_ports().into()) {
+    if own.lag() == Some(Lag::QueueAffinity) {
         // The kernel spreads its QPs over the ports.
-        qpc.set_lag_tx_port_affinity(1 + place);
+        qpc.set_lag_tx_port_affinity(1 + queue_pair.qpn % u32::from(LAG_PORTS));
     }
     if queue_pair.kind == Kind::Ud {
         qpc.set_mtu(MTU_4096);

@@ -57,7 +57,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub fault: Option<String>,
 
-    /// Which card the devices look like: cx6, cx6dx, cx7, bf3, or cx7-lag (two ports aggregated) [default: cx7]
+    /// Which card the devices look like: cx6, cx6dx, cx7, bf3, cx7-lag (two ports aggregated, each QP
+    /// names one) or cx7-lag-hash (a hash finds the port) [default: cx7]
     #[arg(long, value_name = "CARD")]
     pub profile: Option<String>,
 

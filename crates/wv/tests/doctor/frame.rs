@@ -59,14 +59,21 @@ fn a_machine_with_a_software_hca_can_be_used_and_moves_data() {
 
 #[test]
 fn a_bond_is_told_with_its_mode() {
-    let scratch = tempfile::tempdir().unwrap();
-    let options = ["--profile", "cx7-lag"];
-    let arguments = ["--json", "--only", "nic"];
-    let found = Examined::by(simulated(scratch.path(), &options, &arguments));
-    let bond = found.check("mlx5_0", "nic-lag");
-    assert_eq!(bond["state"], "ok", "{bond}");
-    let words = bond["found"].as_str().unwrap();
-    assert_eq!(words, "2 ports by queue affinity, which QPs take in turn");
+    for (profile, words) in [
+        (
+            "cx7-lag",
+            "2 ports by queue affinity, which QPs take in turn",
+        ),
+        ("cx7-lag-hash", "2 ports by hash of a packet's addresses"),
+    ] {
+        let scratch = tempfile::tempdir().unwrap();
+        let options = ["--profile", profile];
+        let arguments = ["--json", "--only", "nic"];
+        let found = Examined::by(simulated(scratch.path(), &options, &arguments));
+        let bond = found.check("mlx5_0", "nic-lag");
+        assert_eq!(bond["state"], "ok", "{bond}");
+        assert_eq!(bond["found"], words);
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::engine::path;
 use crate::engine::path::Nowhere;
 use crate::engine::transport::Service;
 use crate::link::Link;
+use crate::profile::{LAG_PORTS, Lag};
 use crate::sysfs::Identity;
 use crate::wire::envelope::Destination;
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
@@ -152,13 +153,18 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         }
         _ => Route::Wire,
     };
-    let lag_ports = call.hca()?.identity.lag_ports();
+    let lag = call.hca()?.identity.lag();
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
-    // In queue-affinity mode no packet leaves before the QP has named a port.
-    if lag_ports > 0 && !(1..=lag_ports.into()).contains(&qpc.lag_tx_port_affinity()) {
-        return Err(Refusal::bad_param(syndrome::LAG_PORT));
+    let port = qpc.lag_tx_port_affinity();
+    match lag {
+        // No packet leaves before the QP has named a port.
+        Some(Lag::QueueAffinity) if !(1..=LAG_PORTS.into()).contains(&port) => {
+            return Err(Refusal::bad_param(syndrome::LAG_PORT));
+        }
+        Some(Lag::Hash) if port != 0 => return Err(Refusal::bad_param(syndrome::LAG_HASH)),
+        _ => {}
     }
     qpc.set_mtu(given.mtu());
     qpc.set_dp_ordering_force(given.dp_ordering_force());

@@ -2,6 +2,7 @@
 
 use super::syndrome;
 use super::{Call, Outcome, Refusal};
+use crate::profile::Lag;
 use crate::sysfs::GidType;
 use mlx5_prm::roce::{
     QueryLagOut, QueryNicVportContextOut, QueryRoceAddressIn, QueryRoceAddressOut, RoceAddrLayout,
@@ -49,9 +50,14 @@ pub(super) fn vport_context(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Whether the ports are aggregated.
+/// Whether and how the ports are aggregated.
 pub(super) fn lag(call: &mut Call<'_>) -> Outcome {
-    let state = u32::from(call.hca()?.identity.lag_ports() > 0);
-    call.reply(QueryLagOut::default().with_lag_state(state).as_bytes());
+    let (state, mode) = match call.hca()?.identity.lag() {
+        None => (0, 0),
+        Some(Lag::QueueAffinity) => (1, QueryLagOut::QUEUE_AFFINITY),
+        Some(Lag::Hash) => (1, QueryLagOut::FLOW_TABLE),
+    };
+    let out = QueryLagOut::default().with_lag_state(state);
+    call.reply(out.with_port_select_mode(mode).as_bytes());
     Ok(None)
 }
