@@ -43,8 +43,7 @@ pub struct Caps {
     pub log_max_cq_sz: u8,
     /// Source ports that a RoCEv2 QP may use; `None` if the device chooses, and on InfiniBand.
     pub udp_source_ports: Option<RangeInclusive<u16>>,
-    /// Ports of an active link aggregation group; 0 without one. In its queue-affinity mode each QP names the port that its packets
-    /// leave by.
+    /// Ports of an active link aggregation group; 0 without one.
     pub lag_ports: u8,
     /// How a packet gets its port of the group; `None` without one.
     pub lag_mode: Option<LagMode>,
@@ -140,6 +139,16 @@ const LOG_SQ_LIMIT: u32 = 15;
 const LOG_RA_LIMIT: u32 = 7;
 
 impl Caps {
+    /// Ports of the link aggregation group of which each QP names one; 0 where no QP may, since there is no group, or its ports are
+    /// found in another way ([`LagMode`]).
+    #[must_use]
+    pub fn affinity_ports(&self) -> u8 {
+        match self.lag_mode {
+            Some(LagMode::QueueAffinity) => self.lag_ports,
+            _ => 0,
+        }
+    }
+
     /// Reads and checks, for a port with this link layer.
     pub(super) fn query(device: &OpenDevice, link_layer: LinkLayer) -> Result<Self, VerbsError> {
         let general = query(device, CapType::GENERAL)?;

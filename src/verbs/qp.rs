@@ -289,9 +289,9 @@ impl Qp<Rtr> {
 }
 
 impl<S: State> Qp<S> {
-    /// Port of the link aggregation group that packets leave by; 0 without a group.
+    /// Port of the link aggregation group that packets leave by; 0 where a QP names none.
     fn lag_port(&self) -> u32 {
-        let ports = self.context().caps().lag_ports.into();
+        let ports = self.context().caps().affinity_ports().into();
         match (
             self.core.config.lag_port.into(),
             self.qpn().checked_rem(ports),

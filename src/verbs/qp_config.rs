@@ -1,7 +1,7 @@
 //! The shape of a QP: who posts, how it is rung, where its queues lie and how they complete. Kernels are told the same by the
 //! mode bits of [`QpContext`].
 
-use super::caps::Caps;
+use super::caps::{Caps, LagMode};
 use super::error::VerbsError;
 use super::qp_attr::in_range;
 use crate::abi::{
@@ -71,7 +71,7 @@ pub struct QpConfig {
     /// true.
     pub own_counters: bool,
     /// Port of a link aggregation group that packets leave by, from 1; with 0 the QPs of a device take its ports in turn. Without
-    /// a group only 0 is taken. Default 0.
+    /// a group, or where its ports are found by a hash, only 0 is taken. Default 0.
     pub lag_port: u8,
     /// Partition key, by value. Default the first of the port.
     pub pkey: Option<u16>,
@@ -187,7 +187,7 @@ impl QpConfig {
     pub(super) fn check(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
         let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
         in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
-        in_range("lag_port", self.lag_port, 0, caps.lag_ports)?;
+        self.check_lag_port(device, caps)?;
         if self.cq == CqKind::Wide {
             let limit = limit.min(caps.log_max_cq_sz).min(LOG_MAX_WIDE_DEPTH);
             in_range(
@@ -208,6 +208,24 @@ impl QpConfig {
             self.check_no_record(device, caps)?;
         }
         Ok(())
+    }
+
+    fn check_lag_port(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
+        match caps.lag_mode {
+            Some(mode) if mode != LagMode::QueueAffinity && self.lag_port != 0 => {
+                Err(VerbsError::Capability {
+                    device: device.to_owned(),
+                    what: "mode of the bond",
+                    has: mode.to_string(),
+                    needed: format!(
+                        "{} for a QP that names its port (lag_port {})",
+                        LagMode::QueueAffinity,
+                        self.lag_port
+                    ),
+                })
+            }
+            _ => in_range("lag_port", self.lag_port, 0, caps.affinity_ports()),
+        }
     }
 
     fn check_no_record(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {

@@ -101,6 +101,32 @@ fn the_qps_to_a_peer_leave_by_the_ports_of_a_bond_in_turn() {
     }
 }
 
+#[test]
+fn no_qp_names_a_port_of_a_bond_whose_ports_a_hash_finds() {
+    let on_bond = |lag_port| {
+        let path = PathConfig::default().with_lag_port(lag_port);
+        let mut setup = on(Link::Ethernet, path);
+        setup.hca.profile = Profile::ConnectX7LagHash;
+        setup
+    };
+    // The device refuses a QP that names one.
+    run(&on_bond(None), |rank| exchange(rank, 2));
+    let setup = on_bond(Some(1));
+    let hcas = Hcas::new(&setup);
+    let refused = test_support::ranks::on_threads(2, |number, store| {
+        let joined = Rank::alone(setup.of_rank(number), hcas.of(number), store);
+        joined.map(drop).unwrap_err().to_string()
+    });
+    for text in refused {
+        assert!(text.contains("mode of the bond is hash"), "{text}");
+        assert!(
+            text.contains("queue affinity for a QP that names its port (lag_port 1)"),
+            "{text}"
+        );
+    }
+    hcas.check();
+}
+
 /// Packets that rank 0 sends to its peer in a step, with this path at both.
 fn packets(path: PathConfig) -> u32 {
     let sent = run(&on(Link::Ethernet, path), |rank| {

@@ -270,6 +270,17 @@ fn a_path_from_a_port_of_a_bond() {
 }
 
 #[test]
+fn a_path_from_a_bond_in_hash_mode_names_no_port() {
+    let hca = hca_with(HcaConfig {
+        profile: Profile::ConnectX7LagHash,
+        ..HcaConfig::default()
+    });
+    check(&hca, by_gid("::ffff:127.9.8.7"), |rtr| {
+        roce(rtr, 3, [0, 0xffff_7f09_0807])
+    });
+}
+
+#[test]
 fn a_path_over_ipv6() {
     let hca = hca_with(HcaConfig::default());
     // Entry 1 of a software HCA is its link-local IPv6 address.
