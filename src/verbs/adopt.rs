@@ -21,7 +21,8 @@ use crate::sys::Rdma;
 use crate::sys::bindings::{ibv_context, ibv_device, ibv_pd};
 
 /// How many times this process uses the context or the domain of the application at `raw`, which [`Context::adopt`] or
-/// [`Pd::adopt`](super::Pd::adopt) has taken. At 0 the application may close it.
+/// [`Pd::adopt`](super::Pd::adopt) has taken. At 0 the application may close it. An object in it that the HCA would not end counts for
+/// ever.
 #[must_use]
 pub fn adopted(raw: *const c_void) -> usize {
     in_use().get(&raw.addr()).copied().unwrap_or(0)

@@ -194,7 +194,10 @@ impl<M> DevxObject<M> {
                 unsafe { ManuallyDrop::drop(&mut self.memory) };
                 Ok(())
             }
-            errno => Err(self.context.failed("mlx5dv_devx_obj_destroy", errno)),
+            errno => {
+                self.context.keep_adopted();
+                Err(self.context.failed("mlx5dv_devx_obj_destroy", errno))
+            }
         }
     }
 }

@@ -313,6 +313,14 @@ impl Context {
         self.open.count_command();
     }
 
+    /// Something is left on the device that the HCA would not end. An application that has handed its context over keeps it: the
+    /// context stays counted. The kernel ends what is left on one that was opened here when that is closed.
+    pub(super) fn keep_adopted(self: &Arc<Self>) {
+        if self.open.adoption.is_some() {
+            std::mem::forget(Arc::clone(self));
+        }
+    }
+
     pub(super) fn device(&self) -> &OpenDevice {
         &self.open
     }

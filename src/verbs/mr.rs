@@ -334,6 +334,7 @@ impl Drop for Mr {
     fn drop(&mut self) {
         if let Err(error) = self.deregister() {
             tracing::error!("leaked: {error}");
+            self.pd.keep_adopted();
         }
     }
 }

@@ -89,6 +89,14 @@ impl Pd {
         self.raw.as_ptr()
     }
 
+    /// Something is left in the domain that the HCA would not end. An application that has handed the domain over keeps it: the
+    /// domain stays counted. One that was made here goes with its context.
+    pub(super) fn keep_adopted(self: &Arc<Self>) {
+        if self.adopted.is_some() {
+            std::mem::forget(Arc::clone(self));
+        }
+    }
+
     fn query_pdn(&self) -> Result<u32, VerbsError> {
         let mut out = mlx5dv_pd {
             pdn: u32::MAX,

@@ -102,6 +102,7 @@ impl Drop for Umem {
                 "leaked: {}",
                 self.context.failed("mlx5dv_devx_umem_dereg", errno)
             );
+            self.context.keep_adopted();
         }
     }
 }

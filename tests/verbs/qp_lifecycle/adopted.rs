@@ -70,6 +70,26 @@ fn an_adopted_device_is_counted_used_and_never_closed() {
 }
 
 #[test]
+fn what_the_hca_does_not_end_stays_counted() {
+    for (opcode, kept) in [
+        (Opcode::DESTROY_MKEY, [1, 1]),
+        (Opcode::DESTROY_UMEM, [1, 0]),
+        (Opcode::DESTROY_QP, [1, 1]),
+    ] {
+        let hca = hca();
+        let application = Application::open(&hca);
+        let node = Node::on(adopt(&application).unwrap(), HEAP).unwrap();
+        let window = node.window(4096).unwrap();
+        let qps = connect([&node, &node], &QpConfig::default()).unwrap();
+        fail(&hca, opcode, Status::BAD_RES_STATE, 0);
+        drop((qps, window, node));
+        let uses = [application.context(), application.pd()].map(|raw| adopted(raw));
+        assert_eq!(uses, kept, "{opcode}");
+        application.check_works();
+    }
+}
+
+#[test]
 fn each_command_fails_in_turn_on_an_adopted_device_and_the_application_keeps_it() {
     let (mut failed, mut ignored) = (BTreeSet::new(), 0);
     for nth in 1..200 {
