@@ -24,7 +24,8 @@ pub struct CloseReport {
     pub idle: usize,
     /// In words, QPs that the HCA did not move to Err, or that had not drained within the team's deadline.
     pub refused: Vec<String>,
-    /// In words, QPs that the HCA did not destroy. They keep their memory until the process ends.
+    /// In words, QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the
+    /// process ends.
     pub leaked: Vec<String>,
 }
 
@@ -74,9 +75,14 @@ impl Team {
             let state = peer.into_state().into_inner();
             state.unwrap_or_else(PoisonError::into_inner).links
         });
-        let report = close(links.collect(), config.deadline);
+        let mut report = close(links.collect(), config.deadline);
         // In the order of a drop.
-        drop((failures, windows, rails, living));
+        drop(failures);
+        let windows = windows.into_inner();
+        for window in windows.unwrap_or_else(PoisonError::into_inner) {
+            report.leaked.extend(window.end());
+        }
+        drop((rails, living));
         Ok(report)
     }
 }

@@ -311,6 +311,23 @@ impl OwnedWindow {
         }
         Ok(())
     }
+
+    /// Takes all keys back, then lets the memory go. In words, the keys that the HCA does not take back: their memory stays, since
+    /// peers may still write to it.
+    pub(super) fn end(self) -> Vec<String> {
+        let Keys { own, peers } = self.keys;
+        let of_peers = peers.into_iter().flatten();
+        let keys = of_peers.flat_map(|key| std::iter::once(key.mr).chain(key.old));
+        let mut kept = Vec::new();
+        for mut mr in own.into_iter().chain(keys) {
+            if let Err(error) = mr.deregister() {
+                let (id, rkey) = (self.window.id, mr.rkey());
+                kept.push(format!("key {rkey:#x} of window {id}: {error}"));
+                std::mem::forget((mr, Arc::clone(&self.memory)));
+            }
+        }
+        kept
+    }
 }
 
 impl PeerKey {

@@ -91,6 +91,20 @@ fn what_the_hca_refuses_is_told_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_key_that_the_hca_does_not_take_back_is_told() {
+    let (report, hcas) = closed(|hca| fail(hca, Opcode::DESTROY_MKEY));
+    assert_eq!((report.drained, report.leaked.len()), (2, 1), "{report}");
+    let text = &report.leaked[0];
+    assert!(
+        text.starts_with("key 0x")
+            && text.contains(" of window 0: ")
+            && text.contains("ibv_dereg_mr"),
+        "{text}"
+    );
+    assert_eq!(hcas.of(0)[0].live_objects().mr, 1, "the one that stays");
+}
+
+#[test]
 fn a_team_that_others_hold_is_given_back() {
     let setup = setup(1);
     let hcas = Hcas::new(&setup);
