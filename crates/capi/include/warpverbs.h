@@ -43,7 +43,7 @@
 
 
 // Changes with every change of this header that a compiled program would notice. A struct that grows is none: its `size` tells.
-#define WV_ABI_VERSION 3
+#define WV_ABI_VERSION 4
 
 // Kind of a window: for anything, signals too. Writes to it are seen in the order in which they come.
 #define WV_WINDOW_ANY 0
@@ -397,6 +397,22 @@ typedef struct wv_team_config {
     // of docs/configuration.md that a rank reads, without WARPVERBS_, in small letters. They outrank the environment and the fields above. NULL: none.
     const char *settings;
 } wv_team_config;
+
+// What became of the QPs of a team that was closed. WV_INIT first.
+typedef struct wv_team_end {
+    // sizeof: WV_INIT.
+    size_t size;
+    // QPs that were connected, went to Err, and have nothing left to send.
+    uint32_t drained;
+    // QPs that were not connected.
+    uint32_t idle;
+    // QPs that the HCA did not move to Err, or that had not drained within the deadline.
+    uint32_t refused;
+    // QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the process ends.
+    uint32_t leaked;
+    // What was refused and leaked, in words, with a NUL. Cut to its length.
+    char words[512];
+} wv_team_end;
 
 // What a team is. WV_INIT first.
 typedef struct wv_team_info {
@@ -948,12 +964,17 @@ enum wv_status wv_team_join(const struct wv_team_config *config,
                             struct wv_team **team)
 WV_NOEXCEPT;
 
-// Gives a team back, and the device memory that is still allocated. NULL is allowed. Windows and QPs go with the last layer of
-// the team.
+// Gives a team back, and the device memory that is still allocated. `team` NULL is allowed. Windows and QPs go with the last layer
+// of the team.
+//
+// With `end` the team has to go now: its QPs go to Err and drain, at most for the deadline of the team, and are destroyed; `end` says
+// what became of them. WV_BUSY: a layer of the team is left, or another thread uses it; the team lives on. Without `end`, which may be
+// NULL, QPs are destroyed as they are.
 //
 // Requires:
-// No kernel uses its memory.
-enum wv_status wv_team_close(struct wv_team *team)
+// No kernel uses its memory; `end` is null or a struct.
+enum wv_status wv_team_close(struct wv_team *team,
+                             struct wv_team_end *end)
 WV_NOEXCEPT;
 
 // What a team is, and what kernels need of it.

@@ -17,7 +17,7 @@ use crate::handle::{Handle, handle};
 use crate::settings::settings_of;
 use crate::sized::{place, read, sized};
 use crate::status::{Failure, array, guard, put, room, text, wv_status};
-use crate::team::millis;
+use crate::team::{fixed, millis};
 
 /// Bytes of a descriptor.
 pub const WV_DESCRIPTOR_BYTES: usize = 40;
@@ -409,16 +409,11 @@ pub unsafe extern "C" fn wv_engine_peer_get_info(
         let peer = &wv_engine_peer::behind("peer", peer)?.peer;
         // SAFETY: the caller's promise.
         let place = unsafe { place("info", info) }?;
-        let mut name = [0; 256];
-        // The last byte stays a NUL.
-        for (to, byte) in name[..255].iter_mut().zip(peer.name().bytes()) {
-            *to = c_char::from_ne_bytes([byte]);
-        }
         place.fill(wv_engine_peer_info {
             size: 0,
             qps: u32::try_from(peer.qps()).unwrap_or(u32::MAX),
             open: peer.is_open().into(),
-            name,
+            name: fixed(peer.name()),
         });
         Ok(())
     })

@@ -54,6 +54,29 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
         drop(live);
         taken.map(drop).ok_or_else(|| unknown::<Self>(name, handle))
     }
+
+    /// Takes a handle back by `end`, which may give what it is for back. None: that lives on with its handle, as it does if another
+    /// thread uses it.
+    fn end_with<R>(
+        name: &str,
+        handle: *const Self,
+        end: impl FnOnce(Self) -> Result<R, Self>,
+    ) -> Result<Option<R>, Failure> {
+        let live = || {
+            let live = Self::live().0.write();
+            live.unwrap_or_else(PoisonError::into_inner)
+        };
+        let taken = live().remove(&handle.addr());
+        let taken = taken.ok_or_else(|| unknown::<Self>(name, handle))?;
+        let ended = Arc::try_unwrap(taken).and_then(|sole| end(sole).map_err(Arc::new));
+        Ok(match ended {
+            Ok(result) => Some(result),
+            Err(back) => {
+                live().insert(handle.addr(), back);
+                None
+            }
+        })
+    }
 }
 
 fn unknown<T: Handle>(name: &str, handle: *const T) -> Failure {
@@ -122,6 +145,23 @@ mod tests {
             format!("thing is {handle:p}, which is no Thing that lives")
         );
         assert!(Thing::behind("thing", handle).is_err());
+    }
+
+    #[test]
+    fn what_is_not_ended_lives_on_under_its_handle() {
+        let handle = Thing(Arc::default()).hand_out();
+        let used = Thing::behind("thing", handle).unwrap();
+        let never = |_: Thing| -> Result<(), Thing> { panic!("another thread uses it") };
+        assert_eq!(Thing::end_with("thing", handle, never).unwrap(), None);
+        drop(used);
+        let refuses = |thing| Err::<(), _>(thing);
+        assert_eq!(Thing::end_with("thing", handle, refuses).unwrap(), None);
+        assert_eq!(
+            Thing::end_with("thing", handle, |_| Ok(3)).unwrap(),
+            Some(3)
+        );
+        let again = Thing::end_with("thing", handle, |_| Ok(3)).unwrap_err();
+        assert_eq!(again.status, wv_status::WV_BAD_HANDLE);
     }
 
     #[test]

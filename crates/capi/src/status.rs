@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 /// Changes with every change of this header that a compiled program would notice. A struct that grows is none: its `size` tells.
-pub const WV_ABI_VERSION: u32 = 3;
+pub const WV_ABI_VERSION: u32 = 4;
 
 /// How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
 /// it means in words is wv_status_text(), the whole message wv_last_error().

@@ -13,7 +13,7 @@ use warpverbs::abi::Window;
 use warpverbs::config::{Config, Reader};
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
 use warpverbs::membership::{newest_view, next_generation};
-use warpverbs::team::{RankSet, Store, Team, TeamConfig};
+use warpverbs::team::{CloseReport, RankSet, Store, Team, TeamConfig};
 
 use crate::handle::{Handle, handle};
 use crate::settings::settings_of;
@@ -118,6 +118,32 @@ sized!(wv_team_info {
     context
 });
 
+/// What became of the QPs of a team that was closed. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_team_end {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// QPs that were connected, went to Err, and have nothing left to send.
+    pub drained: u32,
+    /// QPs that were not connected.
+    pub idle: u32,
+    /// QPs that the HCA did not move to Err, or that had not drained within the deadline.
+    pub refused: u32,
+    /// QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the process ends.
+    pub leaked: u32,
+    /// What was refused and leaked, in words, with a NUL. Cut to its length.
+    pub words: [c_char; 512],
+}
+
+sized!(wv_team_end {
+    drained,
+    idle,
+    refused,
+    leaked,
+    words
+});
+
 /// Longest sleep between two looks into the store.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that a copy to the host holds at a time beside the caller's.
@@ -143,6 +169,20 @@ impl wv_team {
         }
     }
 
+    /// Ends it, unless something else holds the team.
+    fn close(self) -> Result<CloseReport, Self> {
+        let Self {
+            team,
+            windows,
+            memory,
+        } = self;
+        team.close().map_err(|team| Self {
+            team,
+            windows,
+            memory,
+        })
+    }
+
     /// The stream that C names so.
     ///
     /// # Safety
@@ -150,6 +190,22 @@ impl wv_team {
     pub(crate) unsafe fn stream(team: &Team, raw: *mut c_void) -> Result<Stream, Failure> {
         // SAFETY: the caller's promise.
         Ok(unsafe { team.gpu().wrap_stream(raw) }?)
+    }
+}
+
+impl wv_team_end {
+    fn of(report: &CloseReport) -> Self {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let all = report.refused.iter().chain(&report.leaked);
+        let all: Vec<&str> = all.map(String::as_str).collect();
+        Self {
+            size: 0,
+            drained: count(report.drained),
+            idle: count(report.idle),
+            refused: count(report.refused.len()),
+            leaked: count(report.leaked.len()),
+            words: fixed(&all.join("; ")),
+        }
     }
 }
 
@@ -339,14 +395,31 @@ pub unsafe extern "C" fn wv_team_join(
     })
 }
 
-/// Gives a team back, and the device memory that is still allocated. NULL is allowed. Windows and QPs go with the last layer of
-/// the team.
+/// Gives a team back, and the device memory that is still allocated. `team` NULL is allowed. Windows and QPs go with the last layer
+/// of the team.
+///
+/// With `end` the team has to go now: its QPs go to Err and drain, at most for the deadline of the team, and are destroyed; `end` says
+/// what became of them. WV_BUSY: a layer of the team is left, or another thread uses it; the team lives on. Without `end`, which may be
+/// NULL, QPs are destroyed as they are.
 ///
 /// # Safety
-/// No kernel uses its memory.
+/// No kernel uses its memory; `end` is null or a struct.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wv_team_close(team: *mut wv_team) -> wv_status {
-    guard(|| wv_team::take_back("team", team))
+pub unsafe extern "C" fn wv_team_close(team: *mut wv_team, end: *mut wv_team_end) -> wv_status {
+    guard(|| {
+        if team.is_null() || end.is_null() {
+            return wv_team::take_back("team", team);
+        }
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("end", end) }?;
+        let report = wv_team::end_with("team", team, wv_team::close)?;
+        let report = report.ok_or_else(|| {
+            let words = "a layer of the team is left, or another thread uses the team";
+            Failure::new(wv_status::WV_BUSY, words)
+        })?;
+        place.fill(wv_team_end::of(&report));
+        Ok(())
+    })
 }
 
 /// What a team is, and what kernels need of it.
@@ -571,6 +644,16 @@ pub(crate) fn pointer(address: u64) -> Result<*mut c_void, Failure> {
     let at = usize::try_from(address);
     let at = at.map_err(|_| Failure::argument("address", address, "a pointer"))?;
     Ok(ptr::with_exposed_provenance_mut(at))
+}
+
+/// `text` as an array of C holds it: cut to its length, with a NUL.
+pub(crate) fn fixed<const BYTES: usize>(text: &str) -> [c_char; BYTES] {
+    let mut array = [0; BYTES];
+    // The last byte stays a NUL.
+    for (to, byte) in array[..BYTES - 1].iter_mut().zip(text.bytes()) {
+        *to = c_char::from_ne_bytes([byte]);
+    }
+    array
 }
 
 /// A time of C.

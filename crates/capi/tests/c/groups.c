@@ -210,7 +210,7 @@ static void give_back(rank_state *r) {
     refused(wv_group_destroy(r->group), WV_BAD_HANDLE, "no wv_group that lives");
     check(wv_call_destroy(r->call), "wv_call_destroy");
     check(wv_moe_destroy(r->moe), "wv_moe_destroy");
-    check(wv_team_close(r->team), "wv_team_close");
+    check(wv_team_close(r->team, NULL), "wv_team_close");
 }
 
 // ---- Calls ----
@@ -352,7 +352,7 @@ static void *rank_main(void *argument) {
         until_seen(2);
         check(wv_call_destroy(r.call), "wv_call_destroy");
         check(wv_moe_destroy(r.moe), "wv_moe_destroy");
-        check(wv_team_close(r.team), "wv_team_close");
+        check(wv_team_close(r.team, NULL), "wv_team_close");
         come_back(&r);
     } else {
         call_whole(&r, 3, 2);

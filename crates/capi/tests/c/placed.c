@@ -214,7 +214,7 @@ static void *rank_main(void *argument) {
     check(wv_team_barrier(r.team, "done"), "wv_team_barrier");
     check(wv_call_destroy(r.call), "wv_call_destroy");
     check(wv_moe_destroy(r.moe), "wv_moe_destroy");
-    check(wv_team_close(r.team), "wv_team_close");
+    check(wv_team_close(r.team, NULL), "wv_team_close");
     return NULL;
 }
 

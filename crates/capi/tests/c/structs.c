@@ -135,11 +135,11 @@ static void handles(void) {
         refused(wv_group_next_event(g, NULL, 1), want, "group is ");
     }
     // NULL is given back without effect, what never lived is not.
-    check(wv_team_close(NULL), "wv_team_close");
+    check(wv_team_close(NULL, NULL), "wv_team_close");
     check(wv_moe_destroy(NULL), "wv_moe_destroy");
     check(wv_call_destroy(NULL), "wv_call_destroy");
     check(wv_group_destroy(NULL), "wv_group_destroy");
-    refused(wv_team_close(teams[1]), WV_BAD_HANDLE, "team is 0x7001, which is no wv_team that lives");
+    refused(wv_team_close(teams[1], NULL), WV_BAD_HANDLE, "team is 0x7001, which is no wv_team that lives");
     refused(wv_moe_destroy(moes[1]), WV_BAD_HANDLE, "no wv_moe that lives");
     refused(wv_call_destroy(calls[1]), WV_BAD_HANDLE, "no wv_call that lives");
     refused(wv_group_destroy(groups[1]), WV_BAD_HANDLE, "no wv_group that lives");
@@ -214,7 +214,7 @@ static void founder(void) {
     deadlines.steady_ns = 5000000;
     check(wv_moe_set_deadlines(moe, &deadlines), "wv_moe_set_deadlines");
     check(wv_moe_destroy(moe), "wv_moe_destroy");
-    check(wv_team_close(team), "wv_team_close");
+    check(wv_team_close(team, NULL), "wv_team_close");
 }
 
 int main(int argc, char **argv) {

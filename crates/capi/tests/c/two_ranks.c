@@ -202,12 +202,18 @@ static void *rank_main(void *argument) {
     check(wv_call_destroy(r.call), "wv_call_destroy");
     refused(wv_call_destroy(r.call), WV_BAD_HANDLE, "no wv_call that lives");
     refused(wv_dispatch(r.call, &r.input, &r.output, NULL), WV_BAD_HANDLE, "no wv_call that lives");
+    wv_team_end end;
+    WV_INIT(&end);
+    refused(wv_team_close(r.team, &end), WV_BUSY, "a layer of the team is left");
     check(wv_moe_destroy(r.moe), "wv_moe_destroy");
     refused(wv_moe_destroy(r.moe), WV_BAD_HANDLE, "no wv_moe that lives");
     check(wv_device_free(r.team, r.out), "wv_device_free");
     refused(wv_device_free(r.team, r.out), WV_BAD_ARGUMENT, "not free");
     refused(wv_moe_destroy((wv_moe *)r.team), WV_BAD_HANDLE, "no wv_moe that lives");
-    check(wv_team_close(r.team), "wv_team_close");
+    check(wv_team_close(r.team, &end), "wv_team_close");
+    must(end.drained > 0 && end.idle == 0, "the QPs to the other rank have drained");
+    must(end.refused == 0 && end.leaked == 0 && end.words[0] == 0, "and nothing is left");
+    refused(wv_team_close(r.team, &end), WV_BAD_HANDLE, "no wv_team that lives");
     refused(wv_team_barrier(r.team, "done"), WV_BAD_HANDLE, "no wv_team that lives");
     return NULL;
 }
@@ -230,7 +236,9 @@ static void refused_teams(void) {
     wrong.settings = "colour=red";
     refused(wv_team_open(&wrong, &team), WV_BAD_ARGUMENT, "settings is colour");
     must(team == NULL, "a refused call makes nothing");
-    check(wv_team_close(NULL), "closing nothing");
+    wv_team_end end;
+    memset(&end, 0, sizeof end);
+    check(wv_team_close(NULL, &end), "closing nothing");
     check(wv_moe_destroy(NULL), "destroying nothing");
     check(wv_call_destroy(NULL), "destroying nothing");
 }
@@ -248,7 +256,12 @@ static void refused_layers(void) {
     wv_moe *moe = NULL;
     refused(wv_moe_create(team, "huge", &huge, &moe), WV_BAD_ARGUMENT, "experts is 4294967295");
     must(moe == NULL, "a refused call makes nothing");
-    check(wv_team_close(team), "wv_team_close");
+    wv_team_end end;
+    memset(&end, 0, sizeof end);
+    refused(wv_team_close(team, &end), WV_BAD_STRUCT, "size of end is 0");
+    WV_INIT(&end);
+    check(wv_team_close(team, &end), "wv_team_close");
+    must(end.drained == 0 && end.idle == 0, "a team of one has no QPs");
 }
 
 int main(int argc, char **argv) {

@@ -129,7 +129,7 @@ static void *rank_main(void *argument) {
         if (call == GATHERS / 2 && r.rank < 2) fail_and_recover(&r);
     }
     check(wv_team_check(r.team), "wv_team_check");
-    check(wv_team_close(r.team), "wv_team_close");
+    check(wv_team_close(r.team, NULL), "wv_team_close");
     return NULL;
 }
 
