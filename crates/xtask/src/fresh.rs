@@ -84,14 +84,27 @@ impl Drop for Root {
     }
 }
 
-/// `test` or nothing, then a suite of Debian or Ubuntu.
-pub(crate) fn fresh(arguments: &[String]) -> Result {
-    let (tried, arguments) = match arguments.split_first() {
-        Some((first, rest)) if first == "test" => (Tried::All, rest),
-        _ => (Tried::Quick, arguments),
+/// What `words` ask for: `test` or nothing, then a suite of Debian or Ubuntu or nothing.
+fn wanted<'a>(words: &[&'a str]) -> Option<(Tried, &'a str)> {
+    let (tried, rest) = match words {
+        ["test", rest @ ..] => (Tried::All, rest),
+        rest => (Tried::Quick, rest),
     };
-    let suite = arguments.first().filter(|suite| !suite.is_empty());
-    let suite = suite.map_or("bookworm", String::as_str);
+    let is_name = |suite: &str| suite.bytes().all(|byte| byte.is_ascii_lowercase());
+    match rest {
+        [] | [""] => Some((tried, "bookworm")),
+        [suite] if is_name(suite) => Some((tried, suite)),
+        _ => None,
+    }
+}
+
+/// None: the words are no task.
+pub(crate) fn fresh(words: &[&str]) -> Option<Result> {
+    let (tried, suite) = wanted(words)?;
+    Some(tried_in_a_root(tried, suite))
+}
+
+fn tried_in_a_root(tried: Tried, suite: &str) -> Result {
     if !is_root()? {
         return Err(Failure::new(3, "fresh needs root (debootstrap, chroot)"));
     }
@@ -422,6 +435,28 @@ fn is_lent(variable: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suite_is_one_word_in_small_letters() {
+        fn of(words: &str) -> Option<(&str, &str)> {
+            let words: Vec<&str> = words.split_whitespace().collect();
+            wanted(&words).map(|(tried, suite)| (tried.word(), suite))
+        }
+        assert_eq!(of(""), Some(("quick", "bookworm")));
+        assert_eq!(of("noble"), Some(("quick", "noble")));
+        assert_eq!(of("test"), Some(("test", "bookworm")));
+        assert_eq!(of("test noble"), Some(("test", "noble")));
+        for wrong in [
+            "--help",
+            "test --help",
+            "help me",
+            "Noble",
+            "test noble more",
+            "../root",
+        ] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn the_root_is_removed_with_what_is_in_it() {

@@ -93,7 +93,7 @@ fn perform(arguments: &[String]) -> Result {
         "sass" => kernels::sass(rest),
         "gpu" => gpu(&words),
         "fuzz" => fuzz::fuzz(first, second),
-        "fresh" => fresh::fresh(rest),
+        "fresh" => fresh::fresh(&words).unwrap_or_else(refuse),
         "fresh-inside" => match words[..] {
             [root, suite, tried] => fresh::fresh_inside(root, suite, tried),
             _ => refuse(),
@@ -153,6 +153,8 @@ mod tests {
             "gpu typo",
             "gpu others",
             "gpu pack --others",
+            "fresh --help",
+            "fresh test --help",
             "fresh-inside /",
         ] {
             let arguments: Vec<_> = wrong.split_whitespace().map(str::to_owned).collect();
