@@ -9,16 +9,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::known::{AllKnown, PeerGone};
+#[cfg(test)]
+use super::link::Planted;
 use super::link::{Fence, Link, MOST_QPS};
 use super::recovery::{Ends, Pairs, RecoveryError};
 use super::report::Remote;
 use super::transfers::Transfers;
 use super::wire::{Message, Wire};
 use super::worker::Pool;
+use crate::error::ThreadPanicked;
 use crate::provider::mlx5::Mlx5;
 
 /// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
 const DRY: Duration = Duration::from_secs(60);
+
+/// Name of the thread.
+pub(super) const THREAD: &str = "wv-engine-peer";
 
 /// One end of a connection.
 pub(super) struct Control {
@@ -44,11 +50,16 @@ enum Other {
 }
 
 impl Control {
-    /// Until the connection has ended. Returns when its transfers are concluded.
+    /// Until the connection has ended. Returns when its transfers are concluded, behind a panic too.
     pub(super) fn run(mut self) {
-        let (other, reason) = self.watch();
+        let watched = ThreadPanicked::catch(THREAD, || self.watch());
+        let (other, mut reason) = watched.unwrap_or_else(|panic| self.give_up(&panic));
         self.link.break_off();
-        let remote = self.take_down(other);
+        let ended = ThreadPanicked::catch(THREAD, || self.take_down(other));
+        let remote = ended.unwrap_or_else(|panic| {
+            (_, reason) = self.give_up(&panic);
+            self.take_down(Other::Gone)
+        });
         let incarnation = self.link.incarnation;
         let gone = (!self.link.is_wished()).then(|| PeerGone {
             name: self.name.clone(),
@@ -57,6 +68,13 @@ impl Control {
             reason,
         });
         self.known.leave(&self.name, incarnation, gone);
+    }
+
+    /// Behind a panic: the wire may stand within a message and a pair between two states, so nothing more is told or heard.
+    fn give_up(&self, panic: &ThreadPanicked) -> (Other, String) {
+        tracing::error!("the connection to {} ends: {panic}", self.name);
+        self.link.lose_control(panic);
+        (Other::Gone, panic.to_string())
     }
 
     /// Waits until it breaks at one end or the other: what is left of that, and why.
@@ -68,6 +86,8 @@ impl Control {
         loop {
             wake.begin();
             // Behind `begin`: what comes from here on wakes.
+            #[cfg(test)]
+            link.panic_if_planted(Planted::Watch);
             let advanced = self.advance();
             let is_open = link.is_open();
             let slept = match advanced {
@@ -126,6 +146,8 @@ impl Control {
 
     /// What is known of the other end then.
     fn take_down(&mut self, mut other: Other) -> Remote {
+        #[cfg(test)]
+        self.link.panic_if_planted(Planted::End);
         if other == Other::There && self.wire.send(&Message::End).is_err() {
             other = Other::Gone;
         }

@@ -53,6 +53,20 @@ struct State {
     fence: Option<Fence>,
     /// The first worker with a lane that has panicked.
     panicked: Option<ThreadPanicked>,
+    /// The control thread has.
+    control: Option<ThreadPanicked>,
+    #[cfg(test)]
+    planted: Option<Planted>,
+}
+
+/// Where a test lets the control thread panic, once.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Planted {
+    /// While it watches the connection.
+    Watch,
+    /// While it takes the connection down.
+    End,
 }
 
 #[derive(Debug)]
@@ -70,7 +84,7 @@ struct LaneState {
 pub(super) struct Left {
     /// Transfers that have waited for the fence.
     pub(super) waiting: Vec<TransferId>,
-    /// The worker that has panicked: nobody finishes what it held.
+    /// The thread that has panicked: nobody finishes what a worker held, and nobody sees to QPs for the control thread.
     pub(super) panicked: Option<ThreadPanicked>,
 }
 
@@ -187,8 +201,31 @@ impl Link {
         fence
     }
 
+    /// Ends it, because its control thread has panicked. What is not concluded is written off when the lanes are gone.
+    pub(super) fn lose_control(&self, panicked: &ThreadPanicked) {
+        let mut state = self.state();
+        state.control.get_or_insert_with(|| panicked.clone());
+        drop(state);
+        self.break_off();
+    }
+
     pub(super) fn panicked(&self) -> Option<ThreadPanicked> {
         self.state().panicked.clone()
+    }
+
+    /// Lets the control thread panic.
+    #[cfg(test)]
+    pub(super) fn plant(&self, planted: Planted) {
+        self.state().planted = Some(planted);
+        if let Some(wake) = &self.wake {
+            wake.wake();
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn panic_if_planted(&self, at: Planted) {
+        let planted = self.state().planted.take_if(|planted| *planted == at);
+        assert_eq!(planted, None, "planted");
     }
 
     pub(super) fn wake(&self) -> Option<&Wake> {
@@ -323,7 +360,7 @@ impl Link {
         state.fence = Some(fence);
         Left {
             waiting: std::mem::take(&mut state.waiting),
-            panicked: state.panicked.clone(),
+            panicked: state.panicked.clone().or_else(|| state.control.clone()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Engines whose workers panic, as only this module can make them.
+//! Engines whose threads panic, as only this module can make them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use softhca::device::FaultSpec;
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::{HANG, until};
 
+use super::link::Planted;
 use super::queue::Item;
 use super::{
     Engine, EngineConfig, EngineError, HostMemory, Outcome, Peer, RegionId, Remote, Report, Status,
@@ -121,4 +122,39 @@ fn a_worker_that_panics_ends_its_connections_and_what_it_held_is_concluded() {
     let id = to_c.write(address[1], c.memory.address(), MIB).unwrap();
     assert_eq!(b.report(id).outcome, Outcome::Done);
     assert_eq!(a.engine.close().cut_off, 0);
+}
+
+#[test]
+fn a_control_thread_that_panics_ends_its_connection_and_no_transfer_hangs() {
+    for planted in [Planted::Watch, Planted::End] {
+        let [a, b] = ["a", "b"].map(End::new);
+        let [to_b, from_a] = connect(&a, &b);
+        let address = [&a, &b].map(|end| end.memory.address());
+        // Nothing that is posted completes: the transfer runs when the thread panics.
+        a.hca.set_faults(&"partition=*".parse().unwrap());
+        let write = to_b.write(address[0], address[1], MIB).unwrap();
+        to_b.link.plant(planted);
+        if planted == Planted::End {
+            from_a.break_off();
+        }
+        let report = a.report(write);
+        assert_eq!(report.outcome, Outcome::Failed, "{planted:?}: {report:?}");
+        assert_eq!(report.remote, Remote::Unknown, "{planted:?}");
+        let gone = a.engine.peer_gone(HANG).expect("it is told");
+        assert!(gone.reason.contains("'wv-engine-peer'"), "{gone:?}");
+        assert!(gone.reason.contains("planted"), "{gone:?}");
+        let refused = to_b.write(address[0], address[1], 8).unwrap_err();
+        assert!(matches!(refused, EngineError::PeerGone { .. }), "{refused}");
+        until("the other end has found out", || !from_a.is_open());
+        a.hca.set_faults(&FaultSpec::default());
+        // The engine goes on.
+        let again = a.engine.connect(&b.listen()).unwrap();
+        again
+            .import(&b.engine.descriptor(b.region).unwrap())
+            .unwrap();
+        let id = again.write(address[0], address[1], MIB).unwrap();
+        assert_eq!(a.report(id).outcome, Outcome::Done, "{planted:?}");
+        a.engine.release(write).unwrap();
+        assert_eq!(a.engine.close().cut_off, 0);
+    }
 }
