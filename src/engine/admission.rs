@@ -6,8 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use super::connection::Control;
+use rustix::net::sockopt;
+
+use super::connection::{Control, THREAD};
 use super::error::{EngineError, HostError};
 use super::handshake::{Connected, Handshake};
 use super::host::{Inner, lock};
@@ -21,6 +24,12 @@ use crate::provider::{ProviderError, Wake};
 
 /// Most connections that have not been accepted by the program.
 const BACKLOG: usize = 1024;
+/// A connection on which nothing comes for so long is asked whether the other end is there.
+const KEEP_IDLE: Duration = Duration::from_secs(5);
+/// Between two such questions.
+const KEEP_BETWEEN: Duration = Duration::from_secs(2);
+/// So many without an answer end it: 15 s behind the last packet.
+const KEEP_COUNT: u32 = 5;
 
 #[derive(Default)]
 pub(super) struct Peers {
@@ -93,6 +102,7 @@ pub(super) fn connect_over(
     stream: TcpStream,
     place: &str,
 ) -> Result<Peer, HostError> {
+    keep_alive(&stream)?;
     let mut wire = Wire::new(stream, inner.config.connect_timeout);
     if let Err(panicked) = inner.pool.check() {
         let error = EngineError::from(panicked);
@@ -124,6 +134,24 @@ pub(super) fn connect_over(
         peers.entering.swap_remove(at);
     }
     admit(inner, &mut peers, connected?, wire, place)
+}
+
+/// Lets the kernel ask a peer that says nothing whether it is there: one whose machine is gone ends no connection itself.
+fn keep_alive(stream: &TcpStream) -> Result<(), ProviderError> {
+    let set = || {
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, KEEP_IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEP_BETWEEN)?;
+        sockopt::set_tcp_keepcnt(stream, KEEP_COUNT)?;
+        let most = KEEP_IDLE + KEEP_BETWEEN * KEEP_COUNT;
+        // The same where something was sent that is not answered: then the kernel asks by sending it again.
+        sockopt::set_tcp_user_timeout(stream, u32::try_from(most.as_millis()).unwrap_or(u32::MAX))
+    };
+    let call = "setsockopt";
+    set().map_err(|errno: rustix::io::Errno| {
+        let source = errno.into();
+        ProviderError::System { call, source }
+    })
 }
 
 /// Whether the engine takes the peer now, or why not.
@@ -193,7 +221,7 @@ fn admit(
         name: hello.name.clone(),
         known: Arc::clone(&inner.known),
     };
-    let thread = OwnThread::spawn("wv-engine-peer", || control.run(), |_| {});
+    let thread = OwnThread::spawn(THREAD, || control.run(), |_| {});
     let thread = thread.map_err(|source| {
         link.break_off();
         inner.known.leave(&hello.name, hello.incarnation, None);
@@ -209,4 +237,21 @@ fn admit(
         hello,
         known,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_asks_a_silent_peer_and_gives_it_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        keep_alive(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_IDLE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEP_BETWEEN);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEP_COUNT);
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 15_000);
+    }
 }
