@@ -16,7 +16,7 @@ use super::host::Engine;
 use super::peer::Peer;
 use super::plan::Operation;
 use super::slots::{Status, TransferId};
-use super::transfers::{Options, Transfers};
+use super::transfers::{Options, Prepared, Transfers};
 
 /// Longest sleep of a thread without a look: of one that has no deadline.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -43,8 +43,29 @@ impl Peer {
         options: &Options,
         most: Duration,
     ) -> Result<TransferId, EngineError> {
+        self.begin_within(most, || self.submit(operations, options))
+    }
+
+    /// As [`Peer::post`], but waits up to `most` for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::post`].
+    pub fn post_wait(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        self.begin_within(most, || self.post(prepared, options))
+    }
+
+    fn begin_within(
+        &self,
+        most: Duration,
+        begin: impl Fn() -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
         let mut refused = None;
-        let attempt = || match self.submit(operations, options) {
+        let attempt = || match begin() {
             Err(full @ EngineError::WouldBlock { .. }) => {
                 refused = Some(full);
                 Ok(None)

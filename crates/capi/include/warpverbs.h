@@ -348,6 +348,9 @@ typedef struct wv_engine wv_engine;
 // A connection of a host engine to another.
 typedef struct wv_engine_peer wv_engine_peer;
 
+// A transfer that was planned once, to be posted many times.
+typedef struct wv_engine_prepared wv_engine_prepared;
+
 // One rank in its group: the threads that keep it there.
 typedef struct wv_group wv_group;
 
@@ -1505,6 +1508,31 @@ enum wv_status wv_engine_submit(const struct wv_engine_peer *peer,
                                 const struct wv_transfer_options *options,
                                 struct wv_transfer *transfer)
 WV_NOEXCEPT;
+
+// Plans a transfer of `count` operations once, to be posted many times: ranges are looked up and cut into slices now. Nothing is
+// moved.
+//
+// Requires:
+// `operations` holds `count` of them; `prepared` is where the handle goes.
+enum wv_status wv_engine_prepare(const struct wv_engine_peer *peer,
+                                 const struct wv_operation *operations,
+                                 size_t count,
+                                 struct wv_engine_prepared **prepared)
+WV_NOEXCEPT;
+
+// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be posted
+// again while earlier posts run. `options` as for wv_engine_submit.
+//
+// Requires:
+// `options` is null or a struct; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
+enum wv_status wv_engine_post(const struct wv_engine_peer *peer,
+                              const struct wv_engine_prepared *prepared,
+                              const struct wv_transfer_options *options,
+                              struct wv_transfer *transfer)
+WV_NOEXCEPT;
+
+// Gives a plan back. Transfers that were posted go on. NULL is allowed.
+enum wv_status wv_engine_prepared_destroy(struct wv_engine_prepared *prepared) WV_NOEXCEPT;
 
 // What became of a transfer: WV_TRANSFER_... Any number of polls say the same, until it is released. Never waits.
 //

@@ -3,12 +3,16 @@
 // UNSAFETY: functions with C names, and pointers from C.
 #![expect(unsafe_code, reason = "the C ABI")]
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use warpverbs::engine::{
-    Kind, Operation, OperationStatus, Options, Outcome, Remote, Report, Status, TransferId,
+    Kind, Operation, OperationStatus, Options, Outcome, Prepared, Remote, Report, Status,
+    TransferId,
 };
 
 use crate::engine::{wv_engine, wv_engine_peer};
-use crate::handle::Handle;
+use crate::handle::{Handle, handle};
 use crate::sized::{place, read, sized};
 use crate::status::{Failure, array, guard, put, room, wv_status};
 use crate::team::millis;
@@ -197,17 +201,54 @@ impl wv_transfer_report {
     }
 }
 
+/// A transfer that was planned once, to be posted many times.
+#[derive(Debug)]
+pub struct wv_engine_prepared {
+    prepared: Arc<Prepared>,
+}
+
+handle!(wv_engine_prepared);
+
+/// The operations that C gives.
+///
+/// # Safety
+/// `operations` holds `count` of them, or is null.
+unsafe fn operations_of(
+    operations: *const wv_operation,
+    count: usize,
+) -> Result<Vec<Operation>, Failure> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { array("operations", operations, count) }?;
+    let operations = (0..).zip(given).map(|(number, one)| one.read(number));
+    operations.collect()
+}
+
+/// Deadline and wait of options from C; null: neither.
+///
+/// # Safety
+/// `options` is null or a struct.
+unsafe fn options_of(options: *const wv_transfer_options) -> Result<(Options, Duration), Failure> {
+    let (deadline, wait) = match options.is_null() {
+        true => (0, 0),
+        false => {
+            // SAFETY: the caller's promise.
+            let options = unsafe { read("options", options) }?;
+            (options.deadline_ms, options.wait_ms)
+        }
+    };
+    let deadline = (deadline != 0).then(|| millis(deadline));
+    Ok((Options::default().with_deadline(deadline), millis(wait)))
+}
+
 fn submit(
     peer: *const wv_engine_peer,
     operations: &[Operation],
-    options: Option<wv_transfer_options>,
+    (options, wait): (Options, Duration),
 ) -> Result<wv_transfer, Failure> {
     let peer = &wv_engine_peer::behind("peer", peer)?.peer;
-    let (deadline, wait) = options.map_or((0, 0), |it| (it.deadline_ms, it.wait_ms));
-    let options = Options::default().with_deadline((deadline != 0).then(|| millis(deadline)));
     let id = match wait {
-        0 => peer.submit(operations, &options)?,
-        wait => peer.submit_wait(operations, &options, millis(wait))?,
+        Duration::ZERO => peer.submit(operations, &options)?,
+        wait => peer.submit_wait(operations, &options, wait)?,
     };
     Ok(wv_transfer::of(id))
 }
@@ -223,7 +264,7 @@ fn submit_one(
         remote,
         bytes,
     };
-    submit(peer, &[one], None)
+    submit(peer, &[one], (Options::default(), Duration::ZERO))
 }
 
 /// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
@@ -283,17 +324,69 @@ pub unsafe extern "C" fn wv_engine_submit(
     guard(|| {
         room("transfer", transfer)?;
         // SAFETY: the caller's promise.
-        let given = unsafe { array("operations", operations, count) }?;
-        let operations = (0..).zip(given).map(|(number, one)| one.read(number));
-        let operations: Vec<Operation> = operations.collect::<Result<_, _>>()?;
-        let options = match options.is_null() {
-            true => None,
-            // SAFETY: the caller's promise.
-            false => Some(unsafe { read("options", options) }?),
+        let operations = unsafe { operations_of(operations, count) }?;
+        // SAFETY: the caller's promise.
+        let how = unsafe { options_of(options) }?;
+        // SAFETY: checked above.
+        unsafe { put("transfer", transfer, submit(peer, &operations, how)?) }
+    })
+}
+
+/// Plans a transfer of `count` operations once, to be posted many times: ranges are looked up and cut into slices now. Nothing is
+/// moved.
+///
+/// # Safety
+/// `operations` holds `count` of them; `prepared` is where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_prepare(
+    peer: *const wv_engine_peer,
+    operations: *const wv_operation,
+    count: usize,
+    prepared: *mut *mut wv_engine_prepared,
+) -> wv_status {
+    guard(|| {
+        room("prepared", prepared)?;
+        // SAFETY: the caller's promise.
+        let operations = unsafe { operations_of(operations, count) }?;
+        let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+        let made = peer.prepare(&operations)?;
+        let handle = wv_engine_prepared { prepared: made }.hand_out();
+        // SAFETY: checked above.
+        unsafe { put("prepared", prepared, handle) }
+    })
+}
+
+/// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be posted
+/// again while earlier posts run. `options` as for wv_engine_submit.
+///
+/// # Safety
+/// `options` is null or a struct; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_post(
+    peer: *const wv_engine_peer,
+    prepared: *const wv_engine_prepared,
+    options: *const wv_transfer_options,
+    transfer: *mut wv_transfer,
+) -> wv_status {
+    guard(|| {
+        room("transfer", transfer)?;
+        let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+        let prepared = &wv_engine_prepared::behind("prepared", prepared)?.prepared;
+        // SAFETY: the caller's promise.
+        let (options, wait) = unsafe { options_of(options) }?;
+        let id = match wait {
+            Duration::ZERO => peer.post(prepared, &options)?,
+            wait => peer.post_wait(prepared, &options, wait)?,
         };
         // SAFETY: checked above.
-        unsafe { put("transfer", transfer, submit(peer, &operations, options)?) }
+        unsafe { put("transfer", transfer, wv_transfer::of(id)) }
     })
+}
+
+/// Gives a plan back. Transfers that were posted go on. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_engine_prepared_destroy(prepared: *mut wv_engine_prepared) -> wv_status {
+    guard(|| wv_engine_prepared::take_back("prepared", prepared))
 }
 
 /// What became of a transfer: WV_TRANSFER_... Any number of polls say the same, until it is released. Never waits.

@@ -99,6 +99,52 @@ static void whole(const end *a, const end *b) {
 }
 
 // Pages change their places: those of even number are written, those of odd number read.
+// One plan, posted three times, two of them at once.
+static void planned(const end *a, const end *b) {
+    wv_operation operations[2];
+    memset(operations, 0, sizeof operations);
+    for (uint32_t i = 0; i < 2; ++i) {
+        operations[i].kind = WV_WRITE;
+        operations[i].local = at(a->memory) + i * PAGE;
+        operations[i].remote = a->remote + (1 - i) * PAGE;
+        operations[i].bytes = PAGE;
+    }
+    wv_engine_prepared *prepared = NULL;
+    refused(wv_engine_prepare(a->peer, operations, 0, &prepared), WV_BAD_ARGUMENT, "0 operations");
+    refused(wv_engine_prepare(a->peer, operations, 2, NULL), WV_BAD_ARGUMENT, "prepared is");
+    operations[1].bytes = BYTES;
+    refused(wv_engine_prepare(a->peer, operations, 2, &prepared), WV_BAD_ARGUMENT, "is in no registered region");
+    operations[1].bytes = PAGE;
+    must(prepared == NULL, "a refused call makes nothing");
+    check(wv_engine_prepare(a->peer, operations, 2, &prepared), "wv_engine_prepare");
+    wv_transfer transfers[3];
+    fill(a->memory, 5);
+    fill(b->memory, 6);
+    check(wv_engine_post(a->peer, prepared, NULL, &transfers[0]), "wv_engine_post");
+    check(wv_engine_post(a->peer, prepared, NULL, &transfers[1]), "wv_engine_post");
+    done(a, transfers[0]);
+    released(a, transfers[0]);
+    done(a, transfers[1]);
+    released(a, transfers[1]);
+    must(memcmp(b->memory, a->memory + PAGE, PAGE) == 0, "the second page lies first");
+    must(memcmp(b->memory + PAGE, a->memory, PAGE) == 0, "and the first behind it");
+    fill(a->memory, 7);
+    wv_transfer_options options;
+    WV_INIT(&options);
+    options.wait_ms = LONG;
+    options.deadline_ms = LONG;
+    check(wv_engine_post(a->peer, prepared, &options, &transfers[2]), "wv_engine_post");
+    done(a, transfers[2]);
+    released(a, transfers[2]);
+    must(memcmp(b->memory, a->memory + PAGE, PAGE) == 0, "what is there now was written");
+    refused(wv_engine_post(b->peer, prepared, NULL, &transfers[0]), WV_BAD_ARGUMENT, "prepared for incarnation");
+    refused(wv_engine_post(a->peer, prepared, NULL, NULL), WV_BAD_ARGUMENT, "transfer is");
+    refused(wv_engine_post(a->peer, NULL, NULL, &transfers[0]), WV_BAD_ARGUMENT, "prepared is null");
+    check(wv_engine_prepared_destroy(prepared), "wv_engine_prepared_destroy");
+    refused(wv_engine_post(a->peer, prepared, NULL, &transfers[0]), WV_BAD_HANDLE, "no wv_engine_prepared that lives");
+    check(wv_engine_prepared_destroy(NULL), "none");
+}
+
 static void pages(const end *a, const end *b) {
     wv_operation operations[PAGES];
     memset(operations, 0, sizeof operations);
@@ -347,6 +393,7 @@ int main(int argc, char **argv) {
     meet(&a, &b);
     whole(&a, &b);
     pages(&a, &b);
+    planned(&a, &b);
     threads(&a, &b);
     slots(&a);
     bad_calls(&a, &b);
@@ -361,7 +408,7 @@ int main(int argc, char **argv) {
     WV_INIT(&ended);
     check(wv_engine_close(a.engine, &ended), "wv_engine_close");
     must(ended.failed == 1 && ended.cut_off == 0 && ended.cancelled == 0 && ended.timed_out == 0, "one has failed");
-    must(ended.done == 1 + 1 + 1 + THREADS * ROUNDS + 2 + 1, "all others are done");
+    must(ended.done == 1 + 1 + 3 + 1 + THREADS * ROUNDS + 2 + 1, "all others are done");
     refused(wv_engine_close(a.engine, NULL), WV_BAD_HANDLE, "no wv_engine that lives");
     refused(wv_engine_write(a.peer, at(a.memory), a.remote, 8, &transfer), WV_BAD_HANDLE, "is being closed");
     refused(wv_engine_poll((const wv_engine *)a.peer, transfer, &cut_off), WV_BAD_HANDLE, "no wv_engine that lives");
