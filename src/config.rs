@@ -36,6 +36,7 @@ use std::time::Duration;
 
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub use engine::EngineConfig;
+pub(crate) use engine::MOST_LOG_ENTRIES;
 pub use gid::{BadGid, GidChoice};
 pub use gpu::GpuSelector;
 use launcher::Launcher;

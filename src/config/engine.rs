@@ -23,7 +23,7 @@ pub struct EngineConfig {
     /// log2 of the WQEBBs of a QP, 8 to 15. `WARPVERBS_ENGINE_DEPTH`, which is not the logarithm. Default 9.
     pub log_depth: u8,
     /// log2 of the entries of a worker's CQ, at least the depth of a QP: it has a share for each that the worker may have. Where
-    /// variables are read: those of 64 QPs. Default 15.
+    /// variables are read: those of the QPs to all [`peers`](Self::peers), at most 22. Default 17.
     pub log_entries: u8,
     /// Most WQEs behind one doorbell, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
     pub chain: u32,
@@ -37,7 +37,7 @@ pub struct EngineConfig {
     pub gather: u32,
     /// Transfers at a time, 1 to 65,536. `WARPVERBS_ENGINE_TRANSFERS`. Default 4096.
     pub transfers: u32,
-    /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
+    /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 64.
     pub peers: u32,
     /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
     /// itself is not repeated, nor is anything with an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
@@ -91,14 +91,14 @@ impl EngineConfig {
             qps: 4,
             workers: 1,
             log_depth: 9,
-            log_entries: 15,
+            log_entries: 17,
             chain: 16,
             reap: 64,
             slice: 1 << 16,
             fragment: 1 << 12,
             gather: 4,
             transfers: 4096,
-            peers: 1024,
+            peers: 64,
             retry: 3,
             grace: Duration::from_millis(200),
             connect_timeout: Duration::from_secs(5),
@@ -126,20 +126,23 @@ impl EngineConfig {
     ) -> Result<Self, ConfigError> {
         let source = Source(&variable);
         let log_depth = source.word("WARPVERBS_ENGINE_DEPTH", &ENGINE_DEPTH)?;
+        let workers = source.number("WARPVERBS_ENGINE_WORKERS")?;
+        let qps = source.number("WARPVERBS_ENGINE_QPS")?;
+        let peers = source.number("WARPVERBS_ENGINE_PEERS")?;
         Ok(Self {
             device: source.parsed("WARPVERBS_DEVICE")?,
             gid: source.parsed("WARPVERBS_GID")?,
-            qps: source.number("WARPVERBS_ENGINE_QPS")?,
-            workers: source.number("WARPVERBS_ENGINE_WORKERS")?,
+            qps,
+            workers,
             log_depth,
-            log_entries: log_depth + LOG_SHARES,
+            log_entries: log_entries(peers, (qps, workers), log_depth),
             chain: source.number("WARPVERBS_ENGINE_CHAIN")?,
             reap: source.number("WARPVERBS_ENGINE_REAP")?,
             slice: source.number("WARPVERBS_ENGINE_SLICE")?,
             fragment: source.number("WARPVERBS_ENGINE_FRAGMENT")?,
             gather: source.number("WARPVERBS_ENGINE_GATHER")?,
             transfers: source.number("WARPVERBS_ENGINE_TRANSFERS")?,
-            peers: source.number("WARPVERBS_ENGINE_PEERS")?,
+            peers,
             retry: source.number("WARPVERBS_ENGINE_RETRY")?,
             connect_timeout: source.milliseconds("WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS")?,
             path: PathConfig::read(&source)?,
@@ -148,8 +151,19 @@ impl EngineConfig {
     }
 }
 
-/// log2 of the QPs that a worker's CQ has a share for.
-const LOG_SHARES: u8 = 6;
+/// log2 of the longest CQ that the PRM has.
+pub(crate) const MOST_LOG_ENTRIES: u8 = 22;
+
+/// log2 of the entries of a worker's CQ in which the QPs to so many peers have a share.
+fn log_entries(peers: u32, (qps, workers): (u32, u32), log_depth: u8) -> u8 {
+    // The first QPs of every connection go to the first workers.
+    let of_connection = qps.div_ceil(workers.max(1));
+    let queues = u64::from(peers) * u64::from(of_connection);
+    let log_queues = queues.max(1).next_power_of_two().ilog2();
+    u8::try_from(u32::from(log_depth) + log_queues)
+        .unwrap_or(MOST_LOG_ENTRIES)
+        .min(MOST_LOG_ENTRIES)
+}
 
 /// Words of `WARPVERBS_ENGINE_DEPTH`.
 pub(super) const ENGINE_DEPTH: [(&str, u8); 8] = [
@@ -162,3 +176,46 @@ pub(super) const ENGINE_DEPTH: [(&str, u8); 8] = [
     ("16384", 14),
     ("32768", 15),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(set: &[(&str, &str)]) -> EngineConfig {
+        let variable = |asked: &str| {
+            let found = set
+                .iter()
+                .find(|(name, _)| asked == format!("WARPVERBS_ENGINE_{name}"));
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        EngineConfig::from_variables("a", variable).unwrap()
+    }
+
+    #[test]
+    fn a_cq_has_a_share_for_the_qps_to_every_peer() {
+        assert_eq!(of(&[]).log_entries, EngineConfig::new("a").log_entries);
+        for peers in ["1", "3", "64", "1000", "65536"] {
+            for qps in ["1", "3", "8"] {
+                for workers in ["1", "2", "8"] {
+                    for depth in ["256", "32768"] {
+                        let config = of(&[
+                            ("PEERS", peers),
+                            ("QPS", qps),
+                            ("WORKERS", workers),
+                            ("DEPTH", depth),
+                        ]);
+                        // The first worker has most QPs of each connection.
+                        let first = (0..config.qps).filter(|nth| nth % config.workers == 0);
+                        let queues = u64::from(config.peers) * first.count() as u64;
+                        let has = 1u64 << config.log_entries;
+                        let needed = queues << config.log_depth;
+                        let most = config.log_entries == MOST_LOG_ENTRIES;
+                        assert!(has >= needed || most, "{config:?}");
+                        assert!(has < 2 * needed.max(1), "{config:?}");
+                        assert!(config.log_entries >= config.log_depth);
+                    }
+                }
+            }
+        }
+    }
+}

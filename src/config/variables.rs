@@ -442,7 +442,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_DEPTH",
                 Values::Words(&ENGINE_DEPTH_WORDS),
                 "512",
-                "WQEBBs of a send queue; the CQ of a worker has entries for 64 such queues",
+                "WQEBBs of a send queue; the CQ of a worker has an entry for each of all its queues, up to 4194304",
             ),
             row(
                 "WARPVERBS_ENGINE_CHAIN",
@@ -483,8 +483,8 @@ pub const GROUPS: [Group; 7] = [
             row(
                 "WARPVERBS_ENGINE_PEERS",
                 number(1, 65_536),
-                "1024",
-                "peers at a time; one more is refused",
+                "64",
+                "peers at a time; one more is refused. Queues and CQs for all of them are registered at the start",
             ),
             row(
                 "WARPVERBS_ENGINE_RETRY",

@@ -3,10 +3,7 @@
 use super::cut::{Cut, MOST_SLICE_BYTES};
 use super::error::EngineError;
 use super::worker::Pace;
-use crate::config::{EngineConfig, OutOfRange, in_table};
-
-/// log2 of the most entries of a CQ.
-const MOST_LOG_ENTRIES: u8 = 22;
+use crate::config::{EngineConfig, MOST_LOG_ENTRIES, OutOfRange, in_table};
 
 /// How vectors are cut, if all values of `config` are inside their limits.
 pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {

@@ -9,7 +9,7 @@ use warpverbs::internal::engine::{
     SinkFault, Status,
 };
 
-use crate::rig::{End, LOOPBACK, connect};
+use crate::rig::{End, LOOPBACK, config, connect};
 
 /// As these variables say, by their names behind `WARPVERBS_`.
 fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
@@ -134,6 +134,21 @@ fn peers_says_how_many_there_are_at_a_time() {
     let address = c.engine.listen(LOOPBACK).unwrap().to_string();
     let refused = a.engine.connect(&address).unwrap_err().to_string();
     assert!(refused.contains("1 peers, its most"), "{refused}");
+}
+
+#[test]
+fn peers_says_for_how_many_a_worker_has_queues() {
+    let a = End::new(of("a", &[("ENGINE_PEERS", "9"), ("ENGINE_QPS", "8")]), 4096);
+    let other = |nth: usize| End::new(config(&nth.to_string()).with_qps(8), 4096);
+    let others: Vec<End> = (0..9).map(other).collect();
+    for other in &others {
+        let [to_other, _] = connect(&a, other);
+        assert_eq!(to_other.qps(), 8);
+    }
+    let last = other(9);
+    let address = last.engine.listen(LOOPBACK).unwrap().to_string();
+    let refused = a.engine.connect(&address).unwrap_err().to_string();
+    assert!(refused.contains("9 peers, its most"), "{refused}");
 }
 
 #[test]
