@@ -127,7 +127,7 @@ struct Call {
   WV_DEVICE Status open(uint32_t peer, PeerQp* qp) const {
     return is_open(peer) ? open_qp(qp_to(peer), qp) : Status::closed;
   }
-  /// The rail of that QP: windows are named by its keys.
+  /// The rail of that number: the rows of the peer table that name windows for the QP.
   WV_DEVICE uint32_t rail() const { return qp_rail(team, index % team.qps_per_peer); }
   WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
 };

@@ -71,7 +71,7 @@ struct Way {
   WV_DEVICE Way(const Call& call, const PeerQp& opened, uint32_t peer)
       : qp(opened),
         there(call, peer),
-        staging(rail_window(call.team, call.moe.staging, call.rail())) {}
+        staging(rail_window(call.team, call.moe.staging, there.slots)) {}
 
   /// `piece` as a put. False if it is not inside the windows.
   WV_DEVICE bool resolve(const Piece& piece, Put* put) const {

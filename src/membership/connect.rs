@@ -233,6 +233,10 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, S
             generation,
             took: since.elapsed(),
         });
+        let rails = shared.transport.left_out(rank);
+        if !rails.is_empty() {
+            inner.tell(GroupEventKind::GoesRound { rank, rails });
+        }
         shared.notify();
     }
     Ok(true)

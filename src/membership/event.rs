@@ -191,6 +191,14 @@ pub enum GroupEventKind {
         /// How long that took.
         took: Duration,
     },
+    /// A parted pair is connected, and what is posted to QPs of these rails goes by other ones: they carried nothing. They are used
+    /// again when the pair is connected anew.
+    GoesRound {
+        /// Its slot.
+        rank: u32,
+        /// The rails, in ascending order.
+        rails: Vec<u32>,
+    },
     /// The QPs to a rank that wants to come in, or from which this rank is parted, could not be connected; it is tried again.
     NotConnected {
         /// Its slot.

@@ -115,6 +115,10 @@ impl Transport for Team {
         Self::rails(self)
     }
 
+    fn left_out(&self, peer: u32) -> Vec<u32> {
+        Self::left_out(self, peer)
+    }
+
     fn completed(&self, peer: u32) -> Result<u64, TeamError> {
         let qps = 0..self.config().qps_per_peer;
         let of = |qp| Ok(self.counters(peer, qp)?.completed);

@@ -101,6 +101,11 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// HCAs of this rank.
     fn rails(&self) -> usize;
 
+    /// Rails by which nothing goes to `peer`, whose QPs go round them.
+    fn left_out(&self, _peer: u32) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// What kernels have sent to `peer` and know to have completed: a number that grows with it.
     fn completed(&self, peer: u32) -> Result<u64, TeamError>;
 

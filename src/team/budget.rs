@@ -88,7 +88,8 @@ impl Team {
     pub fn check_no_poll(&self, posts: &[Posts]) -> Result<(), TeamError> {
         let mut needs: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for posts in posts {
-            let (depth, _) = self.ring(posts.peer, posts.qp)?;
+            let qp = self.carrier_of(posts.peer, posts.qp)?;
+            let (depth, _) = self.ring(posts.peer, qp)?;
             if posts.threads == 0 {
                 return Err(TeamError::limit("threads of a call", 0, "at least 1"));
             }
@@ -102,7 +103,7 @@ impl Team {
                     limit,
                 });
             }
-            let need = needs.entry((posts.peer, posts.qp)).or_default();
+            let need = needs.entry((posts.peer, qp)).or_default();
             *need = need.saturating_add(each.saturating_mul(posts.calls));
         }
         for ((peer, qp), need) in needs {
@@ -118,6 +119,13 @@ impl Team {
             }
         }
         Ok(())
+    }
+
+    /// The QP by which goes what is posted to QP `i`.
+    fn carrier_of(&self, peer: u32, i: u32) -> Result<u32, TeamError> {
+        let state = self.peer(peer)?.state();
+        self.link(&state.links, i)?;
+        Ok(state.carriers().qp(i, self.config.qps_per_peer))
     }
 
     /// Depth of a ring, and its free WQEBBs as kernels find them.

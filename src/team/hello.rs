@@ -14,7 +14,7 @@ use crate::fabric::{Identity, PSN_BITS, PortRecord};
 use crate::gpu::MemoryHandle;
 
 /// Version of both records.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// Where a hello is kept.
 pub(super) fn hello_key(rank: u32, generation: u32) -> String {

@@ -131,7 +131,9 @@ impl Team {
         };
         let places = self.places(theirs);
         let direct = self.open_windows(peer, known, theirs);
-        self.tables.set_peer(peer, life, &direct, &places)?;
+        let contexts = state.contexts(&self.config);
+        let way = (state.carriers(), contexts.as_slice());
+        self.tables.set_peer(peer, life, way, &direct, &places)?;
         state.receive(known, &theirs.qps)?;
         state.send(self.links.patience(), &theirs.qps)?;
         state.finish(life);

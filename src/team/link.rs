@@ -265,18 +265,26 @@ impl Link {
         Ok(gpu.write(at, &u32::from(abort).to_le_bytes())?)
     }
 
-    /// Err or any other state to Reset, with the memory of a new life. Nobody may use the QP. May be called again after it
-    /// has failed. If `asks`, the HCA is asked which packet numbers are in use; the next ones are far from them then, and
-    /// anywhere if not.
+    /// The least index at which the life that is made next may begin: behind all that this one has posted.
+    pub(super) fn least_base(&self, gpu: &dyn Gpu) -> Result<u64, TeamError> {
+        match self.next {
+            Some(next) => Ok(next.base),
+            None => Ok(self.context(gpu)?.resv.next_multiple_of(BASE_STEP)),
+        }
+    }
+
+    /// Err or any other state to Reset, with the memory of a new life that begins at index `base`. Nobody may use the QP. May be
+    /// called again after it has failed. If `asks`, the HCA is asked which packet numbers are in use; the next ones are far from
+    /// them then, and anywhere if not.
     pub(super) fn reset(
         &mut self,
         gpu: &dyn Gpu,
-        generation: u32,
+        (base, generation): (u64, u32),
         asks: bool,
     ) -> Result<(), TeamError> {
         let next = match self.next {
             Some(next) => next,
-            None => self.plan_next(gpu, asks)?,
+            None => self.plan_next(gpu, base, asks)?,
         };
         self.next = Some(next);
         if next.ready {
@@ -297,9 +305,8 @@ impl Link {
         Ok(())
     }
 
-    fn plan_next(&self, gpu: &dyn Gpu, asks: bool) -> Result<NextLife, TeamError> {
+    fn plan_next(&self, gpu: &dyn Gpu, base: u64, asks: bool) -> Result<NextLife, TeamError> {
         let context = self.context(gpu)?;
-        let base = context.resv.next_multiple_of(BASE_STEP);
         let (psn, far) = match self.stage.as_ref().expect("whole between two steps") {
             // Nothing was sent or received in this life, but its number was told.
             Stage::Reset(_) | Stage::Init(_) => (far_from(self.psn), self.far),

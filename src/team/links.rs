@@ -7,6 +7,7 @@ use super::exchange::Exchange;
 use super::failures::Failures;
 use super::hello::{Hello, Offer, QpOffer, VERSION, Wanted, WindowOffer, hello_key};
 use super::link::Link;
+use super::rails::{Carriers, RailSet};
 use super::reunite::Reunion;
 use super::{TeamConfig, TeamError};
 use crate::abi::{RAIL_SHIFT, Status};
@@ -48,6 +49,8 @@ pub(super) struct PeerState {
     pub(super) recoveries: u32,
     /// Why another life is being made.
     pub(super) making: Option<Making>,
+    /// Rails that this life leaves out.
+    pub(super) without: RailSet,
     /// How often a reunion was tried.
     pub(super) reunion: Reunion,
     /// The generation that QPs and keys of this life are for; 0: nobody has been told any.
@@ -274,10 +277,29 @@ impl PeerLinks {
 }
 
 impl PeerState {
-    /// Device addresses of the contexts, `qps_per_peer`; 0 where there is no QP.
+    /// The rails by which goes what is posted to the peer in this life.
+    pub(super) fn carriers(&self) -> Carriers {
+        let rails = self.links.iter().map(|link| link.rail() + 1).max();
+        Carriers::but(rails.unwrap_or(0), self.without)
+    }
+
+    /// The QPs that are connected in this life, each with its number.
+    pub(super) fn carrying(&mut self) -> impl Iterator<Item = (usize, &mut Link)> {
+        let carriers = self.carriers();
+        let links = self.links.iter_mut().enumerate();
+        links.filter(move |(_, link)| carriers.carries(link.rail()))
+    }
+
+    /// Device addresses of the contexts to which kernels post, `qps_per_peer`; 0 where there is no QP.
     pub(super) fn contexts(&self, config: &TeamConfig) -> Vec<u64> {
-        let at = |link: &Link| link.layout().context_addr;
-        let mut row: Vec<u64> = self.links.iter().map(at).collect();
+        let (carriers, qps) = (self.carriers(), config.qps_per_peer);
+        let numbers = (0..qps).take(self.links.len());
+        let at = |i: u32| {
+            self.links[carriers.qp(i, qps) as usize]
+                .layout()
+                .context_addr
+        };
+        let mut row: Vec<u64> = numbers.map(at).collect();
         row.resize(config.qps_per_peer as usize, 0);
         row
     }
@@ -348,7 +370,8 @@ impl PeerState {
         matches!(self.making, Some(Making::Peer(_)))
     }
 
-    /// Begins to make another life, or goes on with it. What had been made for another reason is given up.
+    /// Begins to make another life, or goes on with it. What had been made for another reason is given up. All rails carry the new
+    /// one, unless the two ends come to something else before they connect.
     pub(super) fn begin(&mut self, making: Making) {
         if self.making != Some(making) {
             if self.making.is_some() {
@@ -357,6 +380,7 @@ impl PeerState {
             for link in &mut self.links {
                 link.commit();
             }
+            self.without = RailSet::EMPTY;
             self.making = Some(making);
         }
     }
@@ -368,11 +392,17 @@ impl PeerState {
 
     /// To Reset, with the memory of the next life. In the grace period. Of the first `asked` QPs the HCA is asked which packet
     /// numbers are in use.
+    ///
+    /// All begin at one index: a number of a QP may lead to another one in the next life, which must know a ticket of this one.
     pub(super) fn reset(&mut self, gpu: &dyn Gpu, asked: usize) -> Result<(), TeamError> {
         // The peer table has room for so many bits; a context holds as many.
         let life = self.next_life() & ((1 << RAIL_SHIFT) - 1);
+        let mut base = 0;
+        for link in &self.links {
+            base = link.least_base(gpu)?.max(base);
+        }
         for (number, link) in self.links.iter_mut().enumerate() {
-            link.reset(gpu, life, number < asked)?;
+            link.reset(gpu, (base, life), number < asked)?;
         }
         Ok(())
     }
@@ -388,7 +418,8 @@ impl PeerState {
 
     /// The same from the QPs that these were connected with before.
     pub(super) fn receive_again(&mut self, theirs: &[QpOffer]) -> Result<(), TeamError> {
-        for (link, qp) in self.links.iter_mut().zip(theirs) {
+        for (number, link) in self.carrying() {
+            let Some(qp) = theirs.get(number) else { break };
             link.init()?;
             link.ready_to_receive(qp.psn)?;
         }
@@ -401,7 +432,8 @@ impl PeerState {
         patience: &[SendAttr],
         theirs: &[QpOffer],
     ) -> Result<(), TeamError> {
-        for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
+        for (number, link) in self.carrying() {
+            let Some(qp) = theirs.get(number) else { break };
             link.ready_to_send(qp.far, &patience[number % patience.len()])?;
         }
         Ok(())

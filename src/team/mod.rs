@@ -43,6 +43,7 @@ mod link;
 mod links;
 mod order;
 mod paths;
+mod rails;
 mod ranks;
 mod rebuild;
 mod recover;

@@ -47,8 +47,6 @@ impl Team {
     fn remake(&self, peer: u32, known: &Known, deadline: Instant) -> Result<Offer, TeamError> {
         self.next_life(peer, Keeps::Nothing(known), deadline)?;
         let mut state = self.peer(peer)?.state();
-        self.tables
-            .set_contexts(peer, &state.contexts(&self.config))?;
         Ok(self.offer_to(&mut state, peer, known))
     }
 }

@@ -72,7 +72,9 @@ impl Team {
         }
         state.send(self.links.patience(), &theirs.qps)?;
         let life = state.next_life();
-        self.tables.set_life(peer, life)?;
+        let contexts = state.contexts(&self.config);
+        self.tables
+            .set_life(peer, life, state.carriers(), &contexts)?;
         state.finish(life);
         state.recoveries = number;
         self.tables.open(peer);

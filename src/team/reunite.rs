@@ -8,6 +8,13 @@
 //! 3. When the other end is ready, they go to Rts, and the host posts the probe on each: a write of no bytes.
 //! 4. When all probes have completed, the life is the present one. The peer stays closed.
 //!
+//! **Rails.** An attempt names rails that it leaves out: none at first. An end that has an answer through one rail, and none through
+//! another although the HCA has given up or the team's deadline has passed, ends the attempt, and the next one leaves that rail out as
+//! well. Whoever follows to a higher attempt takes over what that one leaves out; if both ends begin the same one, both sets are left
+//! out. Both ends read both sets before they connect, so they connect the same QPs. Nothing is left out any more when no rail has
+//! answered, or none would be left: then all must answer. What is posted to QPs of a rail that is left out goes by others
+//! (`rails.rs`), until the pair is connected anew: that begins with all rails.
+//!
 //! An attempt names one reset, so an end that has to begin again, whatever the reason, begins the next one. An end that finds a higher
 //! number at the other end goes there. So both come to the same number without a word about who leads, and the QPs of two different
 //! attempts are never connected: packet numbers that belong together stand in one record.
@@ -19,8 +26,11 @@ use serde::{Deserialize, Serialize};
 use super::hello::{QpOffer, VERSION};
 use super::life::Keeps;
 use super::links::{Making, PeerState};
+use super::rails::RailSet;
 use super::{Team, TeamError};
+use crate::abi::Status;
 use crate::fabric::PSN_BITS;
+use crate::gpu::Gpu;
 use crate::verbs::Probe;
 
 /// The last attempt: records tell smaller numbers or this one.
@@ -34,6 +44,8 @@ struct Attempt {
     attempt: u64,
     /// The QPs take what the other end sends.
     ready: bool,
+    /// Rails that this end leaves out.
+    without: RailSet,
     qps: Vec<QpOffer>,
 }
 
@@ -45,12 +57,65 @@ pub(super) struct Reunion {
     attempt: u64,
     /// Whether that was told, and whether it was told as ready.
     told: Option<bool>,
+    /// Rails that it leaves out at this end.
+    without: RailSet,
+    /// When its probes were posted.
+    probed: Option<Instant>,
+}
+
+/// What the probes of an attempt say of the rails that carry it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// Each QP of these was answered.
+    answered: RailSet,
+    /// Each of these has a QP that the HCA has given up.
+    failed: RailSet,
+    /// The others.
+    pending: RailSet,
+}
+
+/// What follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Together,
+    Wait,
+    /// Another attempt, which leaves these out, too.
+    GoRound(RailSet),
+    /// The attempt has come to nothing.
+    Unreached,
+}
+
+impl Heard {
+    /// `late`: the deadline has passed.
+    fn outcome(self, late: bool) -> Outcome {
+        let open = !self.pending.is_empty();
+        let dead = match late {
+            true => self.failed.with(self.pending),
+            false => self.failed,
+        };
+        match (self.answered.is_empty(), dead.is_empty()) {
+            (false, true) if !open => Outcome::Together,
+            (false, false) if late || !open => Outcome::GoRound(dead),
+            (true, false) if !self.failed.is_empty() && (late || !open) => Outcome::Unreached,
+            _ => Outcome::Wait,
+        }
+    }
 }
 
 impl PeerState {
-    /// The attempt with `generation` that this end is to be in, if the other end is in attempt `theirs` (0: none). `None`: no other one
-    /// than that in which both came together.
-    fn attempt(&mut self, generation: u32, theirs: u64) -> Result<Option<u64>, TeamError> {
+    /// Takes what the other end sends in the attempt in which both are, by the rails that neither leaves out.
+    fn meet(&mut self, met: &Attempt) -> Result<(), TeamError> {
+        self.without = self.reunion.without.with(met.without);
+        self.receive_again(&met.qps)
+    }
+
+    /// The attempt with `generation` that this end is to be in, if the other end is in attempt `theirs` (0: none), which leaves out
+    /// rails. `None`: no other one than that in which both came together.
+    fn attempt(
+        &mut self,
+        generation: u32,
+        (theirs, without): (u64, RailSet),
+    ) -> Result<Option<u64>, TeamError> {
         if self.reunion.generation != generation {
             self.reunion = Reunion {
                 generation,
@@ -60,7 +125,10 @@ impl PeerState {
         let own = self.reunion.attempt;
         let goes_on = self.making == Some(Making::Reunion(own)) && !self.failed;
         let attempt = match theirs > own {
-            true => theirs,
+            true => {
+                self.reunion.without = without;
+                theirs
+            }
             false if goes_on => return Ok(Some(own)),
             false if self.is_connected_with(generation) => return Ok(None),
             false if own == LAST_ATTEMPT => {
@@ -69,8 +137,35 @@ impl PeerState {
             }
             false => own + 1,
         };
-        (self.reunion.attempt, self.reunion.told) = (attempt, None);
+        self.reunion = Reunion {
+            attempt,
+            told: None,
+            probed: None,
+            ..self.reunion
+        };
         Ok(Some(attempt))
+    }
+
+    /// What the probes say, and the first QP that the HCA has given up, with the syndrome.
+    fn heard(&mut self, gpu: &dyn Gpu) -> Result<(Heard, Option<(u32, u32)>), TeamError> {
+        let (mut heard, mut first) = (Heard::default(), None);
+        let mut all = RailSet::EMPTY;
+        for (qp, link) in self.carrying() {
+            let rail = link.rail();
+            all.insert(rail);
+            match link.probe(gpu)? {
+                Probe::Done => heard.answered.insert(rail),
+                Probe::Pending => heard.pending.insert(rail),
+                Probe::Failed(syndrome) => {
+                    heard.failed.insert(rail);
+                    let qp = u32::try_from(qp).expect("at most 64 QPs");
+                    first = first.or(Some((qp, syndrome)));
+                }
+            }
+        }
+        heard.pending = heard.pending.without(heard.failed);
+        heard.answered = all.without(heard.failed).without(heard.pending);
+        Ok((heard, first))
     }
 }
 
@@ -111,7 +206,9 @@ impl Team {
         self.check_threads()?;
         let own = (self.rank(), self.config.generation);
         let theirs = self.attempt_of((peer, generation), own, &known)?;
-        let newest = theirs.as_ref().map_or(0, |theirs| theirs.attempt);
+        let newest = theirs.as_ref().map_or((0, RailSet::EMPTY), |theirs| {
+            (theirs.attempt, theirs.without)
+        });
         let Some(attempt) = links.state().attempt(generation, newest)? else {
             return Ok(true);
         };
@@ -120,7 +217,7 @@ impl Team {
         }
         let met = theirs.filter(|theirs| theirs.attempt == attempt);
         if let Some(met) = &met
-            && !self.step(peer, |state| state.receive_again(&met.qps).map(|()| true))?
+            && !self.step(peer, |state| state.meet(met).map(|()| true))?
         {
             return Ok(false);
         }
@@ -141,7 +238,11 @@ impl Team {
     ) -> Result<Option<Attempt>, TeamError> {
         let key = reunite_key(peer, own);
         let told: Option<Attempt> = self.exchange.read_versioned(peer.0, &key)?;
-        match told.as_ref().map_or(Ok(()), |told| told.check(known)) {
+        let rails = self.config.rails_that_share(self.rails.len());
+        match told
+            .as_ref()
+            .map_or(Ok(()), |told| told.check(known, rails))
+        {
             Ok(()) => Ok(told),
             Err(reason) => Err(self.exchange.record(peer.0, &key, &reason)),
         }
@@ -175,6 +276,7 @@ impl Team {
                 version: VERSION,
                 attempt: state.reunion.attempt,
                 ready,
+                without: state.reunion.without,
                 qps: state.qps(),
             }
         };
@@ -198,44 +300,65 @@ impl Team {
         done
     }
 
-    /// Connects the QPs, posts their probes, and looks at them. `true`: the life is the present one.
+    /// Connects the QPs, posts their probes, and looks at them. `true`: the life is the present one. `false` also if another attempt is
+    /// to go round some rails.
     fn prove(&self, state: &mut PeerState, peer: u32, met: &Attempt) -> Result<bool, TeamError> {
         let gpu = self.gpu.as_ref();
         state.send(self.links.patience(), &met.qps)?;
-        for link in &mut state.links {
+        for (_, link) in state.carrying() {
             link.post_probe(gpu)?;
         }
-        let mut answered = true;
-        for (qp, link) in (0..).zip(&state.links) {
-            match link.probe(gpu)? {
-                Probe::Done => {}
-                Probe::Pending => answered = false,
-                Probe::Failed(syndrome) => {
-                    return Err(TeamError::Unreached {
-                        peer,
-                        attempt: met.attempt,
-                        qp,
-                        syndrome,
-                    });
-                }
+        let since = *state.reunion.probed.get_or_insert_with(Instant::now);
+        let (heard, first) = state.heard(gpu)?;
+        match (
+            heard.outcome(since.elapsed() >= self.config.deadline),
+            first,
+        ) {
+            (Outcome::Together, _) => self.come_together(state, peer).map(|()| true),
+            (Outcome::GoRound(dead), _) if self.config.rails_that_share(self.rails.len()) > 1 => {
+                state.reunion.without = state.carriers().without().with(dead);
+                state.failed = true;
+                Ok(false)
             }
+            (Outcome::Unreached | Outcome::GoRound(_), Some((qp, syndrome))) => {
+                state.reunion.without = RailSet::EMPTY;
+                Err(TeamError::Unreached {
+                    peer,
+                    attempt: met.attempt,
+                    qp,
+                    syndrome,
+                })
+            }
+            _ => Ok(false),
         }
-        if !answered {
-            return Ok(false);
-        }
-        for link in &state.links {
+    }
+
+    /// Every QP was answered: the life is the present one. Who still posts to a QP that is left out is told so.
+    fn come_together(&self, state: &mut PeerState, peer: u32) -> Result<(), TeamError> {
+        let gpu = self.gpu.as_ref();
+        for (_, link) in state.carrying() {
             link.count_probe(gpu)?;
         }
-        let life = state.next_life();
-        self.tables.set_life(peer, life)?;
+        let (life, carriers) = (state.next_life(), state.carriers());
+        let out = state
+            .links
+            .iter()
+            .filter(|link| !carriers.carries(link.rail()));
+        for link in out {
+            link.release(gpu, Status::ABORTED)?;
+        }
+        let contexts = state.contexts(&self.config);
+        self.tables.set_life(peer, life, carriers, &contexts)?;
         state.finish(life);
-        Ok(true)
+        state.reunion.without = RailSet::EMPTY;
+        Ok(())
     }
 }
 
 impl Attempt {
-    /// Refuses what the other end of QPs with these numbers cannot have told; why, in words.
-    fn check(&self, known: &[u32]) -> Result<(), String> {
+    /// Refuses what the other end of QPs with these numbers cannot have told, if each of `rails` rails but one may be left out; why,
+    /// in words.
+    fn check(&self, known: &[u32], rails: u32) -> Result<(), String> {
         if !(1..=LAST_ATTEMPT).contains(&self.attempt) {
             let attempt = self.attempt;
             return Err(format!("attempt {attempt}; it must be 1 to {LAST_ATTEMPT}"));
@@ -243,6 +366,14 @@ impl Attempt {
         let told: Vec<u32> = self.qps.iter().map(|qp| qp.qpn).collect();
         if told != known {
             return Err(format!("QPs {told:x?}; they were {known:x?}"));
+        }
+        let all = RailSet::first(rails);
+        let some_left = self.without.is_empty() || !all.without(self.without).is_empty();
+        if !self.without.without(all).is_empty() || !some_left {
+            let without = self.without;
+            return Err(format!(
+                "it leaves out rails {without}; it may leave out some of {all}"
+            ));
         }
         let numbers = self.qps.iter().flat_map(|qp| [Some(qp.psn), qp.far]);
         match numbers.flatten().find(|number| *number >= 1 << PSN_BITS) {

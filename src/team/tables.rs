@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
+use super::rails::Carriers;
 use super::{TeamConfig, TeamError};
 use crate::abi::{
     DeviceConfig, DevicePtr, PEER_DIRECT, PeerEntry, PeerGuard, QpContext, RAIL_SHIFT, TeamContext,
@@ -38,7 +39,9 @@ pub(super) struct Tables {
 struct Shadow {
     /// By peer: life of the QPs to it.
     lives: Vec<u32>,
-    /// `[window][rail][peer]` of the windows that exist.
+    /// By peer: the rails that carry what is posted to it.
+    carriers: Vec<Carriers>,
+    /// `[window][rail][peer]` of the windows that exist, each with the key of its own rail.
     entries: Vec<PeerEntry>,
     /// `[window][peer]`: where kernels of this rank load from and store to it; 0: nowhere.
     direct: Vec<u64>,
@@ -80,6 +83,7 @@ impl Tables {
             rails,
             shadow: Mutex::new(Shadow {
                 lives: vec![0; ranks],
+                carriers: vec![Carriers::default(); ranks],
                 entries: Vec::new(),
                 direct: Vec::new(),
             }),
@@ -135,26 +139,42 @@ impl Tables {
         self.gpu
             .write(self.direct + row, bytemuck::cast_slice(direct))?;
         let window = first / (self.ranks * self.rails) as usize;
-        for (place, entry) in entries.iter().enumerate() {
-            let entry = PeerEntry {
-                rail_life: shadow.word(self.ranks, self.rails, place),
-                ..*entry
-            };
-            shadow.entries.push(entry);
-        }
+        shadow.entries.extend(entries);
         let row = (window * self.rails as usize * size_of::<u32>()) as u64;
         self.gpu
             .write(self.lkeys + row, bytemuck::cast_slice(lkeys_be))?;
         let at = self.peers + (first * size_of::<PeerEntry>()) as u64;
-        let row = bytemuck::cast_slice(&shadow.entries[first..]);
-        Ok(self.gpu.write(at, row)?)
+        let places = first..shadow.entries.len();
+        let rows: Vec<PeerEntry> = places
+            .map(|place| shadow.told(self.ranks, self.rails, place))
+            .collect();
+        Ok(self.gpu.write(at, bytemuck::cast_slice(&rows))?)
     }
 
-    /// Writes the `life` of the QPs into every entry of `peer`. Inside its grace period only.
-    pub(super) fn set_life(&self, peer: u32, life: u32) -> Result<(), TeamError> {
+    /// Writes into every entry of `peer` the `life` of the QPs, and by which rails they go; `contexts` are the QP pointers. Inside its
+    /// grace period only.
+    pub(super) fn set_life(
+        &self,
+        peer: u32,
+        life: u32,
+        carriers: Carriers,
+        contexts: &[u64],
+    ) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
+        self.begin_life(&mut shadow, peer, life, (carriers, contexts))?;
+        self.write_peer(&shadow, peer)
+    }
+
+    fn begin_life(
+        &self,
+        shadow: &mut Shadow,
+        peer: u32,
+        life: u32,
+        (carriers, contexts): (Carriers, &[u64]),
+    ) -> Result<(), TeamError> {
         shadow.lives[peer as usize] = life;
-        self.write_peer(&mut shadow, peer, |_| None)
+        shadow.carriers[peer as usize] = carriers;
+        self.write_contexts(peer, contexts)
     }
 
     /// By window of `peer` that it has: whether kernels reach it by load and store.
@@ -173,26 +193,32 @@ impl Tables {
         let mut shadow = self.shadow();
         let none = vec![0; shadow.direct.len() / self.ranks as usize];
         self.write_direct(&mut shadow, peer, &none)?;
-        self.write_peer(&mut shadow, peer, |_| None)
+        self.write_peer(&shadow, peer)
     }
 
-    /// Fills in every entry of a new generation of `peer`: life of the QPs, where kernels reach it by load and store (by window),
-    /// and address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
+    /// Fills in every entry of a new generation of `peer`: life of the QPs and what goes with it, where kernels reach it by load and
+    /// store (by window), and address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
     pub(super) fn set_peer(
         &self,
         peer: u32,
         life: u32,
+        way: (Carriers, &[u64]),
         direct: &[u64],
         places: &[(u64, u32)],
     ) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        shadow.lives[peer as usize] = life;
+        self.begin_life(&mut shadow, peer, life, way)?;
         self.write_direct(&mut shadow, peer, direct)?;
-        self.write_peer(&mut shadow, peer, |row| places.get(row).copied())
+        let rows = (peer as usize..shadow.entries.len()).step_by(self.ranks as usize);
+        for (at, (base, rkey_be)) in rows.zip(places.iter().copied()) {
+            let entry = &mut shadow.entries[at];
+            (entry.base, entry.rkey_be) = (base, rkey_be);
+        }
+        self.write_peer(&shadow, peer)
     }
 
-    /// Writes where the contexts of all QPs to `peer` are. No kernel may run.
-    pub(super) fn set_contexts(&self, peer: u32, contexts: &[u64]) -> Result<(), TeamError> {
+    /// Writes where the contexts are by which kernels post to `peer`. Inside its grace period only.
+    fn write_contexts(&self, peer: u32, contexts: &[u64]) -> Result<(), TeamError> {
         let at = self.qps + u64::from(peer) * size_of_val(contexts) as u64;
         Ok(self.gpu.write(at, bytemuck::cast_slice(contexts))?)
     }
@@ -213,23 +239,13 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes every entry of `peer`, with address and key as `place` says for its row.
-    fn write_peer(
-        &self,
-        shadow: &mut Shadow,
-        peer: u32,
-        place: impl Fn(usize) -> Option<(u64, u32)>,
-    ) -> Result<(), TeamError> {
+    /// Writes every entry of `peer`.
+    fn write_peer(&self, shadow: &Shadow, peer: u32) -> Result<(), TeamError> {
         let rows = (peer as usize..shadow.entries.len()).step_by(self.ranks as usize);
-        for (row, at) in rows.enumerate() {
-            let word = shadow.word(self.ranks, self.rails, at);
-            let entry = &mut shadow.entries[at];
-            entry.rail_life = word;
-            if let Some((base, rkey_be)) = place(row) {
-                (entry.base, entry.rkey_be) = (base, rkey_be);
-            }
-            let at = self.peers + (at * size_of::<PeerEntry>()) as u64;
-            self.gpu.write(at, bytemuck::bytes_of(entry))?;
+        for place in rows {
+            let entry = shadow.told(self.ranks, self.rails, place);
+            let at = self.peers + (place * size_of::<PeerEntry>()) as u64;
+            self.gpu.write(at, bytemuck::bytes_of(&entry))?;
         }
         Ok(())
     }
@@ -277,15 +293,20 @@ impl Tables {
 }
 
 impl Shadow {
-    /// `PeerEntry::rail_life` of the entry at `place`.
-    fn word(&self, ranks: u32, rails: u32, place: usize) -> u32 {
+    /// The entry at `place` as kernels read it: by the rail that carries what is posted to the QPs of its row.
+    fn told(&self, ranks: u32, rails: u32, place: usize) -> PeerEntry {
         let (ranks, rails) = (ranks as usize, rails as usize);
         let (row, peer) = (place / ranks, place % ranks);
-        let rail = u32::try_from(row % rails).expect("at most 16 rails");
-        let direct = match self.direct[row / rails * ranks + peer] {
+        let (window, rail) = (row / rails, row % rails);
+        let rail = u32::try_from(rail).expect("at most 16 rails");
+        let carrier = self.carriers[peer].of(rail);
+        let direct = match self.direct[window * ranks + peer] {
             0 => 0,
             _ => PEER_DIRECT,
         };
-        direct | rail << RAIL_SHIFT | self.lives[peer] & LIFE_MASK
+        PeerEntry {
+            rail_life: direct | carrier << RAIL_SHIFT | self.lives[peer] & LIFE_MASK,
+            ..self.entries[(window * rails + carrier as usize) * ranks + peer]
+        }
     }
 }

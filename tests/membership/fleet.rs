@@ -1,6 +1,5 @@
 //! Ranks that call all the time, each checked against the reference for what its own report says of the call.
 
-use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -41,7 +40,10 @@ pub(crate) struct Control {
 /// One generation of a rank.
 pub(crate) struct Rank {
     pub(crate) slot: u32,
+    /// Of its first rail.
     pub(crate) hca: Arc<Hca>,
+    /// Of all rails.
+    pub(crate) rails: Vec<Arc<Hca>>,
     pub(crate) moe: Arc<Moe>,
     pub(crate) group: Option<Arc<Group>>,
     /// Its store.
@@ -62,6 +64,8 @@ pub(crate) struct Plan {
     /// Of the device.
     pub(crate) deadline: Duration,
     pub(crate) group: GroupConfig,
+    /// HCAs of each rank.
+    pub(crate) rails: usize,
     /// Every rank captures one call into a graph, and replays it.
     pub(crate) graphs: bool,
     /// Opens a rank's way to the store of all.
@@ -76,6 +80,7 @@ impl Plan {
             ranks,
             deadline,
             group,
+            rails: 1,
             graphs: false,
             store: Arc::new(move || Arc::clone(&store)),
         }
@@ -242,7 +247,7 @@ impl Fleet {
             }
         }
         let all: Vec<Rank> = self.ranks.drain(..).chain(self.dead.drain(..)).collect();
-        let hcas: Vec<Arc<Hca>> = all.iter().map(|rank| Arc::clone(&rank.hca)).collect();
+        let hcas: Vec<Arc<Hca>> = all.iter().flat_map(|rank| rank.rails.clone()).collect();
         drop(all);
         for hca in hcas {
             let expected =
@@ -260,10 +265,13 @@ impl Fleet {
 
 impl Rank {
     fn start(team: TeamConfig, setup: &Setup, outage: Cut, plan: &Plan) -> Self {
-        let hca = Arc::new(hca_with(softhca::HcaConfig {
-            adversary: setup.hca.adversary,
-            ..softhca::HcaConfig::default()
-        }));
+        let hca = |_| {
+            Arc::new(hca_with(softhca::HcaConfig {
+                adversary: setup.hca.adversary,
+                ..softhca::HcaConfig::default()
+            }))
+        };
+        let rails: Vec<Arc<Hca>> = (0..plan.rails).map(hca).collect();
         let cut = Cut::default();
         let cuts = [cut.clone(), outage];
         let store_calls = Arc::default();
@@ -273,14 +281,15 @@ impl Rank {
             calls: Arc::clone(&store_calls),
         });
         let slot = team.rank;
-        let team = join(team, slice::from_ref(&hca), way).unwrap();
+        let team = join(team, &rails, way).unwrap();
         let moe = Moe::new(&team, "layer", SHAPE).unwrap();
         let deadlines = Deadlines::new(setup.team.deadline).with_change(LONG);
         moe.set_deadlines(&deadlines).unwrap();
         let group = Group::start(&team, moe.clone(), &plan.group).unwrap();
         let mut rank = Self {
             slot,
-            hca,
+            hca: Arc::clone(&rails[0]),
+            rails,
             moe,
             group: Some(Arc::new(group)),
             cut,

@@ -3,13 +3,21 @@
 use std::time::{Duration, Instant};
 
 use test_support::limits::{HANG, until};
-use warpverbs::membership::{GroupEventKind, GroupState};
+use warpverbs::membership::{GroupConfig, GroupEventKind, GroupState, GroupView};
 
 use crate::deaths::CONFIG;
-use crate::fleet::{Fleet, LONG, Rank};
+use crate::fleet::{Fleet, LONG, Plan, Rank};
 
 /// No call ends by it before the test is taken for hung: what ends a call is what the host has said.
 const DEADLINE: Duration = HANG.saturating_mul(2);
+
+/// Ranks with several rails: their bounds are short enough to be waited for.
+const RAILS_DEADLINE: Duration = Duration::from_secs(2);
+const RAILS_LEASE: Duration = Duration::from_secs(2);
+const RAILS_STALL: Duration = Duration::from_secs(6);
+const RAILS_CONFIG: GroupConfig = CONFIG
+    .with_lease_ttl(RAILS_LEASE)
+    .with_stall_bound(Some(RAILS_STALL));
 
 /// `absent` makes no call any more; waits until the kernels of `rank` are in the first call that it does not make. Its number.
 fn waits_for(rank: &Rank, absent: &Rank) -> u32 {
@@ -100,6 +108,146 @@ fn a_port_that_is_down_for_a_while_costs_nobody_its_place() {
     let epoch = rank.group().view().map_or(0, |view| view.epoch);
     fleet.until_whole(epoch, 3);
     assert!(fleet.ranks.iter().all(|rank| rank.members() == [0, 1, 2]));
+    fleet.end();
+}
+
+/// Ranks with four HCAs each.
+fn four_rails(ranks: u32) -> Fleet {
+    let fleet = Fleet::start(Plan {
+        rails: 4,
+        ..Plan::new(ranks, RAILS_DEADLINE, RAILS_CONFIG)
+    });
+    fleet.until_whole(1, 3);
+    fleet
+}
+
+/// Sets the ports of these rails of `rank`.
+fn set_ports(rank: &Rank, rails: &[usize], up: bool) {
+    for rail in rails {
+        rank.rails[*rail].set_port(up);
+    }
+}
+
+/// Waits until no pair is parted in a view of at least `epoch`. That view.
+fn until_united(fleet: &Fleet, epoch: u32) -> u32 {
+    fleet.until("all are united", |rank| {
+        let view = rank.group().view();
+        view.is_some_and(|view| view.parted.is_empty() && view.epoch >= epoch)
+    });
+    let view = fleet.rank(0).group().view();
+    view.map_or(0, |view| view.epoch)
+}
+
+/// Waits until a pair with `rank` is parted.
+fn until_parted(fleet: &Fleet, rank: u32) {
+    until(format_args!("somebody parts from rank {rank}"), || {
+        let view = fleet.rank(0).group().view();
+        view.is_some_and(|view| !view.parted_from(rank).is_empty())
+    });
+}
+
+/// Each rank has had all of them in every view that it was given.
+fn nobody_went(fleet: &Fleet) {
+    let all: Vec<u32> = fleet.ranks.iter().map(|rank| rank.slot).collect();
+    for rank in &fleet.ranks {
+        for event in rank.group().events() {
+            if let GroupEventKind::Viewed(view) = event.what {
+                let members: Vec<u32> = view.members.into_keys().collect();
+                assert_eq!(members, all, "rank {}", rank.slot);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_rail_of_four_that_stays_down_costs_nobody_its_place_and_tokens_go_by_the_others() {
+    let fleet = four_rails(4);
+    let since = Instant::now();
+    set_ports(fleet.rank(1), &[2], false);
+    until_parted(&fleet, 1);
+    let epoch = until_united(&fleet, 2);
+    for other in [0, 2, 3] {
+        let carriers = fleet.rank(other).moe.team().carriers(1).unwrap();
+        assert!(!carriers.contains(&2), "{carriers:?}");
+        assert_eq!(fleet.rank(1).moe.team().carriers(other).unwrap(), carriers);
+    }
+    // Whole calls, by what is left.
+    fleet.until_whole(epoch, 8);
+    until("the rail is down for longer than anybody goes for", || {
+        fleet.ranks.iter().for_each(Rank::check);
+        since.elapsed() > RAILS_STALL + 3 * RAILS_LEASE
+    });
+    fleet.until_members(epoch, &[0, 1, 2, 3]);
+    let last = until_united(&fleet, epoch);
+    assert_eq!(last, epoch, "nothing has changed any more");
+    let events = fleet.rank(0).group().events();
+    let told = events.iter().any(|event| {
+        event.what
+            == GroupEventKind::GoesRound {
+                rank: 1,
+                rails: vec![2],
+            }
+    });
+    assert!(told, "{events:#?}");
+    // It is used again when the pair is connected anew.
+    set_ports(fleet.rank(1), &[2], true);
+    fleet
+        .rank(0)
+        .group()
+        .suspect(1, "so says the test")
+        .unwrap();
+    until_parted(&fleet, 1);
+    let epoch = until_united(&fleet, epoch + 1);
+    let own = [0, 1, 2, 3];
+    assert_eq!(fleet.rank(0).moe.team().carriers(1).unwrap(), own);
+    assert_eq!(fleet.rank(1).moe.team().carriers(0).unwrap(), own);
+    fleet.until_whole(epoch, 3);
+    nobody_went(&fleet);
+    fleet.end();
+}
+
+#[test]
+fn two_ranks_that_have_no_rail_in_common_part_and_all_others_go_round() {
+    let fleet = four_rails(4);
+    set_ports(fleet.rank(1), &[0, 1], false);
+    set_ports(fleet.rank(2), &[2, 3], false);
+    let between = |view: &GroupView| view.parted == [(1, 2)];
+    fleet.until("the two alone are parted", |rank| {
+        rank.group().view().is_some_and(|view| between(&view))
+    });
+    for (rank, out) in [(1, [0, 1]), (2, [2, 3])] {
+        for other in [0, 3] {
+            let carriers = fleet.rank(other).moe.team().carriers(rank).unwrap();
+            assert!(
+                !carriers.iter().any(|rail| out.contains(rail)),
+                "{carriers:?}"
+            );
+        }
+    }
+    set_ports(fleet.rank(1), &[0, 1], true);
+    set_ports(fleet.rank(2), &[2, 3], true);
+    let epoch = until_united(&fleet, 2);
+    fleet.until_whole(epoch, 3);
+    nobody_went(&fleet);
+    fleet.end();
+}
+
+#[test]
+fn a_rank_that_has_one_rail_left_of_four_stays_and_one_that_has_none_goes() {
+    let mut fleet = four_rails(4);
+    set_ports(fleet.rank(0), &[0, 1, 3], false);
+    until_parted(&fleet, 0);
+    let epoch = until_united(&fleet, 2);
+    assert_eq!(fleet.rank(3).moe.team().carriers(0).unwrap(), [2; 4]);
+    fleet.until_whole(epoch, 8);
+    nobody_went(&fleet);
+    let ill = fleet.remove(0);
+    set_ports(&ill, &[2], false);
+    fleet.until_members(epoch + 1, &[1, 2, 3]);
+    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    let epoch = fleet.rank(1).group().view().map_or(0, |view| view.epoch);
+    fleet.until_whole(epoch, 3);
+    fleet.dead.push(ill);
     fleet.end();
 }
 

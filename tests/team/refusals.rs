@@ -147,11 +147,11 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     assert!(error.contains("version 2 of run 'other'"), "{error}");
     put(
         "hello/1.1",
-        &hello.replacen("\"version\":5", "\"version\":6", 1),
+        &hello.replacen("\"version\":6", "\"version\":7", 1),
     );
     assert_eq!(
         connect(&fleet),
-        "invalid record 'hello/1.1' from rank 1: version 6; this is version 5"
+        "invalid record 'hello/1.1' from rank 1: version 7; this is version 6"
     );
     for cut in ["", "{", &hello[..hello.len() / 2]] {
         put("hello/1.1", cut);
@@ -178,9 +178,9 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
         ),
         ("\"rank\":0", "\"rank\":1", "for rank 1 of generation 1"),
         (
-            "\"version\":5",
             "\"version\":6",
-            "version 6; this is version 5",
+            "\"version\":7",
+            "version 7; this is version 6",
         ),
         (
             "\"qps\":[",

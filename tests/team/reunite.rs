@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use softhca::FailCommand;
 use test_support::fleet::{Hcas, Setup};
-use warpverbs::abi::{PEER_DIRECT, RAIL_SHIFT, Status};
+use warpverbs::abi::{PEER_DIRECT, PeerEntry, RAIL_SHIFT, Status};
 use warpverbs::internal::TeamInternal;
-use warpverbs::team::{CqKind, Doorbell, Queues, RankSet, TeamError};
+use warpverbs::team::{CqKind, Doorbell, Queues, RankSet, Sharing, TeamError};
 use warpverbs::verbs::QpState;
 
 use crate::fleet::DrivenFleet;
@@ -495,30 +495,215 @@ fn several_rails_and_many_qps_come_together() {
     }
 }
 
+/// Four rails, and two QPs of each.
+fn four_rails(setup: Setup) -> Setup {
+    let mut setup = setup;
+    setup.rails = 4;
+    setup.team.qps_per_peer = 8;
+    setup.team.modes.doorbell = Some(Doorbell::Record);
+    setup
+}
+
+impl Pair<'_> {
+    fn carriers(&self) -> [Vec<u32>; 2] {
+        [0, 1].map(|rank| self.fleet.rank(rank).team.carriers(1 - rank).unwrap())
+    }
+
+    /// Entries of one window by rail, as a rank reaches the other.
+    fn entries(&self, rank: u32, window: u32) -> Vec<PeerEntry> {
+        let row = |rail| self.fleet.entry(rank, 1 - rank, 4 * window + rail);
+        (0..4).map(row).collect()
+    }
+
+    /// Sets the ports of these HCAs, by rank and rail.
+    fn set_ports(&self, ports: &[(u32, usize)], up: bool) {
+        for &(rank, rail) in ports {
+            self.fleet.hcas.of(rank)[rail].set_port(up);
+        }
+    }
+
+    /// Bytes that each HCA has sent, by rank and rail.
+    fn sent(&self) -> [[u64; 4]; 2] {
+        let of = |rank: u32, rail: usize| self.fleet.hcas.of(rank)[rail].counters().bytes_sent;
+        [0, 1].map(|rank| [0, 1, 2, 3].map(|rail| of(rank, rail)))
+    }
+}
+
 #[test]
-fn one_rail_of_two_that_carries_nothing_keeps_the_pair_apart() {
-    let mut setup = impatient();
-    setup.rails = 2;
+fn a_pair_goes_round_rails_that_carry_nothing_and_uses_them_when_it_is_connected_anew() {
+    let setup = four_rails(impatient());
     let hcas = Hcas::new(&setup);
     let pair = Pair::new(&setup, &hcas);
-    pair.fail(0);
-    pair.fail(1);
-    hcas.of(0)[1].set_port(false);
-    until("an attempt comes to nothing", || {
-        for from in [0, 1] {
-            match pair.call(from) {
-                Ok(done) => assert!(!done),
-                Err(TeamError::Unreached { qp, syndrome, .. }) => {
-                    assert_eq!((qp, syndrome & 0xff), (1, 0x15));
-                    return true;
+    let all = [0, 1, 2, 3, 0, 1, 2, 3];
+    let captured = [0, 1].map(|rank| pair.fleet.captured(rank, 1 - rank));
+    let keys = |rank| -> Vec<u32> { pair.entries(rank, 0).iter().map(|it| it.rkey_be).collect() };
+    let home = [0, 1].map(keys);
+    // One rail; one of each end; all but one at one end, and at both.
+    let cases: [(&[(u32, usize)], [u32; 4]); 4] = [
+        (&[(0, 1)], [0, 0, 2, 3]),
+        (&[(0, 0), (1, 2)], [1, 1, 3, 3]),
+        (&[(1, 0), (1, 1), (1, 3)], [2; 4]),
+        (&[(0, 1), (0, 2), (1, 2), (1, 3)], [0; 4]),
+    ];
+    for (down, by) in cases {
+        pair.set_ports(down, false);
+        for round in 0..2 {
+            pair.fail(0);
+            pair.fail(1);
+            pair.meet(round);
+            let expected: Vec<u32> = by.iter().chain(&by).copied().collect();
+            assert_eq!(pair.carriers(), [expected.clone(), expected]);
+            pair.open();
+            let before = pair.sent();
+            pair.fleet.talk(0, 1);
+            for ((rank, after), before) in (0u32..).zip(pair.sent()).zip(before) {
+                for (rail, (after, before)) in (0u32..).zip(after.into_iter().zip(before)) {
+                    assert_eq!(
+                        after > before,
+                        by.contains(&rail),
+                        "rank {rank}, rail {rail}"
+                    );
                 }
-                Err(error) => panic!("{error}"),
+                let there = home[rank as usize].clone();
+                let round: Vec<u32> = by.iter().map(|rail| there[*rail as usize]).collect();
+                assert_eq!(keys(rank), round, "{by:?}");
+                let rails = pair.entries(rank, 0).into_iter();
+                let rails: Vec<u32> = rails
+                    .map(|entry| (entry.rail_life & !PEER_DIRECT) >> RAIL_SHIFT)
+                    .collect();
+                assert_eq!(rails, by);
             }
         }
-        false
+        pair.set_ports(down, true);
+        // A pair that works is left alone.
+        pair.fleet.talk(0, 1);
+        pair.fail(0);
+        pair.fail(1);
+        pair.meet_and_talk(0);
+        assert_eq!(pair.carriers(), [all.to_vec(), all.to_vec()]);
+        assert_eq!([0, 1].map(keys), home);
+        let now = [0, 1].map(|rank| pair.fleet.captured(rank, 1 - rank));
+        assert_eq!(now, captured);
+    }
+    drop(pair);
+    hcas.check();
+}
+
+#[test]
+fn a_pair_of_which_no_rail_carries_stays_apart_and_has_all_rails_when_they_do() {
+    let setup = four_rails(impatient());
+    let hcas = Hcas::new(&setup);
+    let pair = Pair::new(&setup, &hcas);
+    // Two at each end, and none is left.
+    let down = [(0, 0), (0, 1), (1, 2), (1, 3)];
+    pair.set_ports(&down, false);
+    pair.fail(0);
+    pair.fail(1);
+    until("three attempts come to nothing", || {
+        assert!(!(pair.try_call(0) | pair.try_call(1)));
+        pair.unreached.borrow().iter().map(Vec::len).sum::<usize>() >= 3
     });
-    hcas.of(0)[1].set_port(true);
+    pair.set_ports(&down, true);
     pair.meet_and_talk(0);
+    pair.fail(0);
+    pair.fail(1);
+    pair.meet_and_talk(1);
+    let all = vec![0, 1, 2, 3, 0, 1, 2, 3];
+    assert_eq!(pair.carriers(), [all.clone(), all]);
+    drop(pair);
+    hcas.check();
+}
+
+#[test]
+fn a_rail_is_gone_round_at_the_deadline_if_its_hca_has_not_given_up() {
+    // The HCAs try for half a minute.
+    let mut setup = four_rails(setup(2));
+    setup.team.path.ack_timeout = Some(20);
+    setup.team.deadline = Duration::from_millis(50);
+    let hcas = Hcas::new(&setup);
+    let pair = Pair::new(&setup, &hcas);
+    pair.set_ports(&[(1, 3)], false);
+    pair.fail(0);
+    pair.fail(1);
+    pair.meet_and_talk(0);
+    for carriers in pair.carriers() {
+        assert!(!carriers.contains(&3), "{carriers:?}");
+    }
+    assert!(pair.unreached.borrow().iter().all(Vec::is_empty));
+    pair.set_ports(&[(1, 3)], true);
+    drop(pair);
+    hcas.check();
+}
+
+#[test]
+fn tickets_are_stale_and_new_windows_have_their_keys_where_a_pair_goes_round_a_rail() {
+    let setup = four_rails(impatient());
+    let hcas = Hcas::new(&setup);
+    let pair = Pair::new(&setup, &hcas);
+    // QP 1 has posted more than one life of the others holds.
+    let put = Put {
+        qp: 1,
+        each: 0,
+        rounds: 220,
+        ..Put::new(1, 300)
+    };
+    let seen = pair.fleet.rank(0).put(&put).finish()[0];
+    assert_eq!((seen.status, seen.done), (Status::OK, 66_000));
+    pair.fleet.talk(0, 1);
+    let last = pair.fleet.rank(0).qp(1, 1).resv;
+    assert!(last > 1 << 16 && pair.fleet.rank(0).qp(1, 0).resv < 1 << 16);
+    pair.set_ports(&[(0, 1)], false);
+    pair.fail(0);
+    pair.fail(1);
+    pair.meet(0);
+    pair.open();
+    // QP 0, in the place of QP 1, posts up to the same index.
+    assert_eq!(
+        pair.fleet.rank(0).qp_addr(1, 1),
+        pair.fleet.rank(0).qp_addr(1, 0)
+    );
+    assert_eq!(pair.fleet.rank(0).wait_for(1, 1, last), Status::STALE_LIFE);
+    assert!(pair.fleet.rank(0).qp(1, 1).base >= last);
+    let window = std::thread::scope(|scope| {
+        let make = |rank: u32| {
+            let team = &pair.fleet.rank(rank).team;
+            scope.spawn(move || team.window(4096).unwrap().id)
+        };
+        let made = [make(0), make(1)];
+        made.map(|one| one.join().unwrap())[0]
+    });
+    for rank in [0, 1] {
+        let entries = pair.entries(rank, window);
+        assert_eq!(entries[1].rkey_be, entries[0].rkey_be);
+        assert_ne!(entries[2].rkey_be, entries[0].rkey_be);
+    }
+    pair.set_ports(&[(0, 1)], true);
+    pair.fail(0);
+    pair.fail(1);
+    pair.meet_and_talk(0);
+    for rank in [0, 1] {
+        let entries = pair.entries(rank, window);
+        assert_ne!(entries[1].rkey_be, entries[0].rkey_be);
+    }
+    drop(pair);
+    hcas.check();
+}
+
+#[test]
+fn qps_that_have_one_user_each_go_round_nothing() {
+    let mut setup = four_rails(impatient());
+    setup.team.modes.sharing = Sharing::Exclusive;
+    let hcas = Hcas::new(&setup);
+    let pair = Pair::new(&setup, &hcas);
+    pair.set_ports(&[(0, 1)], false);
+    pair.fail(0);
+    pair.fail(1);
+    until("two attempts come to nothing", || {
+        assert!(!(pair.try_call(0) | pair.try_call(1)));
+        pair.unreached.borrow().iter().map(Vec::len).sum::<usize>() >= 2
+    });
+    pair.set_ports(&[(0, 1)], true);
+    pair.meet(0);
     drop(pair);
     hcas.check();
 }
@@ -605,6 +790,13 @@ fn a_record_that_cannot_be_is_refused_by_name_and_costs_nothing() {
             (change(&|r| r["attempt"] = json!(-1)), "invalid value"),
             (change(&|r| r["ready"] = json!("yes")), "invalid type"),
             (change(&|r| r["version"] = json!(1)), "version 1"),
+            (
+                change(&|r| r["without"] = json!(1)),
+                "leaves out rails [0]; it may leave out some of [0]",
+            ),
+            (change(&|r| r["without"] = json!(2)), "rails [1]"),
+            (change(&|r| r["without"] = json!(u32::MAX)), "rails [0, 1"),
+            (change(&|r| r["without"] = json!([0])), "invalid type"),
             (json!([1, 2]), "trailing"),
         ];
         let commands = pair.fleet.rank(0).team.commands();

@@ -39,14 +39,13 @@ struct Guarded {
 
   // Puts word `k` and waits for it. The leader puts.
   WV_DEVICE Status put(uint32_t k) {
-    const uint32_t rail = wv::qp_rail(team, p.qp);
+    const wv::PeerWindow there = wv::load_peer(team, p.window, p.peer, wv::qp_rail(team, p.qp));
     const uint64_t at = (uint64_t{place} * p.count + k) * 8;
     wv::AnyQp<wv::Sharing::shared> qp;
     Status status = wv::open_qp(guard.qp(p.qp), &qp);
     wv::Put what{{}, {}, 8};
-    const bool inside =
-        wv::load_peer(team, p.window, p.peer, rail).at(p.dst_offset + at, 8, &what.dst) &&
-        wv::local_at(wv::rail_window(team, p.window, rail), at, 8, &what.src);
+    const bool inside = there.at(p.dst_offset + at, 8, &what.dst) &&
+                        wv::local_at(wv::rail_window(team, p.window, there), at, 8, &what.src);
     if (status == Status::ok && !inside) status = Status::invalid;
     if (status != Status::ok) return status;
     const wv::Posted posted = wv::put(scope, qp, what, {deadline}, scope.leader());

@@ -11,16 +11,15 @@ namespace {
 template <class Scope>
 WV_DEVICE void post(const wv::NoPollParams& p, Scope scope, uint32_t place) {
   const wv::TeamContext& team = *p.team;
-  const uint32_t rail = wv::qp_rail(team, p.qp);
+  const wv::PeerWindow there = wv::load_peer(team, p.window, p.peer, wv::qp_rail(team, p.qp));
   const uint64_t at = uint64_t{wv::thread_in_grid()} * 8;
   const wv::Deadline deadline = wv::Deadline::in(40'000'000'000);
   const bool active = place < p.active;
   wv::AnyQp<wv::Sharing::shared> qp;
   Status status = wv::open_qp(wv::peer_qp(team, p.peer, p.qp), &qp);
   wv::Put what{{}, {}, 8};
-  const bool inside =
-      wv::load_peer(team, p.window, p.peer, rail).at(p.dst_offset + at, 8, &what.dst) &&
-      wv::local_at(wv::rail_window(team, p.window, rail), at, 8, &what.src);
+  const bool inside = there.at(p.dst_offset + at, 8, &what.dst) &&
+                      wv::local_at(wv::rail_window(team, p.window, there), at, 8, &what.src);
   if (status == Status::ok && !inside) status = Status::invalid;
   // Unsignalled, and refused rather than made to wait: nothing here polls.
   const wv::PostOptions options{deadline, false, true};

@@ -310,11 +310,12 @@ struct TeamContext {
   uint32_t qps_per_peer;
   /// Rows of the peer table.
   uint32_t max_windows;
-  /// Rails: HCAs of each rank. QP i to a peer uses rail i mod rails at both ends.
+  /// Rails: HCAs of each rank. QP i to a peer is of rail i mod rails at both ends.
   uint32_t rails;
   /// QP i to a peer: qps[peer * qps_per_peer + i]; null where there is none (the rank itself included, if it has no loopback QP).
+  /// Where the pair goes round the rail of i it is a QP of another rail. Changes only inside the peer's grace period.
   QpContext **qps;
-  /// Window w at a peer by rail r: peers[(w * rails + r) * max_ranks + peer].
+  /// Window w at a peer for QPs of rail r: peers[(w * rails + r) * max_ranks + peer]. The entry says by which rail they go.
   PeerEntry *peers;
   /// Settings.
   DeviceConfig *config;

@@ -49,8 +49,7 @@ struct Path {
 template <class Q>
 WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, const Window& window,
                            Path<Q>* out) {
-  const uint32_t rail = qp_rail(team, i);
-  out->peer = load_peer(team, window, peer, rail);
+  out->peer = load_peer(team, window, peer, qp_rail(team, i));
   out->direct = out->peer.direct();
   out->local = window;
   if (!out->peer.present()) return Status::invalid;
@@ -58,7 +57,7 @@ WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, c
     out->peer = load_direct(team, window, peer, out->peer);
     return out->peer.present() ? Status::ok : Status::invalid;
   }
-  out->local = rail_window(team, window, rail);
+  out->local = rail_window(team, window, out->peer);
   return open_qp(peer_qp(team, peer, i), &out->qp);
 }
 

@@ -19,6 +19,9 @@ struct PeerWindow {
   WV_DEVICE bool direct() const { return (rail_life & PEER_DIRECT) != 0; }
   /// Recoveries that the peer's QPs have been through, 24 bits.
   WV_DEVICE uint32_t life() const { return rail_life & ((uint32_t{1} << RAIL_SHIFT) - 1); }
+  /// The rail by which QPs of its row reach the window: that of their number, or another if the
+  /// pair goes round that one.
+  WV_DEVICE uint32_t rail() const { return (rail_life & ~PEER_DIRECT) >> RAIL_SHIFT; }
   /// Whether the peer has the window.
   WV_DEVICE bool present() const { return base != 0; }
   /// The `length` bytes at `offset`, as a WQE names them. False if they are not all inside the
@@ -61,24 +64,26 @@ WV_DEVICE PeerWindow load_direct(const TeamContext& team, const Window& window, 
   return there;
 }
 
-/// The rail of QP number `i`, to any peer: the same at both ends.
+/// The rail of QP number `i`, to any peer: the row of the peer table that names windows for it.
+/// What is posted goes by this rail, or round it: `PeerWindow::rail` says by which.
 WV_DEVICE uint32_t qp_rail(const TeamContext& team, uint32_t i) { return i % team.rails; }
 
-/// `window` with the local key of `rail`: what QPs of that rail take as a source. Rail 0 is the
-/// window itself.
-WV_DEVICE Window rail_window(const TeamContext& team, Window window, uint32_t rail) {
+/// `window` with the local key of the rail by which QPs reach `there`: what they take as a source.
+/// That of rail 0 is in the window itself.
+WV_DEVICE Window rail_window(const TeamContext& team, Window window, const PeerWindow& there) {
+  const uint32_t rail = there.rail();
   if (rail == 0 || rail >= team.rails || window.id >= team.max_windows) return window;
   const uint64_t place = uint64_t{window.id} * team.rails + rail;
   window.lkey_be = platform::load_relaxed(team.lkeys + place);
   return window;
 }
 
-/// QP number `i` to `peer`; null if there is none.
+/// QP number `i` to `peer`; null if there is none. It changes only inside the peer's grace period.
 WV_DEVICE QpContext* peer_qp(const TeamContext& team, uint32_t peer, uint32_t i) {
   if (peer >= team.ranks || i >= team.qps_per_peer) return nullptr;
   const uint64_t place = uint64_t{peer} * team.qps_per_peer + i;
   return reinterpret_cast<QpContext*>(
-      platform::load_const(reinterpret_cast<const uint64_t*>(team.qps + place)));
+      platform::load_relaxed(reinterpret_cast<const uint64_t*>(team.qps + place)));
 }
 
 }  // namespace wv

@@ -63,7 +63,7 @@ WV_DEVICE_COLD Status quiet_some(QpContext* const* qps, uint64_t first, uint64_t
       const uint64_t at = place + k * step;
       if (at >= count) continue;
       auto* const context = reinterpret_cast<QpContext*>(
-          platform::load_const(reinterpret_cast<const uint64_t*>(qps + at)));
+          platform::load_relaxed(reinterpret_cast<const uint64_t*>(qps + at)));
       if (context == nullptr) continue;  // this rank itself, or a peer that is reached directly
       Status status = open_qp(context, &qp[k]);
       if (status == Status::ok) {

@@ -1,0 +1,198 @@
+//! Which rails carry what is posted to a peer. A pair whose rail carries nothing goes round it: what is posted to a QP of that rail
+//! goes by a QP of another one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Sharing, Team, TeamConfig, TeamError};
+
+/// Rails of a team.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct RailSet(u32);
+
+impl RailSet {
+    pub(super) const EMPTY: Self = Self(0);
+
+    /// Rails 0 to `count` - 1.
+    pub(super) const fn first(count: u32) -> Self {
+        Self(1u32.unbounded_shl(count).wrapping_sub(1))
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) const fn contains(self, rail: u32) -> bool {
+        1u32.unbounded_shl(rail) & self.0 != 0
+    }
+
+    pub(super) fn insert(&mut self, rail: u32) {
+        self.0 |= 1u32.unbounded_shl(rail);
+    }
+
+    pub(super) const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    pub(super) const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// In ascending order.
+    pub(super) fn iter(self) -> impl Iterator<Item = u32> {
+        (0..u32::BITS).filter(move |rail| self.contains(*rail))
+    }
+}
+
+impl fmt::Display for RailSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The rails of a pair, and which of them carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Carriers {
+    /// Rails that have QPs.
+    rails: u32,
+    without: RailSet,
+}
+
+impl Carriers {
+    /// Of `rails` that have QPs all but `without`; all of them if none would be left.
+    pub(super) fn but(rails: u32, without: RailSet) -> Self {
+        let left = RailSet::first(rails).without(without);
+        let without = match left.is_empty() {
+            true => RailSet::EMPTY,
+            false => without,
+        };
+        Self { rails, without }
+    }
+
+    /// The rails that are left out.
+    pub(super) const fn without(self) -> RailSet {
+        self.without
+    }
+
+    /// Whether QPs of `rail` are connected.
+    pub(super) const fn carries(self, rail: u32) -> bool {
+        !self.without.contains(rail)
+    }
+
+    /// The rail that carries what is posted to QPs of `rail`: itself, or one of the others in turn.
+    pub(super) fn of(self, rail: u32) -> u32 {
+        if self.carries(rail) {
+            return rail;
+        }
+        let left = RailSet::first(self.rails).without(self.without);
+        let turn = self.without.iter().take_while(|of| *of < rail).count();
+        let turn = turn.checked_rem(left.iter().count()).unwrap_or(0);
+        left.iter().nth(turn).unwrap_or(rail)
+    }
+
+    /// The QP by which goes what is posted to QP `i` of `qps`.
+    pub(super) fn qp(self, i: u32, qps: u32) -> u32 {
+        let rails = self.rails.max(1);
+        let (rail, turn) = (i % rails, i / rails);
+        match self.of(rail) {
+            carrier if carrier == rail => i,
+            carrier => carrier + turn % qps.saturating_sub(carrier).div_ceil(rails).max(1) * rails,
+        }
+    }
+}
+
+impl TeamConfig {
+    /// Of `rails` so many may be left out, less one. QPs of which each has one user, and those that count what the peer writes, are
+    /// not used in the place of others. All ranks have that alike.
+    pub(super) fn rails_that_share(&self, rails: usize) -> u32 {
+        let shares = self.modes.sharing == Sharing::Shared && self.modes.log_recv_depth.is_none();
+        let rails = u32::try_from(rails).unwrap_or(u32::MAX);
+        match shares {
+            true => rails.min(self.qps_per_peer),
+            false => 1,
+        }
+    }
+}
+
+impl Team {
+    /// By number of a QP to `peer`: the rail by which goes what is posted to it. That of the QP, unless that rail carried nothing
+    /// when the two were connected last.
+    ///
+    /// # Errors
+    /// A rank that the team does not have.
+    pub fn carriers(&self, peer: u32) -> Result<Vec<u32>, TeamError> {
+        let state = self.peer(peer)?.state();
+        let carriers = state.carriers();
+        Ok(state
+            .links
+            .iter()
+            .map(|link| carriers.of(link.rail()))
+            .collect())
+    }
+
+    /// Rails by which nothing goes to `peer`; none of a rank that the team does not have.
+    pub(crate) fn left_out(&self, peer: u32) -> Vec<u32> {
+        let links = self.peer(peer);
+        links.map_or_else(
+            |_| Vec::new(),
+            |links| links.state().carriers().without().iter().collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::MAX_RAILS;
+
+    fn set(rails: &[u32]) -> RailSet {
+        let mut set = RailSet::EMPTY;
+        rails.iter().for_each(|rail| set.insert(*rail));
+        set
+    }
+
+    #[test]
+    fn what_is_posted_goes_round_rails_that_are_left_out_by_others_in_turn() {
+        let of = |without: &[u32]| {
+            let carriers = Carriers::but(4, set(without));
+            let qps: Vec<u32> = (0..8).map(|i| carriers.qp(i, 8)).collect();
+            ([0, 1, 2, 3].map(|rail| carriers.of(rail)), qps)
+        };
+        assert_eq!(of(&[]), ([0, 1, 2, 3], vec![0, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(of(&[1]), ([0, 0, 2, 3], vec![0, 0, 2, 3, 4, 4, 6, 7]));
+        assert_eq!(of(&[0, 3]), ([1, 1, 2, 2], vec![1, 1, 2, 2, 5, 5, 6, 6]));
+        assert_eq!(of(&[0, 1, 3]), ([2; 4], vec![2, 2, 2, 2, 6, 6, 6, 6]));
+        assert_eq!(of(&[0, 1, 2, 3]), of(&[]), "none would be left");
+    }
+
+    #[test]
+    fn every_qp_leads_to_one_that_is_there_and_whose_rail_carries() {
+        for rails in 1..=6u32 {
+            for qps in rails..=13 {
+                for bits in 0..1 << rails {
+                    let carriers = Carriers::but(rails, RailSet(bits));
+                    for i in 0..qps {
+                        let to = carriers.qp(i, qps);
+                        assert!(to < qps, "{carriers:?} {i} {to}");
+                        assert!(carriers.carries(to % rails), "{carriers:?} {i} {to}");
+                        assert_eq!(to % rails, carriers.of(i % rails));
+                        assert_eq!(carriers.qp(to, qps), to);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_number_of_rails_has_sets_and_rails_without_qps_stay_as_they_are() {
+        let all = RailSet::first(MAX_RAILS);
+        assert_eq!(all.iter().count(), MAX_RAILS as usize);
+        assert!(!all.contains(MAX_RAILS) && !all.contains(u32::MAX));
+        let carriers = Carriers::but(2, set(&[0]));
+        assert_eq!([0, 1, 2, 15].map(|rail| carriers.of(rail)), [1, 1, 2, 15]);
+        assert_eq!(Carriers::default().qp(0, 0), 0);
+        assert_eq!(set(&[0, 3]).to_string(), "[0, 3]");
+    }
+}
