@@ -306,7 +306,10 @@ fn servers_of_an_etcd_that_are_killed_stopped_or_lose_their_leader_cost_nobody_i
 
 #[test]
 fn a_rail_that_carries_nothing_for_a_while_does_again_for_all() {
-    few(&["--rails", "2", "--seed", "1"], &["rail"]);
+    for rails in ["2", "4"] {
+        let value = few(&["--rails", rails, "--seed", "1"], &["rail"]);
+        assert_eq!(value["expelled"], 0, "{value}");
+    }
 }
 
 #[test]

@@ -237,11 +237,13 @@ impl<'a> Story<'a> {
             || self.is_cut_off(rank, members, from, until)
     }
 
-    /// Whether a deed was done to `rank` alone. Of pairs that are cut only the sides count.
+    /// Whether a deed was done to `rank` alone. Of pairs that are cut only the sides count. A rank whose one rail carries nothing has
+    /// others, and its pairs go round that one.
     fn is_ill(&self, rank: u32, from: u64, until: u64) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
         self.deeds.iter().any(|deed| {
             deed.begun.pairs.is_empty()
+                && deed.begun.how != Disturbance::Rail
                 && deed.is_alone(self.ranks)
                 && deed.begun.ranks.contains(&rank)
                 && deed.touches(from, until, aftermath)
@@ -595,8 +597,7 @@ mod tests {
         };
         assert!(!with(Disturbance::Freeze, &[2], 7 * S, 11 * S));
         assert!(!with(Disturbance::PortOne, &[2], 7 * S, 11 * S));
-        assert!(!with(Disturbance::Rail, &[2], 7 * S, 11 * S));
-        assert!(with(Disturbance::Rail, &[1], 7 * S, 11 * S), "of another");
+        assert!(with(Disturbance::Rail, &[2], 7 * S, 11 * S), "has others");
         assert!(!with(Disturbance::HostFreeze, &[2], S, 3 * S), "10 s later");
         assert!(
             with(Disturbance::HostFreeze, &[2], S, 2 * S - 1),
