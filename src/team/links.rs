@@ -2,13 +2,14 @@
 //! and brought up: the same for founders, for a rank that joins, for its successor, for a recovery and for a reunion.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use super::attempts::Reunion;
 use super::exchange::Exchange;
 use super::failures::Failures;
 use super::hello::{Hello, Offer, QpOffer, VERSION, Wanted, WindowOffer, hello_key};
 use super::link::Link;
 use super::rails::{Carriers, RailSet};
-use super::reunite::Reunion;
 use super::{TeamConfig, TeamError};
 use crate::abi::{RAIL_SHIFT, Status};
 use crate::config::PathConfig;
@@ -53,6 +54,8 @@ pub(super) struct PeerState {
     pub(super) without: RailSet,
     /// How often a reunion was tried.
     pub(super) reunion: Reunion,
+    /// When the probes of its attempt were posted.
+    pub(super) probed: Option<Instant>,
     /// The generation that QPs and keys of this life are for; 0: nobody has been told any.
     pub(super) told: u32,
     /// The generation whose QPs these are connected with; 0: none yet.
@@ -380,7 +383,7 @@ impl PeerState {
             for link in &mut self.links {
                 link.commit();
             }
-            self.without = RailSet::EMPTY;
+            (self.without, self.probed) = (RailSet::EMPTY, None);
             self.making = Some(making);
         }
     }

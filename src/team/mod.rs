@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod attempts;
 mod budget;
 mod choices;
 mod close;

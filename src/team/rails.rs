@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Sharing, Team, TeamConfig, TeamError};
 
 /// Rails of a team.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct RailSet(u32);
 

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use super::attempts::{At, Heard, LAST_ATTEMPT, Outcome};
 use super::hello::{QpOffer, VERSION};
 use super::life::Keeps;
 use super::links::{Making, PeerState};
@@ -32,9 +33,6 @@ use crate::abi::Status;
 use crate::fabric::PSN_BITS;
 use crate::gpu::Gpu;
 use crate::verbs::Probe;
-
-/// The last attempt: records tell smaller numbers or this one.
-const LAST_ATTEMPT: u64 = u64::MAX - 1;
 
 /// What one end tells the other of its newest attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,63 +47,10 @@ struct Attempt {
     qps: Vec<QpOffer>,
 }
 
-/// How far this end is with a generation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reunion {
-    generation: u32,
-    /// The attempt that was begun last; 0: none.
-    attempt: u64,
-    /// Whether that was told, and whether it was told as ready.
-    told: Option<bool>,
-    /// Rails that it leaves out at this end.
-    without: RailSet,
-    /// When its probes were posted.
-    probed: Option<Instant>,
-}
-
-/// What the probes of an attempt say of the rails that carry it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Heard {
-    /// Each QP of these was answered.
-    answered: RailSet,
-    /// Each of these has a QP that the HCA has given up.
-    failed: RailSet,
-    /// The others.
-    pending: RailSet,
-}
-
-/// What follows from that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Together,
-    Wait,
-    /// Another attempt, which leaves these out, too.
-    GoRound(RailSet),
-    /// The attempt has come to nothing.
-    Unreached,
-}
-
-impl Heard {
-    /// `late`: the deadline has passed.
-    fn outcome(self, late: bool) -> Outcome {
-        let open = !self.pending.is_empty();
-        let dead = match late {
-            true => self.failed.with(self.pending),
-            false => self.failed,
-        };
-        match (self.answered.is_empty(), dead.is_empty()) {
-            (false, true) if !open => Outcome::Together,
-            (false, false) if late || !open => Outcome::GoRound(dead),
-            (true, false) if !self.failed.is_empty() && (late || !open) => Outcome::Unreached,
-            _ => Outcome::Wait,
-        }
-    }
-}
-
 impl PeerState {
     /// Takes what the other end sends in the attempt in which both are, by the rails that neither leaves out.
     fn meet(&mut self, met: &Attempt) -> Result<(), TeamError> {
-        self.without = self.reunion.without.with(met.without);
+        self.without = self.reunion.without().with(met.without);
         self.receive_again(&met.qps)
     }
 
@@ -114,36 +59,15 @@ impl PeerState {
     fn attempt(
         &mut self,
         generation: u32,
-        (theirs, without): (u64, RailSet),
+        theirs: (u64, RailSet),
     ) -> Result<Option<u64>, TeamError> {
-        if self.reunion.generation != generation {
-            self.reunion = Reunion {
-                generation,
-                ..Reunion::default()
-            };
-        }
-        let own = self.reunion.attempt;
-        let goes_on = self.making == Some(Making::Reunion(own)) && !self.failed;
-        let attempt = match theirs > own {
-            true => {
-                self.reunion.without = without;
-                theirs
-            }
-            false if goes_on => return Ok(Some(own)),
-            false if self.is_connected_with(generation) => return Ok(None),
-            false if own == LAST_ATTEMPT => {
-                let limit = format!("at most {LAST_ATTEMPT}");
-                return Err(TeamError::limit("attempt", u64::MAX, limit));
-            }
-            false => own + 1,
+        let before = self.reunion.attempt();
+        let at = match self.making {
+            Some(Making::Reunion(making)) if making == before && !self.failed => At::UnderWay,
+            _ if self.is_connected_with(generation) => At::Together,
+            _ => At::Nowhere,
         };
-        self.reunion = Reunion {
-            attempt,
-            told: None,
-            probed: None,
-            ..self.reunion
-        };
-        Ok(Some(attempt))
+        self.reunion.next(generation, theirs, at)
     }
 
     /// What the probes say, and the first QP that the HCA has given up, with the syndrome.
@@ -269,19 +193,19 @@ impl Team {
         let links = self.peer(peer)?;
         let own = {
             let state = links.state();
-            if state.reunion.told.is_some_and(|told| told >= ready) {
+            if !state.reunion.is_to_tell(ready) {
                 return Ok(());
             }
             Attempt {
                 version: VERSION,
-                attempt: state.reunion.attempt,
+                attempt: state.reunion.attempt(),
                 ready,
-                without: state.reunion.without,
+                without: state.reunion.without(),
                 qps: state.qps(),
             }
         };
         self.exchange.put(key, &own)?;
-        links.state().reunion.told = Some(ready);
+        links.state().reunion.has_told(ready);
         Ok(())
     }
 
@@ -308,28 +232,23 @@ impl Team {
         for (_, link) in state.carrying() {
             link.post_probe(gpu)?;
         }
-        let since = *state.reunion.probed.get_or_insert_with(Instant::now);
+        let since = *state.probed.get_or_insert_with(Instant::now);
+        let late = since.elapsed() >= self.config.deadline;
         let (heard, first) = state.heard(gpu)?;
-        match (
-            heard.outcome(since.elapsed() >= self.config.deadline),
-            first,
-        ) {
+        let shares = self.config.rails_that_share(self.rails.len()) > 1;
+        let way = (state.carriers(), shares);
+        match (state.reunion.judge(heard, late, way), first) {
             (Outcome::Together, _) => self.come_together(state, peer).map(|()| true),
-            (Outcome::GoRound(dead), _) if self.config.rails_that_share(self.rails.len()) > 1 => {
-                state.reunion.without = state.carriers().without().with(dead);
-                state.failed = true;
+            (Outcome::Unreached, Some((qp, syndrome))) => Err(TeamError::Unreached {
+                peer,
+                attempt: met.attempt,
+                qp,
+                syndrome,
+            }),
+            (outcome, _) => {
+                state.failed |= outcome != Outcome::Wait;
                 Ok(false)
             }
-            (Outcome::Unreached | Outcome::GoRound(_), Some((qp, syndrome))) => {
-                state.reunion.without = RailSet::EMPTY;
-                Err(TeamError::Unreached {
-                    peer,
-                    attempt: met.attempt,
-                    qp,
-                    syndrome,
-                })
-            }
-            _ => Ok(false),
         }
     }
 
@@ -350,7 +269,6 @@ impl Team {
         let contexts = state.contexts(&self.config);
         self.tables.set_life(peer, life, carriers, &contexts)?;
         state.finish(life);
-        state.reunion.without = RailSet::EMPTY;
         Ok(())
     }
 }

@@ -615,6 +615,51 @@ fn a_pair_of_which_no_rail_carries_stays_apart_and_has_all_rails_when_they_do() 
 }
 
 #[test]
+fn rails_calls_and_failures_in_any_order_end_with_both_together_by_rails_that_carry() {
+    let seed = seed();
+    let mut random = fastrand::Rng::with_seed(seed);
+    println!("seed {seed}");
+    let setup = four_rails(impatient());
+    let hcas = Hcas::new(&setup);
+    let pair = Pair::new(&setup, &hcas);
+    let set = |end: u32, up: u8| {
+        for rail in 0..4 {
+            hcas.of(end)[rail].set_port(up >> rail & 1 != 0);
+        }
+    };
+    for _ in 0..12 {
+        for _ in 0..random.u32(0..30) {
+            let end = u32::from(random.bool());
+            match random.u32(0..8) {
+                0 => pair.fail(end),
+                1 => set(end, random.u8(0..16)),
+                _ => drop(pair.try_call(end)),
+            }
+        }
+        // At least one rail carries.
+        let common = 1 << random.u8(0..4);
+        let up = [0, 1].map(|_| random.u8(0..16) | common);
+        set(0, up[0]);
+        set(1, up[1]);
+        for end in [0, 1] {
+            if !pair.fleet.rank(end).team.is_closed(1 - end).unwrap() {
+                pair.fail(end);
+            }
+        }
+        pair.fail(u32::from(random.bool()));
+        pair.meet_and_talk(0);
+        let [one, other] = pair.carriers();
+        assert_eq!(one, other);
+        let carries = |rail: &u32| (up[0] & up[1]) >> rail & 1 != 0;
+        assert!(one.iter().all(carries), "{one:?}, up {up:?}");
+    }
+    set(0, 15);
+    set(1, 15);
+    drop(pair);
+    hcas.check();
+}
+
+#[test]
 fn a_rail_is_gone_round_at_the_deadline_if_its_hca_has_not_given_up() {
     // The HCAs try for half a minute.
     let mut setup = four_rails(setup(2));
