@@ -132,7 +132,16 @@ impl Group {
         layer: Arc<dyn Layer>,
         config: &GroupConfig,
     ) -> Result<Self, GroupError> {
-        Self::with_transport(Arc::clone(team) as Arc<dyn Transport>, layer, config)
+        let group = Self::with_transport(Arc::clone(team) as Arc<dyn Transport>, layer, config)?;
+        let (patience, bounds) = (team.patience(), group.shared.bounds);
+        if team.rails() > 1 && patience.saturating_add(bounds.error) >= bounds.stall {
+            tracing::warn!(
+                "HCAs try for {patience:?} before they give a peer up, and the stall bound is {:?}: a rank of which one rail carries \
+                 nothing may go before its pairs go round that rail. WARPVERBS_ACK_TIMEOUT makes HCAs give up sooner",
+                bounds.stall
+            );
+        }
+        Ok(group)
     }
 
     fn with_transport(

@@ -2,10 +2,12 @@
 //! goes by a QP of another one.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Sharing, Team, TeamConfig, TeamError};
+use crate::verbs::SendAttr;
 
 /// Rails of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -130,6 +132,12 @@ impl Team {
             .iter()
             .map(|link| carriers.of(link.rail()))
             .collect())
+    }
+
+    /// How long the most patient of its HCAs tries before it gives a peer up.
+    pub(crate) fn patience(&self) -> Duration {
+        let of_rails = self.links.patience().iter();
+        of_rails.map(SendAttr::patience).max().unwrap_or_default()
     }
 
     /// Rails by which nothing goes to `peer`; none of a rank that the team does not have.

@@ -1,5 +1,7 @@
 //! What a QP is told of its way to the peer and of patience. Checked once, when it is used.
 
+use std::time::Duration;
+
 use mlx5_prm::qpc::Qpc;
 
 use super::address::AddressVector;
@@ -113,6 +115,12 @@ impl SendAttr {
             log_ack_req_freq: 0,
             log_peer_reads: None,
         }
+    }
+
+    /// How long the HCA tries before it gives a peer up; some try four times as long.
+    pub(crate) fn patience(&self) -> Duration {
+        let once = 4096u64.checked_shl(self.timeout.into()).unwrap_or(u64::MAX);
+        Duration::from_nanos(once).saturating_mul(u32::from(self.retry) + 1)
     }
 
     pub(super) fn check(&self) -> Result<(), VerbsError> {

@@ -93,6 +93,17 @@ fn path() -> Result<PathConfig, DemoError> {
     PathConfig::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
+/// The same for ranks of this run. With several rails HCAs give a peer up within a second, as a NIC does by default, if nobody says
+/// otherwise: a rank stays if its pairs go round a rail that carries nothing before the stall bound.
+fn path_of(spec: &Spec) -> Result<PathConfig, DemoError> {
+    const ABOUT_A_SECOND: u8 = 15;
+    let path = path()?;
+    Ok(match (spec.rails, path.ack_timeout) {
+        (2.., None) => path.with_ack_timeout(Some(ABOUT_A_SECOND)),
+        _ => path,
+    })
+}
+
 /// Each way in which the HCAs reach device memory, once.
 fn memory_by(team: &Team) -> Vec<String> {
     let rungs = team.exports().into_iter().map(|(_, _, export)| export.rung);
@@ -191,7 +202,7 @@ impl Rank {
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
             .with_modes(modes()?)
-            .with_path(path()?);
+            .with_path(path_of(&spec)?);
         let config = config.with_direct(config.modes.direct || spec.options.direct);
         let config = match joins {
             true => joining(config, &store)?,
