@@ -119,6 +119,18 @@ pub enum EngineError {
         /// How many.
         bytes: u64,
     },
+    /// A READ to where a READ of the same transfer reads from.
+    #[error(
+        "operation {operation} reads into {address:#x}, which operation {reader} of the transfer reads: submit them apart"
+    )]
+    ReadIntoItself {
+        /// Which operation, from 0 on.
+        operation: u32,
+        /// The one that reads there; may be the same.
+        reader: u32,
+        /// The first byte that both have.
+        address: u64,
+    },
     /// All slots are taken. Nothing was done; it may be submitted again when a transfer was released.
     #[error("all {slots} slots have a transfer: release those that are concluded, or wait")]
     WouldBlock {

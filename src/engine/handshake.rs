@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rendezvous::Process;
+
 use super::error::HostError;
 use super::link::MOST_QPS;
 use super::wire::{Hello, Message, Wire, WireError};
@@ -177,5 +179,6 @@ pub(super) fn hello(
         incarnation,
         port: PortRecord::of(rail.context(), &config.path)?,
         qps: config.qps.into(),
+        process: Process::this(),
     })
 }

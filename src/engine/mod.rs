@@ -59,6 +59,7 @@ mod handshake;
 mod host;
 mod known;
 mod link;
+mod overlap;
 mod peer;
 mod plan;
 mod queue;

@@ -8,6 +8,7 @@ use super::error::EngineError;
 use super::host::{Inner, lock};
 use super::known::Known;
 use super::link::Link;
+use super::overlap;
 use super::plan::{Kind, Operation};
 use super::regions::{Descriptor, Mapped};
 use super::slots::TransferId;
@@ -125,16 +126,17 @@ impl Peer {
     ///
     /// # Errors
     /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; ranges and numbers that
-    /// cannot be. Nothing was done in each case.
+    /// cannot be; [`EngineError::ReadIntoItself`]. Nothing was done in each case.
     pub fn submit(
         &self,
         operations: &[Operation],
         options: &Options,
     ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
+        let overlaps = self.check_overlap(operations)?;
         let tables = self.tables();
         let transfers = &self.inner.transfers;
-        transfers.submit(&self.link, tables, operations, options)
+        transfers.submit(&self.link, tables, (operations, overlaps), options)
     }
 
     /// Plans a transfer once, to be posted many times.
@@ -143,8 +145,10 @@ impl Peer {
     /// As [`Peer::submit`].
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         let _open = self.check_open()?;
+        let overlaps = self.check_overlap(operations)?;
         let how = (self.inner.cut, self.inner.config.gather);
-        Transfers::prepare(&self.link, self.tables(), how, operations)
+        let tables = self.tables();
+        Transfers::prepare(&self.link, tables, how, (operations, overlaps))
     }
 
     /// Begins a transfer that was prepared.
@@ -171,6 +175,14 @@ impl Peer {
     /// Ends the connection now.
     pub fn break_off(&self) {
         self.link.end_by_wish();
+    }
+
+    /// Whether a WRITE goes where one of the same transfer comes from.
+    fn check_overlap(&self, operations: &[Operation]) -> Result<bool, EngineError> {
+        match self.hello.shares_memory_with(&self.inner.hello) {
+            true => overlap::check(operations),
+            false => Ok(false),
+        }
     }
 
     fn tables(&self) -> (Arc<LocalTable>, Arc<RemoteTable>) {

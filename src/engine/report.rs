@@ -50,6 +50,8 @@ pub struct Report {
     pub first: Option<FirstCause>,
     /// The worker that has panicked while it held slices of the transfer. All that was handed out counts as failed then.
     pub panicked: Option<ThreadPanicked>,
+    /// Some WRITE of it goes where a WRITE of it comes from, in this process: bytes that both have are old or new.
+    pub overlaps: bool,
     /// Whether the peer's memory is quiet. That of this side is.
     pub remote: Remote,
 }

@@ -101,7 +101,7 @@ impl SinkEngine {
         self.link.check(PEER)?;
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
         self.transfers
-            .submit(&self.link, tables, operations, options)
+            .submit(&self.link, tables, (operations, false), options)
     }
 
     /// As [`Peer::prepare`](super::Peer::prepare).
@@ -111,7 +111,7 @@ impl SinkEngine {
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
         let cut = (check(&self.config)?, self.config.gather);
-        Transfers::prepare(&self.link, tables, cut, operations)
+        Transfers::prepare(&self.link, tables, cut, (operations, false))
     }
 
     /// As [`Peer::post`](super::Peer::post).

@@ -31,6 +31,7 @@ pub(super) type RemoteTable = Table<()>;
 pub struct Prepared {
     plan: Plan,
     operations: u32,
+    overlaps: bool,
     local: Arc<LocalTable>,
     remote: Arc<RemoteTable>,
     /// The life of the peer that it is for.
@@ -83,6 +84,8 @@ struct Body {
     id: Option<TransferId>,
     own: Plan,
     operations: u32,
+    /// Some WRITE goes where one comes from.
+    overlaps: bool,
     prepared: Option<Arc<Prepared>>,
     deadline: Option<Instant>,
     /// None of a transfer that is concluded.
@@ -169,6 +172,7 @@ impl Transfers {
                     id: None,
                     own: Plan::new(cut, gather)?,
                     operations: 0,
+                    overlaps: false,
                     prepared: None,
                     deadline: None,
                     way: None,
@@ -208,13 +212,14 @@ impl Transfers {
         link: &Link,
         (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
         (cut, gather): (Cut, u32),
-        operations: &[Operation],
+        (operations, overlaps): (&[Operation], bool),
     ) -> Result<Arc<Prepared>, EngineError> {
         let mut plan = Plan::new(cut, gather)?;
         plan.set(operations, &*local, &*remote)?;
         Ok(Arc::new(Prepared {
             plan,
             operations: count(operations.len()),
+            overlaps,
             local,
             remote,
             incarnation: link.incarnation,
@@ -226,7 +231,7 @@ impl Transfers {
         &self,
         link: &Arc<Link>,
         (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
-        operations: &[Operation],
+        (operations, overlaps): (&[Operation], bool),
         options: &Options,
     ) -> Result<TransferId, EngineError> {
         let way = Way {
@@ -237,6 +242,7 @@ impl Transfers {
         self.begin(way, options, |body, way| {
             body.prepared = None;
             body.operations = count(operations.len());
+            body.overlaps = overlaps;
             body.own.set(operations, &*way.local, &*way.remote)
         })
     }
@@ -259,6 +265,7 @@ impl Transfers {
         };
         self.begin(way, options, |body, _| {
             body.operations = prepared.operations;
+            body.overlaps = prepared.overlaps;
             body.prepared = Some(Arc::clone(prepared));
             Ok(())
         })
@@ -656,6 +663,7 @@ impl Transfers {
             bytes_landed: plan.bytes() - missing,
             first: failures.first,
             panicked: failures.panicked.clone(),
+            overlaps: body.overlaps,
             remote: match failures.is_remote_unknown {
                 true => Remote::Unknown,
                 false => Remote::Quiet,

@@ -11,6 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use rendezvous::Process;
 use serde::{Deserialize, Serialize};
 
 use crate::fabric::PortRecord;
@@ -19,7 +20,7 @@ use crate::provider::mlx5::Offer;
 /// What a frame begins with.
 const MAGIC: [u8; 4] = *b"WVEN";
 /// Version of head and messages.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// A message in the clear.
 const CLEAR: u16 = 1;
 const HEAD: usize = 12;
@@ -38,6 +39,15 @@ pub(super) struct Hello {
     pub(super) port: PortRecord,
     /// QPs that it wants.
     pub(super) qps: u64,
+    /// Where it runs.
+    pub(super) process: Process,
+}
+
+impl Hello {
+    /// Whether the other one is of the same process: addresses of both are of the same memory.
+    pub(super) fn shares_memory_with(&self, other: &Self) -> bool {
+        self.process == other.process && self.process.is_beside(&other.process)
+    }
 }
 
 /// A message.

@@ -9,6 +9,7 @@ mod grace;
 mod knobs;
 mod lost;
 mod once;
+mod overlap;
 mod plan;
 mod pulled;
 mod reconnect;

@@ -4,6 +4,7 @@
 use softhca::HcaConfig;
 use softhca::device::FaultSpec;
 use test_basics::limits::until;
+use test_support::limits::HANG;
 use warpverbs::internal::engine::{
     EngineConfig, EngineError, Kind, Operation, OperationStatus, Options, Outcome, Peer, Remote,
     Status,
@@ -145,6 +146,56 @@ fn with_the_last_qp_the_connection_ends() {
     let gone = to_b.write(a.at(0), b.at(0), 8).unwrap_err();
     assert!(matches!(gone, EngineError::PeerGone { .. }), "{gone}");
     until("the other end has found out", || !to_a.is_open());
+}
+
+#[test]
+fn nothing_waits_for_a_connection_without_qps_and_a_new_one_goes_on() {
+    for workers in [1, 2] {
+        let (a, b, [to_b, to_a]) = pair_of(config("a").with_qps(2).with_workers(workers));
+        let prepared = to_b
+            .prepare(&[Operation {
+                kind: Kind::Write,
+                local: a.at(0),
+                remote: b.at(0),
+                bytes: MIB,
+            }])
+            .unwrap();
+        // The QPs in the error state come back, unless both are there at once: whatever is posted fails.
+        fail_wqes(&a, &(1..=4096).collect::<Vec<u32>>());
+        let mut begun = Vec::new();
+        let refused = loop {
+            match to_b.post(&prepared, &Options::default()) {
+                Ok(id) => begun.push(id),
+                Err(EngineError::WouldBlock { .. }) => {
+                    for id in begun.drain(..) {
+                        assert_eq!(a.concluded(id), Outcome::Failed);
+                        a.engine.release(id).unwrap();
+                    }
+                }
+                Err(refused) => break refused,
+            }
+        };
+        let peer = "b".to_owned();
+        assert_eq!(refused, EngineError::PeerGone { peer });
+        for id in begun {
+            assert_eq!(a.concluded(id), Outcome::Failed);
+        }
+        let whole = [];
+        let waited = to_b.submit_wait(&whole, &Options::default(), HANG);
+        assert!(matches!(waited, Err(EngineError::PeerGone { .. })));
+        for (end, name) in [(&a, "b"), (&b, "a")] {
+            let gone = end.engine.peer_gone(HANG).expect("it has lost its last QP");
+            assert_eq!((&*gone.name, gone.remote), (name, Remote::Quiet));
+        }
+        assert!(!to_b.is_open() && !to_a.is_open());
+        a.hca.set_faults(&FaultSpec::default());
+        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let again = a.engine.connect(&address).unwrap();
+        let expected = a.fill(workers.into());
+        let id = again.post(&prepared, &Options::default()).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Done);
+        assert!(b.bytes() == expected);
+    }
 }
 
 #[test]

@@ -255,6 +255,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::Pieces
         | EngineError::Slices { .. }
         | EngineError::Wraps { .. }
+        | EngineError::ReadIntoItself { .. }
         | EngineError::NotRegistered { .. }
         | EngineError::Overlap { .. }
         | EngineError::Descriptor { .. }
