@@ -46,7 +46,7 @@ use variables::Source;
 use variables::in_words;
 pub use variables::{GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of};
 pub(crate) use variables::{
-    MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, OutOfRange, in_table,
+    INBOX, MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, OutOfRange, in_table,
 };
 
 /// A setter for each public field of a struct that other crates cannot write as an expression because fields may be added to it.

@@ -39,6 +39,9 @@ pub struct EngineConfig {
     pub transfers: u32,
     /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 64.
     pub peers: u32,
+    /// Bytes of notices of one peer that are kept until the program takes them, 128 KiB to 1 GiB; each takes 64 more than it has. The peer
+    /// is refused what has no room. `WARPVERBS_ENGINE_INBOX`. Default 4 MiB.
+    pub inbox: u32,
     /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
     /// itself is not repeated, nor is anything with an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
     pub retry: u32,
@@ -71,6 +74,7 @@ setters! {
         with_gather(gather: u32),
         with_transfers(transfers: u32),
         with_peers(peers: u32),
+        with_inbox(inbox: u32),
         with_retry(retry: u32),
         with_grace(grace: Duration),
         with_connect_timeout(connect_timeout: Duration),
@@ -99,6 +103,7 @@ impl EngineConfig {
             gather: 4,
             transfers: 4096,
             peers: 64,
+            inbox: 1 << 22,
             retry: 3,
             grace: Duration::from_millis(200),
             connect_timeout: Duration::from_secs(5),
@@ -143,6 +148,7 @@ impl EngineConfig {
             gather: source.number("WARPVERBS_ENGINE_GATHER")?,
             transfers: source.number("WARPVERBS_ENGINE_TRANSFERS")?,
             peers,
+            inbox: source.number("WARPVERBS_ENGINE_INBOX")?,
             retry: source.number("WARPVERBS_ENGINE_RETRY")?,
             connect_timeout: source.milliseconds("WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS")?,
             path: PathConfig::read(&source)?,

@@ -146,6 +146,8 @@ const MOST_CONTROL_BYTES: u64 = 1 << 40;
 
 /// A slice of the host engine, bytes.
 const SLICE: [u64; 2] = [1 << 12, 1 << 30];
+/// Notices of one peer that a host engine keeps, bytes.
+pub(crate) const INBOX: [u64; 2] = [1 << 17, 1 << 30];
 const RANK: &[Reader] = &[Reader::Rank];
 const BOTH: &[Reader] = &[Reader::Rank, Reader::Engine];
 
@@ -485,6 +487,12 @@ pub const GROUPS: [Group; 7] = [
                 number(1, 65_536),
                 "64",
                 "peers at a time; one more is refused. Queues and CQs for all of them are registered at the start",
+            ),
+            row(
+                "WARPVERBS_ENGINE_INBOX",
+                number(INBOX[0], INBOX[1]),
+                "4194304",
+                "bytes of notices of one peer that wait for the program, each with 64 more; what has no room is refused where it is sent",
             ),
             row(
                 "WARPVERBS_ENGINE_RETRY",

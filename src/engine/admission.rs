@@ -20,7 +20,7 @@ use super::recovery::Pairs;
 use super::wire::{Hello, Message, Wire};
 use super::worker::Held;
 use crate::error::OwnThread;
-use crate::provider::{ProviderError, Wake};
+use crate::provider::{ProviderError, Wake, Watched};
 
 /// Most connections that have not been accepted by the program.
 const BACKLOG: usize = 1024;
@@ -52,7 +52,7 @@ pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &List
     loop {
         own.wake.begin();
         if !own.stops.load(Ordering::SeqCst)
-            && let Err(error) = own.wake.sleep(Some(listener.as_fd()), None)
+            && let Err(error) = own.wake.sleep(Some(Watched::read(listener.as_fd())), None)
         {
             tracing::error!("an engine does not listen any more: {error}");
             break;
@@ -211,7 +211,9 @@ fn admit(
     for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
         inner.pool.add(owner, Held::new(&link, nth, 1, lane));
     }
-    let known = inner.known.enter(&hello.name, hello.incarnation);
+    let rooms = [hello.inbox, inner.hello.inbox];
+    let life = (&*hello.name, hello.incarnation);
+    let known = inner.known.enter(life, rooms, &link);
     let control = Control {
         link: Arc::clone(&link),
         transfers: Arc::clone(&inner.transfers),
@@ -219,12 +221,14 @@ fn admit(
         pairs: Pairs::new(pairs, terms, inner.config.connect_timeout),
         wire,
         name: hello.name.clone(),
-        known: Arc::clone(&inner.known),
+        known: Arc::clone(&known),
+        all: Arc::clone(&inner.known),
+        told: 0,
     };
     let thread = OwnThread::spawn(THREAD, || control.run(), |_| {});
     let thread = thread.map_err(|source| {
         link.break_off();
-        inner.known.leave(&hello.name, hello.incarnation, None);
+        inner.known.leave(&known, &link, None);
         let call = "spawn";
         ProviderError::System { call, source }
     })?;

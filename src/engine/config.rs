@@ -16,6 +16,7 @@ pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
         ("gather", config.gather),
         ("transfers", config.transfers),
         ("peers", config.peers),
+        ("inbox", config.inbox),
         ("retry", config.retry),
     ] {
         in_table(field, Some(value))?;

@@ -2,13 +2,13 @@
 //!
 //! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
 //! go to the error state, the workers drop their lanes once these are dry, the pairs are reset at both ends, and what has waited
-//! for this is concluded.
+//! for this is concluded. Then both ends send what they have of notices: a transfer that has failed with its connection is told too.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::known::{AllKnown, PeerGone};
+use super::known::{AllKnown, Known, PeerGone};
 #[cfg(test)]
 use super::link::Planted;
 use super::link::{Fence, Link, MOST_QPS};
@@ -18,10 +18,13 @@ use super::transfers::Transfers;
 use super::wire::{Message, Wire};
 use super::worker::Pool;
 use crate::error::ThreadPanicked;
+use crate::provider::Watched;
 use crate::provider::mlx5::Mlx5;
 
 /// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
 const DRY: Duration = Duration::from_secs(60);
+/// Longest wait for all that the other end says when both part: of one that goes on and on.
+const PARTING: Duration = Duration::from_secs(60);
 
 /// Name of the thread.
 pub(super) const THREAD: &str = "wv-engine-peer";
@@ -35,8 +38,11 @@ pub(super) struct Control {
     pub(super) wire: Wire,
     /// Of the peer.
     pub(super) name: String,
-    /// Learns of the end.
-    pub(super) known: Arc<AllKnown>,
+    pub(super) known: Arc<Known>,
+    /// Learns of the end, and of notices.
+    pub(super) all: Arc<AllKnown>,
+    /// How many notices the other end knows to be taken here.
+    pub(super) told: u64,
 }
 
 /// What is left of the other end.
@@ -67,7 +73,7 @@ impl Control {
             remote,
             reason,
         });
-        self.known.leave(&self.name, incarnation, gone);
+        self.all.leave(&self.known, &self.link, gone);
     }
 
     /// Behind a panic: the wire may stand within a message and a pair between two states, so nothing more is told or heard.
@@ -83,6 +89,9 @@ impl Control {
         let Some(wake) = link.wake() else {
             return (Other::Gone, String::new());
         };
+        if let Err(error) = self.begin_notices() {
+            return self.failed(&error);
+        }
         loop {
             wake.begin();
             // Behind `begin`: what comes from here on wakes.
@@ -91,7 +100,7 @@ impl Control {
             let advanced = self.advance();
             let is_open = link.is_open();
             let slept = match advanced {
-                Ok(most) if is_open => wake.sleep(Some(self.wire.stream().as_fd()), most),
+                Ok(most) if is_open => wake.sleep(Some(self.watched()), most),
                 _ => Ok(()),
             };
             wake.end();
@@ -105,27 +114,96 @@ impl Control {
                 tracing::error!("the connection to {} is not watched: {error}", self.name);
                 return (Other::There, error.to_string());
             }
-            let mut byte = [0];
-            if !is_readable(&self.wire, &mut byte) {
-                continue;
-            }
-            match self.wire.receive() {
-                Ok(Message::Reset) => return (Other::IsReset, "it has ended it".to_owned()),
-                Ok(Message::End) => return (Other::There, "it has ended it".to_owned()),
-                Ok(Message::Refused(reason)) => {
-                    return (Other::Gone, format!("it refuses: {reason}"));
-                }
-                Ok(message) => {
-                    if let Err(error) = self.pairs.hear(message, &link) {
-                        return self.failed(&error);
-                    }
-                }
-                Err(error) => return self.failed(&error.into()),
+            match self.hear() {
+                Ok(None) => {}
+                Ok(Some(end)) => return end,
+                Err(error) => return self.failed(&error),
             }
         }
     }
 
+    fn watched(&self) -> Watched<'_> {
+        Watched {
+            fd: self.wire.stream().as_fd(),
+            is_written: self.wire.is_going(),
+        }
+    }
+
+    /// Takes all that has come. The end, if that has.
+    fn hear(&mut self) -> Result<Option<(Other, String)>, RecoveryError> {
+        while let Some(message) = self.wire.try_receive()? {
+            match message {
+                Message::Reset => return Ok(Some((Other::IsReset, "it has ended it".to_owned()))),
+                Message::End => return Ok(Some((Other::There, "it has ended it".to_owned()))),
+                Message::Refused(reason) => {
+                    return Ok(Some((Other::Gone, format!("it refuses: {reason}"))));
+                }
+                message => {
+                    if let Some(message) = self.hear_notice(message)? {
+                        self.pairs.hear(message, &self.link)?;
+                        // A pair takes each step before it hears of the next.
+                        self.advance_pairs()?;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what is of notices. What is not is returned.
+    fn hear_notice(&mut self, message: Message) -> Result<Option<Message>, RecoveryError> {
+        match message {
+            Message::Accepted(number) => {
+                self.known.outbox().enter(self.link.number, number)?;
+            }
+            Message::Taken(count) => {
+                if self.known.outbox().taken(count)? {
+                    self.transfers.waiting().change();
+                }
+            }
+            Message::Notice(record) => self.all.accept(&self.known, record)?,
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+
+    fn begin_notices(&mut self) -> Result<(), RecoveryError> {
+        let (accepted, taken) = {
+            let inbox = self.known.inbox();
+            (inbox.accepted(), inbox.taken())
+        };
+        self.wire.post(&Message::Accepted(accepted))?;
+        self.told = taken;
+        self.wire.post(&Message::Taken(taken))?;
+        Ok(())
+    }
+
+    /// Sends of notices what the stream takes.
+    fn tell_notices(&mut self) -> Result<(), RecoveryError> {
+        self.wire.flush()?;
+        while !self.wire.is_going() {
+            let taken = self.known.inbox().taken();
+            if taken != self.told {
+                self.told = taken;
+                self.wire.post(&Message::Taken(taken))?;
+                continue;
+            }
+            let Some(record) = self.known.outbox().next(self.link.number) else {
+                break;
+            };
+            self.wire.post(&Message::Notice(record))?;
+        }
+        Ok(())
+    }
+
+    /// Takes all steps that can be taken now. How long the next may be waited for.
     fn advance(&mut self) -> Result<Option<Duration>, RecoveryError> {
+        let next = self.advance_pairs()?;
+        self.tell_notices()?;
+        Ok(next.into_iter().chain(self.wire.patience()).min())
+    }
+
+    fn advance_pairs(&mut self) -> Result<Option<Duration>, RecoveryError> {
         let mut ends = Ends {
             link: &self.link,
             transfers: &self.transfers,
@@ -168,7 +246,12 @@ impl Control {
         };
         self.transfers.end(&self.link, fence);
         match fence {
-            Fence::Whole => Remote::Quiet,
+            Fence::Whole => {
+                if let Err(error) = self.part() {
+                    tracing::debug!("{} is not told all notices: {error}", self.name);
+                }
+                Remote::Quiet
+            }
             Fence::RemoteUnknown => Remote::Unknown,
         }
     }
@@ -178,26 +261,37 @@ impl Control {
         if is_reset && self.wire.send(&Message::Reset).is_err() {
             return Other::Gone;
         }
+        match self.hear_until(&Message::Reset) {
+            Ok(true) => Other::IsReset,
+            Ok(false) => Other::There,
+            Err(_) => Other::Gone,
+        }
+    }
+
+    /// Both ends are reset: each sends the notices that it has.
+    fn part(&mut self) -> Result<(), RecoveryError> {
+        while let Some(record) = self.known.outbox().next(self.link.number) {
+            self.wire.send(&Message::Notice(record))?;
+        }
+        self.wire.send(&Message::Over)?;
+        self.hear_until(&Message::Over)?;
+        Ok(())
+    }
+
+    /// Takes what comes before `last`, of notices. `false`: more than there can be.
+    fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
+        let end = Instant::now().checked_add(PARTING);
         // Its End may stand before its Reset, and before that what it has said of lanes.
-        for _ in 0..2 + 3 * MOST_QPS {
-            match self.wire.receive() {
-                Ok(Message::Reset) => return Other::IsReset,
-                Ok(_) => {}
-                Err(_) => return Other::Gone,
+        let mut others = 2 + 3 * MOST_QPS;
+        while others > 0 && end.is_none_or(|end| Instant::now() < end) {
+            let message = self.wire.receive()?;
+            if message == *last {
+                return Ok(true);
+            }
+            if self.hear_notice(message)?.is_some() {
+                others -= 1;
             }
         }
-        Other::There
+        Ok(false)
     }
-}
-
-/// Whether there is something to read, or the end.
-fn is_readable(wire: &Wire, byte: &mut [u8; 1]) -> bool {
-    let stream = wire.stream();
-    let peeked = stream
-        .set_nonblocking(true)
-        .and_then(|()| stream.peek(byte));
-    let back = stream.set_nonblocking(false);
-    let would_block =
-        matches!(&peeked, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
-    back.is_err() || !would_block
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::account::MOST_SLICES;
 use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
+use super::notices::MOST_NOTICE_BYTES;
 use super::plan::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::slots::{MOST_SLOTS, TransferId};
 use super::transfers::TransfersError;
@@ -136,6 +137,26 @@ pub enum EngineError {
     WouldBlock {
         /// How many there are.
         slots: usize,
+    },
+    /// A notice that is too long.
+    #[error("a notice of {bytes} bytes: expected at most {MOST_NOTICE_BYTES}")]
+    NoticeBytes {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The peer's program has not taken the notices that it has. Nothing was done; it may be sent again when it has.
+    #[error(
+        "the inbox of {peer} has {most} bytes, of which {used} are taken: a notice of {bytes} has no room before its program takes some"
+    )]
+    InboxFull {
+        /// The peer.
+        peer: String,
+        /// Bytes of the notice.
+        bytes: usize,
+        /// Bytes that are taken.
+        used: u64,
+        /// Bytes of the inbox.
+        most: u64,
     },
     /// A transfer whose id says nothing any more.
     #[error("transfer {id:?} was released")]

@@ -7,7 +7,7 @@ use rendezvous::Process;
 use super::error::HostError;
 use super::link::MOST_QPS;
 use super::wire::{Hello, Message, Wire, WireError};
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, INBOX};
 use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
 use crate::verbs::{PathAttr, SendAttr};
@@ -121,6 +121,12 @@ impl Handshake<'_> {
             let reason = format!("it wants {} QPs: expected 1 to {MOST_QPS}", peer.qps);
             return Err(self.refused(reason));
         }
+        let [least, most] = INBOX;
+        if !(least..=most).contains(&peer.inbox) {
+            let found = peer.inbox;
+            let reason = format!("its inbox has {found} bytes: expected {least} to {most}");
+            return Err(self.refused(reason));
+        }
         peer.port.check().map_err(|reason| self.refused(reason))?;
         let fits = self.hello.port.fits(&peer.port, &self.config.path);
         fits.map_err(|unfit| {
@@ -179,6 +185,7 @@ pub(super) fn hello(
         incarnation,
         port: PortRecord::of(rail.context(), &config.path)?,
         qps: config.qps.into(),
+        inbox: config.inbox.into(),
         process: Process::this(),
     })
 }

@@ -4,8 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::link::Link;
+use super::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record};
 use super::report::Remote;
 use super::transfers::RemoteTable;
+
+/// So many times the peers that an engine may have it remembers with whom it has exchanged notices, so that a connection goes on.
+const REMEMBERED: usize = 16;
 
 /// Another engine is gone: its last connection has ended, not by this side's wish, and this side's QPs to it are reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +30,42 @@ pub struct PeerGone {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) incarnation: u64,
+    name: String,
     /// Its regions, as far as they were imported.
     pub(super) remote: Mutex<Arc<RemoteTable>>,
+    outbox: Mutex<Outbox>,
+    inbox: Mutex<Inbox>,
+    /// Its connections.
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+impl Known {
+    /// What goes to it.
+    pub(super) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        lock(&self.outbox)
+    }
+
+    /// What has come from it.
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        lock(&self.inbox)
+    }
+
+    /// Sends a notice, for which room was reserved.
+    pub(super) fn send(&self, transfer: Option<Behind>, bytes: Box<[u8]>) {
+        self.outbox().push(transfer, bytes);
+        self.wake();
+    }
+
+    /// Lets the threads of its connections look.
+    fn wake(&self) {
+        for wake in lock(&self.links).iter().filter_map(|link| link.wake()) {
+            wake.wake();
+        }
+    }
+
+    fn has_had_notices(&self) -> bool {
+        self.inbox().accepted() > 0 || self.outbox().has_sent()
+    }
 }
 
 /// All engines that this one has met.
@@ -44,6 +83,8 @@ struct State {
     engines: HashMap<String, (Arc<Known>, u32)>,
     /// Told to nobody yet.
     gone: VecDeque<PeerGone>,
+    /// Taken by nobody yet; those of one engine in its order.
+    notices: VecDeque<(Arc<Known>, Record)>,
 }
 
 impl AllKnown {
@@ -56,19 +97,30 @@ impl AllKnown {
         }
     }
 
-    /// One more connection to this life of `name`. What is known of an earlier life is forgotten.
-    pub(super) fn enter(&self, name: &str, incarnation: u64) -> Arc<Known> {
+    /// One more connection to this life of `name`, with the rooms of its inbox and of this engine's for it. What is known of an earlier
+    /// life is forgotten.
+    pub(super) fn enter(
+        &self,
+        (name, incarnation): (&str, u64),
+        [theirs, own]: [u64; 2],
+        link: &Arc<Link>,
+    ) -> Arc<Known> {
         let mut state = self.state();
         if state.engines.len() >= self.most && !state.engines.contains_key(name) {
-            let is_used =
-                |(known, links): &(Arc<Known>, u32)| *links > 0 || Arc::strong_count(known) > 1;
+            let is_many = state.engines.len() >= self.most.saturating_mul(REMEMBERED);
+            let is_used = |(known, links): &(Arc<Known>, u32)| {
+                *links > 0 || Arc::strong_count(known) > 1 || !is_many && known.has_had_notices()
+            };
             state.engines.retain(|_, engine| is_used(engine));
         }
         let new = || {
-            let remote = Mutex::default();
             let known = Known {
                 incarnation,
-                remote,
+                name: name.to_owned(),
+                remote: Mutex::default(),
+                outbox: Mutex::new(Outbox::new(theirs)),
+                inbox: Mutex::new(Inbox::new(own)),
+                links: Mutex::default(),
             };
             (Arc::new(known), 0)
         };
@@ -77,14 +129,22 @@ impl AllKnown {
             *engine = new();
         }
         engine.1 += 1;
+        lock(&engine.0.links).push(Arc::clone(link));
         Arc::clone(&engine.0)
     }
 
     /// A connection has ended; none for `gone`: by this side's wish. With the last of them it is told.
-    pub(super) fn leave(&self, name: &str, incarnation: u64, gone: Option<PeerGone>) {
+    pub(super) fn leave(&self, known: &Known, link: &Link, gone: Option<PeerGone>) {
+        let Known {
+            name, incarnation, ..
+        } = known;
+        lock(&known.links).retain(|it| it.number != link.number);
+        if known.outbox().leave(link.number) {
+            known.wake();
+        }
         let mut state = self.state();
         let is_last = match state.engines.get_mut(name) {
-            Some((known, links)) if known.incarnation == incarnation => {
+            Some((known, links)) if known.incarnation == *incarnation => {
                 *links -= 1;
                 *links == 0
             }
@@ -104,11 +164,15 @@ impl AllKnown {
 
     /// The next that is gone. None: the time is over.
     pub(super) fn gone(&self, most: Duration) -> Option<PeerGone> {
+        self.next(most, |state| state.gone.pop_front())
+    }
+
+    fn next<T>(&self, most: Duration, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let end = Instant::now().checked_add(most);
         let mut state = self.state();
         loop {
-            if let Some(gone) = state.gone.pop_front() {
-                return Some(gone);
+            if let Some(found) = look(&mut state) {
+                return Some(found);
             }
             let left = end.map_or(most, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
@@ -119,8 +183,36 @@ impl AllKnown {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A notice of `known` has come.
+    pub(super) fn accept(&self, known: &Arc<Known>, record: Record) -> Result<(), NoticeError> {
+        // Under the lock: what two connections bring stands in the order of numbers.
+        let mut state = self.state();
+        if known.inbox().accept(record.number, record.bytes.len())? {
+            state.notices.push_back((Arc::clone(known), record));
+            self.changed.notify_all();
+        }
+        Ok(())
     }
+
+    /// The next notice, of any engine. None: the time is over.
+    pub(super) fn notice(&self, most: Duration) -> Option<Notice> {
+        let (known, record) = self.next(most, |state| state.notices.pop_front())?;
+        known.inbox().take(record.bytes.len());
+        known.wake();
+        Some(Notice {
+            peer: known.name.clone(),
+            incarnation: known.incarnation,
+            bytes: record.bytes,
+            transfer: record.transfer,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

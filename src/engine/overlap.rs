@@ -69,7 +69,7 @@ fn meeting(operations: &[Operation], kind: Kind) -> Option<[Span; 2]> {
 }
 
 fn spans_of(operation: u32, it: &Operation) -> impl Iterator<Item = Span> + Clone {
-    let last = |first: u64| Some(first.checked_add(it.bytes.checked_sub(1)?)?);
+    let last = |first: u64| first.checked_add(it.bytes.checked_sub(1)?);
     let span = |first: u64, is_target| {
         last(first).map(|last| Span {
             first,

@@ -11,6 +11,7 @@ use super::link::Link;
 use super::overlap;
 use super::plan::{Kind, Operation};
 use super::regions::{Descriptor, Mapped};
+use super::send::Attached;
 use super::slots::TransferId;
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
 use super::wire::Hello;
@@ -132,11 +133,21 @@ impl Peer {
         operations: &[Operation],
         options: &Options,
     ) -> Result<TransferId, EngineError> {
+        self.submit_with(operations, options, None)
+    }
+
+    pub(super) fn submit_with(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        notice: Option<Attached>,
+    ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
         let overlaps = self.check_overlap(operations)?;
         let tables = self.tables();
         let transfers = &self.inner.transfers;
-        transfers.submit(&self.link, tables, (operations, overlaps), options)
+        let how = (options, notice);
+        transfers.submit(&self.link, tables, (operations, overlaps), how)
     }
 
     /// Plans a transfer once, to be posted many times.
@@ -191,7 +202,7 @@ impl Peer {
     }
 
     /// While the result is held a close does not end the workers.
-    fn check_open(&self) -> Result<RwLockReadGuard<'_, ()>, EngineError> {
+    pub(super) fn check_open(&self) -> Result<RwLockReadGuard<'_, ()>, EngineError> {
         let open = self.inner.submitting.read();
         let open = open.unwrap_or_else(PoisonError::into_inner);
         if self.inner.is_closing.load(Ordering::Acquire) {

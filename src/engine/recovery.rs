@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::handshake::Terms;
 use super::link::Link;
+use super::notices::NoticeError;
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::{Held, Pool};
@@ -27,8 +28,10 @@ pub(super) enum RecoveryError {
     Verbs(#[from] VerbsError),
     #[error("a QP that has failed is not used again within {0:?}")]
     Late(Duration),
+    #[error(transparent)]
+    Notices(#[from] NoticeError),
     #[error("{0:?} does not fit what the lane is doing")]
-    Message(Message),
+    Message(Box<Message>),
 }
 
 /// How far a pair is.
@@ -94,11 +97,11 @@ impl Pairs {
         | Message::LaneReset(number, _)
         | Message::LaneReady(number)) = message
         else {
-            return Err(RecoveryError::Message(message));
+            return Err(RecoveryError::Message(message.into()));
         };
         let lane = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(pair) = self.pairs.get_mut(lane) else {
-            return Err(RecoveryError::Message(message));
+            return Err(RecoveryError::Message(message.into()));
         };
         let is_up = matches!(pair.stage, Stage::Up(_));
         match message {
@@ -109,7 +112,7 @@ impl Pairs {
                 pair.theirs = Some(offer);
             }
             Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,
-            message => return Err(RecoveryError::Message(message)),
+            message => return Err(RecoveryError::Message(message.into())),
         }
         Ok(())
     }

@@ -101,7 +101,7 @@ impl SinkEngine {
         self.link.check(PEER)?;
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
         self.transfers
-            .submit(&self.link, tables, (operations, false), options)
+            .submit(&self.link, tables, (operations, false), (options, None))
     }
 
     /// As [`Peer::prepare`](super::Peer::prepare).

@@ -18,6 +18,7 @@ use super::plan::{Operation, Plan};
 use super::queue::{Item, RunQueue};
 use super::regions::{Table, Users};
 use super::report::{FirstCause, OperationStatus, Remote, Report};
+use super::send::Attached;
 use super::slots::{Slots, Status, TransferId};
 use super::waiting::Waiting;
 use crate::error::ThreadPanicked;
@@ -88,6 +89,8 @@ struct Body {
     overlaps: bool,
     prepared: Option<Arc<Prepared>>,
     deadline: Option<Instant>,
+    /// Sent when it is concluded.
+    notice: Option<Attached>,
     /// None of a transfer that is concluded.
     way: Option<Way>,
 }
@@ -175,6 +178,7 @@ impl Transfers {
                     overlaps: false,
                     prepared: None,
                     deadline: None,
+                    notice: None,
                     way: None,
                 }),
                 failures: Mutex::default(),
@@ -232,14 +236,14 @@ impl Transfers {
         link: &Arc<Link>,
         (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
         (operations, overlaps): (&[Operation], bool),
-        options: &Options,
+        how: (&Options, Option<Attached>),
     ) -> Result<TransferId, EngineError> {
         let way = Way {
             link: Arc::clone(link),
             local,
             remote,
         };
-        self.begin(way, options, |body, way| {
+        self.begin(way, how, |body, way| {
             body.prepared = None;
             body.operations = count(operations.len());
             body.overlaps = overlaps;
@@ -263,7 +267,7 @@ impl Transfers {
             local: Arc::clone(&prepared.local),
             remote: Arc::clone(&prepared.remote),
         };
-        self.begin(way, options, |body, _| {
+        self.begin(way, (options, None), |body, _| {
             body.operations = prepared.operations;
             body.overlaps = prepared.overlaps;
             body.prepared = Some(Arc::clone(prepared));
@@ -274,7 +278,7 @@ impl Transfers {
     fn begin(
         &self,
         way: Way,
-        options: &Options,
+        (options, notice): (&Options, Option<Attached>),
         fill: impl FnOnce(&mut Body, &Way) -> Result<(), EngineError>,
     ) -> Result<TransferId, EngineError> {
         let slots = self.places.len();
@@ -296,6 +300,7 @@ impl Transfers {
             .and_then(|it| Instant::now().checked_add(it));
         body.id = Some(id);
         body.deadline = deadline;
+        body.notice = notice;
         body.way = Some(way);
         place.failures().clear();
         place.to_retry.store(0, Ordering::Relaxed);
@@ -571,9 +576,18 @@ impl Transfers {
         let Some(way) = body.way.take() else {
             return;
         };
-        place.failures().is_remote_unknown = fence == Fence::RemoteUnknown;
+        let first = {
+            let mut failures = place.failures();
+            failures.is_remote_unknown = fence == Fence::RemoteUnknown;
+            failures.first
+        };
         leave_all(body.plan(), &way.local);
+        let notice = body.notice.take();
         drop(body);
+        // Who sees the conclusion may end the connection: the notice goes before.
+        if let Some(notice) = notice {
+            notice.conclude(outcome, first);
+        }
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
         let concluded = self.slots.conclude(id, outcome);
         debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");

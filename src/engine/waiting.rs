@@ -294,7 +294,7 @@ mod tests {
             remote: 0,
             bytes: 1,
         };
-        let id = transfers.submit(&link, tables, (&[one], false), &Options::default());
+        let id = transfers.submit(&link, tables, (&[one], false), (&Options::default(), None));
         (transfers, id.unwrap())
     }
 

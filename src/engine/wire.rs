@@ -5,27 +5,34 @@
 //! "WVEN"  version u16 LE  kind u16 LE  length u32 LE  length bytes
 //! ```
 //!
-//! Kind 1 is a message in the clear, as JSON. Others are left for messages under a key.
+//! Kind 1 is a message as JSON, kind 2 a notice. Others are left for messages under a key.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use rendezvous::Process;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::notices::{NoticeError, Record};
 use crate::fabric::PortRecord;
 use crate::provider::mlx5::Offer;
 
 /// What a frame begins with.
 const MAGIC: [u8; 4] = *b"WVEN";
 /// Version of head and messages.
-const VERSION: u16 = 3;
-/// A message in the clear.
+const VERSION: u16 = 4;
+/// A message as JSON.
 const CLEAR: u16 = 1;
+/// A notice.
+const NOTICE: u16 = 2;
 const HEAD: usize = 12;
 /// Most bytes of a message.
 pub(super) const MOST_BYTES: u32 = 1 << 20;
+/// Two frames.
+const MOST_COME: usize = 2 * (HEAD + MOST_BYTES as usize);
 
 /// What an engine tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +46,8 @@ pub(super) struct Hello {
     pub(super) port: PortRecord,
     /// QPs that it wants.
     pub(super) qps: u64,
+    /// Bytes of notices that it keeps for a peer's program.
+    pub(super) inbox: u64,
     /// Where it runs.
     pub(super) process: Process,
 }
@@ -66,10 +75,19 @@ pub(super) enum Message {
     LaneReset(u64, Offer),
     /// The QP of this lane takes packets again at this end.
     LaneReady(u64),
+    /// The number of the notice that this end waits for: its first message behind the handshake.
+    Accepted(u64),
+    /// How many notices the program of this end has taken.
+    Taken(u64),
+    /// A notice, as a frame of its own kind.
+    #[serde(skip)]
+    Notice(Record),
     /// The connection ends here.
     End,
     /// The QPs of this end are reset: nothing lands here any more.
     Reset,
+    /// Behind the reset of both ends this one has no notice any more.
+    Over,
     /// The end that sends this refuses the connection.
     Refused(String),
 }
@@ -87,20 +105,36 @@ pub(super) enum WireError {
     Magic([u8; 4]),
     #[error("a frame of version {0}: this engine speaks {VERSION}")]
     Version(u16),
-    #[error("a frame of kind {0}: this engine has no key, and reads kind {CLEAR}")]
+    #[error("a frame of kind {0}: this engine has no key, and reads kinds {CLEAR} and {NOTICE}")]
     Kind(u16),
     #[error("a message of {0} bytes: expected 1 to {MOST_BYTES}")]
     Length(u32),
     #[error("a message that cannot be read: {0}")]
     Message(serde_json::Error),
+    #[error(transparent)]
+    Notice(#[from] NoticeError),
 }
 
 /// One end of the connection.
+///
+/// The stream never blocks: whoever waits to send reads meanwhile, so that two ends that both send do not wait for each other.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
     /// Longest wait of one step.
     most: Duration,
+    /// What has come and was not taken, at most two frames.
+    come: Vec<u8>,
+    /// When the rest of a frame that has begun to come must be here.
+    come_until: Option<Instant>,
+    /// The other end sends nothing more.
+    is_closed: bool,
+    /// What is to go.
+    going: Vec<u8>,
+    /// How much of it has gone.
+    gone: usize,
+    /// When all of it must have gone.
+    gone_until: Option<Instant>,
 }
 
 impl Wire {
@@ -109,39 +143,145 @@ impl Wire {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {error}");
         }
-        Self { stream, most }
+        Self {
+            stream,
+            most,
+            come: Vec::new(),
+            come_until: None,
+            is_closed: false,
+            going: Vec::new(),
+            gone: 0,
+            gone_until: None,
+        }
     }
 
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
+    /// Sends the message, behind all before it.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), WireError> {
-        let body = serde_json::to_vec(message).map_err(WireError::Message)?;
+        self.post(message)?;
+        while self.is_going() {
+            self.wait()?;
+            self.take_in()?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what the system takes of the message now.
+    pub(super) fn post(&mut self, message: &Message) -> Result<(), WireError> {
+        let (kind, body) = encode(message)?;
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         if length > MOST_BYTES {
             return Err(WireError::Length(length));
         }
-        let mut frame = Vec::with_capacity(HEAD + body.len());
-        frame.extend(MAGIC);
-        frame.extend(VERSION.to_le_bytes());
-        frame.extend(CLEAR.to_le_bytes());
-        frame.extend(length.to_le_bytes());
-        frame.extend(body);
-        self.stream
-            .set_write_timeout(Some(self.most))
-            .map_err(WireError::Io)?;
-        self.stream
-            .write_all(&frame)
-            .map_err(|error| self.failed(error))
+        self.going.extend(MAGIC);
+        self.going.extend(VERSION.to_le_bytes());
+        self.going.extend(kind.to_le_bytes());
+        self.going.extend(length.to_le_bytes());
+        self.going.extend(body);
+        self.flush()
     }
 
-    /// The next message.
+    /// Whether something is to go that the system has not taken.
+    pub(super) fn is_going(&self) -> bool {
+        self.gone < self.going.len()
+    }
+
+    /// Sends what the system takes.
+    pub(super) fn flush(&mut self) -> Result<(), WireError> {
+        self.stream.set_nonblocking(true).map_err(WireError::Io)?;
+        while self.is_going() {
+            match self.stream.write(&self.going[self.gone..]) {
+                Ok(0) => return Err(WireError::Closed),
+                Ok(count) => {
+                    self.gone += count;
+                    self.gone_until = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let until = || Instant::now().checked_add(self.most);
+                    self.gone_until = self.gone_until.or_else(until);
+                    return self.check_time();
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.going.clear();
+        self.gone = 0;
+        self.gone_until = None;
+        Ok(())
+    }
+
+    /// The next message; waits for it.
     pub(super) fn receive(&mut self) -> Result<Message, WireError> {
-        let end = Instant::now() + self.most;
-        let mut head = [0; HEAD];
-        self.read(&mut head, end)?;
-        let [m, a, g, c, v0, v1, k0, k1, length @ ..] = head;
+        let until = Instant::now().checked_add(self.most);
+        loop {
+            if let Some(message) = self.try_receive()? {
+                return Ok(message);
+            }
+            // However slowly its bytes come.
+            self.come_until = until;
+            self.wait()?;
+            self.flush()?;
+        }
+    }
+
+    /// The next message, if all of it has come.
+    pub(super) fn try_receive(&mut self) -> Result<Option<Message>, WireError> {
+        if let Some(message) = self.take_out()? {
+            return Ok(Some(message));
+        }
+        self.take_in()?;
+        if let Some(message) = self.take_out()? {
+            return Ok(Some(message));
+        }
+        if self.is_closed {
+            return Err(WireError::Closed);
+        }
+        self.check_time()?;
+        Ok(None)
+    }
+
+    /// How long it may be before something must have come or gone.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let until = self.come_until.into_iter().chain(self.gone_until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Reads what has come, up to two frames.
+    fn take_in(&mut self) -> Result<(), WireError> {
+        self.stream.set_nonblocking(true).map_err(WireError::Io)?;
+        let mut bytes = [0; 1 << 14];
+        while !self.is_closed && self.come.len() < MOST_COME {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.is_closed = true,
+                Ok(count) => self.come.extend(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // What has come before it is read first.
+                Err(error) if self.come.is_empty() => return Err(failed(error)),
+                Err(_) => self.is_closed = true,
+            }
+        }
+        if !self.come.is_empty() && self.come_until.is_none() {
+            self.come_until = Instant::now().checked_add(self.most);
+        }
+        Ok(())
+    }
+
+    /// Takes the first message of what has come.
+    fn take_out(&mut self) -> Result<Option<Message>, WireError> {
+        let Some(head) = self.come.first_chunk::<HEAD>() else {
+            let begin = self.come.first_chunk::<4>();
+            return match begin.filter(|begin| **begin != MAGIC) {
+                Some(begin) => Err(WireError::Magic(*begin)),
+                None => Ok(None),
+            };
+        };
+        let [m, a, g, c, v0, v1, k0, k1, length @ ..] = *head;
         if [m, a, g, c] != MAGIC {
             return Err(WireError::Magic([m, a, g, c]));
         }
@@ -149,45 +289,71 @@ impl Wire {
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        if kind != CLEAR {
+        if kind != CLEAR && kind != NOTICE {
             return Err(WireError::Kind(kind));
         }
         let length = u32::from_le_bytes(length);
         if !(1..=MOST_BYTES).contains(&length) {
             return Err(WireError::Length(length));
         }
-        let mut body = vec![0; length as usize];
-        self.read(&mut body, end)?;
-        serde_json::from_slice(&body).map_err(WireError::Message)
+        let end = HEAD + length as usize;
+        let Some(body) = self.come.get(HEAD..end) else {
+            return Ok(None);
+        };
+        let message = decode(kind, body)?;
+        self.come.drain(..end);
+        self.come_until = None;
+        Ok(Some(message))
     }
 
-    /// Fills `bytes` until `end`, however slowly they come.
-    fn read(&mut self, bytes: &mut [u8], end: Instant) -> Result<(), WireError> {
-        let mut have = 0;
-        while have < bytes.len() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(WireError::Late(self.most));
-            }
-            self.stream
-                .set_read_timeout(Some(left))
-                .map_err(WireError::Io)?;
-            match self.stream.read(&mut bytes[have..]) {
-                Ok(0) => return Err(WireError::Closed),
-                Ok(count) => have += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error)),
-            }
+    /// Sleeps until something comes, or goes if it is to, or the patience is over.
+    fn wait(&self) -> Result<(), WireError> {
+        self.check_time()?;
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, self.come.len() < MOST_COME);
+        flags.set(PollFlags::OUT, self.is_going());
+        let mut polled = [PollFd::new(&self.stream, flags)];
+        let most = self.patience().map(|most| {
+            Timespec::try_from(most).unwrap_or(Timespec {
+                tv_sec: i64::from(i32::MAX),
+                tv_nsec: 0,
+            })
+        });
+        match poll(&mut polled, most.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(WireError::Io(errno.into())),
         }
-        Ok(())
     }
 
-    fn failed(&self, error: io::Error) -> WireError {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => WireError::Late(self.most),
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => WireError::Closed,
-            _ => WireError::Io(error),
+    fn check_time(&self) -> Result<(), WireError> {
+        match self.patience() {
+            Some(Duration::ZERO) => Err(WireError::Late(self.most)),
+            _ => Ok(()),
         }
+    }
+}
+
+fn failed(error: io::Error) -> WireError {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => WireError::Closed,
+        _ => WireError::Io(error),
+    }
+}
+
+fn encode(message: &Message) -> Result<(u16, Vec<u8>), WireError> {
+    match message {
+        Message::Notice(record) => Ok((NOTICE, record.to_bytes())),
+        message => {
+            let body = serde_json::to_vec(message).map_err(WireError::Message)?;
+            Ok((CLEAR, body))
+        }
+    }
+}
+
+fn decode(kind: u16, body: &[u8]) -> Result<Message, WireError> {
+    match kind {
+        NOTICE => Ok(Message::Notice(Record::from_bytes(body)?)),
+        _ => serde_json::from_slice(body).map_err(WireError::Message),
     }
 }
 
@@ -223,7 +389,8 @@ mod tests {
         let text = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
         assert!(text(b"GET / HTTP/1.1\r\n").contains("expected \"WVEN\""));
         assert!(text(&frame(1, 1, 7, br#""ready""#)).contains("version 1"));
-        assert!(text(&frame(VERSION, 2, 7, br#""ready""#)).contains("kind 2"));
+        assert!(text(&frame(VERSION, 3, 7, br#""ready""#)).contains("kind 3"));
+        assert!(text(&frame(VERSION, 2, 7, br#""ready""#)).contains("7 bytes"));
         for length in [0, MOST_BYTES + 1, u32::MAX] {
             let found = text(&frame(VERSION, 1, length, b""));
             assert!(found.contains(&length.to_string()), "{found}");

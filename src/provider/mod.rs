@@ -23,6 +23,7 @@ pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
 pub use memory::HostMemory;
 pub use wake::Wake;
+pub(crate) use wake::Watched;
 
 /// Why a WQE has failed, as the HCA says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,26 @@ use rustix::io::{Errno, read, write};
 
 use super::error::ProviderError;
 
+/// What a sleeper watches besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched<'a> {
+    /// It wakes when it is readable.
+    pub fd: BorrowedFd<'a>,
+    /// It wakes when it is writable, too.
+    pub is_written: bool,
+}
+
+impl<'a> Watched<'a> {
+    /// Until it is readable.
+    #[must_use]
+    pub const fn read(fd: BorrowedFd<'a>) -> Self {
+        Self {
+            fd,
+            is_written: false,
+        }
+    }
+}
+
 /// One thread sleeps on it, any other wakes it.
 #[derive(Debug)]
 pub struct Wake {
@@ -51,19 +71,22 @@ impl Wake {
         let _ = read(&self.fd, &mut count);
     }
 
-    /// Sleeps until it is woken, `other` is readable, or the time is over.
+    /// Sleeps until it is woken, `other` is ready, or the time is over.
     ///
     /// # Errors
     /// What the system refuses.
     pub fn sleep(
         &self,
-        other: Option<BorrowedFd<'_>>,
+        other: Option<Watched<'_>>,
         most: Option<Duration>,
     ) -> Result<(), ProviderError> {
         let own = self.fd.as_fd();
+        let other = other.unwrap_or(Watched::read(own));
+        let mut flags = PollFlags::IN;
+        flags.set(PollFlags::OUT, other.is_written);
         let mut polled = [
             PollFd::new(&own, PollFlags::IN),
-            PollFd::from_borrowed_fd(other.unwrap_or(own), PollFlags::IN),
+            PollFd::from_borrowed_fd(other.fd, flags),
         ];
         let most = most.map(|most| {
             Timespec::try_from(most).unwrap_or(Timespec {

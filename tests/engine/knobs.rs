@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use test_support::limits::HANG;
 use warpverbs::config::{EngineConfig, PathConfig};
 use warpverbs::internal::engine::{
-    Engine, EngineError, Kind, Operation, OperationStatus, Options, Outcome, Report, SinkEngine,
-    SinkFault, Status,
+    Engine, EngineError, Kind, MOST_NOTICE_BYTES, Operation, OperationStatus, Options, Outcome,
+    Report, SinkEngine, SinkFault, Status,
 };
 
 use crate::rig::{End, LOOPBACK, config, connect};
@@ -219,5 +219,18 @@ fn retry_says_how_often_a_slice_is_posted_again_on_another_qp() {
             .set_faults(&"cqe=wqe#1:syndrome=0x15".parse().unwrap());
         let id = to_b.write(a.at(0), b.at(0), 8).unwrap();
         assert_eq!(a.concluded(id), outcome, "{retry}");
+    }
+}
+
+#[test]
+fn inbox_says_how_many_notices_wait_for_a_program() {
+    for (bytes, second) in [("131072", false), ("262144", true)] {
+        let a = End::new(of("a", &[]), 4096);
+        let b = End::new(of("b", &[("ENGINE_INBOX", bytes)]), 4096);
+        let [to_b, _] = connect(&a, &b);
+        to_b.notify(&[0; MOST_NOTICE_BYTES]).unwrap();
+        let refused = to_b.notify(&[0; MOST_NOTICE_BYTES]);
+        let full = matches!(refused, Err(EngineError::InboxFull { .. }));
+        assert_eq!((refused.is_ok(), full), (second, !second), "{refused:?}");
     }
 }

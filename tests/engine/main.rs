@@ -8,6 +8,7 @@ mod cut;
 mod grace;
 mod knobs;
 mod lost;
+mod notices;
 mod once;
 mod overlap;
 mod plan;

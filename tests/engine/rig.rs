@@ -111,7 +111,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(20);
 /// A message as engines send it, with the version that they speak.
 pub(crate) fn frame(body: &str) -> Vec<u8> {
     let mut frame = b"WVEN".to_vec();
-    frame.extend([3, 0, 1, 0]);
+    frame.extend([4, 0, 1, 0]);
     frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
     frame.extend(body.as_bytes());
     frame

@@ -256,6 +256,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::Slices { .. }
         | EngineError::Wraps { .. }
         | EngineError::ReadIntoItself { .. }
+        | EngineError::NoticeBytes { .. }
         | EngineError::NotRegistered { .. }
         | EngineError::Overlap { .. }
         | EngineError::Descriptor { .. }
@@ -265,7 +266,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::UnknownRegion { .. }
         | EngineError::Closing => WV_BAD_HANDLE,
         EngineError::Pending { .. } | EngineError::Busy { .. } => WV_BUSY,
-        EngineError::WouldBlock { .. } => WV_WOULD_BLOCK,
+        EngineError::WouldBlock { .. } | EngineError::InboxFull { .. } => WV_WOULD_BLOCK,
         EngineError::WorkerPanicked(_) => WV_PANIC,
         EngineError::PeerGone { .. } => WV_PEER_NOT_CONNECTED,
         EngineError::Incarnation { .. } => WV_GENERATION_OVER,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::provider::{Cause, Completion, ProviderError, Reaper, Wake};
+use crate::provider::{Cause, Completion, ProviderError, Reaper, Wake, Watched};
 use crate::verbs::SharedCq;
 
 /// The consumer of one CQ.
@@ -52,7 +52,7 @@ impl Reaper for Mlx5Reaper {
         self.sequence = self.sequence.wrapping_add(1);
         self.cq.arm(self.consumed, self.sequence);
         if self.cq.entry(self.consumed).is_none() {
-            wake.sleep(Some(self.cq.fd()), most)?;
+            wake.sleep(Some(Watched::read(self.cq.fd())), most)?;
         }
         Ok(self.cq.take_events()?)
     }

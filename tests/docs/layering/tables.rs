@@ -114,7 +114,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ("moe", "buffers, dispatch, combine"),
     (
         "engine",
-        "the host engine: transfers, workers, connections of engines; so far one rail, host memory, no notices",
+        "the host engine: transfers, workers, connections of engines, notices; so far one rail, host memory",
     ),
     (
         "internal",

@@ -1,12 +1,13 @@
-//! The host engine, in three models: one striped transfer, the ids of its slots, and notices.
+//! The host engine, in four models: one striped transfer, the ids of its slots, and notices in two ways.
 //!
 //! `transfer` has workers that pull slices from one account word, post chains, reap, retry and fail, while a user cancels and
 //! polls. `slots` has a slot that is used again while an old id is polled. `notices` has a ring of records over a connection
-//! that breaks and is made again. `account` is the word of a transfer: the model runs on any that has its transitions.
+//! that breaks and is made again; `stream` has them on control streams, as the engine sends them. `account` is the word of a transfer: the model runs on any that has its transitions.
 
 pub mod account;
 pub mod notices;
 pub mod slots;
+pub mod stream;
 pub mod transfer;
 
 /// Most states of a model.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use models::engine::account::Account;
 use models::engine::notices::Notices;
 use models::engine::slots::{Slot, SlotWord};
+use models::engine::stream::Stream;
 use models::engine::transfer::Transfer;
 use models::explore::{Found, Model, search};
 
@@ -52,6 +53,21 @@ impl Checked for Notices {
     }
     fn states(&self) -> Option<usize> {
         self.states
+    }
+}
+
+impl Checked for Stream {
+    fn name(&self) -> String {
+        let Self {
+            notices,
+            room,
+            streams,
+            mutant,
+        } = self;
+        format!("{notices} notices, room for {room}, {streams} streams {mutant:?}")
+    }
+    fn states(&self) -> Option<usize> {
+        None
     }
 }
 

@@ -1,7 +1,7 @@
 //! The host engine's protocols, checked: every interleaving of small configurations of a striped transfer, of the ids of its
-//! slots, and of notices.
+//! slots, and of notices in a ring and on streams.
 //!
-//! All of these are anew what an independent model has checked before, so the numbers of states must be the same: encodings
+//! All but the last are anew what an independent model has checked before, so the numbers of states must be the same: encodings
 //! differ, states do not. A mutant does one thing wrong and must break the property named with it; every property has one.
 //!
 //! `cargo test -p models --test engine -- --nocapture` prints the table. What this proves and what not: docs/models.md.
@@ -12,6 +12,7 @@ use checked::{check, check_larger, check_mutants};
 use models::engine::account::Fields;
 use models::engine::notices;
 use models::engine::slots::{self, Parts};
+use models::engine::stream;
 use models::engine::transfer::{self, Property};
 
 #[test]
@@ -91,4 +92,28 @@ fn every_property_of_notices_is_broken_by_a_mutant() {
     }
     let configurations = notices::configurations().len() + notices::harmless().len();
     assert!(configurations >= 7 && mutants.len() >= 7);
+}
+
+#[test]
+fn notices_on_streams_are_delivered_once_and_in_order() {
+    check("stream", &stream::configurations());
+}
+
+#[test]
+fn larger_configurations_of_streams_hold() {
+    check_larger("stream", &stream::larger());
+}
+
+#[test]
+fn that_one_stream_carries_is_for_cost_alone() {
+    check("stream, second line", &stream::harmless());
+}
+
+#[test]
+fn every_mutant_of_streams_is_caught() {
+    let mutants = stream::mutants();
+    for property in stream::Property::ALL {
+        assert!(mutants.iter().any(|(_, broken)| *broken == property));
+    }
+    check_mutants("stream", &mutants);
 }

@@ -1,0 +1,48 @@
+//! What is checked: configurations, and mutants with the property that each breaks.
+
+use super::{Mutant, Property, Stream};
+
+const fn of(notices: u8, room: u8, streams: u8) -> Stream {
+    Stream {
+        notices,
+        room,
+        streams,
+        mutant: None,
+    }
+}
+
+/// Those of every run.
+pub fn configurations() -> Vec<Stream> {
+    vec![of(4, 2, 1), of(3, 1, 2), of(3, 2, 2)]
+}
+
+/// With `WV_TEST_FULL=1`.
+pub fn larger() -> Vec<Stream> {
+    vec![of(5, 2, 2), of(2, 1, 3)]
+}
+
+/// A rule that is for cost alone.
+pub fn harmless() -> Vec<Stream> {
+    vec![Stream {
+        mutant: Some(Mutant::AllStreamsCarry),
+        ..of(3, 2, 2)
+    }]
+}
+
+/// Each breaks the property named with it.
+pub fn mutants() -> Vec<(Stream, Property)> {
+    let all = [
+        (Mutant::RoomNotLookedAt, Property::Room),
+        (Mutant::ForgottenOnceSent, Property::Room),
+        (Mutant::OldNumberAccepted, Property::Once),
+        (Mutant::ResumedAtTheLastSent, Property::Ends),
+        (Mutant::ResumedBeforeTheKept, Property::Rules),
+        (Mutant::CountStoredNotRaised, Property::Ends),
+        (Mutant::EndedStreamCarries, Property::Ends),
+    ];
+    let of = |mutant| Stream {
+        mutant: Some(mutant),
+        ..of(3, 1, 2)
+    };
+    all.map(|(mutant, property)| (of(mutant), property)).into()
+}

@@ -1,0 +1,116 @@
+//! Notices as programs send and take them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::account::Outcome;
+use super::error::EngineError;
+use super::host::Engine;
+use super::known::Known;
+use super::notices::{Behind, MOST_NOTICE_BYTES, Notice};
+use super::peer::Peer;
+use super::plan::Operation;
+use super::report::FirstCause;
+use super::slots::TransferId;
+use super::transfers::Options;
+
+impl Engine {
+    /// The next notice, of any peer; those of one peer in the order in which it has sent them, each once. None: the time is over.
+    #[must_use]
+    pub fn notice(&self, most: Duration) -> Option<Notice> {
+        self.inner.known.notice(most)
+    }
+}
+
+impl Peer {
+    /// Sends a notice of up to [`MOST_NOTICE_BYTES`] bytes, behind those sent before. Never waits.
+    ///
+    /// Where the connection ends before it was taken, the next connection of the same lives brings it.
+    ///
+    /// # Errors
+    /// [`EngineError::InboxFull`]: the peer's program takes none; [`EngineError::NoticeBytes`]; [`EngineError::PeerGone`];
+    /// [`EngineError::Closing`]. Nothing was done in each case.
+    pub fn notify(&self, bytes: &[u8]) -> Result<(), EngineError> {
+        let _open = self.check_open()?;
+        Attached::new(self, bytes)?.send(None);
+        Ok(())
+    }
+
+    /// As [`Peer::notify`], but waits up to `most` for room.
+    ///
+    /// # Errors
+    /// [`EngineError::InboxFull`]: there was none in time; else as [`Peer::notify`].
+    pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
+        let mut refused = None;
+        let attempt = || match self.notify(bytes) {
+            Err(full @ EngineError::InboxFull { .. }) => {
+                refused = Some(full);
+                Ok(None)
+            }
+            other => other.map(Some),
+        };
+        let sent = self.inner.transfers.waiting().until(most, attempt)?;
+        sent.map_or_else(|| Err(refused.unwrap_or(EngineError::Closing)), Ok)
+    }
+
+    /// As [`Peer::submit`], with a notice that the peer gets behind the last byte of the transfer; one that is not done it gets too, with
+    /// the outcome and the first cause.
+    ///
+    /// # Errors
+    /// As [`Peer::submit`] and [`Peer::notify`].
+    pub fn submit_notify(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        bytes: &[u8],
+    ) -> Result<TransferId, EngineError> {
+        let attached = Attached::new(self, bytes)?;
+        self.submit_with(operations, options, Some(attached))
+    }
+}
+
+/// A notice that has its room in the peer's inbox, and is not sent yet.
+#[derive(Debug)]
+pub(super) struct Attached {
+    known: Arc<Known>,
+    bytes: Option<Box<[u8]>>,
+}
+
+impl Attached {
+    fn new(peer: &Peer, bytes: &[u8]) -> Result<Self, EngineError> {
+        let length = bytes.len();
+        if length > MOST_NOTICE_BYTES {
+            return Err(EngineError::NoticeBytes { bytes: length });
+        }
+        let reserved = peer.known.outbox().reserve(length);
+        reserved.map_err(|[most, used]| EngineError::InboxFull {
+            peer: peer.hello.name.clone(),
+            bytes: length,
+            used,
+            most,
+        })?;
+        Ok(Self {
+            known: Arc::clone(&peer.known),
+            bytes: Some(bytes.into()),
+        })
+    }
+
+    /// Its transfer is concluded.
+    pub(super) fn conclude(self, outcome: Outcome, first: Option<FirstCause>) {
+        self.send(Some(Behind::of(outcome, first)));
+    }
+
+    fn send(mut self, transfer: Option<Behind>) {
+        if let Some(bytes) = self.bytes.take() {
+            self.known.send(transfer, bytes);
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(bytes) = &self.bytes {
+            self.known.outbox().give_back(bytes.len());
+        }
+    }
+}
