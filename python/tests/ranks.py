@@ -1,30 +1,35 @@
 """``ranks.py RANKS STORE MODULE:FUNCTION [ARGUMENT..]``: calls a function in a process for each rank, and ends with the first bad
-status. The ranks meet in the directory STORE. Where one fails, the others get a few seconds to end by themselves."""
+status. The ranks meet in the directory STORE. Where one fails, the others get a few seconds to end by themselves.
+
+``ranks.py`` alone makes such a run for each line of its standard input: the arguments as a list in JSON, of which STORE gets what the run
+prints, in ``out`` and ``err``. It answers with a line, the status. A run is a fork of this process, which has read torch and nothing else:
+no run needs seconds for that, and none knows of another."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import importlib
+import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 #: How long the other ranks may go on behind one that failed.
 GRACE = 10
 
 
 def rank(function: str, arguments: list[str]) -> None:
-    sys.path.insert(0, str(Path(__file__).parent))
     module, _, name = function.partition(":")
     getattr(importlib.import_module(module), name)(*arguments)
 
 
 def begin(number: int, environment: dict[str, str], function: str, arguments: list[str], finalize: bool = False) -> int:
-    """Forks rank `number`. This process has read torch and nothing else: no rank needs seconds for that, and none has a device yet.
-    With `finalize` the rank ends as any Python does, which takes torch a second or more; else what was registered for the end runs."""
+    """Forks rank `number`: it needs no seconds to read torch, and has no device yet. With `finalize` the rank ends as any Python does,
+    which takes torch a second or more; else what was registered for the end runs."""
     # What is here stays as it is, so that no child copies it to collect it.
     gc.freeze()
     child = os.fork()
@@ -33,24 +38,26 @@ def begin(number: int, environment: dict[str, str], function: str, arguments: li
         rank(function, arguments)
         if not finalize:
             atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
+            end(0)
         sys.exit(0)
     return child
 
 
-def main() -> int:
-    ranks, store = int(sys.argv[1]), sys.argv[2]
+def end(status: int) -> NoReturn:
+    """Ends this process at once."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def run(ranks: int, store: str, function: str, *arguments: str) -> int:
+    """Calls a function at each rank; returns the first bad status."""
     shared = {
         "WARPVERBS_RANKS": str(ranks),
         "WARPVERBS_STORE": f"file://{store}",
         "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
     }
-    os.environ["OMP_NUM_THREADS"] = "1"
-    importlib.import_module("torch.distributed")
-    importlib.import_module("pytest")
-    running = [begin(each, shared, sys.argv[3], sys.argv[4:]) for each in range(ranks)]
+    running = [begin(each, shared, function, list(arguments)) for each in range(ranks)]
     status, until = 0, None
     while running:
         for child in running:
@@ -69,5 +76,29 @@ def main() -> int:
     return status
 
 
+def serve() -> None:
+    """Makes the runs that are asked for, one after another."""
+    for line in sys.stdin:
+        ranks, store, *rest = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            for descriptor, name in ((1, "out"), (2, "err")):
+                written = os.open(f"{store}/../{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                os.dup2(written, descriptor)
+                os.close(written)
+            end(run(ranks, store, *rest))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def main() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path.insert(0, str(Path(__file__).parent))
+    importlib.import_module("torch.distributed")
+    importlib.import_module("pytest")
+    if sys.argv[1:]:
+        sys.exit(run(int(sys.argv[1]), *sys.argv[2:]))
+    serve()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
