@@ -194,11 +194,19 @@ impl Team {
         config: &Config,
         role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
     ) -> Result<Arc<Self>, E> {
-        let store: Arc<dyn Store> = match (config.ranks, config.store.as_str()) {
-            (1, "") => Arc::new(MemoryStore::new()),
-            (_, url) => open_store(url, &config.run_id).map_err(Error::from)?,
-        };
+        let store = Self::open_store(config).map_err(Error::from)?;
         Self::start_in(config, store, role)
+    }
+
+    /// The store that `config` names; for a team of one that names none, memory of this process.
+    ///
+    /// # Errors
+    /// As [`open_store`].
+    pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+        match (config.ranks, config.store.as_str()) {
+            (1, "") => Ok(Arc::new(MemoryStore::new())),
+            (_, url) => open_store(url, &config.run_id),
+        }
     }
 
     /// The same in `store`, whatever the configuration says of one.

@@ -16,6 +16,7 @@ use warpverbs::moe::{
 };
 
 use crate::error::{Raise, raise};
+use crate::interrupt::SIGNALS;
 use crate::origin::Origin;
 
 /// Of dispatch: x, x_scales, experts, weights, active, tokens, deadline in ns (0: the layer's), whether x is FP8 already, whether
@@ -29,8 +30,6 @@ type SendBackArguments = (u64, bool, bool);
 /// Of combine: out, token_valid, weights, wait_ns, active, whether active is the caller's mask, whether to renormalise.
 type ReceiveBackArguments = (u64, u64, u64, u64, u64, bool, bool);
 
-/// How long a wait goes on before it looks for signals such as Ctrl-C.
-pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
 /// Longest wait for a kernel before its handle is freed. Kernels end by their own deadlines.
 const LAST_WAIT: Duration = Duration::from_secs(60);
 
@@ -58,6 +57,13 @@ impl Event {
     #[getter]
     fn done(&self) -> bool {
         self.event.is_done()
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match self.event.is_done() {
+            true => "<warpverbs.Event of a kernel that has ended>",
+            false => "<warpverbs.Event of a kernel that runs>",
+        }
     }
 }
 
@@ -93,6 +99,15 @@ pub(crate) struct Call {
 struct Running {
     send: Option<(warpverbs::gpu::Event, Py<PyAny>)>,
     receive: Option<(warpverbs::gpu::Event, Py<PyAny>)>,
+    abandon: Option<(warpverbs::gpu::Event, Py<PyAny>)>,
+}
+
+/// Which launch of a handle this is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Send,
+    Receive,
+    Abandon,
 }
 
 impl Call {
@@ -139,7 +154,7 @@ impl Call {
         py: Python<'_>,
         stream: usize,
         used: Py<PyAny>,
-        sends: bool,
+        kind: Kind,
         body: impl Send + FnOnce(&Stream, &MoeCall) -> Result<warpverbs::gpu::Event, MoeError>,
     ) -> PyResult<Event> {
         self.origin.check(py, "the call")?;
@@ -148,9 +163,10 @@ impl Call {
         let event = launched.map_err(|error| error.raise(py))?;
         let before = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = match sends {
-                true => &mut running.send,
-                false => &mut running.receive,
+            let place = match kind {
+                Kind::Send => &mut running.send,
+                Kind::Receive => &mut running.receive,
+                Kind::Abandon => &mut running.abandon,
             };
             place.replace((event.clone(), used))
         };
@@ -229,7 +245,7 @@ impl Call {
         used: Py<PyAny>,
     ) -> PyResult<Event> {
         let input = dispatch_input(input);
-        self.launch(py, stream, used, true, |stream, call| {
+        self.launch(py, stream, used, Kind::Send, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.dispatch_send(stream, call, &input) }
         })
@@ -243,7 +259,7 @@ impl Call {
         used: Py<PyAny>,
     ) -> PyResult<Event> {
         let output = dispatch_output(output);
-        self.launch(py, stream, used, false, |stream, call| {
+        self.launch(py, stream, used, Kind::Receive, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.dispatch_receive(stream, call, &output) }
         })
@@ -258,7 +274,7 @@ impl Call {
         used: Py<PyAny>,
     ) -> PyResult<Event> {
         let (input, output) = (dispatch_input(input), dispatch_output(output));
-        self.launch(py, stream, used, true, |stream, call| {
+        self.launch(py, stream, used, Kind::Send, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.dispatch(stream, call, &input, &output) }
         })
@@ -272,7 +288,7 @@ impl Call {
         used: Py<PyAny>,
     ) -> PyResult<Event> {
         let input = combine_input(input);
-        self.launch(py, stream, used, true, |stream, call| {
+        self.launch(py, stream, used, Kind::Send, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.combine_send(stream, call, &input) }
         })
@@ -286,7 +302,7 @@ impl Call {
         used: Py<PyAny>,
     ) -> PyResult<Event> {
         let output = combine_output(output);
-        self.launch(py, stream, used, false, |stream, call| {
+        self.launch(py, stream, used, Kind::Receive, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.combine_receive(stream, call, &output) }
         })
@@ -301,9 +317,17 @@ impl Call {
         used: Py<PyAny>,
     ) -> PyResult<Event> {
         let (input, output) = (combine_input(input), combine_output(output));
-        self.launch(py, stream, used, true, |stream, call| {
+        self.launch(py, stream, used, Kind::Send, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.combine(stream, call, &input, &output) }
+        })
+    }
+
+    /// Ends the call behind its dispatch, without a combine.
+    fn abandon(&self, py: Python<'_>, stream: usize) -> PyResult<Event> {
+        self.launch(py, stream, py.None(), Kind::Abandon, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.abandon(stream, call) }
         })
     }
 
@@ -332,10 +356,12 @@ impl Drop for Call {
             .running
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        let launched: Vec<_> = [running.send.take(), running.receive.take()]
-            .into_iter()
-            .flatten()
-            .collect();
+        let launched = [
+            &mut running.send,
+            &mut running.receive,
+            &mut running.abandon,
+        ];
+        let launched: Vec<_> = launched.into_iter().filter_map(Option::take).collect();
         // A forked child frees nothing of its parent.
         let mut ended = self.origin.is_here();
         if ended && !launched.iter().all(|(event, _)| event.is_done()) {

@@ -18,8 +18,8 @@ use warpverbs::engine::{
     RegionId, Remote, Status, TransferId,
 };
 
-use crate::call::SIGNALS;
 use crate::error::{Raise, raise};
+use crate::interrupt::SIGNALS;
 use crate::origin::Origin;
 use crate::team::seconds_of;
 

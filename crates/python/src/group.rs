@@ -9,12 +9,10 @@ use pyo3::types::PyDict;
 use warpverbs::membership::{GroupConfig, GroupError, GroupState, Layer};
 
 use crate::error::{Raise, raise};
+use crate::interrupt::{self, SIGNALS};
 use crate::moe::Moe;
 use crate::origin::Origin;
 use crate::team::{Team, seconds_of};
-
-/// How long a wait goes on before it looks for signals such as Ctrl-C.
-const SIGNALS: Duration = Duration::from_millis(50);
 
 const STATES: [(&str, GroupState); 6] = [
     ("joining", GroupState::Joining),
@@ -83,7 +81,8 @@ impl Group {
             .with_promise_bound(bound("promise", promise)?)
             .with_found_bound(bound("found", found)?);
         let layer = Arc::clone(&moe.moe) as Arc<dyn Layer>;
-        let group = py.detach(|| warpverbs::membership::Group::start(&team, layer, &config));
+        let started = || warpverbs::membership::Group::start(&team, layer, &config);
+        let group = interrupt::detach(py, started)?;
         Ok(Self {
             group: Mutex::new(Some(Arc::new(group.map_err(|error| error.raise(py))?))),
             eventfd: Mutex::default(),
@@ -168,12 +167,10 @@ impl Group {
             .map_err(|error| error.raise(py))
     }
 
-    /// Asks the others to go on without this rank, and waits until they do.
+    /// Asks the others to go on without this rank, and waits until they do. Ctrl-C ends the wait, and the others still go on.
     fn leave(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let group = self.get(py)?;
-        let timeout = seconds_of(py, "timeout", seconds)?;
-        py.detach(|| group.leave(timeout))
-            .map_err(|error| error.raise(py))
+        self.until(py, &group, seconds, |slice| group.leave(slice))
     }
 
     /// Stops the threads of the group and gives the lease back: the others go on without this rank.
@@ -203,11 +200,13 @@ impl Group {
         let mut left = seconds_of(py, "timeout", seconds)?;
         loop {
             let slice = left.min(SIGNALS);
+            // Before the wait: it may end just before the state does.
+            let over = group.state().is_over();
             let waited = py.detach(|| wait(slice));
             left = left.saturating_sub(slice);
             match waited {
                 Ok(there) => return Ok(there),
-                Err(GroupError::State { .. }) if !left.is_zero() && !group.state().is_over() => {
+                Err(GroupError::State { .. }) if !left.is_zero() && !over => {
                     py.check_signals()?;
                 }
                 Err(error) => return Err(error.raise(py)),

@@ -1,11 +1,12 @@
 //! `warpverbs._native`: the runtime as Python objects. Users import the package `warpverbs` (`python/warpverbs`), which checks
 //! tensors and calls this module with their addresses.
 //!
-//! Four rules hold for every function here:
+//! Five rules hold for every function here:
 //!
 //! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]), and no lock of
 //!   Rust is held when the call takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
 //! - A store of Python's is called on the thread that made the call of this module, and on no other (module `store`).
+//! - A signal such as Ctrl-C ends every wait for other ranks at once (module `interrupt`).
 //! - A process that was forked from one with a team is refused at its first call (module `origin`): threads, registrations and QPs
 //!   belong to the parent.
 //! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
@@ -19,7 +20,9 @@ mod dlpack;
 mod engine;
 mod error;
 mod group;
+mod interrupt;
 mod moe;
+mod native_store;
 mod origin;
 mod store;
 mod stubs;

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warpverbs::gpu::Stream;
-use warpverbs::moe::{Deadlines, Format, MoeConfig, Placement, Returns, RowLayout, Scales};
+use warpverbs::moe::{
+    Deadlines, Format, MoeConfig, Placement, PlacementPolicy, Returns, RowLayout, Scales,
+};
 
 use crate::call::Call;
 use crate::dlpack::Memory;
 use crate::error::{Raise, raise};
+use crate::interrupt;
 use crate::origin::Origin;
-use crate::store;
 use crate::team::{Team, runs_on_cpu, seconds_of};
 
 /// Shape of a layer: hidden, experts, top_k, max_tokens, format, payload bytes, scale bytes, layout, returns, local experts.
@@ -109,7 +111,7 @@ impl Moe {
         let team = team.get(py)?;
         let shape = config(py, &shape)?;
         let experts = shape.experts;
-        let made = store::detach(py, || {
+        let made = interrupt::detach(py, || {
             let moe = match placement {
                 None => warpverbs::moe::Moe::new(&team, name, shape),
                 Some(table) => Placement::from_slots(experts, table).and_then(|placement| {
@@ -171,6 +173,33 @@ impl Moe {
             .with_warm_calls(warm_calls)
             .with_change(seconds_of(py, "change", change)?);
         py.detach(|| self.moe.set_deadlines(&wanted))
+            .map_err(|error| error.raise(py))
+    }
+
+    /// Where the experts are in the views of a group, by a name.
+    fn set_placement_policy(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
+        self.origin.check(py, "the layer")?;
+        let policy: PlacementPolicy = policy
+            .parse()
+            .map_err(|error: warpverbs::moe::MoeError| error.raise(py))?;
+        self.moe.set_placement_policy(policy);
+        Ok(())
+    }
+
+    /// The experts of each rank in views of these members; none: by the policy.
+    #[pyo3(signature = (members, placement))]
+    fn set_placement_of(
+        &self,
+        py: Python<'_>,
+        members: Vec<u32>,
+        placement: Option<Vec<Vec<u32>>>,
+    ) -> PyResult<()> {
+        self.origin.check(py, "the layer")?;
+        let table = placement
+            .map(|table| Placement::from_slots(self.moe.config().experts, table))
+            .transpose();
+        table
+            .and_then(|table| self.moe.set_placement_of(&members, table))
             .map_err(|error| error.raise(py))
     }
 

@@ -3,7 +3,6 @@
 //! It is called with the GIL on the thread of Python that has made a call of this module, and on no other: a thread of the library
 //! that needed the GIL would stand still while Python does something long. So it carries no leases, and no group takes it.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyException;
@@ -11,23 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use warpverbs::team::{BringUpStore, Records, Store, StoreError, TextMap};
 
-thread_local! {
-    /// Whether this thread has come from Python and may take the GIL.
-    static LENT: Cell<bool> = const { Cell::new(false) };
-    /// What ends the call and is no error of the store: Ctrl-C for example.
-    static INTERRUPTED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-}
-
-/// Runs `body` without the GIL; a store of Python's takes it for each of its calls.
-pub(crate) fn detach<T: Send>(py: Python<'_>, body: impl Send + FnOnce() -> T) -> PyResult<T> {
-    let outer = LENT.replace(true);
-    let done = py.detach(body);
-    LENT.set(outer);
-    match INTERRUPTED.take() {
-        Some(error) => Err(error),
-        None => Ok(done),
-    }
-}
+use crate::interrupt;
 
 /// The methods `check`, `get`, `set` and `compare_set` of an object, as c10d stores have them.
 #[derive(Debug)]
@@ -48,17 +31,16 @@ pub(crate) fn of_python(
 
 impl PythonStore {
     fn call<T>(&self, body: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T, String> {
-        if !LENT.get() {
+        if !interrupt::is_lent() {
             return Err("it belongs to Python, and a thread of the library has called it".into());
         }
         Python::attach(|py| {
-            let called = py.check_signals().and_then(|()| body(self.store.bind(py)));
-            called.map_err(|error| {
-                let words = error.to_string();
-                if !error.is_instance_of::<PyException>(py) {
-                    INTERRUPTED.set(Some(error));
+            py.check_signals().map_err(interrupt::ends_with)?;
+            body(self.store.bind(py)).map_err(|error| {
+                match error.is_instance_of::<PyException>(py) {
+                    true => error.to_string(),
+                    false => interrupt::ends_with(error),
                 }
-                words
             })
         })
     }

@@ -12,8 +12,9 @@ use warpverbs::team::{RankSet, Store, TeamConfig};
 use crate::config::config;
 use crate::dlpack::Memory;
 use crate::error::{Raise, raise};
+use crate::interrupt;
 use crate::origin::Origin;
-use crate::store;
+use crate::{native_store, store};
 
 /// Ranks that have found each other. `warpverbs.Team` wraps it.
 #[pyclass(frozen, module = "warpverbs._native")]
@@ -105,17 +106,15 @@ impl Team {
         store: Option<(Py<PyAny>, String)>,
     ) -> PyResult<Self> {
         let config = config(py, &given)?;
-        let opened = store::detach(py, || {
+        let opened = interrupt::detach(py, || {
             let role =
                 |team: TeamConfig, store: &Arc<dyn Store>| role(team, store, founders, joins);
-            match store {
-                None => warpverbs::team::Team::start_as(&config, role),
-                Some((object, name)) => {
-                    let store = store::of_python(object, name, &config.run_id);
-                    let store = store.map_err(Error::from)?;
-                    warpverbs::team::Team::start_in(&config, store, role)
-                }
-            }
+            let store = match store {
+                None => native_store::open(&config),
+                Some((object, name)) => store::of_python(object, name, &config.run_id),
+            };
+            let store = store.map_err(Error::from)?;
+            warpverbs::team::Team::start_in(&config, store, role)
         })?;
         Ok(Self::of(opened.map_err(|error| error.raise(py))?))
     }
@@ -161,13 +160,13 @@ impl Team {
 
     fn barrier(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let team = self.get(py)?;
-        store::detach(py, || team.barrier(name))?.map_err(|error| error.raise(py))
+        interrupt::detach(py, || team.barrier(name))?.map_err(|error| error.raise(py))
     }
 
     /// Raises what another rank, or a thread of this one, has failed with.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let team = self.get(py)?;
-        store::detach(py, || team.check_peers())?.map_err(|error| error.raise(py))
+        interrupt::detach(py, || team.check_peers())?.map_err(|error| error.raise(py))
     }
 
     /// Words of the process of another founder on this machine that has ended; None if all run.
@@ -180,7 +179,7 @@ impl Team {
     /// Tells the other ranks that this one gives up.
     fn give_up(&self, py: Python<'_>, why: &str) -> PyResult<()> {
         let team = self.get(py)?;
-        store::detach(py, || team.give_up(why))
+        interrupt::detach(py, || team.give_up(why))
     }
 
     /// Ends the waits of all kernels of this rank.

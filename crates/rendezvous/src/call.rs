@@ -21,7 +21,10 @@ impl StoreError {
     #[must_use]
     pub fn known(&self) -> Known {
         match self {
-            Self::NoAnswer { .. } | Self::Io { .. } | Self::Foreign { .. } => Known::Unknown,
+            Self::NoAnswer { .. }
+            | Self::Io { .. }
+            | Self::Foreign { .. }
+            | Self::Interrupted { .. } => Known::Unknown,
             _ => Known::NotDone,
         }
     }

@@ -119,6 +119,12 @@ pub enum StoreError {
         /// What it said.
         message: String,
     },
+    /// The program that made the call was interrupted before the answer, by Ctrl-C for example. A change may have been done or not.
+    #[error("the program was interrupted ({cause})")]
+    Interrupted {
+        /// By what.
+        cause: String,
+    },
     /// A lease in a store that carries none.
     #[error(
         "the store {store} carries no leases, by which ranks tell that they live; take file://DIRECTORY or \
