@@ -166,7 +166,7 @@ class Group:
 
     def leave(self, timeout: float) -> None:
         """Asks the others to go on without this rank, and waits until they do. Another thread goes on making calls meanwhile, so
-        that no token is lost."""
+        that no token is lost. Ctrl-C ends the wait; the others still go on without it."""
         self._native.leave(timeout)
 
     def close(self) -> None:
@@ -186,5 +186,8 @@ class Group:
         self.close()
 
     def __repr__(self) -> str:
-        ranks = [] if self.view is None else sorted(self.view.members)
-        return f"<warpverbs.Group rank {self.team.rank} {self.state}, members {ranks}>"
+        view = None if self._closed else self.view
+        ranks = [] if view is None else sorted(view.members)
+        state = "closed" if self._closed else self.state
+        members = "" if self._closed else f", members {ranks}"
+        return f"<warpverbs.Group rank {self.team.rank} of {self.team.ranks} on {self.team.device}, {state}{members}>"

@@ -103,7 +103,7 @@ class Received:
         self.active_in_place = active_in_place
 
     def __repr__(self) -> str:
-        return f"<warpverbs.Received {list(self.x.shape)}>"
+        return f"<warpverbs.Received {_shown(self.x)}>"
 
 
 class Combined(NamedTuple):
@@ -118,6 +118,19 @@ class Combined(NamedTuple):
     active: Any
     #: Added to: ns waited for each rank: i64 ``[R]``. None: not kept.
     wait_ns: Any
+
+    def __repr__(self) -> str:
+        return f"<warpverbs.Combined {_shown(self.out)}>"
+
+
+def _shown(array: Any) -> str:
+    """Shape, bytes and device of an array, and nothing that waits for a device."""
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        return type(array).__name__
+    bytes, device = getattr(array, "nbytes", None), getattr(array, "device", None)
+    held = "" if bytes is None else f", {bytes} bytes"
+    return f"{list(shape)} {array.dtype}{held}" + ("" if device is None else f" on {device}")
 
 
 class _Output(NamedTuple):
@@ -213,7 +226,23 @@ class Moe:
     def set_deadlines(self, steady: float, warm: float | None = None, warm_calls: int = 0, change: float | None = None) -> None:
         """Sets how long a phase waits for other ranks, seconds: in general, and in the first ``warm_calls`` calls; and how long calls
         are held while members change."""
-        self._native.set_deadlines(steady, warm or steady, warm_calls, change or steady)
+        warm, change = steady if warm is None else warm, steady if change is None else change
+        for name, seconds in {"steady": steady, "warm": warm, "change": change}.items():
+            if not 0 < seconds < 1e9:
+                raise Refused(f"{name} is {seconds} seconds; it must be positive and below 10^9")
+        self._native.set_deadlines(steady, warm, warm_calls, change)
+
+    def set_placement_policy(self, policy: str) -> None:
+        """Sets where the experts are in the views of a group: ``fixed``, where they are now, so that no rank serves those of a rank that is
+        gone; or ``spread`` over the members in contiguous blocks, as far as ``local_experts`` has places. All ranks call it alike, before
+        their :class:`Group`."""
+        self._native.set_placement_policy(policy)
+
+    def set_placement_of(self, members: Sequence[int], placement: Sequence[Sequence[int]] | None) -> None:
+        """Sets the experts of each rank, in the order of their local numbers, for views of these members; None: by the policy. All ranks
+        call it alike, before a view has these members."""
+        table = None if placement is None else [list(held) for held in placement]
+        self._native.set_placement_of(list(members), table)
 
     def set_active(self, active: Sequence[bool]) -> None:
         """Sets with which ranks later calls exchange, where a call brings no mask of its own."""
@@ -484,6 +513,11 @@ class Call:
             _arrays.apart("out", combined.out, "y", y)
         event = self._native.combine(given, sums, self._stream(stream), (y, combined, weights))
         return self._ended(event, combined)
+
+    def abandon(self, *, stream: int | None = None) -> None:
+        """Ends a call that turns out to have no combine: behind its dispatch, at all ranks alike. A change of members does not wait for
+        it any more. A call whose combine has begun goes on."""
+        self._ended(self._native.abandon(self._stream(stream)), None)
 
     def report(self) -> Report:
         """How the call went so far. The phases that it speaks of have ended."""

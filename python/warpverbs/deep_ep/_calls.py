@@ -251,6 +251,15 @@ class Calls:
             raise Refused(f"topk_idx has {shape[0]} rows, and x has {x.shape[0]}; each token has one of both")
         _arrays.integers("topk_idx", topk_idx, shape, self._on_cpu)
 
+    def abandon(self, handle: tuple[Any, ...]) -> None:
+        """Ends the batch of ``handle``, which turns out to have no combine; all ranks do the same. Not one of the names that engines
+        know: without it a batch ends when two later dispatches have taken its place, and a change of members waits for that."""
+        batch = self._batch(handle)
+        if batch.stage != "dispatched":
+            raise Refused(f"the combine of batch {batch.number} has begun; a batch is abandoned between its dispatch and its combine")
+        batch.layer.launch(self._current(), batch.call.abandon)
+        batch.layer.end(batch, "left")
+
     def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         batch = self._batch(handle)
         if not self._on_cpu and torch.cuda.is_current_stream_capturing():

@@ -41,10 +41,6 @@ class Shape(NamedTuple):
     top_k: int
     format: str
 
-    def name(self) -> str:
-        """The same at all ranks."""
-        return f"{self.max_tokens}-{self.hidden}-{self.experts}-{self.top_k}-{self.format}"
-
 
 class Receive:
     """A receive phase that a hook stands for. It runs once: when its hook is called, or before a later batch is received, since a
@@ -105,6 +101,10 @@ class Hook:
     def __init__(self, receive: Receive) -> None:
         self._receive: Receive | None = receive
 
+    def __repr__(self) -> str:
+        state = "called" if self._receive is None else self._receive.what()
+        return f"<warpverbs.deep_ep.Hook {state}>"
+
     def __call__(self) -> None:
         receive, self._receive = self._receive, None
         if receive is None:
@@ -125,12 +125,13 @@ class Handle(tuple[Any, ...]):
 class Layer:
     """A shape with its memory, and the batches of it that are open."""
 
-    def __init__(self, team: Team, shape: Shape, names: Names) -> None:
+    def __init__(self, team: Team, shape: Shape, names: Names, number: int = 0) -> None:
         self.shape, self.names = shape, names
         self._log = logging.getLogger(names.log)
         self.moe = Moe(
             team,
-            shape.name(),
+            # The same at all ranks: one that passes another shape is named, with what is different.
+            f"layer-{number}",
             hidden=shape.hidden,
             experts=shape.experts,
             top_k=shape.top_k,
@@ -296,7 +297,7 @@ class Place:
             can_be_made(self.team, shape)
             if self._layers and len(self._layers) % LAYERS == 0:
                 self.teams.append(self._meet())
-            layer = self._layers[shape] = Layer(self.team, shape, self.names)
+            layer = self._layers[shape] = Layer(self.team, shape, self.names, len(self._layers))
         return layer
 
     def holds(self, layer: Layer) -> bool:

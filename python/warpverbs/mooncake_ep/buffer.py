@@ -220,7 +220,7 @@ class Buffer(Calls):
 
     def __repr__(self) -> str:
         state = ", destroyed" if self._open is None else ""
-        return f"<warpverbs.mooncake_ep.Buffer rank {self.rank} of {self.group_size}{state}>"
+        return f"<warpverbs.mooncake_ep.Buffer rank {self.rank} of {self.group_size} on {self._device}{state}>"
 
     # Steps of the calls.
 
