@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import threading
 import weakref
@@ -106,6 +107,79 @@ def combine_with_weights(call: warpverbs.Call) -> None:
     x, experts, weights = batch()
     got = call.dispatch(x, experts, weights)
     call.combine(got.x, weights=weights)
+
+
+def words() -> None:
+    """What each object says of itself: rank, shape, bytes, device; closed ones, too."""
+    with team() as own:
+        moe = warpverbs.Moe(own, "words", **SHAPE)
+        call = moe.call()
+        event = call.dispatch_send(*batch())
+        got = call.dispatch_receive()
+        result = call.combine(got.x)
+        event.wait(20)
+        group = warpverbs.Group(own, moe)
+        group.wait("serving", 20)
+        library = sum(moe._bytes[name] for name in ("slots", "staging", "signals", "state"))
+        said = {
+            own: "<warpverbs.Team rank 0 of 1 on simt>",
+            moe: f"<warpverbs.Moe 'words' rank 0 of 1: 4 experts, top 2, 8 x 64 bf16, {library} bytes on simt>",
+            call: f"<warpverbs.Call of 'words', rank 0 of 1, {moe._bytes['handle']} bytes on simt>",
+            event: "<warpverbs.Event of a kernel that has ended>",
+            got: f"<warpverbs.Received [4, 8, 64] torch.bfloat16, {4 * 8 * 64 * 2} bytes on cpu>",
+            group: "<warpverbs.Group rank 0 of 1 on simt, serving, members [0]>",
+        }
+        assert {repr(each) for each in said} == set(said.values())
+        assert repr(result) == "<warpverbs.Combined [3, 64] torch.bfloat16, 384 bytes on cpu>"
+        memory = own._native.alloc(64, 64)
+        assert repr(memory) == f"<warpverbs.Memory 64 bytes at {memory.addr:#x} on the CPU>"
+        group.close()
+        assert repr(group) == "<warpverbs.Group rank 0 of 1 on simt, closed>"
+    assert repr(own) == "<warpverbs.Team rank 0 of 1 on simt, closed>"
+
+
+class Kept(logging.Handler):
+    """Keeps what is told, and waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, str]] = []
+        self._come = threading.Condition()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._come:
+            self.told.append((record.levelname, record.getMessage()))
+            self._come.notify_all()
+
+    def wait_for(self, words: str) -> str:
+        with self._come:
+            there = self._come.wait_for(lambda: any(words in told for _, told in self.told), 60)
+            assert there, self.told
+            return next(level for level, told in self.told if words in told)
+
+
+def logs() -> None:
+    """Events of the runtime are records of the logger, at its levels; a child that was forked has none, and does not wait for any."""
+    logger, kept = logging.getLogger("warpverbs"), Kept()
+    logger.addHandler(kept)
+    logger.setLevel(logging.INFO)
+    with team() as own:
+        assert kept.wait_for(own._native.summary()) == "INFO"
+        child = os.fork()
+        if child == 0:
+            _native.end_log()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        moe = warpverbs.Moe(own, "logs", **SHAPE)
+        logger.setLevel(logging.DEBUG)
+        with warpverbs.Group(own, moe) as group:
+            group.wait("serving", 20)
+        assert kept.wait_for("members: {0: 1}") == "DEBUG"
+    _native.end_log()
+    before = len(kept.told)
+    with warpverbs.Team(0, 1, "", deadline=20):
+        assert len(kept.told) == before
+    _native.end_log()
 
 
 def integers() -> None:

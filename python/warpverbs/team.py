@@ -160,7 +160,6 @@ class Team:
         self._groups = 0
         self._shown = (native.rank, native.ranks, native.device)
         _open.add(self)
-        log.info("%s", native.summary())
 
     @property
     def rank(self) -> int:
@@ -265,4 +264,6 @@ def _end_all() -> None:
         team.close()
 
 
+# Behind _end_all: what is registered first runs last.
+atexit.register(_native.end_log)
 atexit.register(_end_all)

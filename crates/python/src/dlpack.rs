@@ -125,6 +125,14 @@ impl Memory {
         self.bytes
     }
 
+    fn __repr__(&self) -> String {
+        let place = if self.on_cpu { "the CPU" } else { "the GPU" };
+        format!(
+            "<warpverbs.Memory {} bytes at {:#x} on {place}>",
+            self.bytes, self.addr
+        )
+    }
+
     /// As DLPack says: a capsule `dltensor` of bytes. Options other than the defaults are not needed for memory of the CPU.
     #[pyo3(signature = (**_options))]
     fn __dlpack__(

@@ -1,7 +1,7 @@
 //! `warpverbs._native`: the runtime as Python objects. Users import the package `warpverbs` (`python/warpverbs`), which checks
 //! tensors and calls this module with their addresses.
 //!
-//! Five rules hold for every function here:
+//! Six rules hold for every function here:
 //!
 //! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]), and no lock of
 //!   Rust is held when the call takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
@@ -9,6 +9,7 @@
 //! - A signal such as Ctrl-C ends every wait for other ranks at once (module `interrupt`).
 //! - A process that was forked from one with a team is refused at its first call (module `origin`): threads, registrations and QPs
 //!   belong to the parent.
+//! - Events of the runtime become records of Python's `logging`, on a thread of their own (module `log`).
 //! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
 
 // UNSAFETY: `unsafe_code` is opened in `call` (launches read and write memory by the addresses of tensors), in `dlpack` (a C
@@ -21,6 +22,7 @@ mod engine;
 mod error;
 mod group;
 mod interrupt;
+mod log;
 mod moe;
 mod native_store;
 mod origin;
@@ -33,6 +35,7 @@ use pyo3::prelude::*;
 /// The native module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    log::start();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<team::Team>()?;
     module.add_class::<moe::Moe>()?;
@@ -49,5 +52,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::team_of_stubs, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::cross, module)?)?;
+    module.add_function(wrap_pyfunction!(log::end_log, module)?)?;
     Ok(())
 }
