@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import figures
 import pytest
 
 RANKS = Path(__file__).parent / "ranks.py"
@@ -90,3 +91,11 @@ def run_ranks(tmp_path_factory: pytest.TempPathFactory):
     yield run
     for each in runs:
         each.end()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Figures of tests that pass are seen with ``-q``, too."""
+    if figures.TOLD:
+        terminalreporter.section("figures")
+        for line in figures.TOLD:
+            terminalreporter.line(line)

@@ -10,12 +10,13 @@ import time
 from typing import Any
 
 import pytest
+from figures import tell
 
 import warpverbs
 
 
 def test_two_ranks(run_ranks):
-    print(*run_ranks(2, "hears:a_rank_that_leaves").check().lines, sep="\n")
+    run_ranks(2, "hears:a_rank_that_leaves").check()
 
 
 class Counted:
@@ -87,7 +88,7 @@ def test_a_thousand_changes_arrive_and_the_loop_goes_on():
     numbers, longest = asyncio.run(main())
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == 1001
-    print(f"{len(numbers)} wake-ups for 1,001 changes, the loop stood still for {longest * 1e3:.2f} ms at most")
+    tell(f"{len(numbers)} wake-ups for 1,001 changes, the loop stood still for {longest * 1e3:.2f} ms at most")
 
 
 def test_a_change_that_is_not_read_yet_does_not_wake_the_loop_again_and_again():

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from figures import tell
 from programs import LONG, Program, _processes
 
 from warpverbs import sim
@@ -72,7 +73,7 @@ class Watch:
 def kill_ranks_and_watch(program: Program, line_of: Callable[[str], str] = str) -> None:
     """Kills ranks of ``program`` by a seed, one when the one before has come back; ``line_of`` is what a rank said in a line."""
     seed = int(os.environ.get("WV_SEED", random.randrange(1 << 32)))
-    print(f"WV_SEED={seed}")
+    tell(f"WV_SEED={seed}")
     chance = random.Random(seed)
     watch, deaths, victim = Watch(), 0, -1
     for line in map(line_of, program):
@@ -85,7 +86,7 @@ def kill_ranks_and_watch(program: Program, line_of: Callable[[str], str] = str) 
             deaths, victim = deaths + 1, chance.randrange(RANKS)
             process, generation = watch.process.pop(victim)
             assert process in program.processes(), program.text()
-            print(f"death {deaths}: rank {victim}, generation {generation}, near call {max(watch.call.values())}")
+            tell(f"death {deaths}: rank {victim}, generation {generation}, near call {max(watch.call.values())}")
             os.kill(process, signal.SIGKILL)
             del watch.active[victim]
     assert program.end() == 0, program.text()
@@ -109,7 +110,7 @@ def wv_chaos(*options: str) -> subprocess.CompletedProcess[str]:
 def test_wv_chaos_kills_the_ranks_of_the_example():
     deaths = 20 if FULL else 2
     seed = os.environ.get("WV_SEED", str(random.randrange(1 << 32)))
-    print(f"WV_SEED={seed}")
+    tell(f"WV_SEED={seed}")
     of_example = ("--program", str(EXAMPLE), "--python", sys.executable, "--ranks", "3")
     ended = wv_chaos(*of_example, "--deeds", str(deaths), "--seed", seed, "--json")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from figures import tell
 
 EXITS = Path(__file__).parent / "exits.py"
 FULL = bool(os.environ.get("WV_TEST_FULL"))
@@ -25,7 +26,7 @@ def test_every_process_ends(tmp_path, function, first, others):
     assert ended.returncode == 0, ended.stderr
     ends = json.loads(ended.stdout)
     over, gone = (max(each[place] for each in ends) for place in (1, 2))
-    print(f"{function}: {over:.3f} s behind the first end or Ctrl-C the last program was over, and after {gone:.3f} s its process was gone")
+    tell(f"{function}: {over:.3f} s behind the first end or Ctrl-C the last program was over, and after {gone:.3f} s its process was gone")
     assert [status for status, *_ in ends] == [first, others, others], ended.stderr
 
 
@@ -40,4 +41,4 @@ def test_two_ranks(run_ranks, function):
 
 def test_buffers_that_were_dropped_leave_nothing_behind(run_ranks):
     ran = run_ranks(1, "gil:dropped", "10000" if FULL else "1000").check()
-    print(ran.lines[-1])
+    tell(ran.lines[-1])

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from figures import tell
 from programs import Program
 
 README = Path(__file__).parents[1] / "README.md"
@@ -32,7 +33,7 @@ def test_each_model_gives_the_same_over_four_ranks(tmp_path):
     told = [each.groups() for each in found if each]
     assert sorted(each[:2] for each in told) == sorted((model, form) for model in MODELS for form in ("bf16", "fp8") for _ in range(RANKS))
     for model, form, far, limit, same, tokens in told:
-        print(f"{model} {form}: {far} of {limit}, {same} of {tokens} tokens")
+        tell(f"{model} {form}: {far} of {limit}, {same} of {tokens} tokens")
         assert float(far) <= float(limit)
         assert form != "bf16" or same == tokens
 

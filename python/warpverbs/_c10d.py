@@ -41,6 +41,11 @@ class Ranks(NamedTuple):
 
     def _asked(self, call: Callable[[], Any]) -> Any:
         """What the store answers. One whose process is gone raises errors of torch."""
+        if self.store is None:
+            raise Refused(
+                f"the process group '{_name(self.group)}' has no store in which its ranks could meet; pass store=file://DIRECTORY or "
+                "etcd://HOST:PORT/PREFIX, and a run_id"
+            )
         try:
             return call()
         except RuntimeError as error:

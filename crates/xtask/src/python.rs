@@ -282,6 +282,10 @@ fn run_pytest(venv: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
         .arg(&report);
     // A bad status is that of tests that have failed, which the report has by name.
     let status = kept("python.log")?.status(with_libraries(&mut tests, &python)?)?;
+    let log = Path::new(LOGS).join("python.log");
+    for line in figures(&fs::read_to_string(&log).at(&log)?) {
+        println!("{line}");
+    }
     let text = fs::read_to_string(&report).map_err(|error| {
         Failure::new(
             1,
@@ -289,6 +293,15 @@ fn run_pytest(venv: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
         )
     })?;
     Ok((exist.collect(), from_pytest(&text)?))
+}
+
+/// What the tests measured, from what pytest printed.
+fn figures(log: &str) -> impl Iterator<Item = &str> {
+    let is_title = |line: &&str| line.starts_with("==");
+    let behind = log
+        .lines()
+        .skip_while(move |line| !(is_title(line) && line.contains(" figures ")));
+    behind.skip(1).take_while(move |line| !is_title(line))
 }
 
 /// `tests/test_x.py` as a program among those of cargo.
@@ -336,6 +349,14 @@ mod tests {
         let wheel = "wheels/warpverbs-0.1.0-cp310-abi3-manylinux_2_34_x86_64.whl";
         assert_eq!(platform_of(Path::new(wheel)), "manylinux_2_34_x86_64");
         assert_eq!(platform_of(Path::new("")), "");
+    }
+
+    #[test]
+    fn figures_stand_between_their_title_and_the_next() {
+        let log =
+            "2 passed\n==== figures ====\n1 of 2\n3 us\n=== short test summary info ===\nFAILED x";
+        assert_eq!(figures(log).collect::<Vec<_>>(), ["1 of 2", "3 us"]);
+        assert_eq!(figures("no figures here\n== warnings ==").count(), 0);
     }
 
     #[test]

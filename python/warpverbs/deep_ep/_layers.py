@@ -272,7 +272,10 @@ class Place:
     @classmethod
     def of(cls, group: Any, store: str | None, join_timeout: float | None, destroyed: bool, **modes: Any) -> Place:
         """That of ``group``, for one more buffer; ``modes`` are those of its teams."""
-        place = cls._all.get(group)
+        try:
+            place = cls._all.get(group)
+        except TypeError:
+            raise Refused(f"group is a {type(group).__name__}; pass a process group of torch.distributed") from None
         if place is not None:
             # A process that was forked has its parent's: refused here, in words.
             _ = place.team.generation

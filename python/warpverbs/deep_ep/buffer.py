@@ -114,6 +114,13 @@ class Buffer(Calls):
             place, self._open = self._open, None
             place.leave()
 
+    def __del__(self) -> None:
+        # A buffer that is collected meets no other rank: its memory goes with the next one of its group that is destroyed, or with the
+        # group.
+        place = getattr(self, "_open", None)
+        if place is not None and self.explicitly_destroy:
+            place.users -= 1
+
     # The low-latency calls.
 
     @staticmethod

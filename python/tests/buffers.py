@@ -1,0 +1,155 @@
+"""Buffers of DeepEP's names that are dropped, that lose a rank, and that are used with what is not theirs."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import groups
+import pytest
+import torch
+import torch.distributed as dist
+
+import warpverbs
+from warpverbs import _c10d, deep_ep
+from warpverbs.deep_ep import _layers
+
+#: The longest wait of a call that misses a rank, seconds; and one that misses none.
+SHORT, LONG = 0.3, groups.LONG
+MOST, HIDDEN, EXPERTS = 4, 128, 4
+X, IDS, WEIGHTS = torch.ones(MOST, HIDDEN, dtype=torch.bfloat16), torch.tensor([[0, 3]] * MOST), torch.full((MOST, 2), 0.5)
+
+
+def buffer_of(group: Any, deadline: float = LONG, warm: float = LONG, **more: Any) -> deep_ep.Buffer:
+    return deep_ep.Buffer(group, low_latency_mode=True, deadline=deadline, warm_deadline=warm, join_timeout=LONG, **more)
+
+
+def dispatch(buffer: deep_ep.Buffer, hook: bool = False) -> tuple[Any, Any, Callable[[], None] | None]:
+    rows, _, handle, _, received = buffer.low_latency_dispatch(X, IDS, MOST, EXPERTS, use_fp8=False, return_recv_hook=hook)
+    return rows, handle, received
+
+
+def whole(buffer: deep_ep.Buffer) -> None:
+    rows, handle, _ = dispatch(buffer)
+    assert torch.equal(buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)[0], X)
+
+
+def names_rank_1(call: Callable[[], Any], phase: int) -> None:
+    with pytest.raises(warpverbs.RankLost, match="rank 1") as lost:
+        call()
+    assert (lost.value.ranks, lost.value.phase) == ((1,), phase)
+
+
+def lost_in(what: str) -> None:
+    """Rank 1 goes silent before its combine, or before the hook of its dispatch has anything to receive: the next call names it."""
+    with groups.world() as group:
+        buffer = buffer_of(group, SHORT, SHORT)
+        buffer.warm_up(MOST, HIDDEN, EXPERTS, 2, use_fp8=False)
+        dist.barrier()
+        if what == "combine":
+            rows, handle, _ = dispatch(buffer)
+            dist.barrier()
+            if buffer.rank == 0:
+                buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)
+                names_rank_1(lambda: dispatch(buffer), 3)
+        elif buffer.rank == 0:
+            rows, handle, received = dispatch(buffer, hook=True)
+            assert received is not None
+            received()
+            names_rank_1(lambda: buffer.low_latency_combine(rows, IDS, WEIGHTS, handle), 1)
+        if buffer.rank == 0:
+            # Not this buffer: it has lost a rank.
+            names_rank_1(lambda: dispatch(buffer), 3 if what == "combine" else 1)
+        dist.barrier()
+        # Another one goes on, at all ranks.
+        whole(buffer_of(dist.new_group([0, 1])))
+
+
+def warm_deadline(place: str) -> None:
+    """The first dispatch waits as long as another rank may need to load."""
+    with groups.world() as group:
+        buffer = buffer_of(group, SHORT)
+        buffer.warm_up(MOST, HIDDEN, EXPERTS, 2, use_fp8=False)
+        waited = Path(place)
+        dist.barrier()
+        if buffer.rank == 0:
+            # Says when this rank has waited for longer than the deadline of later calls.
+            threading.Timer(3 * SHORT, waited.touch).start()
+        else:
+            until = time.monotonic() + LONG
+            while not waited.exists():
+                assert time.monotonic() < until
+                time.sleep(0.005)
+        whole(buffer)
+
+
+def handles() -> None:
+    """A handle of another group's buffer, of the same shape, is refused; so is one of a buffer that was destroyed and made again."""
+    with groups.world() as group:
+        buffer, other = (buffer_of(each, explicitly_destroy=True) for each in (group, dist.new_group([0, 1])))
+        rows, handle, _ = dispatch(buffer)
+        theirs, of_other, _ = dispatch(other)
+        for use in (
+            lambda: buffer.low_latency_combine(theirs, IDS, WEIGHTS, of_other),
+            lambda: buffer.get_next_low_latency_combine_buffer(of_other),
+            lambda: buffer.abandon(of_other),
+        ):
+            with pytest.raises(warpverbs.Refused, match="handle is of a buffer of another process group"):
+                use()
+        with pytest.raises(warpverbs.Refused, match="handle is a tuple"):
+            buffer.low_latency_combine(rows, IDS, WEIGHTS, tuple(handle))
+        for each, got, of_it in ((buffer, rows, handle), (other, theirs, of_other)):
+            assert torch.equal(each.low_latency_combine(got, IDS, WEIGHTS, of_it)[0], X)
+        buffer.destroy()
+        again = buffer_of(group, explicitly_destroy=True)
+        with pytest.raises(warpverbs.Refused, match="handle is of a buffer of another process group"):
+            again.low_latency_combine(rows, IDS, WEIGHTS, handle)
+        again.destroy()
+        other.destroy()
+
+
+def collected() -> None:
+    """A buffer that nobody has any more is collected, while its call runs, too; the last one that is destroyed gives all back."""
+    with groups.world() as group:
+        kept = buffer_of(group, explicitly_destroy=True)
+        whole(kept)
+        (layer,) = kept._place._layers.values()
+        memory = weakref.ref(layer)
+        del layer
+        for _ in range(20):
+            buffer = buffer_of(group, explicitly_destroy=True)
+            assert kept._place.users == 2
+            received = dispatch(buffer, hook=True)[2]
+            gone = weakref.ref(buffer)
+            # The hook receives for a buffer that nobody else has.
+            del buffer
+            assert received is not None
+            received()
+            del received
+            gc.collect()
+            assert gone() is None
+            assert kept._place.users == 1
+        whole(kept)
+        kept.destroy()
+        del kept
+        gc.collect()
+        assert memory() is None
+        assert group not in _layers.Place._all
+
+
+def without_a_store() -> None:
+    """What is no group of this process, or has no store, is refused in words."""
+    with groups.world() as group:
+        for wrong in (object(), 3, dist.ProcessGroup(0, 1)):
+            with pytest.raises(warpverbs.Refused, match="process group"):
+                buffer_of(wrong)
+        # As a group of MPI is, whose ranks meet without one.
+        ranks = _c10d.ranks_of(group)._replace(store=None)
+        for ask in (ranks.meeting, ranks.run_id):
+            with pytest.raises(warpverbs.Refused, match="has no store in which its ranks could meet; pass store="):
+                ask()

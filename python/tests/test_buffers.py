@@ -1,0 +1,45 @@
+"""Buffers of DeepEP's names: dropped, without a rank, with what is not theirs, and captured too early."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+import warpverbs
+from warpverbs import Team
+from warpverbs.deep_ep import _layers
+
+
+@pytest.mark.parametrize("what", ["combine", "hook"])
+def test_a_rank_that_is_lost_is_named_by_the_next_call(run_ranks, what):
+    run_ranks(2, "buffers:lost_in", what).check()
+
+
+@pytest.mark.parametrize("function", ["handles", "collected"])
+def test_two_ranks(run_ranks, function):
+    run_ranks(2, f"buffers:{function}").check()
+
+
+def test_the_first_dispatch_waits_longer(run_ranks, tmp_path):
+    run_ranks(2, "buffers:warm_deadline", str(tmp_path / "waited")).check()
+
+
+def test_a_group_without_a_store_is_refused(run_ranks):
+    run_ranks(1, "buffers:without_a_store").check()
+
+
+def test_a_shape_that_comes_first_inside_a_capture_is_refused_before_cuda_is_touched(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    team = cast(Team, SimpleNamespace(ranks=2, on_cpu=False))
+    shape = _layers.Shape(4, 128, 4, 2, "bf16")
+    with pytest.raises(warpverbs.Refused, match=r"first call of the shape .*max_tokens=4, hidden=128.* capture.*warm_up"):
+        _layers.can_be_made(team, shape)
+    # A shape that cannot be is refused as that, and outside of a capture all is well.
+    with pytest.raises(warpverbs.Refused, match="hidden is 65"):
+        _layers.can_be_made(team, shape._replace(hidden=65))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    made: Any = _layers.can_be_made(team, shape)
+    assert made is None
