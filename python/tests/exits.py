@@ -1,8 +1,8 @@
 """How processes end, and who needs the GIL.
 
-``exits.py RANKS STORE FUNCTION`` calls a function at each rank, sends Ctrl-C to all ranks if it is ``interrupted``, and prints as JSON
-how each process has ended, and how many seconds after the first end, or after Ctrl-C, its own code was left and it was gone. What lies
-between is Python's, which takes torch and the other modules apart."""
+:func:`ends` calls a function at each rank, sends Ctrl-C to all ranks if it is ``interrupted``, and prints as JSON how each process has
+ended, and how many seconds after the first end, or after Ctrl-C, its own code was left and it was gone. What lies between is Python's,
+which takes torch and the other modules apart."""
 
 from __future__ import annotations
 
@@ -144,8 +144,9 @@ def leaves() -> None:
     Path(os.environ["WARPVERBS_STORE"].removeprefix("file://"), f"left {os.getpid()}").write_text(str(time.monotonic()))
 
 
-def ends(number: int, store: str, name: str) -> list[tuple[int, float, float]]:
-    """Status of each rank, and seconds; a process that lives too long is killed."""
+def ends(store: str, ranks_wanted: str, name: str) -> None:
+    """Prints the status of each rank, and seconds; a process that lives too long is killed."""
+    number = int(ranks_wanted)
     shared = {
         "WARPVERBS_RANKS": str(number),
         "WARPVERBS_STORE": f"file://{store}",
@@ -175,14 +176,10 @@ def ends(number: int, store: str, name: str) -> list[tuple[int, float, float]]:
                 os.kill(child, signal.SIGKILL)
         else:
             time.sleep(0.005)
-    return [found[each] for each in range(number)]
+    print(json.dumps([found[each] for each in range(number)]))
 
 
 def wait_until(there: Callable[[], bool], until: float) -> None:
     while not there():
         assert time.monotonic() < until, "not all ranks have come so far"
         time.sleep(0.005)
-
-
-if __name__ == "__main__":
-    print(json.dumps(ends(int(sys.argv[1]), sys.argv[2], sys.argv[3])))

@@ -1,5 +1,6 @@
 """``ranks.py RANKS STORE MODULE:FUNCTION [ARGUMENT..]``: calls a function in a process for each rank, and ends with the first bad
-status. The ranks meet in the directory STORE. Where one fails, the others get a few seconds to end by themselves.
+status. The ranks meet in the directory STORE; with no rank the function makes its own. Where one fails, the others get a few seconds
+to end by themselves.
 
 ``ranks.py`` alone makes such a run for each line of its standard input: the arguments as a list in JSON, of which STORE gets what the run
 prints, in ``out`` and ``err``. It answers with a line, the status. A run is a fork of this process, which has read torch and nothing else:
@@ -51,7 +52,10 @@ def end(status: int) -> NoReturn:
 
 
 def run(ranks: int, store: str, function: str, *arguments: str) -> int:
-    """Calls a function at each rank; returns the first bad status."""
+    """Calls a function at each rank; returns the first bad status. With no rank it is called here, with STORE before its arguments."""
+    if ranks == 0:
+        rank(function, [store, *arguments])
+        return 0
     shared = {
         "WARPVERBS_RANKS": str(ranks),
         "WARPVERBS_STORE": f"file://{store}",

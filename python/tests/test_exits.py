@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from figures import tell
 
-EXITS = Path(__file__).parent / "exits.py"
 FULL = bool(os.environ.get("WV_TEST_FULL"))
 
 
@@ -20,14 +16,12 @@ FULL = bool(os.environ.get("WV_TEST_FULL"))
     ("function", "first", "others"),
     [("interpreter_exit", 0, 3), ("vanishes", 7, 3), ("vanishes_before_a_barrier", 7, 3), ("raises", 1, 3), ("interrupted", -2, -2)],
 )
-def test_every_process_ends(tmp_path, function, first, others):
-    command = [sys.executable, "-m", "warpverbs.sim", "--", sys.executable, str(EXITS)]
-    ended = subprocess.run([*command, "3", str(tmp_path), function], capture_output=True, text=True, timeout=600, check=False)
-    assert ended.returncode == 0, ended.stderr
-    ends = json.loads(ended.stdout)
+def test_every_process_ends(run_ranks, function, first, others):
+    ended = run_ranks(0, "exits:ends", "3", function).check()
+    ends = json.loads(ended.lines[-1])
     over, gone = (max(each[place] for each in ends) for place in (1, 2))
     tell(f"{function}: {over:.3f} s behind the first end or Ctrl-C the last program was over, and after {gone:.3f} s its process was gone")
-    assert [status for status, *_ in ends] == [first, others, others], ended.stderr
+    assert [status for status, *_ in ends] == [first, others, others], ended.text
 
 
 def test_a_rank_that_holds_the_gil_for_longer_than_its_lease_keeps_its_place(run_ranks):
@@ -40,5 +34,5 @@ def test_two_ranks(run_ranks, function):
 
 
 def test_buffers_that_were_dropped_leave_nothing_behind(run_ranks):
-    ran = run_ranks(1, "gil:dropped", "10000" if FULL else "1000").check()
+    ran = run_ranks(1, "gil:dropped", "10000" if FULL else "300").check()
     tell(ran.lines[-1])
