@@ -46,6 +46,7 @@ class Received:
     """
 
     __slots__ = (
+        "_addresses",
         "active",
         "active_in_place",
         "counts",
@@ -101,6 +102,8 @@ class Received:
         #: Whether :attr:`active` is the caller's own mask, that which the dispatch was given for example: entries of ranks whose rows
         #: are not here become 0, and the others stay as they are.
         self.active_in_place = active_in_place
+        #: Those of the tensors that a buffer keeps and writes again and again, looked at once.
+        self._addresses: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
         return f"<warpverbs.Received {_shown(self.x)}>"
@@ -324,6 +327,11 @@ class Moe:
             _Output("out.weights", "f32", picks, 4),
         ]
         return before, [_Output("out.wait_ns", "i64", (ranks,), 8), _Output("out.active", "i32", (ranks,), 4)]
+
+    def _addresses_of(self, out: Received) -> tuple[int, ...]:
+        """Those that come before the statistics, checked."""
+        before, on_cpu = self._written[0], self.on_cpu
+        return tuple(_arrays.address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in before)
 
     def _scales(self) -> tuple[tuple[int, ...], str]:
         """Shape and element type of the scales of a dispatch, as they lie in memory."""
@@ -598,10 +606,13 @@ class Call:
 
     def _output(self, out: Received) -> tuple[int, ...]:
         address, on_cpu = _arrays.address, self.moe.on_cpu
-        before, behind = self.moe._written
+        before = out._addresses
+        if before is None:
+            before = self.moe._addresses_of(out)
+        behind = self.moe._written[1]
         at_stats, wide = _arrays.integers("out.stats", out.stats, (self.moe.room,), on_cpu)
         return (
-            *[address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in before],
+            *before,
             at_stats,
             *[address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in behind],
             at_stats != 0 and not wide,

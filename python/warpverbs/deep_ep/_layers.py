@@ -170,6 +170,7 @@ class Layer:
         received = self._kept.get(batch.call)
         if received is None:
             received = self._kept[batch.call] = self.moe.received(active=False)
+            received._addresses = self.moe._addresses_of(received)
         return received
 
     def end(self, batch: Batch, stage: str) -> None:
