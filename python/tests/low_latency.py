@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,12 +133,19 @@ def in_format(form: str) -> dict[str, bool]:
 
 
 class Sent:
-    """A dispatch with all that is needed to check and combine it."""
+    """A dispatch with all that is needed to check and combine it. Ranks of ``without`` are masked, and mask this one."""
 
-    def __init__(self, buffer: deep_ep.Buffer, arguments: Arguments, case: oracle.Case, seed: int) -> None:
+    def __init__(self, buffer: deep_ep.Buffer, arguments: Arguments, case: oracle.Case, seed: int, without: Sequence[int] = ()) -> None:
         self.buffer, self.arguments, self.case = buffer, arguments, case
         self.all_batches = oracle.batches(case, buffer.group_size, seed)
         self.own = self.all_batches[buffer.rank]
+        for rank in without:
+            unseen = self.all_batches[rank]
+            self.all_batches[rank] = oracle.Batch(unseen.x, torch.full_like(unseen.experts, -1), unseen.weights)
+        gone = torch.tensor([home in without for home in oracle.homes(case, buffer.group_size)])
+        chosen = self.own.experts.clone()
+        chosen[gone[chosen.long()] & (chosen >= 0)] = -1
+        self.left = oracle.Batch(self.own.x, chosen, self.own.weights)
         self.ids = self.own.experts.to(deep_ep.topk_idx_t)
         room = -(-case.experts // buffer.group_size)
         self.stats = torch.full((room,), 3, dtype=torch.int32) if arguments.statistics else None
@@ -201,12 +208,14 @@ class Sent:
         elif self.event.event is not None:
             with self.event:
                 pass
-        wanted = expected(self.arguments.format, self.own, self.buffer.group_size, self.case)
+        wanted = expected(self.arguments.format, self.left, self.buffer.group_size, self.case)
         assert torch.equal(self.sums, wanted), (self.sums.float() - wanted.float()).abs().max()
 
 
-def whole(buffer: deep_ep.Buffer, arguments: Arguments = Arguments(), case: oracle.Case = CASE, seed: int = 0) -> None:
-    sent = Sent(buffer, arguments, case, seed)
+def whole(
+    buffer: deep_ep.Buffer, arguments: Arguments = Arguments(), case: oracle.Case = CASE, seed: int = 0, without: Sequence[int] = ()
+) -> None:
+    sent = Sent(buffer, arguments, case, seed, without)
     sent.receive()
     sent.back()
     sent.finish()
@@ -232,6 +241,32 @@ def grid(step: str, seeds: str) -> None:
         assert mask.tolist() == [0] * buffers[True].group_size
         if dist.get_rank() == 0:
             print(json.dumps(done), flush=True)
+
+
+def masked_grid(step: str) -> None:
+    """Every `step`-th combination of arguments, while the last rank and the others mask each other; then all of them are whole again."""
+    with groups.world() as group:
+        buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True, join_timeout=groups.LONG)
+        rank, alone = buffer.rank, buffer.group_size - 1
+        others = [each for each in range(buffer.group_size) if (each == alone) != (rank == alone)]
+        asked = [arguments for arguments in combinations() if arguments.shrink][:: int(step)]
+        for form in FORMATS:
+            whole(buffer, Arguments(form), CASE, 1)
+        dist.barrier()
+        for other in others:
+            buffer.low_latency_update_mask_buffer(other, True)
+        for number, arguments in enumerate(asked):
+            case = replace(CASE, choices=CHOICES[number % len(CHOICES)])
+            try:
+                whole(buffer, arguments, case, number, others)
+            except AssertionError as error:
+                raise AssertionError(f"rank {rank}, {arguments}, {case}, seed {number}: {error}") from error
+        dist.barrier()
+        buffer.low_latency_clean_mask_buffer()
+        for form in FORMATS:
+            whole(buffer, Arguments(form), replace(CASE, choices="random"), 2)
+        if rank == 0:
+            print(json.dumps(len(asked)), flush=True)
 
 
 def hooks() -> None:

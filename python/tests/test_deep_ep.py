@@ -28,6 +28,13 @@ def test_every_combination_of_arguments_gives_what_plain_torch_says(run_ranks, r
     assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // step) * seeds
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_combinations_of_arguments_leave_masked_ranks_out(run_ranks, ranks):
+    step = 1 if FULL else 5
+    ran = run_ranks(ranks, "low_latency:masked_grid", str(step)).check()
+    assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // 2 // step)
+
+
 @pytest.mark.parametrize("function", ["hooks", "batches", "shapes", "nothing_is_converted"])
 def test_two_ranks(run_ranks, function):
     run_ranks(2, f"low_latency:{function}").check()
