@@ -109,9 +109,11 @@ def table() -> None:
             if expert != 0:
                 assert int(got.counts[place]) == 2 * int((experts == expert).sum())
         assert torch.equal(call.combine(got.x).out, x)
-        for wrong, words in (([[0, 4], []], "4"), ([[0, 0], []], "twice"), ([[0], [1], [2]], "3")):
+    # A rank that fails tells its team.
+    with warpverbs.Team(0, 1, "") as alone:
+        for wrong, words in (([[0, 4]], "4"), ([[0, 0]], "twice"), ([[0], [1]], "on 2 ranks")):
             with pytest.raises(warpverbs.Refused, match=words):
-                warpverbs.Moe(own, "wrong", placement=wrong, **SHAPE)
+                warpverbs.Moe(alone, "wrong", placement=wrong, **SHAPE)
 
 
 def policy() -> None:

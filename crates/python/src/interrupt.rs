@@ -1,7 +1,8 @@
 //! Calls of Python that wait for other ranks, and what ends them early: Ctrl-C, or what a handler of a signal raises.
 
 use std::cell::{Cell, RefCell};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,12 @@ use warpverbs::team::StoreError;
 /// How long a wait goes on before it looks for signals such as Ctrl-C.
 pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
 
+/// A call of a store.
+type Task = Box<dyn FnOnce() + Send>;
+
 thread_local! {
+    /// Where calls of the store are made for this thread.
+    static ASKING: RefCell<Option<Sender<Task>>> = const { RefCell::new(None) };
     /// Whether this thread has come from Python and may take the GIL.
     static LENT: Cell<bool> = const { Cell::new(false) };
     /// What ends the call and is no error of the store.
@@ -26,6 +32,8 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, body: impl Send + FnOnce() -> T) -
     let done = py.detach(body);
     LENT.set(outer);
     TOLD.set(false);
+    // The thread ends behind the call that it makes.
+    ASKING.set(None);
     match RAISED.take() {
         Some(error) => Err(error),
         None => Ok(done),
@@ -64,7 +72,7 @@ pub(crate) fn is_over() -> bool {
     TOLD.get()
 }
 
-/// Makes `call`, which a signal ends: then it goes on by itself, on a thread of its own, and nothing comes of it here.
+/// Makes `call`, which a signal ends: then it goes on by itself, on the thread that makes it, and nothing comes of it here.
 pub(crate) fn ask<T: Send + 'static>(
     call: impl Send + 'static + FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
@@ -72,23 +80,42 @@ pub(crate) fn ask<T: Send + 'static>(
         return Err(error);
     }
     let (sender, answer) = channel();
-    let asking = thread::Builder::new().name("store call".to_owned());
-    let spawned = asking.spawn(move || sender.send(call()).is_ok());
-    let asking = spawned.map_err(|error| StoreError::Foreign {
-        store: "of this rank".to_owned(),
-        message: format!("no thread for a call of it: {error}"),
-    })?;
+    let task: Task = Box::new(move || {
+        // A caller that a signal has ended does not wait for it.
+        let _ = sender.send(call());
+    });
+    let asking = asking().map_err(|error| lost(&error.to_string()))?;
+    asking.send(task).map_err(|_| lost("it has ended"))?;
     loop {
         match answer.recv_timeout(SIGNALS) {
             Ok(answered) => return answered,
             Err(RecvTimeoutError::Timeout) => look(),
-            Err(RecvTimeoutError::Disconnected) => match asking.join() {
-                Err(panic) => std::panic::resume_unwind(panic),
-                Ok(_) => unreachable!("a call that has ended has sent its answer"),
-            },
+            Err(RecvTimeoutError::Disconnected) => return Err(lost("it has panicked")),
         }
         if let Some(error) = untold() {
             return Err(error);
         }
+    }
+}
+
+/// The thread that makes calls of the store for this one, until the call of Python is over.
+fn asking() -> io::Result<Sender<Task>> {
+    ASKING.with_borrow_mut(|asking| {
+        if let Some(asking) = asking {
+            return Ok(asking.clone());
+        }
+        let (sender, tasks) = channel::<Task>();
+        let run = move || tasks.into_iter().for_each(|task| task());
+        thread::Builder::new()
+            .name("store calls".to_owned())
+            .spawn(run)?;
+        Ok(asking.insert(sender).clone())
+    })
+}
+
+fn lost(why: &str) -> StoreError {
+    StoreError::Foreign {
+        store: "of this rank".to_owned(),
+        message: format!("no thread for a call of it: {why}"),
     }
 }
