@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::*;
 use crate::team::{MemoryStore, Store, TeamConfig};
 
-const HELLO: &str = r#"{"version": 5, "rails": [{"link_layer": "ethernet", "lid": 0,
+const HELLO: &str = r#"{"version": 6, "rails": [{"link_layer": "ethernet", "lid": 0,
     "gid": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1], "gid_index": 3, "mtu": 5, "speed_mbps": 100000,
     "pkey": 65535, "log_reads": 4, "grh_required": false}],
     "identity": {"direct": true, "process": {"seen_from": "a machine", "pid": 7, "started": 9}, "user": 0,
     "device": "simt", "team": 77, "living": [77]}, "agreed": [["hidden", "128"]], "costs": ["words"],
     "windows": [{"bytes": 4096, "purpose": "data"}], "offers": []}"#;
 
-const OFFER: &str = r#"{"version": 5, "rank": 0, "generation": 1,
+const OFFER: &str = r#"{"version": 6, "rank": 0, "generation": 1,
     "qps": [{"qpn": 17, "psn": 5, "far": null, "ece": 0}, {"qpn": 18, "psn": 16777215, "far": 3, "ece": 4294967295}],
     "windows": [{"shape": {"bytes": 4096, "purpose": "data"}, "base": 65536, "rkeys": [1234],
     "handle": {"bytes": 4096, "name": {"cuda": {"ipc": [1, 2, 3], "offset": 0}}}}]}"#;
