@@ -100,7 +100,7 @@ impl Reunion {
 
     /// Whether the other end is to be told that this one is in its attempt, and whether its QPs are ready.
     pub(super) fn is_to_tell(&self, ready: bool) -> bool {
-        self.told.is_none_or(|told| told < ready)
+        self.told.is_none_or(|told| ready && !told)
     }
 
     pub(super) fn has_told(&mut self, ready: bool) {

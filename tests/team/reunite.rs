@@ -539,11 +539,11 @@ fn a_pair_goes_round_rails_that_carry_nothing_and_uses_them_when_it_is_connected
     let keys = |rank| -> Vec<u32> { pair.entries(rank, 0).iter().map(|it| it.rkey_be).collect() };
     let home = [0, 1].map(keys);
     // One rail; one of each end; all but one at one end, and at both.
-    let cases: [(&[(u32, usize)], [u32; 4]); 4] = [
-        (&[(0, 1)], [0, 0, 2, 3]),
-        (&[(0, 0), (1, 2)], [1, 1, 3, 3]),
-        (&[(1, 0), (1, 1), (1, 3)], [2; 4]),
-        (&[(0, 1), (0, 2), (1, 2), (1, 3)], [0; 4]),
+    let cases = [
+        (vec![(0, 1)], [0, 0, 2, 3]),
+        (vec![(0, 0), (1, 2)], [1, 1, 3, 3]),
+        (vec![(1, 0), (1, 1), (1, 3)], [2; 4]),
+        (vec![(0, 1), (0, 2), (1, 2), (1, 3)], [0; 4]),
     ];
     for (down, by) in cases {
         pair.set_ports(down, false);
