@@ -85,6 +85,19 @@ fn pages_that_a_summary_lacks_invents_or_repeats_are_found() {
     }
 }
 
+/// mdBook makes index.html of it, so the links that a forge follows need a redirection.
+#[test]
+fn each_readme_below_a_folder_has_its_redirection() {
+    let book = fs::read_to_string(docs().join("book.toml")).unwrap();
+    let pages = pages();
+    let inner = pages.iter().filter(|page| page.ends_with("/README.md"));
+    for page in inner {
+        let html = page.replace(".md", ".html");
+        let line = format!("\"/{html}\" = \"index.html\"");
+        assert!(book.contains(&line), "docs/book.toml lacks {line}");
+    }
+}
+
 #[test]
 fn each_page_begins_with_its_title() {
     for page in pages() {

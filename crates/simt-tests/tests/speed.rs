@@ -1,4 +1,4 @@
-//! Prints what a switch, a meeting and a thread cost: `cargo test -p simt --test speed -- --ignored --nocapture`.
+//! Prints what a switch, a meeting and a thread cost: `cargo test -p simt-tests --test speed -- --ignored --nocapture`.
 
 // UNSAFETY: launches kernels, calls the plain loop to compare with.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe")]
