@@ -63,7 +63,7 @@ pub(crate) struct Promise {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     /// Its number is at the end of all numbers.
-    #[error("proposal {0}; the largest number is {LARGEST_PROPOSAL}")]
+    #[error("proposal {0}; numbers are below {LARGEST_PROPOSAL}")]
     Number(u64),
     /// It keeps a rank that is no member.
     #[error("it keeps rank {0}, which is no member")]

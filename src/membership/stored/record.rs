@@ -231,7 +231,7 @@ mod tests {
             (
                 "number",
                 "9223372036854775808",
-                "proposal 9223372036854775808; the largest number is 9223372036854775808",
+                "proposal 9223372036854775808; numbers are below 9223372036854775808",
             ),
             (
                 "open",
