@@ -546,7 +546,7 @@ fn a_pair_goes_round_rails_that_carry_nothing_and_uses_them_when_it_is_connected
         (vec![(0, 1), (0, 2), (1, 2), (1, 3)], [0; 4]),
     ];
     for (down, by) in cases {
-        pair.set_ports(down, false);
+        pair.set_ports(&down, false);
         for round in 0..2 {
             pair.fail(0);
             pair.fail(1);
@@ -574,7 +574,7 @@ fn a_pair_goes_round_rails_that_carry_nothing_and_uses_them_when_it_is_connected
                 assert_eq!(rails, by);
             }
         }
-        pair.set_ports(down, true);
+        pair.set_ports(&down, true);
         // A pair that works is left alone.
         pair.fleet.talk(0, 1);
         pair.fail(0);
