@@ -111,6 +111,27 @@ def vectors() -> None:
         done(a, to_b.write(local.address, remote, 0))
 
 
+def prepared() -> None:
+    a, b, to_b, to_a = pair()
+    with a, b:
+        here, there = bytearray(b"12345678"), bytearray(8)
+        local, remote = a.register(here), reach(b, to_b, there)
+        plan = to_b.prepare([("write", local.address + at, remote + 4 - at, 4) for at in (0, 4)])
+        for value in (b"12345678", b"abcdefgh"):
+            here[:] = value
+            transfer = to_b.post(plan, deadline=LONG, wait=LONG)
+            done(a, transfer)
+            assert there == value[4:] + value[:4]
+        # An object is its address, as in submit.
+        done(a, to_b.post(to_b.prepare([("read", here, remote, 8)])))
+        assert here == there
+        with pytest.raises(warpverbs.Refused, match="prepared for incarnation"):
+            to_a.post(plan)
+        a.deregister(local)
+        with pytest.raises(warpverbs.Refused, match="was taken away"):
+            to_b.post(plan)
+
+
 def slots() -> None:
     a, b, to_b, _ = pair(transfers=2)
     with a, b:
@@ -303,6 +324,8 @@ def wrong_calls() -> None:
         wrong("an operation without bytes", lambda: to_b.write(at, remote))
         wrong("no operations", lambda: to_b.writev([]))
         wrong("65537 operations", lambda: to_b.writev([(at, remote, 1)] * 65537))
+        wrong("no operations to prepare", lambda: to_b.prepare([]))
+        wrong("prepared beyond the peer's region", lambda: to_b.prepare([("write", at, remote + 1, 64)]))
         wrong("a kind that is none", lambda: to_b.submit([("move", at, remote, 1)]))
         wrong("a deadline that is none", lambda: to_b.write(at, remote, 1, deadline=-1))
         wrong("wait for none", lambda: a.wait_any([]))

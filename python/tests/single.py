@@ -303,7 +303,16 @@ def forked() -> None:
     assert os.waitpid(child, 0)[1] == 0
     call.dispatch(x, experts, weights)
     call.check()
-    own.close()
+    assert own.close() is None  # the layer holds it
+
+
+def closed_with_a_report() -> None:
+    """A team that nothing else holds says what became of its QPs."""
+    own = team()
+    end = own.close()
+    assert end == (0, 0, (), ()), end  # a team of one has none
+    assert own.close() is None
+    assert own._native.closed
 
 
 def dropped_while_it_runs() -> None:

@@ -40,6 +40,8 @@ WRONG = {
     "an operation without bytes": ("Refused", "local is an address; it needs its bytes"),
     "no operations": ("Refused", "0 operations in a transfer: expected 1 to 65536"),
     "65537 operations": ("Refused", "65537 operations in a transfer"),
+    "no operations to prepare": ("Refused", "0 operations in a transfer: expected 1 to 65536"),
+    "prepared beyond the peer's region": ("Refused", "the remote byte at"),
     "a kind that is none": ("Refused", "kind is 'move'; it must be 'write' or 'read'"),
     "a deadline that is none": ("Refused", "deadline is -1 seconds"),
     "wait for none": ("Refused", "transfers is empty"),
@@ -74,6 +76,7 @@ def test_every_wrong_call_is_in_the_table(texts):
     [
         "memory_of_every_kind",
         "vectors",
+        "prepared",
         "slots",
         "waits_release_the_gil",
         "regions_hold_their_memory",

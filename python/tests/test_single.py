@@ -70,6 +70,9 @@ def test_every_wrong_call_is_in_the_table(texts):
     assert sorted(texts) == sorted(WRONG)
 
 
-@pytest.mark.parametrize("function", ["integers", "words", "logs", "staging", "arrays", "forked", "dropped_while_it_runs", "threads_go_on"])
+@pytest.mark.parametrize(
+    "function",
+    ["integers", "words", "logs", "staging", "arrays", "forked", "closed_with_a_report", "dropped_while_it_runs", "threads_go_on"],
+)
 def test_one_rank(run_ranks, function):
     run_ranks(1, f"single:{function}").check()

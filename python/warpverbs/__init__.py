@@ -16,7 +16,7 @@ _asked = getattr(_sys, "orig_argv", ["warpverbs.doctor"]) if _sys.argv[:1] == ["
 if not any(word.endswith("warpverbs.doctor") for word in _asked):
     from . import errors
     from ._native import Transfer, __version__
-    from .engine import Closed, Engine, Operation, Peer, Region, RemoteRegion, State, TransferReport
+    from .engine import Closed, Engine, Operation, Peer, Prepared, Region, RemoteRegion, State, TransferReport
     from .errors import (
         ConfigError,
         EngineError,
@@ -32,7 +32,7 @@ if not any(word.endswith("warpverbs.doctor") for word in _asked):
     )
     from .group import Change, Group, View
     from .moe import Call, Combined, Moe, Received, Report
-    from .team import Team
+    from .team import Team, TeamEnd
 
 __all__ = [
     "Call",
@@ -50,6 +50,7 @@ __all__ = [
     "Operation",
     "Peer",
     "PeerGone",
+    "Prepared",
     "RankLost",
     "Received",
     "Refused",
@@ -58,6 +59,7 @@ __all__ = [
     "Report",
     "State",
     "Team",
+    "TeamEnd",
     "TeamError",
     "TimeoutError",
     "Transfer",

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 from . import _arrays, _native
-from ._native import Transfer
+from ._native import Prepared, Transfer
 from .errors import Refused, TimeoutError
 
-__all__ = ["Closed", "Engine", "Operation", "Peer", "Region", "RemoteRegion", "State", "TransferReport"]
+__all__ = ["Closed", "Engine", "Operation", "Peer", "Prepared", "Region", "RemoteRegion", "State", "TransferReport"]
 
 #: Settings by the name of their argument, each with its variable; those that Engine names itself are not among them.
 SETTINGS = {field: variable for field, variable in _native.engine_settings().items() if field not in {"device", "connect_timeout"}}
@@ -300,12 +300,17 @@ class Peer:
         ``deadline``: nothing more is handed out when so many seconds are over. ``wait``: so many seconds are waited for a slot where
         none is free; then, and at once for 0, it raises :class:`WouldBlock`, and nothing was done.
         """
-        given = []
-        for kind, local, remote, bytes in operations:
-            if kind not in ("write", "read"):
-                raise Refused(f"kind is {kind!r}; it must be 'write' or 'read'")
-            given.append((kind == "read", *_part(local, remote, bytes)))
-        return self._native.submit(given, deadline, wait)
+        return self._native.submit(_given(operations), deadline, wait)
+
+    def prepare(self, operations: Iterable[Operation | tuple[str, Any, int, int]]) -> Prepared:
+        """Plans a transfer of writes and reads once, to be begun many times by :meth:`post`. Nothing is moved. Like every transfer it
+        names memory by its address: objects are held by their regions."""
+        return self._native.prepare(_given(operations))
+
+    def post(self, prepared: Prepared, *, deadline: float | None = None, wait: float = 0) -> Transfer:
+        """Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be
+        posted again while earlier posts run."""
+        return self._native.post(prepared, deadline, wait)
 
     def close(self) -> int:
         """Waits for its transfers (``drain`` of the engine), and ends the connection. How many were cut off."""
@@ -313,6 +318,15 @@ class Peer:
 
     def __repr__(self) -> str:
         return f"<warpverbs.Peer {self.name!r}>"
+
+
+def _given(operations: Iterable[Operation | tuple[str, Any, int, int]]) -> list[tuple[bool, int, int, int]]:
+    given = []
+    for kind, local, remote, bytes in operations:
+        if kind not in ("write", "read"):
+            raise Refused(f"kind is {kind!r}; it must be 'write' or 'read'")
+        given.append((kind == "read", *_part(local, remote, bytes)))
+    return given
 
 
 def _part(local: Memory, remote: int, bytes: int | None = None) -> tuple[int, int, int]:

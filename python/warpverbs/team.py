@@ -7,12 +7,12 @@ import logging
 import os
 import weakref
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _c10d, _native
 from .errors import Error, TeamError
 
-__all__ = ["Team"]
+__all__ = ["Team", "TeamEnd"]
 
 log = logging.getLogger("warpverbs")
 
@@ -27,6 +27,19 @@ def _milliseconds(name: str, seconds: float) -> str:
     if not seconds > 0:
         raise ValueError(f"{name} is {seconds} seconds; it must be positive")
     return str(max(1, round(seconds * 1000)))
+
+
+class TeamEnd(NamedTuple):
+    """What became of the QPs of a team that was closed."""
+
+    #: QPs that were connected and have nothing left to send.
+    drained: int
+    #: QPs that were not connected.
+    idle: int
+    #: QPs that the HCA did not move to Err, or that had not drained in time, in words.
+    refused: tuple[str, ...]
+    #: QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the process ends.
+    leaked: tuple[str, ...]
 
 
 class Team:
@@ -219,10 +232,15 @@ class Team:
         """Sets the longest wait of device calls that start from now on."""
         self._native.set_deadline(seconds)
 
-    def close(self) -> None:
-        """Gives HCAs and memory back. Waits for no rank. Layers that still exist keep what they need."""
-        self._native.close()
+    def close(self) -> TeamEnd | None:
+        """Gives HCAs and memory back. Waits for no rank. Layers that still exist keep what they need; the result is None then. Without
+        any, QPs drain before they are destroyed, at most for ``deadline``, and the result says what became of them."""
+        return self._close(drain=True)
+
+    def _close(self, drain: bool) -> TeamEnd | None:
+        end = self._native.close(drain)
         _open.discard(self)
+        return None if end is None else TeamEnd(end[0], end[1], tuple(end[2]), tuple(end[3]))
 
     def __enter__(self) -> Team:
         return self
@@ -243,7 +261,7 @@ class Team:
             elif not self._joins and not self._groups:
                 self._native.barrier("close")
         finally:
-            self.close()
+            self._close(drain=error is None)
 
     def __repr__(self) -> str:
         state = ", closed" if self._native.closed else ""
@@ -261,7 +279,7 @@ def _end_all() -> None:
                 team._native.give_up("its process has ended without closing the team")
         except Exception as error:  # the process ends whatever happens here
             log.warning("%r could not be aborted at exit: %s", team, error)
-        team.close()
+        team._close(drain=False)
 
 
 # Behind _end_all: what is registered first runs last.

@@ -53,6 +53,18 @@ impl Transfer {
     }
 }
 
+/// A transfer that was planned once.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Prepared(Arc<warpverbs::engine::Prepared>);
+
+#[pymethods]
+impl Prepared {
+    fn __repr__(&self) -> &'static str {
+        "<warpverbs.Prepared>"
+    }
+}
+
 /// Something with threads and queues of the process that made it: a forked child uses it not, and ends it not.
 #[derive(Debug)]
 struct Held<T: Send> {
@@ -307,24 +319,32 @@ impl Peer {
         wait: f64,
     ) -> PyResult<Transfer> {
         let peer = self.peer.get(py)?;
-        let deadline = match deadline {
-            Some(seconds) => Some(seconds_of(py, "deadline", seconds)?),
-            None => None,
-        };
-        let options = Options::default().with_deadline(deadline);
         let operations: Vec<Operation> = operations.into_iter().map(operation).collect();
-        let mut full = 0;
-        let id = in_slices(py, "wait", Some(wait), |slice| {
-            match peer.submit_wait(&operations, &options, slice) {
-                Err(EngineError::WouldBlock { slots }) => {
-                    full = slots;
-                    Ok(None)
-                }
-                other => other.map(Some),
-            }
-        })?;
-        let blocked = || EngineError::WouldBlock { slots: full }.raise(py);
-        Ok(Transfer(id.ok_or_else(blocked)?))
+        begun(py, deadline, wait, |options, slice| {
+            peer.submit_wait(&operations, options, slice)
+        })
+    }
+
+    /// Plans a transfer once.
+    fn prepare(&self, py: Python<'_>, operations: Vec<Given>) -> PyResult<Prepared> {
+        let peer = self.peer.get(py)?;
+        let operations: Vec<Operation> = operations.into_iter().map(operation).collect();
+        let prepared = py.detach(|| peer.prepare(&operations));
+        Ok(Prepared(prepared.map_err(|error| error.raise(py))?))
+    }
+
+    /// Posts it once more; waits up to `wait` seconds for a slot.
+    fn post(
+        &self,
+        py: Python<'_>,
+        prepared: &Prepared,
+        deadline: Option<f64>,
+        wait: f64,
+    ) -> PyResult<Transfer> {
+        let peer = self.peer.get(py)?;
+        begun(py, deadline, wait, |options, slice| {
+            peer.post_wait(&prepared.0, options, slice)
+        })
     }
 
     /// How many transfers were cut off.
@@ -332,6 +352,32 @@ impl Peer {
         let peer = self.peer.get(py)?;
         Ok(py.detach(|| peer.close()))
     }
+}
+
+/// A transfer that `begin` begins, where a slot is free within `wait` seconds.
+fn begun(
+    py: Python<'_>,
+    deadline: Option<f64>,
+    wait: f64,
+    begin: impl Send + Sync + Fn(&Options, Duration) -> Result<TransferId, EngineError>,
+) -> PyResult<Transfer> {
+    let deadline = match deadline {
+        Some(seconds) => Some(seconds_of(py, "deadline", seconds)?),
+        None => None,
+    };
+    let options = Options::default().with_deadline(deadline);
+    let mut full = 0;
+    let id = in_slices(py, "wait", Some(wait), |slice| {
+        match begin(&options, slice) {
+            Err(EngineError::WouldBlock { slots }) => {
+                full = slots;
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    })?;
+    let blocked = || EngineError::WouldBlock { slots: full }.raise(py);
+    Ok(Transfer(id.ok_or_else(blocked)?))
 }
 
 fn operation((reads, local, remote, bytes): Given) -> Operation {

@@ -46,6 +46,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<engine::Peer>()?;
     module.add_class::<engine::Transfer>()?;
+    module.add_class::<engine::Prepared>()?;
     module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(config::settings, module)?)?;
     module.add_function(wrap_pyfunction!(engine::engine_settings, module)?)?;

@@ -42,6 +42,9 @@ impl Team {
     }
 }
 
+/// Of close: QPs that were drained and idle; what was refused and leaked, in words.
+type Ended = (usize, usize, Vec<String>, Vec<String>);
+
 /// Why a team was not opened.
 enum Opening {
     Team(Error),
@@ -200,16 +203,21 @@ impl Team {
         Memory::new(py, &self.get(py)?, bytes, align)
     }
 
-    /// Gives the team back. Layers and calls that still exist keep what they need until they end.
-    fn close(&self, py: Python<'_>) {
+    /// Gives the team back. Layers and calls that still exist keep what they need until they end. With `drain` the QPs of a team that
+    /// nothing else holds drain first: how many were drained and idle, and what was refused and leaked, in words.
+    fn close(&self, py: Python<'_>, drain: bool) -> Option<Ended> {
         if !self.origin.is_here() {
-            return;
+            return None;
         }
         let held = {
             let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
             team.take()
         };
-        py.detach(|| drop(held));
+        py.detach(|| {
+            let report = held.filter(|_| drain)?.close().ok()?;
+            let (drained, idle) = (report.drained, report.idle);
+            Some((drained, idle, report.refused, report.leaked))
+        })
     }
 }
 
