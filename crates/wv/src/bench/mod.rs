@@ -10,10 +10,11 @@
 //!
 //! [`moe`] counts what a MoE step puts on the wire, on software HCAs; [`rejoin`] what it costs the others that a rank comes back.
 //! [`group`] counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over lanes
-//! without an HCA or on software HCAs.
+//! without an HCA or on software HCAs; [`fill`] how fast it writes pages to random places.
 
 mod error;
 pub mod facts;
+pub mod fill;
 pub mod group;
 pub mod moe;
 pub mod others;

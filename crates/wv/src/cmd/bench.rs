@@ -1,6 +1,7 @@
 //! `wv bench`: measurements, see [`crate::bench`].
 
 mod device;
+mod fill;
 mod group;
 mod inside;
 mod moe;
@@ -52,6 +53,9 @@ pub enum BenchCommand {
     /// Measure what the host engine costs: transfers of large blocks, pages and words over lanes without an HCA, or between two
     /// engines of one process on software HCAs, with every byte compared
     P2p(p2p::P2pArgs),
+    /// How fast a host engine writes pages to random places of a peer's memory, beside the speed of the port; the bytes of the last
+    /// repeat and of two others are compared
+    Fill(fill::FillArgs),
 }
 
 /// Options of `wv bench post`.
@@ -146,6 +150,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
         BenchCommand::Rejoin(args) => return rejoin::run(args),
         BenchCommand::Group(args) => return group::run(args),
         BenchCommand::P2p(args) => return p2p::run(args),
+        BenchCommand::Fill(args) => return fill::run(args),
     };
     finish(run_post(args), args.json.as_deref())
 }

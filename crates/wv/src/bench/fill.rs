@@ -1,0 +1,524 @@
+//! Pages at random places of a peer's memory, written by a host engine: the RANDOM_FILL of the walkthrough of EFA.
+//!
+//! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as in a
+//! program that has other work. The bytes of the last repeat and of two that the seed chooses are compared, all of them; before such a
+//! repeat the pages get bytes of their own, and while that is done and compared no clock runs.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use serde::Serialize;
+use warpverbs::engine::{
+    Engine, EngineConfig, EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome,
+    Peer, Status, TransferId,
+};
+use warpverbs::verbs::Context;
+
+use super::BenchError;
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A line of progress for each so many operations.
+const PROGRESS: u64 = 16_384;
+/// Repeats that are compared beside the last.
+const CHOSEN: u32 = 2;
+
+/// Setting of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FillOptions {
+    /// Bytes of the peer's memory.
+    pub bytes: u64,
+    /// Bytes of a page.
+    pub page: u64,
+    /// Pages of a repeat.
+    pub pages: u64,
+    /// Repeats.
+    pub repeats: u32,
+    /// Pages of a transfer.
+    pub batch: u32,
+    /// Transfers at a time.
+    pub in_flight: u32,
+    /// What chooses places, bytes and repeats.
+    pub seed: u64,
+}
+
+impl FillOptions {
+    /// Refuses what is no run.
+    ///
+    /// # Errors
+    /// The option, with what it may be.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let places = self.bytes.checked_div(self.page).unwrap_or(0);
+        for (what, value, least, most) in [
+            ("--page", self.page, 1, self.bytes),
+            ("--pages", self.pages, 1, places),
+            ("--repeats", self.repeats.into(), 1, 1_000_000),
+            ("--batch", self.batch.into(), 1, 65_536),
+            ("--in-flight", self.in_flight.into(), 1, 65_536),
+        ] {
+            if !(least..=most).contains(&value) {
+                return Err(BenchError::Option {
+                    what,
+                    value: value.to_string(),
+                    limit: format!("{least} to {most}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.pages * u64::from(self.repeats)
+    }
+
+    /// Repeats whose bytes are compared, in their order.
+    fn compared(&self) -> Vec<u32> {
+        let mut random = Rng::with_seed(self.seed);
+        let last = self.repeats - 1;
+        let chosen = random.choose_multiple(0..last, CHOSEN as usize);
+        let mut all: Vec<u32> = chosen.into_iter().chain([last]).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Where the pages of a repeat go.
+    fn places(&self, repeat: u32) -> Vec<u64> {
+        let mut random = self.random(repeat);
+        let count = usize::try_from(self.pages).unwrap_or(usize::MAX);
+        let mut places = random.choose_multiple(0..self.bytes / self.page, count);
+        random.shuffle(&mut places);
+        places
+    }
+
+    fn random(&self, repeat: u32) -> Rng {
+        let mut seeds = Rng::with_seed(self.seed ^ u64::from(repeat) << 32);
+        Rng::with_seed(seeds.u64(..))
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct FillReport {
+    /// The device, and whether it is a NIC.
+    pub ran_on: String,
+    /// Who posts.
+    pub poster: &'static str,
+    /// Its setting.
+    pub options: FillOptions,
+    /// QPs of the connection.
+    pub qps: u64,
+    /// Pages that were written.
+    pub operations: u64,
+    /// Seconds in which the clock ran.
+    pub seconds: f64,
+    /// Bits of pages in a second, / 10^9.
+    pub gbps: f64,
+    /// Of the port's speed, in percent; none where that is not known.
+    pub percent_of_link: Option<f64>,
+    /// Submissions that found all slots taken.
+    pub blocked: u64,
+    /// Bytes that were compared.
+    pub compared: u64,
+}
+
+/// Two engines of this process.
+struct Pair {
+    peer: Peer,
+    here: Arc<HostMemory>,
+    there: Arc<HostMemory>,
+    engine: Engine,
+    /// Takes the pages.
+    _other: Engine,
+    speed_mbps: u32,
+    ran_on: String,
+}
+
+impl Pair {
+    fn new(contexts: [Arc<Context>; 2], options: &FillOptions) -> Result<Self, BenchError> {
+        let speed_mbps = contexts[0].port().speed_mbps;
+        let ran_on = match contexts[0].info().is_soft() {
+            true => "softhca (no speed of a NIC)".to_owned(),
+            false => contexts[0].name().to_owned(),
+        };
+        let [from, to] = contexts;
+        let make = |context: &Arc<Context>, name, bytes| -> Result<_, BenchError> {
+            let engine = Engine::new(context, EngineConfig::from_env(name)?)?;
+            let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
+            let region = engine.register(&memory)?;
+            Ok((engine, memory, region))
+        };
+        let (engine, here, _) = make(&from, "fills", options.pages * options.page)?;
+        let (other, there, region) = make(&to, "is filled", options.bytes)?;
+        let address = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+        let peer = engine.connect(&address.to_string())?;
+        let descriptor = other.descriptor(region)?;
+        peer.import(&descriptor).map_err(HostError::from)?;
+        Ok(Self {
+            peer,
+            here,
+            there,
+            engine,
+            _other: other,
+            speed_mbps,
+            ran_on,
+        })
+    }
+}
+
+/// Runs it between two engines of this process on these devices, and calls `tell` with each line of progress.
+///
+/// # Errors
+/// An option out of its range; a transfer that is not done; bytes that came otherwise.
+pub fn measure(
+    contexts: [Arc<Context>; 2],
+    options: &FillOptions,
+    tell: impl FnMut(&str),
+) -> Result<FillReport, BenchError> {
+    options.check()?;
+    let pair = Pair::new(contexts, options)?;
+    let mut run = Run {
+        pair: &pair,
+        options,
+        under_way: VecDeque::new(),
+        submitted: 0,
+        finished: 0,
+        blocked: 0,
+        time: Duration::ZERO,
+        told: 0,
+        tell,
+    };
+    run.warm_up()?;
+    let to_compare = options.compared();
+    let mut compared = 0;
+    for repeat in 0..options.repeats {
+        let is_compared = to_compare.contains(&repeat);
+        if is_compared {
+            run.clocked(Run::drain)?;
+            run.fresh(repeat)?;
+        }
+        let places = options.places(repeat);
+        run.clocked(|run| run.repeat(&places))?;
+        if is_compared {
+            run.clocked(Run::drain)?;
+            compared += run.compare(repeat, &places)?;
+        }
+    }
+    let seconds = run.time.as_secs_f64();
+    let (gbps, percent_of_link) = run.rates();
+    Ok(FillReport {
+        poster: "host",
+        options: *options,
+        qps: pair.peer.qps(),
+        operations: run.finished,
+        seconds,
+        gbps,
+        percent_of_link,
+        blocked: run.blocked,
+        compared,
+        ran_on: pair.ran_on.clone(),
+    })
+}
+
+struct Run<'a, Tell> {
+    pair: &'a Pair,
+    options: &'a FillOptions,
+    /// Transfers and how many pages each has, oldest first.
+    under_way: VecDeque<(TransferId, u64)>,
+    submitted: u64,
+    finished: u64,
+    blocked: u64,
+    /// For which the clock ran.
+    time: Duration,
+    /// Lines of progress.
+    told: u64,
+    tell: Tell,
+}
+
+impl<Tell: FnMut(&str)> Run<'_, Tell> {
+    /// Every QP has sent before the clock starts.
+    fn warm_up(&mut self) -> Result<(), BenchError> {
+        for repeat in 0..self.pair.peer.qps() {
+            // Small transfers go to the workers, and their lanes, in turn; large ones to all.
+            let places = self.options.places(u32::try_from(repeat).unwrap_or(0));
+            self.repeat(&places)?;
+        }
+        self.drain()?;
+        (self.submitted, self.finished, self.blocked) = (0, 0, 0);
+        Ok(())
+    }
+
+    fn clocked(
+        &mut self,
+        does: impl FnOnce(&mut Self) -> Result<(), BenchError>,
+    ) -> Result<(), BenchError> {
+        let begin = Instant::now();
+        does(self)?;
+        self.time += begin.elapsed();
+        let lines = self.finished / PROGRESS;
+        if lines > self.told {
+            self.told = lines;
+            let line = self.progress();
+            (self.tell)(&line);
+        }
+        Ok(())
+    }
+
+    /// Submits one repeat, and reaps between submissions what has finished.
+    fn repeat(&mut self, places: &[u64]) -> Result<(), BenchError> {
+        let (from, to) = (self.pair.here.address(), self.pair.there.address());
+        let page = self.options.page;
+        let operation = |(nth, place): (u64, &u64)| Operation {
+            kind: Kind::Write,
+            local: from + nth * page,
+            remote: to + place * page,
+            bytes: page,
+        };
+        let operations: Vec<Operation> = (0..).zip(places).map(operation).collect();
+        for batch in operations.chunks(self.options.batch as usize) {
+            self.submit(batch)?;
+            self.reap()?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, batch: &[Operation]) -> Result<(), BenchError> {
+        while self.under_way.len() >= self.options.in_flight as usize {
+            self.finish_oldest()?;
+        }
+        let id = loop {
+            match self.pair.peer.submit(batch, &Options::default()) {
+                Ok(id) => break id,
+                Err(EngineError::WouldBlock { .. }) if !self.under_way.is_empty() => {
+                    self.blocked += 1;
+                    self.finish_oldest()?;
+                }
+                Err(error) => return Err(HostError::from(error).into()),
+            }
+        };
+        self.under_way.push_back((id, batch.len() as u64));
+        self.submitted += batch.len() as u64;
+        Ok(())
+    }
+
+    /// Takes what has finished, without a wait.
+    fn reap(&mut self) -> Result<(), BenchError> {
+        while let Some((id, pages)) = self.under_way.front().copied() {
+            let status = self.pair.engine.poll(id).map_err(HostError::from)?;
+            if status == Status::Pending {
+                break;
+            }
+            self.take(id, pages, status)?;
+        }
+        Ok(())
+    }
+
+    fn finish_oldest(&mut self) -> Result<(), BenchError> {
+        let Some((id, pages)) = self.under_way.front().copied() else {
+            return Ok(());
+        };
+        let status = self.pair.engine.wait(id, PATIENCE);
+        self.take(id, pages, status.map_err(HostError::from)?)
+    }
+
+    fn take(&mut self, id: TransferId, pages: u64, status: Status) -> Result<(), BenchError> {
+        if status != Status::Concluded(Outcome::Done) {
+            let report = self.pair.engine.report(id);
+            return Err(wrong(format!("a transfer is {status:?}: {report:?}")));
+        }
+        self.pair.engine.release(id).map_err(HostError::from)?;
+        self.under_way.pop_front();
+        self.finished += pages;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), BenchError> {
+        while !self.under_way.is_empty() {
+            self.finish_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// The pages get bytes that no other repeat has.
+    fn fresh(&self, repeat: u32) -> Result<(), BenchError> {
+        let mut random = self.options.random(repeat);
+        let mut bytes = vec![0; length(self.options.page)];
+        for nth in 0..self.options.pages {
+            random.fill(&mut bytes);
+            let written = self.pair.here.write(nth * self.options.page, &bytes);
+            written.map_err(HostError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Compares all pages of a repeat with those that were sent. How many bytes.
+    fn compare(&self, repeat: u32, places: &[u64]) -> Result<u64, BenchError> {
+        let mut random = self.options.random(repeat);
+        let page = self.options.page;
+        let (mut sent, mut came) = (vec![0; length(page)], vec![0; length(page)]);
+        for place in places {
+            random.fill(&mut sent);
+            let read = self.pair.there.read(place * page, &mut came);
+            read.map_err(HostError::from)?;
+            if let Some(at) = (0..sent.len()).find(|at| sent[*at] != came[*at]) {
+                let (due, is) = (sent[at], came[at]);
+                return Err(wrong(format!(
+                    "repeat {repeat} (seed {}): byte {at} of place {place} is {is:#x}; {due:#x} was sent",
+                    self.options.seed
+                )));
+            }
+        }
+        Ok(places.len() as u64 * page)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn rates(&self) -> (f64, Option<f64>) {
+        let bits = (self.finished * self.options.page * 8) as f64;
+        let gbps = bits / self.time.as_secs_f64().max(f64::MIN_POSITIVE) / 1e9;
+        let link = f64::from(self.pair.speed_mbps) / 1e3;
+        (gbps, (link > 0.0).then(|| 100.0 * gbps / link))
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn progress(&self) -> String {
+        let (gbps, percent) = self.rates();
+        let (finished, submitted) = (self.finished, self.submitted);
+        let all = self.options.operations();
+        let seconds = self.time.as_secs_f64();
+        let rate = finished as f64 / seconds.max(f64::MIN_POSITIVE) / 1e6;
+        let gigabytes = (finished * self.options.page) as f64 / 1e9;
+        let link = percent.map_or_else(String::new, |it| format!(", {it:.1}% of the link"));
+        format!(
+            "{seconds:.3} s, {}%: {finished} of {submitted} submitted pages done, {gigabytes:.3} GB, {gbps:.2} Gb/s{link}, {rate:.3} M pages/s",
+            100 * finished / all
+        )
+    }
+}
+
+fn length(page: u64) -> usize {
+    usize::try_from(page).unwrap_or(usize::MAX)
+}
+
+fn wrong(detail: String) -> BenchError {
+    BenchError::Wrong {
+        case: "fill".to_owned(),
+        detail,
+    }
+}
+
+impl fmt::Display for FillReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FillOptions {
+            bytes,
+            page,
+            pages,
+            repeats,
+            seed,
+            ..
+        } = self.options;
+        writeln!(
+            f,
+            "{}, posted by the {}: {repeats} repeats of {pages} pages of {page} bytes to random places of {bytes} bytes, {} QPs, seed {seed}",
+            self.ran_on, self.poster, self.qps
+        )?;
+        let link = match self.percent_of_link {
+            Some(percent) => format!("{percent:.3}% of the link"),
+            None => "the port does not tell its speed".to_owned(),
+        };
+        writeln!(
+            f,
+            "{} pages in {:.3} s: {:.3} Gb/s, {link}; {} submissions found all slots taken; {} bytes compared",
+            self.operations, self.seconds, self.gbps, self.blocked, self.compared
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn options() -> FillOptions {
+        FillOptions {
+            bytes: 1 << 20,
+            page: 4096,
+            pages: 100,
+            repeats: 30,
+            batch: 4,
+            in_flight: 8,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn pages_go_to_places_of_their_own_and_the_last_repeat_is_compared() {
+        let options = options();
+        for repeat in [0, 29] {
+            let places = options.places(repeat);
+            assert_eq!(places, options.places(repeat));
+            let apart: BTreeSet<u64> = places.iter().copied().collect();
+            assert_eq!(apart.len(), 100);
+            assert!(apart.last() < Some(&256));
+        }
+        assert_ne!(options.places(0), options.places(1));
+        let compared = options.compared();
+        assert_eq!((compared.len(), compared[2]), (3, 29));
+        let one = FillOptions {
+            repeats: 1,
+            ..options
+        };
+        assert_eq!(one.compared(), [0]);
+    }
+
+    #[test]
+    fn an_option_that_is_no_run_is_refused_with_its_limits() {
+        let good = options();
+        good.check().unwrap();
+        let all = FillOptions { pages: 256, ..good };
+        all.check().unwrap();
+        for (options, text) in [
+            (
+                FillOptions { page: 0, ..good },
+                "--page is 0; it must be 1 to 1048576",
+            ),
+            (
+                FillOptions {
+                    page: (1 << 20) + 1,
+                    ..good
+                },
+                "--page is 1048577; it must be 1 to 1048576",
+            ),
+            (
+                FillOptions { pages: 0, ..good },
+                "--pages is 0; it must be 1 to 256",
+            ),
+            (
+                FillOptions { pages: 257, ..good },
+                "--pages is 257; it must be 1 to 256",
+            ),
+            (
+                FillOptions { repeats: 0, ..good },
+                "--repeats is 0; it must be 1 to 1000000",
+            ),
+            (
+                FillOptions {
+                    batch: 65_537,
+                    ..good
+                },
+                "--batch is 65537; it must be 1 to 65536",
+            ),
+            (
+                FillOptions {
+                    in_flight: 0,
+                    ..good
+                },
+                "--in-flight is 0; it must be 1 to 65536",
+            ),
+        ] {
+            assert_eq!(options.check().unwrap_err().to_string(), text);
+        }
+    }
+}

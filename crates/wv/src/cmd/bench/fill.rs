@@ -1,0 +1,115 @@
+//! `wv bench fill`: pages to random places of a peer's memory, between two engines of this process.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use warpverbs::engine::{Engine, EngineConfig};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+use super::{finish, inside, output, refuse};
+use crate::bench::BenchError;
+use crate::bench::fill::{FillOptions, FillReport, measure};
+
+/// Options of `wv bench fill`. Variables of engines say the rest.
+#[derive(Args, Debug)]
+pub struct FillArgs {
+    /// Who posts: a host engine
+    #[arg(long, value_enum, default_value_t = Poster::Host)]
+    poster: Poster,
+    /// Where the engines are: on two software HCAs, or on the device that WARPVERBS_DEVICE names
+    #[arg(long, value_enum, default_value_t = Provider::Softhca)]
+    provider: Provider,
+    /// Bytes of the memory that is filled [default: 64 MiB on softhca, 1 GiB on a NIC]
+    #[arg(long)]
+    bytes: Option<u64>,
+    /// Bytes of a page
+    #[arg(long, default_value_t = 65_536)]
+    page: u64,
+    /// Pages of a repeat [default: 250 on softhca, 1000 on a NIC]
+    #[arg(long)]
+    pages: Option<u64>,
+    /// Repeats [default: 20 on softhca, 500 on a NIC]
+    #[arg(long)]
+    repeats: Option<u32>,
+    /// Pages of a transfer
+    #[arg(long, default_value_t = 16)]
+    batch: u32,
+    /// Transfers at a time
+    #[arg(long, default_value_t = 64)]
+    in_flight: u32,
+    /// What chooses places, bytes and the repeats that are compared
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// This process has the software HCAs
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Poster {
+    Host,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Provider {
+    Softhca,
+    Nic,
+}
+
+/// Runs it.
+pub(super) fn run(args: &FillArgs) -> ExitCode {
+    let options = options(args);
+    if let Err(error) = options.check() {
+        return refuse(&error);
+    }
+    if args.provider == Provider::Softhca && !args.inside {
+        return match inside::start(2) {
+            Ok(code) => code,
+            Err(error) => refuse(&error),
+        };
+    }
+    finish(measured(args.provider, &options), args.json.as_deref())
+}
+
+fn options(args: &FillArgs) -> FillOptions {
+    let (bytes, pages, repeats) = match args.provider {
+        Provider::Softhca => (1 << 26, 250, 20),
+        Provider::Nic => (1 << 30, 1000, 500),
+    };
+    FillOptions {
+        bytes: args.bytes.unwrap_or(bytes),
+        page: args.page,
+        pages: args.pages.unwrap_or(pages),
+        repeats: args.repeats.unwrap_or(repeats),
+        batch: args.batch,
+        in_flight: args.in_flight,
+        seed: args.seed,
+    }
+}
+
+fn measured(provider: Provider, options: &FillOptions) -> Result<FillReport, BenchError> {
+    let contexts = match provider {
+        Provider::Softhca => {
+            let devices = inside::devices()?;
+            let [a, b] = devices.as_slice() else {
+                return Err(BenchError::Wrong {
+                    case: "software HCAs".to_owned(),
+                    detail: format!("{devices:?}: expected two"),
+                });
+            };
+            let open = |name: &str| Context::open(&DeviceSelector::Name(name.to_owned()));
+            [open(a)?, open(b)?]
+        }
+        Provider::Nic => {
+            let config = EngineConfig::from_env("fill")?;
+            [Engine::open_device(&config)?, Engine::open_device(&config)?]
+        }
+    };
+    measure(contexts, options, |line| {
+        output::say(format_args!("{line}"))
+    })
+}

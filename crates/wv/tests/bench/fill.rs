@@ -1,0 +1,71 @@
+//! `wv bench fill`: what it reports, and what it refuses.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_wv"))
+        .args(["bench", "fill"])
+        .args(options)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn pages_are_written_compared_and_told_as_they_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("fill.json");
+    let small = [
+        "--bytes=1048576",
+        "--page=256",
+        "--pages=2048",
+        "--repeats=20",
+        "--json",
+        json.to_str().unwrap(),
+    ];
+    let output = bench(&[&small[..], &["--poster", "host"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // A line for each 16,384 of 40,960 pages.
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("pages done"))
+        .collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines.iter().all(|line| line.contains("of the link")),
+        "{said}"
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("posted by the host") && text.contains("softhca"),
+        "{text}"
+    );
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["operations"], 20 * 2048);
+    assert_eq!(report["compared"], 3 * 2048 * 256);
+    assert_eq!(report["poster"], "host");
+    assert!(
+        report["percent_of_link"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+}
+
+#[test]
+fn an_option_out_of_its_range_is_refused_before_anything_is_made() {
+    for (options, reason) in [
+        (["--pages", "0"], "--pages is 0; it must be 1 to 1024"),
+        (["--pages", "1025"], "--pages is 1025; it must be 1 to 1024"),
+        (["--page", "0"], "--page is 0; it must be 1 to 67108864"),
+        (
+            ["--in-flight", "0"],
+            "--in-flight is 0; it must be 1 to 65536",
+        ),
+        (["--poster", "gpu"], "invalid value 'gpu'"),
+    ] {
+        let output = bench(&options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}
