@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::config::check;
 use super::error::{EngineError, HostError};
 use super::host::Engine;
 use crate::config::{DeviceChoice, EngineConfig};
@@ -14,8 +15,17 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Devices`]: several are named; a device that is not there or does not do; as [`Engine::new`].
     pub fn start(config: EngineConfig) -> Result<Self, HostError> {
-        let context = open(&config)?;
+        let context = Self::open_device(&config)?;
         Self::new(&context, config)
+    }
+
+    /// Opens the device that an engine with this configuration would be on, and makes nothing on it.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a value of `config` outside its limits, or several devices; a device that is not there or does not do.
+    pub fn open_device(config: &EngineConfig) -> Result<Arc<Context>, HostError> {
+        check(config)?;
+        open(config)
     }
 
     /// Whether it takes nothing new: [`Engine::close`] was called.

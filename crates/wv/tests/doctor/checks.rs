@@ -224,6 +224,7 @@ const ELSEWHERE: &[&str] = &[
     "nic-reads",
     "nic-no-record",
     "nic-order",
+    "nic-engine",
     "pair-auto",
     "pair-distance",
     "pair-acs",

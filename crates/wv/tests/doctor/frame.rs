@@ -77,6 +77,44 @@ fn a_bond_is_told_with_its_mode() {
 }
 
 #[test]
+fn what_a_host_engine_would_use_is_told_with_its_variables() {
+    let look = |set: &[(&str, &str)]| {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut command = simulated(scratch.path(), &[], &["--json", "--only", "nic"]);
+        command.envs(set.iter().copied());
+        let found = Examined::by(command);
+        let check = found.check("", "nic-engine");
+        let word = |name: &str| check[name].as_str().unwrap().to_owned();
+        [word("state"), word("found")]
+    };
+    let [state, words] = look(&[
+        ("WARPVERBS_ENGINE_QPS", "8"),
+        ("WARPVERBS_ENGINE_PEERS", "3"),
+    ]);
+    assert_eq!(state, "ok", "{words}");
+    assert!(words.starts_with("mlx5_0 port 1, RoCEv2 127."), "{words}");
+    // 24 QPs have a share of 32.
+    let shape = "8 QPs of 512 WQEBBs to each of 3 peers, 1 workers with a CQ of 16384 entries";
+    assert!(words.contains(shape), "{words}");
+    for (set, reason) in [
+        (
+            ("WARPVERBS_ENGINE_QPS", "9"),
+            "WARPVERBS_ENGINE_QPS is '9'; it must be a number from 1 to 8",
+        ),
+        (
+            ("WARPVERBS_ENGINE_FRAGMENT", "65537"),
+            "a fragment of 65537",
+        ),
+        (("WARPVERBS_DEVICE", "mlx5_9"), "mlx5_9"),
+        (("WARPVERBS_DEVICE", "mlx5_0,mlx5_1"), "2 RDMA devices"),
+    ] {
+        let [state, words] = look(&[set]);
+        assert_eq!(state, "degraded", "{words}");
+        assert!(words.contains(reason), "{words}");
+    }
+}
+
+#[test]
 fn groups_are_looked_at_alone() {
     let found = Examined::by(doctor(&["--json", "--only", "gpu,store"]));
     let groups = found.json["groups"].as_array().unwrap();

@@ -11,6 +11,7 @@ mod acs;
 mod ask;
 mod check;
 mod couple;
+mod engine;
 mod gpu;
 mod loopback;
 mod machine;
@@ -169,6 +170,7 @@ fn texts() -> Vec<(Group, Text)> {
     all.extend(of(Group::Machine, machine::CHECKS));
     all.push((Group::Nic, nic::THERE));
     all.extend(of(Group::Nic, nic::CHECKS));
+    all.push((Group::Nic, engine::TEXT));
     all.push((Group::Gpu, gpu::THERE));
     all.extend(of(Group::Gpu, gpu::CHECKS));
     all.extend(of(Group::Pair, pair::CHECKS));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check::{Check, Look, Text};
+use super::engine;
 use super::probe::Report;
 use super::tree::Tree;
 use warpverbs::topology::{
@@ -236,6 +237,7 @@ pub(super) fn look(tree: &Tree, report: &mut Report) {
     for nic in nics.unwrap_or_else(|| Nic::all(tree)) {
         report.all(&nic.name, CHECKS, &nic);
     }
+    report.one("", &engine::TEXT, false, engine::look);
 }
 
 /// Mellanox, and its devices before ConnectX-5.

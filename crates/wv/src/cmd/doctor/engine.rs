@@ -1,0 +1,60 @@
+//! What a host engine would use on this machine, with the variables that are set here.
+
+use warpverbs::engine::{Engine, EngineConfig};
+use warpverbs::verbs::{Context, LinkLayer};
+
+use super::check::{Look, Text};
+
+/// What is said of it.
+pub(super) const TEXT: Text = Text {
+    id: "nic-engine",
+    what: "what a host engine would use",
+    why: "A host engine, as of wv p2p, opens the device that is named or the first that does, and has queues for all its peers from its start.",
+    mend: "WARPVERBS_DEVICE=NAME:PORT and WARPVERBS_GID name another device and address; wv config prints the variables of an engine that are \
+           set, docs/configuration.md has the limits of all.",
+};
+
+pub(super) fn look() -> Look {
+    // It opens the device, and makes nothing on it.
+    let config = match EngineConfig::from_env("wv doctor") {
+        Ok(config) => config,
+        Err(error) => return Look::degraded(error.to_string()),
+    };
+    match Engine::open_device(&config) {
+        Ok(context) => Look::ok(format!("{}; {}", path(&context, &config), shape(&config))),
+        Err(error) => Look::degraded(error.to_string()),
+    }
+}
+
+fn path(context: &Context, config: &EngineConfig) -> String {
+    let port = context.port();
+    let address = match (port.link_layer, context.own_gid()) {
+        (LinkLayer::InfiniBand, _) => format!("InfiniBand LID {:#x}", port.lid),
+        (_, Ok(entry)) => {
+            let gid = entry.gid;
+            let ip = gid.ipv4();
+            let ip = ip.map_or_else(|| gid.to_string(), |it| it.to_string());
+            format!("RoCEv2 {ip} (gid {})", entry.index)
+        }
+        (_, Err(error)) => error.to_string(),
+    };
+    let class = context.traffic_class(config.path.traffic_class);
+    let (name, number, mtu) = (context.name(), port.number, port.active_mtu);
+    format!("{name} port {number}, {address}, MTU {mtu}, class {class}")
+}
+
+fn shape(config: &EngineConfig) -> String {
+    let EngineConfig {
+        qps,
+        workers,
+        peers,
+        chain,
+        slice,
+        ..
+    } = config;
+    let (depth, entries) = (1u32 << config.log_depth, 1u32 << config.log_entries);
+    format!(
+        "{qps} QPs of {depth} WQEBBs to each of {peers} peers, {workers} workers with a CQ of {entries} entries, slices of {slice} \
+         bytes, {chain} WQEs behind a doorbell"
+    )
+}
