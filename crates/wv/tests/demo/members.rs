@@ -253,6 +253,11 @@ fn ranks_that_all_stand_still_or_whose_store_does_all_serve_in_the_end() {
 
 /// What was done, how often, in a run of a few deeds of `kinds` with these options.
 fn few(options: &[&str], kinds: &[&str]) -> Value {
+    few_with(&[], options, kinds)
+}
+
+/// The same with these variables.
+fn few_with(variables: &[(&str, &str)], options: &[&str], kinds: &[&str]) -> Value {
     let deeds = if full() { 40 } else { 6 };
     let mut demo = Demo::of(
         "chaos",
@@ -271,6 +276,9 @@ fn few(options: &[&str], kinds: &[&str]) -> Value {
         .args(options);
     for kind in kinds {
         demo.command.args(["--only", kind]);
+    }
+    for (name, value) in variables {
+        demo = demo.set(name, value);
     }
     let value = demo.json();
     print(&format!("{options:?}"), &value);
@@ -310,6 +318,12 @@ fn a_rail_that_carries_nothing_for_a_while_does_again_for_all() {
         let value = few(&["--rails", rails, "--seed", "1"], &["rail"]);
         assert_eq!(value["expelled"], 0, "{value}");
     }
+}
+
+#[test]
+fn ranks_on_infiniband_die_are_parted_and_come_back() {
+    let link = [("SOFTHCA_LINK", "ib")];
+    few_with(&link, &["--seed", "1"], &["kills", "partitions"]);
 }
 
 #[test]
