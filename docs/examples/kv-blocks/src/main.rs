@@ -10,8 +10,9 @@ use warpverbs::engine::{
 };
 use warpverbs::team::{Store, open_store};
 
-const BLOCK: u64 = 64 * 1024;
-const BLOCKS: u64 = 16;
+/// Bytes of a block.
+const BLOCK: u32 = 64 * 1024;
+const BLOCKS: u8 = 16;
 const LIMIT: Duration = Duration::from_secs(20);
 
 type Ended = Result<(), Box<dyn Error>>;
@@ -30,12 +31,16 @@ fn main() -> Ended {
 }
 
 /// Block `block` of prefill lies at this place of decode: where decode had room.
-fn place(block: u64) -> u64 {
-    (5 * block + 3) % BLOCKS
+fn place(block: u8) -> u64 {
+    offset((5 * block + 3) % BLOCKS)
+}
+
+fn offset(block: u8) -> u64 {
+    u64::from(block) * u64::from(BLOCK)
 }
 
 fn decode(store: &dyn Store) -> Ended {
-    let cache = Arc::new(HostMemory::new(BLOCK * BLOCKS)?);
+    let cache = Arc::new(HostMemory::new(offset(BLOCKS))?);
     let engine = Engine::start(EngineConfig::new("decode"))?;
     let region = engine.register(&cache)?;
     let address = engine.listen("127.0.0.1:0".parse()?)?;
@@ -46,9 +51,9 @@ fn decode(store: &dyn Store) -> Ended {
         .watch("written", None, LIMIT)?
         .ok_or("prefill has not written in time")?;
     for block in 0..BLOCKS {
-        let mut bytes = vec![0; BLOCK as usize];
-        cache.read(BLOCK * place(block), &mut bytes)?;
-        if bytes.iter().any(|&byte| u64::from(byte) != block + 1) {
+        let mut bytes = vec![0; usize::try_from(BLOCK)?];
+        cache.read(place(block), &mut bytes)?;
+        if bytes.iter().any(|&byte| byte != block + 1) {
             return Err(format!("block {block} is not the one of prefill").into());
         }
     }
@@ -62,9 +67,10 @@ fn prefill(store: &dyn Store) -> Ended {
     let region = store.try_get("region")?.ok_or(missing)?;
     let remote = Descriptor::from_bytes(&region)?;
 
-    let cache = Arc::new(HostMemory::new(BLOCK * BLOCKS)?);
+    let cache = Arc::new(HostMemory::new(offset(BLOCKS))?);
     for block in 0..BLOCKS {
-        cache.write(BLOCK * block, &vec![block as u8 + 1; BLOCK as usize])?;
+        let bytes = vec![block + 1; usize::try_from(BLOCK)?];
+        cache.write(offset(block), &bytes)?;
     }
     let engine = Engine::start(EngineConfig::new("prefill"))?;
     engine.register(&cache)?;
@@ -75,9 +81,9 @@ fn prefill(store: &dyn Store) -> Ended {
     let operations: Vec<Operation> = (0..BLOCKS)
         .map(|block| Operation {
             kind: Kind::Write,
-            local: cache.address() + BLOCK * block,
-            remote: remote.address + BLOCK * place(block),
-            bytes: BLOCK,
+            local: cache.address() + offset(block),
+            remote: remote.address + place(block),
+            bytes: BLOCK.into(),
         })
         .collect();
     let transfer = peer.submit(&operations, &Options::default())?;
