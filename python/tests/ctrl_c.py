@@ -121,27 +121,40 @@ def stopped() -> int:
 @contextmanager
 def etcd() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """An etcd of one member: what names it as a store, and its process."""
+    for number in range(5):
+        # Ports are free when they are picked, and may be taken a moment later.
+        port, process = start_etcd(folder() / f"etcd{number}")
+        try:
+            until = time.monotonic() + LONG
+            while process.poll() is None and not answers(port):
+                assert time.monotonic() < until, "etcd does not answer"
+                time.sleep(0.02)
+            if process.poll() is None:
+                yield f"etcd://127.0.0.1:{port}/run", process
+                return
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+    raise AssertionError("etcd ends when it is started, five times")
+
+
+def start_etcd(data: Path) -> tuple[int, subprocess.Popen[bytes]]:
+    """Its port for clients, and its process."""
     ports = []
     for _ in range(2):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             ports.append(free.getsockname()[1])
     client, peer = (f"http://127.0.0.1:{port}" for port in ports)
-    command = ["etcd", "--data-dir", str(folder() / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client]
+    command = ["etcd", "--data-dir", str(data), "--listen-client-urls", client, "--advertise-client-urls", client]
     command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + LONG
-        while time.monotonic() < until:
-            with socket.socket() as asked:
-                if asked.connect_ex(("127.0.0.1", ports[0])) == 0:
-                    break
-            time.sleep(0.02)
-        yield f"etcd://127.0.0.1:{ports[0]}/run", process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
+    return ports[0], subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
 def store_that_stands_still() -> None:

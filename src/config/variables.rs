@@ -444,7 +444,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_DEPTH",
                 Values::Words(&ENGINE_DEPTH_WORDS),
                 "512",
-                "WQEBBs of a send queue; the CQ of a worker has an entry for each of all its queues, up to 4194304",
+                "WQEBBs of a send queue; the CQ of a worker has an entry for each WQEBB of all its queues, up to 4194304",
             ),
             row(
                 "WARPVERBS_ENGINE_CHAIN",

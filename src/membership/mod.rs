@@ -46,18 +46,18 @@
 //! | `Joining` | founds the team; all founders hold their leases, or `found_bound` has passed | writes the first record | `Serving` in view 1 |
 //! | `Joining` | comes later | takes a lease that asks, connects with every member and every other newcomer | `Joining` |
 //! | `Joining` | a proposal takes it in | promises before any member does, and promises no call | `Joining` |
-//! | `Joining` | the whole view has ended, or was not heard of for `found_bound` | proposes those who ask and are connected with each other | `Joining` |
+//! | `Joining` | the whole view has ended, or was not heard of for `found_bound` | proposes the ranks that ask and are connected with each other | `Joining` |
 //! | `Serving` | a port is down, the store is away, or leases are missing behind a gap | nothing | `Serving` |
 //! | `Serving` | what it has to say of the others has changed | writes its row | `Serving` |
-//! | `Serving` | somebody goes; else a pair parts; else somebody comes or a pair unites; and it is its turn | proposes the view to be | `Serving` |
+//! | `Serving` | a rank goes; else a pair parts; else a rank comes or a pair unites; and it is its turn | proposes the next view | `Serving` |
 //! | `Serving` | wants to leave, and no proposal is open | starts no further call, says which was its last, wakes the others by the record | `Serving` until a view is without it |
 //! | `Serving` | a proposal takes in newcomers that have not promised | nothing; calls go on | `Serving` |
-//! | `Serving` | a proposal keeps it, and its newcomers have promised | closes the limit, ends its QPs to who goes or is parted from it, promises the last call it has started | `Changing` |
+//! | `Serving` | a proposal keeps it, and its newcomers have promised | closes the limit, ends its QPs to ranks that go or are parted from it, promises the last call it has started | `Changing` |
 //! | `Changing` | a smaller proposal replaces the one it has promised | fences more, promises the same call | `Changing` |
-//! | `Changing` | somebody of the proposal is gone, or has not promised for `promise_bound` | proposes without him | `Changing` |
+//! | `Changing` | a rank of the proposal is gone, or has not promised for `promise_bound` | proposes without it | `Changing` |
 //! | `Changing` | all of the proposal have promised, and it is its turn | commits: epoch + 1, first call = 1 + the largest promise | `Changing` |
 //! | `Joining`, `Changing` | the record has a new view with it | opens the limit to first - 1, gives the device the view, opens newcomers and united peers, opens the limit | `Serving` |
-//! | `Serving`, `Changing` | a proposal leaves it out | waits; if all whom it names are gone, proposes itself alone, once in a view | the same; `Expelled` the second time |
+//! | `Serving`, `Changing` | a proposal leaves it out | waits; if all ranks that it names are gone, proposes itself alone, once in a view | the same; `Expelled` the second time |
 //! | any | the record has had it as a member and has it no more | ends its calls and its QPs; a leaver first ends the calls before that view | `Expelled`, or `Left` if it wanted to |
 //! | any | the HCAs of all its rails have failed for good, and two others meet | ends its calls and its QPs, gives its lease back | `Expelled` |
 //! | any | a thread of its group panics | ends its QPs and gives its lease back | `Broken` |

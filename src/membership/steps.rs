@@ -15,6 +15,9 @@ use super::rules::slots::Slots;
 use super::rules::steps::Step;
 use super::see::says_through;
 
+/// Of so many views one has the store searched for what ranks have left that are over; behind the others it is removed by name.
+const SWEEP: u32 = 16;
+
 /// Members of `before` that are over in `now`. None where others may have written something as well: those that asked in vain before
 /// a later generation of their slot came in.
 fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
@@ -266,7 +269,9 @@ impl Driver {
 
     /// Removes what nobody reads any more. One member is enough; if it dies, the next view has another one.
     fn tidy(&mut self, record: &Record) {
+        // A rank that was late may write behind this. So all of it is looked for now and then.
         let before = self.tidied.take();
+        let before = before.filter(|_| !record.epoch.is_multiple_of(SWEEP));
         if record.members.keys().next() != Some(&self.own.slot) {
             return;
         }

@@ -66,7 +66,16 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
             let live = Self::live().0.write();
             live.unwrap_or_else(PoisonError::into_inner)
         };
-        let taken = live().remove(&handle.addr());
+        let taken = {
+            let mut live = live();
+            let found = live.get(&handle.addr());
+            let found = found.ok_or_else(|| unknown::<Self>(name, handle))?;
+            // Under the lock no thread gets another one.
+            if Arc::strong_count(found) > 1 {
+                return Ok(None);
+            }
+            live.remove(&handle.addr())
+        };
         let taken = taken.ok_or_else(|| unknown::<Self>(name, handle))?;
         let ended = Arc::try_unwrap(taken).and_then(|sole| end(sole).map_err(Arc::new));
         Ok(match ended {

@@ -28,15 +28,26 @@ thread_local! {
 
 /// Runs `body` without the GIL. A store of Python's takes it for each of its calls, and a signal ends its waits for other ranks.
 pub(crate) fn detach<T: Send>(py: Python<'_>, body: impl Send + FnOnce() -> T) -> PyResult<T> {
-    let outer = LENT.replace(true);
+    let lent = Lent(LENT.replace(true));
     let done = py.detach(body);
-    LENT.set(outer);
-    TOLD.set(false);
-    // The thread ends behind the call that it makes.
-    ASKING.set(None);
-    match RAISED.take() {
-        Some(error) => Err(error),
-        None => Ok(done),
+    // A call within another, from a store of Python's: what ends it ends the outer one.
+    let raised = if lent.0 { None } else { RAISED.take() };
+    drop(lent);
+    raised.map_or(Ok(done), Err)
+}
+
+/// Ends the outermost call of this thread, also where it panics.
+struct Lent(bool);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        LENT.set(self.0);
+        if !self.0 {
+            TOLD.set(false);
+            RAISED.set(None);
+            // The thread ends behind the call that it makes.
+            ASKING.set(None);
+        }
     }
 }
 

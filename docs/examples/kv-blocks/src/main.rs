@@ -13,7 +13,7 @@ use warpverbs::team::{Store, open_store};
 /// Bytes of a block.
 const BLOCK: u32 = 64 * 1024;
 const BLOCKS: u8 = 16;
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 type Ended = Result<(), Box<dyn Error>>;
 

@@ -15,7 +15,7 @@ use warpverbs::verbs::{Context, DeviceSelector};
 warpverbs::kernels! { static KERNELS }
 
 const LANES: usize = 32;
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// `SquaresParams` of the kernel.
 #[repr(C)]

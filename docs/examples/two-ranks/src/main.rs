@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let device = Context::open(&DeviceSelector::Auto)?;
     let gpu = gpu::open(GpuSelector::Auto)?;
-    let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(20));
+    let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(60));
     let team = Team::join(config, &device, &gpu, store)?;
     let shape = MoeConfig::BF16
         .with_hidden(HIDDEN)
