@@ -66,7 +66,7 @@ impl Handshake<'_> {
         let mut pairs = Vec::new();
         for number in 0..qps {
             let cq = number as usize % self.config.workers as usize;
-            pairs.push(self.rail.pair(cq, any_psn())?);
+            pairs.push(self.rail.pair(cq, number, any_psn())?);
         }
         let offers = pairs.iter().filter_map(Pair::offer).collect();
         self.tell(wire, &Message::Offers(offers))?;

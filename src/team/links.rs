@@ -476,8 +476,6 @@ pub(super) fn make(
 
 /// Port of the rail's link aggregation group for QP `place` of those to a peer on this rail; 0 where a QP names none.
 fn lag_port(rail: &Rail, config: &TeamConfig, place: usize) -> u8 {
-    let ports = rail.context().caps().affinity_ports();
-    let turn = place.checked_rem(ports.into());
-    let turn = turn.and_then(|turn| u8::try_from(1 + turn).ok());
-    config.path.lag_port.or(turn).unwrap_or(0)
+    let in_turn = || rail.context().caps().lag_port_in_turn(place);
+    config.path.lag_port.unwrap_or_else(in_turn)
 }

@@ -149,6 +149,14 @@ impl Caps {
         }
     }
 
+    /// The port, from 1 on, that the QP with this place among those to a peer leaves by where each port has its turn; 0: QPs name
+    /// none.
+    pub(crate) fn lag_port_in_turn(&self, place: usize) -> u8 {
+        let turn = place.checked_rem(self.affinity_ports().into());
+        turn.and_then(|turn| u8::try_from(1 + turn).ok())
+            .unwrap_or(0)
+    }
+
     /// Reads and checks, for a port with this link layer.
     pub(super) fn query(device: &OpenDevice, link_layer: LinkLayer) -> Result<Self, VerbsError> {
         let general = query(device, CapType::GENERAL)?;

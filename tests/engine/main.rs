@@ -12,6 +12,7 @@ mod notices;
 mod once;
 mod overlap;
 mod plan;
+mod ports;
 mod pulled;
 mod reconnect;
 mod retry;

@@ -23,7 +23,7 @@ pub(crate) struct RailShape {
     pub(crate) cqs: u32,
     /// Partition key; none: the port's first.
     pub(crate) pkey: Option<u16>,
-    /// Port of a bond.
+    /// Port of a bond; 0: the QPs to a peer leave by each in turn.
     pub(crate) lag_port: u8,
 }
 
@@ -74,13 +74,21 @@ impl Mlx5Rail {
         Some(Mlx5Reaper::new(Arc::clone(self.cqs.get(number)?)))
     }
 
-    /// A QP in Init that completes in CQ `number` and sends packets from `psn` on.
-    pub(crate) fn pair(&self, number: usize, psn: u32) -> Result<Pair, VerbsError> {
+    /// A QP in Init that completes in CQ `number` and sends packets from `psn` on, the one with this place among those to a peer.
+    pub(crate) fn pair(&self, number: usize, place: u32, psn: u32) -> Result<Pair, VerbsError> {
         let cq = self.cqs.get(number).ok_or_else(|| {
             let limit = format!("less than {}", self.cqs.len());
             VerbsError::argument("number of a CQ", number, limit)
         })?;
-        Pair::new(Qp::create_on(&self.pd, &self.heap, cq, &self.config)?, psn)
+        let config = self.config.with_lag_port(self.lag_port(place));
+        Pair::new(Qp::create_on(&self.pd, &self.heap, cq, &config)?, psn)
+    }
+
+    fn lag_port(&self, place: u32) -> u8 {
+        match self.config.lag_port {
+            0 => self.context().caps().lag_port_in_turn(place as usize),
+            named => named,
+        }
     }
 
     /// Registers all of `memory` for this side and for peers.

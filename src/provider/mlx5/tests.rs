@@ -117,7 +117,7 @@ impl Rig {
         let config = crate::config::PathConfig::default();
         let port = PortRecord::of(&context, &config).unwrap();
         let path = port.path(&port, &config, 0, 0);
-        let [a, b] = [7, 9].map(|psn| rail.pair(0, psn).unwrap());
+        let [a, b] = [7, 9].map(|psn| rail.pair(0, 0, psn).unwrap());
         let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
         let a = a.receive(&path, to_b).unwrap();
         let b = b.receive(&path, to_a).unwrap();
@@ -319,7 +319,7 @@ fn a_qp_that_is_put_into_error_flushes_what_it_has_and_is_reset_when_its_lane_is
 fn a_cq_has_room_for_all_that_its_qps_can_post_and_refuses_one_qp_more() {
     let rig = Rig::new(8);
     // 512 entries: both QPs of 256 have them.
-    let refused = rig.rail.pair(0, 1).unwrap_err().to_string();
+    let refused = rig.rail.pair(0, 0, 1).unwrap_err().to_string();
     assert_eq!(
         refused,
         "entries of a CQ for one more QP is 256: expected at most the 0 of 512 that no other QP has"
