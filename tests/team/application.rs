@@ -10,6 +10,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 
 use mlx5_prm::cmd::Status as Refusal;
+use softhca::link::Link;
 use softhca::{FailCommand, FaultSpec, HcaConfig};
 use test_support::application::Application;
 use test_support::kernels::open;
@@ -136,18 +137,31 @@ fn a_join_without_a_rail_is_refused() {
 /// From adopting the device to a window; a rung of a ladder takes up what some commands refuse.
 #[test]
 fn each_command_of_a_join_fails_in_turn_and_the_application_keeps_all() {
+    for (link, status) in [
+        (Link::Ethernet, Refusal::NO_RES),
+        (Link::InfiniBand, Refusal::LIM_ERR),
+    ] {
+        commands_of_a_join_fail(link, status);
+    }
+}
+
+fn commands_of_a_join_fail(link: Link, status: Refusal) {
+    let config = HcaConfig {
+        link,
+        ..HcaConfig::default()
+    };
     let gpu = open(GpuSelector::Simt).unwrap();
     let (mut failed, mut passed, mut kept, mut nth) = (0, 0, 0, 0);
     // Until none has struck for a while.
     while passed < 20 {
         nth += 1;
         assert!(nth < 1000, "a join of more than 1,000 commands");
-        let hcas = ranks::hcas(1, &HcaConfig::default());
+        let hcas = ranks::hcas(1, &config);
         let application = Application::open(&hcas[0]);
         hcas[0].fail_command(FailCommand {
             opcode: None,
             nth,
-            status: Refusal::NO_RES.0,
+            status: status.0,
             syndrome: nth,
         });
         let memory = Memory::new();
@@ -177,7 +191,7 @@ fn each_command_of_a_join_fails_in_turn_and_the_application_keeps_all() {
         ranks::check(&hcas);
     }
     println!(
-        "{} commands: {failed} ended the join, {kept} left an object behind",
+        "{link:?}, {status:?}, {} commands: {failed} ended the join, {kept} left an object behind",
         nth - passed
     );
     assert!(failed > 5 && kept < failed);

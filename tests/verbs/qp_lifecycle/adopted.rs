@@ -10,13 +10,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{Opcode, Status};
-use softhca::{FailCommand, Hca};
+use softhca::{FailCommand, Hca, HcaConfig};
 use test_support::application::Application;
-use test_support::hca::hca;
+use test_support::hca::{hca, hca_with};
 use test_support::node::{Node, connect};
 use warpverbs::verbs::{Context, Pd, QpConfig, VerbsError, adopted};
 
-use super::{HEAP, assert_nothing_left, fail, lives};
+use super::{HEAP, assert_nothing_left, fail, infiniband, lives};
 
 fn adopt(application: &Application) -> Result<Arc<Pd>, VerbsError> {
     // SAFETY: the tests close the application when nothing uses it any more, and it checks that itself.
@@ -91,14 +91,22 @@ fn what_the_hca_does_not_end_stays_counted() {
 
 #[test]
 fn each_command_fails_in_turn_on_an_adopted_device_and_the_application_keeps_it() {
+    for config in [HcaConfig::default(), infiniband()] {
+        for status in [Status::NO_RES, Status::LIM_ERR] {
+            commands_fail(&config, status);
+        }
+    }
+}
+
+fn commands_fail(config: &HcaConfig, status: Status) {
     let (mut failed, mut ignored) = (BTreeSet::new(), 0);
     for nth in 1..200 {
-        let hca = hca();
+        let hca = hca_with(config.clone());
         let application = Application::open(&hca);
         hca.fail_command(FailCommand {
             opcode: None,
             nth,
-            status: Status::NO_RES.0,
+            status: status.0,
             syndrome: nth,
         });
         let result = adopt(&application)

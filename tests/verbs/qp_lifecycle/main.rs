@@ -13,6 +13,7 @@ mod pyverbs;
 use std::collections::BTreeSet;
 
 use mlx5_prm::cmd::{Opcode, Status};
+use softhca::link::Link;
 use softhca::{FailCommand, Hca, HcaConfig};
 use test_support::hca::{hca, hca_with};
 use test_support::node::{Node, PSNS, connect, connect_reset};
@@ -163,15 +164,40 @@ fn each_command_fails_in_turn_without_a_record() {
     every_command_fails(&shape, &["QUERY_CQ (0x402)"]);
 }
 
+#[test]
+fn each_command_fails_in_turn_on_infiniband() {
+    commands_fail((infiniband(), Status::NO_RES), &QpConfig::default(), &[]);
+}
+
+/// The status that libibverbs tells as ENOMEM.
+#[test]
+fn each_command_fails_in_turn_for_want_of_memory() {
+    for config in [HcaConfig::default(), infiniband()] {
+        commands_fail((config, Status::LIM_ERR), &QpConfig::default(), &[]);
+    }
+}
+
+pub(crate) fn infiniband() -> HcaConfig {
+    HcaConfig {
+        link: Link::InfiniBand,
+        ..HcaConfig::default()
+    }
+}
+
 fn every_command_fails(shape: &QpConfig, more: &[&str]) {
+    commands_fail((HcaConfig::default(), Status::NO_RES), shape, more);
+}
+
+/// Each command of a life fails in turn with `status`, on devices made by `config`.
+fn commands_fail((config, status): (HcaConfig, Status), shape: &QpConfig, more: &[&str]) {
     let (mut failed, mut ignored) = (BTreeSet::new(), 0);
     for nth in 1..200 {
-        let hca = hca();
+        let hca = hca_with(config.clone());
         let syndrome = 0x5eed_0000 + nth;
         hca.fail_command(FailCommand {
             opcode: None,
             nth,
-            status: Status::NO_RES.0,
+            status: status.0,
             syndrome,
         });
         let result = bring_up(&hca, shape);
@@ -180,7 +206,7 @@ fn every_command_fails(shape: &QpConfig, more: &[&str]) {
             // libmlx5 asks some things whose answer it can do without, and a drop goes on when a command is refused.
             Ok(()) => ignored += 1,
             Err(VerbsError::Command { source, .. }) => {
-                assert_eq!((source.status, source.syndrome), (Status::NO_RES, syndrome));
+                assert_eq!((source.status, source.syndrome), (status, syndrome));
                 if source.opcode == Opcode::QUERY_QP {
                     println!("{nth} commands: {failed:?} failed, {ignored} did not");
                     assert_all_tried(&failed, more);
