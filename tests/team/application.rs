@@ -194,7 +194,7 @@ fn commands_of_a_join_fail(link: Link, status: Refusal) {
         "{link:?}, {status:?}, {} commands: {failed} ended the join, {kept} left an object behind",
         nth - passed
     );
-    assert!(failed > 5 && kept < failed);
+    assert!(failed > 5 && kept <= failed, "{failed} failed, {kept} kept");
 }
 
 #[test]
