@@ -15,7 +15,7 @@ use super::link::{Fence, Link, MOST_QPS};
 use super::recovery::{Ends, Pairs, RecoveryError};
 use super::report::Remote;
 use super::transfers::Transfers;
-use super::wire::{Message, Wire};
+use super::wire::{Message, Wire, WireError};
 use super::worker::Pool;
 use crate::error::ThreadPanicked;
 use crate::provider::Watched;
@@ -25,6 +25,8 @@ use crate::provider::mlx5::Mlx5;
 const DRY: Duration = Duration::from_secs(60);
 /// Longest wait for all that the other end says when both part: of one that goes on and on.
 const PARTING: Duration = Duration::from_secs(60);
+/// Most messages that are taken before the thread looks at what else there is to do.
+const MOST_HEARD: u32 = 256;
 
 /// Name of the thread.
 pub(super) const THREAD: &str = "wv-engine-peer";
@@ -61,6 +63,8 @@ impl Control {
         let watched = ThreadPanicked::catch(THREAD, || self.watch());
         let (other, mut reason) = watched.unwrap_or_else(|panic| self.give_up(&panic));
         self.link.break_off();
+        // Whoever waits for room or a slot looks again: it is refused.
+        self.transfers.waiting().change();
         let ended = ThreadPanicked::catch(THREAD, || self.take_down(other));
         let remote = ended.unwrap_or_else(|panic| {
             (_, reason) = self.give_up(&panic);
@@ -98,6 +102,11 @@ impl Control {
             #[cfg(test)]
             link.panic_if_planted(Planted::Watch);
             let advanced = self.advance();
+            // No descriptor wakes for what was read already.
+            let advanced = match self.wire.has_whole() {
+                true => advanced.map(|_| Some(Duration::ZERO)),
+                false => advanced,
+            };
             let is_open = link.is_open();
             let slept = match advanced {
                 Ok(most) if is_open => wake.sleep(Some(self.watched()), most),
@@ -129,9 +138,12 @@ impl Control {
         }
     }
 
-    /// Takes all that has come. The end, if that has.
+    /// Takes what has come, but not more than [`MOST_HEARD`] messages. The end, if that has.
     fn hear(&mut self) -> Result<Option<(Other, String)>, RecoveryError> {
-        while let Some(message) = self.wire.try_receive()? {
+        for _ in 0..MOST_HEARD {
+            let Some(message) = self.wire.try_receive()? else {
+                break;
+            };
             match message {
                 Message::Reset => return Ok(Some((Other::IsReset, "it has ended it".to_owned()))),
                 Message::End => return Ok(Some((Other::There, "it has ended it".to_owned()))),
@@ -268,14 +280,45 @@ impl Control {
         }
     }
 
-    /// Both ends are reset: each sends the notices that it has.
+    /// Both ends are reset: each sends the notices that it has, and takes those of the other one meanwhile.
     fn part(&mut self) -> Result<(), RecoveryError> {
-        while let Some(record) = self.known.outbox().next(self.link.number) {
-            self.wire.send(&Message::Notice(record))?;
+        let end = Instant::now().checked_add(PARTING);
+        let (mut is_over, mut is_theirs_over) = (false, false);
+        while !is_over || self.wire.is_going() {
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Err(WireError::Late(PARTING).into());
+            }
+            if !self.wire.is_going() {
+                // A statement of its own, so that the lock is not held while the message goes.
+                let record = self.known.outbox().next(self.link.number);
+                is_over = record.is_none();
+                self.wire
+                    .post(&record.map_or(Message::Over, Message::Notice))?;
+            }
+            is_theirs_over = is_theirs_over || self.hear_parting()?;
+            if self.wire.is_going() && (is_theirs_over || !self.wire.has_whole()) {
+                self.wire.wait()?;
+            }
+            self.wire.flush()?;
         }
-        self.wire.send(&Message::Over)?;
-        self.hear_until(&Message::Over)?;
+        if !is_theirs_over {
+            self.hear_until(&Message::Over)?;
+        }
         Ok(())
+    }
+
+    /// Takes what has come of notices, but not more than [`MOST_HEARD`]. Whether the other end has no more.
+    fn hear_parting(&mut self) -> Result<bool, RecoveryError> {
+        for _ in 0..MOST_HEARD {
+            match self.wire.try_receive()? {
+                None => break,
+                Some(Message::Over) => return Ok(true),
+                Some(message) => {
+                    self.hear_notice(message)?;
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Takes what comes before `last`, of notices. `false`: more than there can be.

@@ -41,16 +41,9 @@ impl Peer {
     /// # Errors
     /// [`EngineError::InboxFull`]: there was none in time; else as [`Peer::notify`].
     pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
-        let mut refused = None;
-        let attempt = || match self.notify(bytes) {
-            Err(full @ EngineError::InboxFull { .. }) => {
-                refused = Some(full);
-                Ok(None)
-            }
-            other => other.map(Some),
-        };
-        let sent = self.inner.transfers.waiting().until(most, attempt)?;
-        sent.map_or_else(|| Err(refused.unwrap_or(EngineError::Closing)), Ok)
+        let is_full = |error: &EngineError| matches!(error, EngineError::InboxFull { .. });
+        let waiting = self.inner.transfers.waiting();
+        waiting.while_refused(most, is_full, || self.notify(bytes))
     }
 
     /// As [`Peer::submit`], with a notice that the peer gets behind the last byte of the transfer; one that is not done it gets too, with
@@ -65,7 +58,12 @@ impl Peer {
         bytes: &[u8],
     ) -> Result<TransferId, EngineError> {
         let attached = Attached::new(self, bytes)?;
-        self.submit_with(operations, options, Some(attached))
+        let submitted = self.submit_with(operations, options, Some(attached));
+        if submitted.is_err() {
+            // Another thread may have been refused the room that was given back.
+            self.inner.transfers.waiting().change();
+        }
+        submitted
     }
 }
 

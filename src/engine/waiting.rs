@@ -64,20 +64,9 @@ impl Peer {
         most: Duration,
         begin: impl Fn() -> Result<TransferId, EngineError>,
     ) -> Result<TransferId, EngineError> {
-        let mut refused = None;
-        let attempt = || match begin() {
-            Err(full @ EngineError::WouldBlock { .. }) => {
-                refused = Some(full);
-                Ok(None)
-            }
-            other => other.map(Some),
-        };
-        let taken = self.inner.transfers.waiting().until(most, attempt)?;
-        match (taken, refused) {
-            (Some(id), _) => Ok(id),
-            (None, Some(full)) => Err(full),
-            (None, None) => Err(EngineError::Closing),
-        }
+        let is_full = |error: &EngineError| matches!(error, EngineError::WouldBlock { .. });
+        let waiting = self.inner.transfers.waiting();
+        waiting.while_refused(most, is_full, begin)
     }
 }
 
@@ -170,6 +159,26 @@ impl Waiting {
             let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             seen = state.turn;
         }
+    }
+
+    /// Attempts until that ends otherwise than with an error of which `is_full` says that it may pass, or the time is over: then
+    /// with the last such error.
+    pub(super) fn while_refused<T>(
+        &self,
+        most: Duration,
+        is_full: impl Fn(&EngineError) -> bool,
+        attempt: impl Fn() -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let mut refused = None;
+        let look = || match attempt() {
+            Err(full) if is_full(&full) => {
+                refused = Some(full);
+                Ok(None)
+            }
+            other => other.map(Some),
+        };
+        let done = self.until(most, look)?;
+        done.ok_or_else(|| refused.unwrap_or(EngineError::Closing))
     }
 
     /// A thread that waits, until the result is gone.

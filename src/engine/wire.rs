@@ -123,8 +123,10 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// Longest wait of one step.
     most: Duration,
-    /// What has come and was not taken, at most two frames.
+    /// What has come, at most two frames.
     come: Vec<u8>,
+    /// How much of it was taken.
+    taken: usize,
     /// When the rest of a frame that has begun to come must be here.
     come_until: Option<Instant>,
     /// The other end sends nothing more.
@@ -147,6 +149,7 @@ impl Wire {
             stream,
             most,
             come: Vec::new(),
+            taken: 0,
             come_until: None,
             is_closed: false,
             going: Vec::new(),
@@ -251,8 +254,24 @@ impl Wire {
         Some(until.saturating_duration_since(Instant::now()))
     }
 
+    /// Whether a message has come that can be taken, or what is none.
+    pub(super) fn has_whole(&self) -> bool {
+        match self.head() {
+            Ok(Some((_, end))) => self.left().len() >= end,
+            Ok(None) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// What has come and was not taken.
+    fn left(&self) -> &[u8] {
+        &self.come[self.taken..]
+    }
+
     /// Reads what has come, up to two frames.
     fn take_in(&mut self) -> Result<(), WireError> {
+        self.come.drain(..self.taken);
+        self.taken = 0;
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
         let mut bytes = [0; 1 << 14];
         while !self.is_closed && self.come.len() < MOST_COME {
@@ -266,16 +285,35 @@ impl Wire {
                 Err(_) => self.is_closed = true,
             }
         }
-        if !self.come.is_empty() && self.come_until.is_none() {
-            self.come_until = Instant::now().checked_add(self.most);
-        }
+        // What is whole waits for this end, not for the other one.
+        let is_begun = !self.come.is_empty() && !self.has_whole();
+        let until = || Instant::now().checked_add(self.most);
+        self.come_until = match is_begun {
+            true => self.come_until.or_else(until),
+            false => None,
+        };
         Ok(())
     }
 
     /// Takes the first message of what has come.
     fn take_out(&mut self) -> Result<Option<Message>, WireError> {
-        let Some(head) = self.come.first_chunk::<HEAD>() else {
-            let begin = self.come.first_chunk::<4>();
+        let Some((kind, end)) = self.head()? else {
+            return Ok(None);
+        };
+        let Some(body) = self.left().get(HEAD..end) else {
+            return Ok(None);
+        };
+        let message = decode(kind, body)?;
+        self.taken += end;
+        self.come_until = None;
+        Ok(Some(message))
+    }
+
+    /// The kind and the end of the first frame of what has come, once its head is here.
+    fn head(&self) -> Result<Option<(u16, usize)>, WireError> {
+        let left = self.left();
+        let Some(head) = left.first_chunk::<HEAD>() else {
+            let begin = left.first_chunk::<4>();
             return match begin.filter(|begin| **begin != MAGIC) {
                 Some(begin) => Err(WireError::Magic(*begin)),
                 None => Ok(None),
@@ -296,21 +334,17 @@ impl Wire {
         if !(1..=MOST_BYTES).contains(&length) {
             return Err(WireError::Length(length));
         }
-        let end = HEAD + length as usize;
-        let Some(body) = self.come.get(HEAD..end) else {
-            return Ok(None);
-        };
-        let message = decode(kind, body)?;
-        self.come.drain(..end);
-        self.come_until = None;
-        Ok(Some(message))
+        Ok(Some((kind, HEAD + length as usize)))
     }
 
     /// Sleeps until something comes, or goes if it is to, or the patience is over.
-    fn wait(&self) -> Result<(), WireError> {
+    pub(super) fn wait(&self) -> Result<(), WireError> {
         self.check_time()?;
         let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, self.come.len() < MOST_COME);
+        flags.set(
+            PollFlags::IN,
+            !self.is_closed && self.left().len() < MOST_COME,
+        );
         flags.set(PollFlags::OUT, self.is_going());
         let mut polled = [PollFd::new(&self.stream, flags)];
         let most = self.patience().map(|most| {
@@ -361,16 +395,23 @@ fn decode(kind: u16, body: &[u8]) -> Result<Message, WireError> {
 mod tests {
     use std::net::TcpListener;
 
+    use test_basics::limits::{HANG, until};
+
     use super::*;
+
+    fn pair() -> [TcpStream; 2] {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (from, _) = listener.accept().unwrap();
+        [to, from]
+    }
 
     /// What one end reads of `bytes` that the other sends before it closes.
     fn read(bytes: &[u8]) -> Result<Message, WireError> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (from, _) = listener.accept().unwrap();
+        let [mut to, from] = pair();
         to.write_all(bytes).unwrap();
         drop(to);
-        Wire::new(from, Duration::from_secs(60)).receive()
+        Wire::new(from, HANG).receive()
     }
 
     fn frame(version: u16, kind: u16, length: u32, body: &[u8]) -> Vec<u8> {
@@ -406,10 +447,52 @@ mod tests {
 
     #[test]
     fn an_end_that_says_nothing_is_waited_for_until_the_deadline() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let _to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (from, _) = listener.accept().unwrap();
+        let [_to, from] = pair();
         let found = Wire::new(from, Duration::from_millis(20)).receive();
         assert!(matches!(found, Err(WireError::Late(_))), "{found:?}");
+    }
+
+    #[test]
+    fn only_a_frame_of_which_the_rest_is_missing_has_a_deadline() {
+        let [mut to, from] = pair();
+        let mut wire = Wire::new(from, HANG);
+        let ready = frame(VERSION, 1, 7, br#""ready""#);
+        to.write_all(&ready).unwrap();
+        until("a frame has come", || {
+            wire.take_in().unwrap();
+            wire.has_whole()
+        });
+        assert_eq!(wire.patience(), None);
+        to.write_all(&ready[..5]).unwrap();
+        assert_eq!(wire.receive().unwrap(), Message::Ready);
+        until("half a frame has come", || {
+            wire.take_in().unwrap();
+            wire.left() == &ready[..5]
+        });
+        assert!(wire.patience().is_some());
+        assert!(!wire.has_whole());
+        to.write_all(&ready[5..]).unwrap();
+        assert_eq!(wire.receive().unwrap(), Message::Ready);
+    }
+
+    #[test]
+    fn of_frames_that_come_together_each_is_taken_once_and_in_order() {
+        const FRAMES: u64 = 20_000;
+        let [mut to, from] = pair();
+        let mut wire = Wire::new(from, HANG);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let frames = (0..FRAMES).flat_map(|number| {
+                    let body = format!("{{\"taken\":{number}}}");
+                    let length = u32::try_from(body.len()).unwrap();
+                    frame(VERSION, 1, length, body.as_bytes())
+                });
+                to.write_all(&frames.collect::<Vec<u8>>()).unwrap();
+            });
+            for number in 0..FRAMES {
+                assert_eq!(wire.receive().unwrap(), Message::Taken(number));
+            }
+        });
+        assert!(matches!(wire.receive(), Err(WireError::Closed)));
     }
 }

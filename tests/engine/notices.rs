@@ -286,6 +286,101 @@ fn what_a_close_finds_is_sent_before_the_end() {
 }
 
 #[test]
+fn both_ends_send_all_that_they_have_when_they_part() {
+    // Together more than the system and the ends keep of it under way.
+    const EACH: u64 = 256;
+    let room = |name| config(name).with_inbox(1 << 25);
+    let (a, b) = (End::new(room("a"), 4096), End::new(room("b"), 4096));
+    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let cable = Cable::to(&address);
+    let to_b = a.engine.connect(&cable.address).unwrap();
+    let to_a = b.engine.accept(HANG).expect("it has connected");
+    cable.hold();
+    let mut bytes = vec![0; MOST_NOTICE_BYTES];
+    for number in 0..EACH {
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        to_b.notify(&bytes).unwrap();
+        to_a.notify(&bytes).unwrap();
+    }
+    to_b.break_off();
+    to_a.break_off();
+    cable.release();
+    for end in [&a, &b] {
+        for number in 0..EACH {
+            let notice = next(end);
+            assert_eq!(notice.bytes[..8], number.to_le_bytes());
+            assert_eq!(notice.bytes.len(), MOST_NOTICE_BYTES);
+        }
+    }
+}
+
+#[test]
+fn a_connection_ends_also_while_the_other_end_never_stops_talking() {
+    let end = End::new(config("a").with_qps(1), 4096);
+    let stream = stranger(&end);
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    let peer = end.engine.accept(HANG).expect("it has connected");
+    let talk = frame("{\"taken\":0}").repeat(4096);
+    let [mut to, mut from] = [(); 2].map(|()| stream.try_clone().unwrap());
+    let (begun, begins) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // More than the system keeps: the engine is reading it.
+            for _ in 0..200 {
+                to.write_all(&talk).unwrap();
+            }
+            begun.send(()).unwrap();
+            while to.write_all(&talk).is_ok() {}
+        });
+        begins.recv_timeout(HANG).unwrap();
+        peer.break_off();
+        let hears = scope.spawn(move || while message(&mut from) != "\"end\"" {});
+        let heard = hears.join();
+        // The talk ends, whatever was heard.
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        heard.expect("the engine ends the connection");
+    });
+}
+
+#[test]
+fn one_that_waits_for_room_learns_that_the_peer_is_gone() {
+    let (a, b) = (End::new(small("a"), 4096), End::new(small("b"), 4096));
+    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let cable = Cable::to(&address);
+    let peer = a.engine.connect(&cable.address).unwrap();
+    b.engine.accept(HANG).expect("it has connected");
+    let long = vec![7; MOST_NOTICE_BYTES];
+    peer.notify(&long).unwrap();
+    assert!(matches!(
+        peer.notify_wait(&long, SHORT),
+        Err(EngineError::InboxFull { .. })
+    ));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| peer.notify_wait(&long, HANG));
+        cable.cut();
+        let found = waits.join().unwrap();
+        assert!(
+            matches!(found, Err(EngineError::PeerGone { .. })),
+            "{found:?}"
+        );
+    });
+}
+
+/// The stream of one that is no engine, and has connected as if it were the engine `b`.
+fn stranger(end: &End) -> TcpStream {
+    let listening = end.engine.listen(LOOPBACK).unwrap();
+    let mut stream = TcpStream::connect(listening).unwrap();
+    let hello = message(&mut stream);
+    let other = hello.replace("\"name\":\"a\"", "\"name\":\"b\"");
+    stream.write_all(&frame(&other)).unwrap();
+    let offers = message(&mut stream);
+    stream.write_all(&frame(&offers)).unwrap();
+    assert_eq!(message(&mut stream), "\"ready\"");
+    stream.write_all(&frame("\"ready\"")).unwrap();
+    stream
+}
+
+#[test]
 fn of_many_peers_one_that_takes_nothing_holds_up_no_other() {
     const EACH: u64 = 1250;
     let hub = End::new(small("hub"), 4096);
@@ -380,15 +475,7 @@ fn a_peer_that_breaks_the_rules_loses_its_connection_and_the_reason_is_told() {
     ];
     for (frames, reason, accepted) in cases {
         let end = End::new(config("a").with_qps(1).with_inbox(LEAST), 4096);
-        let listening = end.engine.listen(LOOPBACK).unwrap();
-        let mut stream = TcpStream::connect(listening).unwrap();
-        let hello = message(&mut stream);
-        let other = hello.replace("\"name\":\"a\"", "\"name\":\"b\"");
-        stream.write_all(&frame(&other)).unwrap();
-        let offers = message(&mut stream);
-        stream.write_all(&frame(&offers)).unwrap();
-        assert_eq!(message(&mut stream), "\"ready\"");
-        stream.write_all(&frame("\"ready\"")).unwrap();
+        let mut stream = stranger(&end);
         for frame in frames {
             stream.write_all(frame).unwrap();
         }
