@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rustix::net::sockopt;
@@ -44,6 +44,36 @@ pub(super) struct Peers {
 pub(super) struct Listening {
     pub(super) wake: Wake,
     pub(super) stops: AtomicBool,
+}
+
+/// The place of one that shakes hands. It is given back also where the handshake panics.
+struct Entering<'a> {
+    peers: &'a Mutex<Peers>,
+    own: Cell<Option<(String, u64)>>,
+}
+
+impl Entering<'_> {
+    fn take(&self, peers: &mut Peers, own: (String, u64)) {
+        peers.entering.push(own.clone());
+        self.own.set(Some(own));
+    }
+
+    fn give_back(&self, peers: &mut Peers) {
+        if let Some(own) = self.own.take()
+            && let Some(at) = peers.entering.iter().position(|it| *it == own)
+        {
+            peers.entering.swap_remove(at);
+        }
+    }
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        // Without one the caller may hold the lock.
+        if self.own.get_mut().is_some() {
+            self.give_back(&mut lock(self.peers));
+        }
+    }
 }
 
 /// Takes connections, each in a thread of its own, so that none that says nothing holds up another.
@@ -110,13 +140,14 @@ pub(super) fn connect_over(
         let _ = wire.send(&Message::Refused(error.to_string()));
         return Err(error.into());
     }
-    let entering = Cell::new(None);
+    let entering = Entering {
+        peers: &inner.peers,
+        own: Cell::new(None),
+    };
     let takes = |hello: &Hello| {
         let mut peers = lock(&inner.peers);
         may_enter(inner, &mut peers, hello)?;
-        let place = (hello.name.clone(), hello.incarnation);
-        peers.entering.push(place.clone());
-        entering.set(Some(place));
+        entering.take(&mut peers, (hello.name.clone(), hello.incarnation));
         Ok(())
     };
     let handshake = Handshake {
@@ -128,11 +159,7 @@ pub(super) fn connect_over(
     };
     let connected = handshake.run(&mut wire);
     let mut peers = lock(&inner.peers);
-    if let Some(own) = entering.take()
-        && let Some(at) = peers.entering.iter().position(|it| *it == own)
-    {
-        peers.entering.swap_remove(at);
-    }
+    entering.give_back(&mut peers);
     admit(inner, &mut peers, connected?, wire, place)
 }
 
@@ -246,6 +273,22 @@ fn admit(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ThreadPanicked;
+
+    #[test]
+    fn one_whose_handshake_panics_gives_its_place_back() {
+        let all = Mutex::new(Peers::default());
+        let place = |nth: u64| (format!("peer {nth}"), nth);
+        let panicked = ThreadPanicked::catch("test", || {
+            let own = Cell::new(None);
+            let entering = Entering { peers: &all, own };
+            entering.take(&mut lock(&all), place(1));
+            lock(&all).entering.push(place(2));
+            panic!("planted");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(lock(&all).entering, [place(2)]);
+    }
 
     #[test]
     fn the_kernel_asks_a_silent_peer_and_gives_it_up() {
