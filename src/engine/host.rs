@@ -96,7 +96,7 @@ impl Engine {
         let transfers = Arc::new(transfers);
         let reapers = (0..config.workers as usize).filter_map(|cq| rail.reaper(cq));
         let pool = Pool::start(&transfers, reapers.collect(), pace(&config))?;
-        let known = Arc::new(AllKnown::new(config.peers as usize));
+        let known = Arc::new(AllKnown::new(config.peers, config.inbox));
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,

@@ -5,12 +5,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::link::Link;
-use super::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record};
+use super::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record, charge};
 use super::report::Remote;
 use super::transfers::RemoteTable;
 
 /// So many times the peers that an engine may have it remembers with whom it has exchanged notices, so that a connection goes on.
 const REMEMBERED: usize = 16;
+/// What a life of a peer takes of the room for notices that the program has not taken, besides them.
+const LIFE: u64 = 1024;
 
 /// Another engine is gone: its last connection has ended, not by this side's wish, and this side's QPs to it are reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,30 +70,88 @@ impl Known {
     }
 }
 
+/// An engine that this one has met.
+#[derive(Debug)]
+struct Met {
+    /// Its latest life.
+    known: Arc<Known>,
+    /// Connections of that.
+    links: u32,
+    /// The turn in which the last of them has ended.
+    left: u64,
+}
+
+impl Met {
+    fn is_used(&self) -> bool {
+        self.links > 0 || Arc::strong_count(&self.known) > 1
+    }
+}
+
 /// All engines that this one has met.
 #[derive(Debug)]
 pub(super) struct AllKnown {
     /// So many engines without a connection and without a handle are kept at most, and so many that are gone and were told to nobody.
     most: usize,
+    /// Most bytes of notices of all peers that the program has not taken: a full inbox of each, and as much again for lives that have
+    /// ended.
+    most_queued: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By name; the latest life of each, and its connections.
-    engines: HashMap<String, (Arc<Known>, u32)>,
+    /// By name.
+    engines: HashMap<String, Met>,
+    /// Counts the connections that have ended.
+    turn: u64,
     /// Told to nobody yet.
     gone: VecDeque<PeerGone>,
     /// Taken by nobody yet; those of one engine in its order.
     notices: VecDeque<(Arc<Known>, Record)>,
+    /// Their bytes, and what the lives take that have some.
+    queued: u64,
+}
+
+impl State {
+    /// Makes room for one more, of `most` that have no connection, no handle and no notices, and so many more that have had notices.
+    fn forget(&mut self, most: usize) {
+        if self.engines.len() < most {
+            return;
+        }
+        self.engines
+            .retain(|_, met| met.is_used() || met.known.has_had_notices());
+        if self.engines.len() < most.saturating_mul(REMEMBERED) {
+            return;
+        }
+        // Others are more likely to come back.
+        let unused = self.engines.iter().filter(|(_, met)| !met.is_used());
+        let oldest = unused.min_by_key(|(_, met)| met.left);
+        if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+            tracing::warn!(
+                "a connection to '{oldest}' does not go on with its notices: {most} peers are too many others"
+            );
+            self.engines.remove(&oldest);
+        }
+    }
+
+    fn take_notice(&mut self) -> Option<(Arc<Known>, Record)> {
+        let (known, record) = self.notices.pop_front()?;
+        let mut inbox = known.inbox();
+        inbox.take(record.bytes.len());
+        let life = if inbox.is_empty() { LIFE } else { 0 };
+        self.queued -= charge(record.bytes.len()) + life;
+        drop(inbox);
+        Some((known, record))
+    }
 }
 
 impl AllKnown {
-    /// Those of an engine that has `most` peers at most.
-    pub(super) fn new(most: usize) -> Self {
+    /// Those of an engine that has `most` peers at most, and for each an inbox of so many bytes.
+    pub(super) fn new(most: u32, inbox: u32) -> Self {
         Self {
-            most,
+            most: most as usize,
+            most_queued: 2 * u64::from(most) * (u64::from(inbox) + LIFE),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -106,12 +166,8 @@ impl AllKnown {
         link: &Arc<Link>,
     ) -> Arc<Known> {
         let mut state = self.state();
-        if state.engines.len() >= self.most && !state.engines.contains_key(name) {
-            let is_many = state.engines.len() >= self.most.saturating_mul(REMEMBERED);
-            let is_used = |(known, links): &(Arc<Known>, u32)| {
-                *links > 0 || Arc::strong_count(known) > 1 || !is_many && known.has_had_notices()
-            };
-            state.engines.retain(|_, engine| is_used(engine));
+        if !state.engines.contains_key(name) {
+            state.forget(self.most);
         }
         let new = || {
             let known = Known {
@@ -122,15 +178,19 @@ impl AllKnown {
                 inbox: Mutex::new(Inbox::new(own)),
                 links: Mutex::default(),
             };
-            (Arc::new(known), 0)
+            Met {
+                known: Arc::new(known),
+                links: 0,
+                left: 0,
+            }
         };
-        let engine = state.engines.entry(name.to_owned()).or_insert_with(new);
-        if engine.0.incarnation != incarnation {
-            *engine = new();
+        let met = state.engines.entry(name.to_owned()).or_insert_with(new);
+        if met.known.incarnation != incarnation {
+            *met = new();
         }
-        engine.1 += 1;
-        lock(&engine.0.links).push(Arc::clone(link));
-        Arc::clone(&engine.0)
+        met.links += 1;
+        lock(&met.known.links).push(Arc::clone(link));
+        Arc::clone(&met.known)
     }
 
     /// A connection has ended; none for `gone`: by this side's wish. With the last of them it is told.
@@ -143,10 +203,13 @@ impl AllKnown {
             known.wake();
         }
         let mut state = self.state();
+        state.turn += 1;
+        let turn = state.turn;
         let is_last = match state.engines.get_mut(name) {
-            Some((known, links)) if known.incarnation == *incarnation => {
-                *links -= 1;
-                *links == 0
+            Some(met) if met.known.incarnation == *incarnation => {
+                met.links -= 1;
+                met.left = turn;
+                met.links == 0
             }
             // A later life has taken its name.
             _ => true,
@@ -187,7 +250,15 @@ impl AllKnown {
     pub(super) fn accept(&self, known: &Arc<Known>, record: Record) -> Result<(), NoticeError> {
         // Under the lock: what two connections bring stands in the order of numbers.
         let mut state = self.state();
-        if known.inbox().accept(record.number, record.bytes.len())? {
+        let mut inbox = known.inbox();
+        let life = if inbox.is_empty() { LIFE } else { 0 };
+        let used = state.queued + charge(record.bytes.len()) + life;
+        let most = self.most_queued;
+        if used > most {
+            return Err(NoticeError::Untaken { used, most });
+        }
+        if inbox.accept(record.number, record.bytes.len())? {
+            state.queued = used;
             state.notices.push_back((Arc::clone(known), record));
             self.changed.notify_all();
         }
@@ -196,8 +267,7 @@ impl AllKnown {
 
     /// The next notice, of any engine. None: the time is over.
     pub(super) fn notice(&self, most: Duration) -> Option<Notice> {
-        let (known, record) = self.next(most, |state| state.notices.pop_front())?;
-        known.inbox().take(record.bytes.len());
+        let (known, record) = self.next(most, State::take_notice)?;
         known.wake();
         Some(Notice {
             peer: known.name.clone(),
@@ -215,4 +285,88 @@ impl AllKnown {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::notices::OVERHEAD;
+    use super::*;
+
+    const INBOX: u32 = 1 << 17;
+
+    fn link(number: u64) -> Arc<Link> {
+        Arc::new(Link::new((number, 0), &[0], None))
+    }
+
+    fn enter(all: &AllKnown, life: (&str, u64), link: &Arc<Link>) -> Arc<Known> {
+        all.enter(life, [INBOX.into(); 2], link)
+    }
+
+    fn record(number: u64, bytes: usize) -> Record {
+        Record {
+            number,
+            transfer: None,
+            bytes: vec![0; bytes].into(),
+        }
+    }
+
+    /// A life of a peer connects, sends a notice that the program takes, and goes.
+    fn visit(all: &AllKnown, name: &str, number: u64) {
+        let link = link(number);
+        let known = enter(all, (name, 1), &link);
+        let due = known.inbox().accepted();
+        all.accept(&known, record(due, 0)).unwrap();
+        all.notice(Duration::ZERO).expect("it has come");
+        all.leave(&known, &link, None);
+    }
+
+    #[test]
+    fn of_too_many_that_have_gone_the_one_that_has_gone_first_is_forgotten() {
+        let all = AllKnown::new(1, INBOX);
+        let names: Vec<String> = (0..=REMEMBERED).map(|nth| nth.to_string()).collect();
+        for (name, number) in names.iter().zip(0..).take(REMEMBERED) {
+            visit(&all, name, number);
+        }
+        // The first comes back, and goes behind the second.
+        visit(&all, &names[0], 100);
+        visit(&all, &names[REMEMBERED], 101);
+        let accepted = |name: &String| {
+            let state = all.state();
+            let met = state.engines.get(name)?;
+            Some(met.known.inbox().accepted())
+        };
+        let found: Vec<Option<u64>> = names.iter().map(accepted).collect();
+        let mut expected = vec![Some(1); REMEMBERED + 1];
+        (expected[0], expected[1]) = (Some(2), None);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn lives_of_which_the_program_takes_nothing_have_a_bound_together() {
+        const BYTES: usize = 1 << 16;
+        let each = BYTES as u64 + OVERHEAD + LIFE;
+        for is_one_name in [true, false] {
+            let all = AllKnown::new(2, INBOX);
+            let most = 4 * (u64::from(INBOX) + LIFE);
+            let visit = |life: u64| {
+                let name = if is_one_name { 0 } else { life }.to_string();
+                let link = link(life);
+                let known = enter(&all, (&name, life), &link);
+                let accepted = all.accept(&known, record(0, BYTES));
+                all.leave(&known, &link, None);
+                accepted
+            };
+            let room = most / each;
+            for life in 0..room {
+                assert_eq!(visit(life), Ok(()), "{life}");
+            }
+            let used = (room + 1) * each;
+            assert_eq!(visit(room), Err(NoticeError::Untaken { used, most }));
+            // The program takes one.
+            all.notice(Duration::ZERO).expect("it has come");
+            assert_eq!(visit(room + 1), Ok(()));
+            while all.notice(Duration::ZERO).is_some() {}
+            assert_eq!(all.state().queued, 0);
+        }
+    }
 }

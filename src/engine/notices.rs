@@ -16,7 +16,7 @@ use crate::provider::Cause;
 /// Most bytes of a notice.
 pub const MOST_NOTICE_BYTES: usize = 1 << 16;
 /// What a notice takes of an inbox besides its bytes.
-const OVERHEAD: u64 = 64;
+pub(super) const OVERHEAD: u64 = 64;
 /// Bytes before those of the program.
 const HEAD: usize = 16;
 
@@ -67,12 +67,18 @@ pub(super) fn charge(bytes: usize) -> u64 {
 pub(super) enum NoticeError {
     #[error("a notice of {0} bytes with its head: expected {HEAD} to {most}", most = HEAD + MOST_NOTICE_BYTES)]
     Length(usize),
-    #[error("a notice whose head says {0:#x}, which is nothing that this engine knows")]
+    #[error(
+        "a notice whose head says {0:#x}: expected 0, or an outcome of 1 to 4 with flags of 0 to 3"
+    )]
     Head(u64),
     #[error("notice {found}: expected one up to {due}")]
     Gap { found: u64, due: u64 },
     #[error("notices for {used} bytes: this engine has told of room for {most}")]
     Full { used: u64, most: u64 },
+    #[error(
+        "{used} bytes of notices, also of earlier lives of peers, that the program has not taken: expected at most {most}"
+    )]
+    Untaken { used: u64, most: u64 },
     #[error("notices up to {found} are accepted there: {sent} were sent")]
     Unsent { found: u64, sent: u64 },
     #[error("it has said twice with which notice it begins")]
@@ -295,6 +301,11 @@ impl Inbox {
             used: 0,
             most,
         }
+    }
+
+    /// Whether the program has taken all that has come.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.used == 0
     }
 
     /// The number that is due.

@@ -460,7 +460,7 @@ fn a_peer_that_breaks_the_rules_loses_its_connection_and_the_reason_is_told() {
             "has told of room for 131072",
             2,
         ),
-        (&[unknown], "nothing that this engine knows", 0),
+        (&[unknown], "expected 0, or an outcome of 1 to 4", 0),
         (
             &[good.clone(), good.clone(), frame("{\"taken\":1}")],
             "0 were sent",
