@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::account::MOST_SLICES;
 use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
-use super::notices::MOST_NOTICE_BYTES;
+use super::notices::{MOST_NOTICE_BYTES, OVERHEAD};
 use super::plan::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::slots::{MOST_SLOTS, TransferId};
 use super::transfers::TransfersError;
@@ -146,7 +146,7 @@ pub enum EngineError {
     },
     /// The peer's program has not taken the notices that it has. Nothing was done; it may be sent again when it has.
     #[error(
-        "the inbox of {peer} has {most} bytes, of which {used} are taken: a notice of {bytes} has no room before its program takes some"
+        "the inbox of {peer} has {most} bytes, of which {used} are taken: a notice of {bytes}, and {OVERHEAD} more for each, has no room before its program takes some"
     )]
     InboxFull {
         /// The peer.

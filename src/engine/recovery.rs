@@ -30,8 +30,11 @@ pub(super) enum RecoveryError {
     Late(Duration),
     #[error(transparent)]
     Notices(#[from] NoticeError),
-    #[error("{0:?} does not fit what the lane is doing")]
-    Message(Box<Message>),
+    #[error("{found:?}: expected {expected}")]
+    Message {
+        found: Box<Message>,
+        expected: String,
+    },
 }
 
 /// How far a pair is.
@@ -93,15 +96,20 @@ impl Pairs {
 
     /// Takes what the other end says of a lane.
     pub(super) fn hear(&mut self, message: Message, link: &Link) -> Result<(), RecoveryError> {
+        let unexpected = |found: Message, expected: &str| RecoveryError::Message {
+            found: found.into(),
+            expected: expected.to_owned(),
+        };
         let (Message::LaneFailed(number)
         | Message::LaneReset(number, _)
         | Message::LaneReady(number)) = message
         else {
-            return Err(RecoveryError::Message(message.into()));
+            return Err(unexpected(message, "a notice, or what becomes of a lane"));
         };
         let lane = usize::try_from(number).unwrap_or(usize::MAX);
+        let most = self.pairs.len().saturating_sub(1);
         let Some(pair) = self.pairs.get_mut(lane) else {
-            return Err(RecoveryError::Message(message.into()));
+            return Err(unexpected(message, &format!("a lane from 0 to {most}")));
         };
         let is_up = matches!(pair.stage, Stage::Up(_));
         match message {
@@ -112,7 +120,14 @@ impl Pairs {
                 pair.theirs = Some(offer);
             }
             Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,
-            message => return Err(RecoveryError::Message(message.into())),
+            message => {
+                let expected = match (is_up, pair.theirs) {
+                    (true, _) => "LaneFailed",
+                    (false, None) => "LaneReset",
+                    (false, Some(_)) => "LaneReady",
+                };
+                return Err(unexpected(message, expected));
+            }
         }
         Ok(())
     }
