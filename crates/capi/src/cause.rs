@@ -158,6 +158,7 @@ fn of_store(error: &StoreError) -> wv_status {
         | StoreError::NoAnswer { .. }
         | StoreError::Late { .. }
         | StoreError::Foreign { .. }
+        | StoreError::Interrupted { .. }
         | StoreError::Io { .. } => WV_STORE_FAILED,
         StoreError::Timeout { .. } => WV_TIMEOUT,
         StoreError::Panicked(_) => WV_PANIC,

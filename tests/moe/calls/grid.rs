@@ -92,7 +92,11 @@ fn a_grid_that_does_not_fit_beside_those_of_other_ranks_is_refused_by_name() {
         error
     });
     hcas.check();
+    let refused = |error: &MoeError| matches!(error, MoeError::Grid { .. });
+    assert!(errors.iter().any(refused), "{errors:?}");
     for error in errors {
+        // A rank that was refused says so to the others, which may hear of that before they look themselves.
+        assert!(error.to_string().contains("do not fit"), "{error}");
         let MoeError::Grid {
             blocks,
             resident,
@@ -101,11 +105,10 @@ fn a_grid_that_does_not_fit_beside_those_of_other_ranks_is_refused_by_name() {
             ..
         } = &error
         else {
-            panic!("{error}");
+            continue;
         };
         assert_eq!((*blocks, *resident, *each), (1, 4, 0), "{error}");
         // Teams of other tests of this process may live on the device too.
         assert!(*ranks >= 5, "{error}");
-        assert!(error.to_string().contains("do not fit"), "{error}");
     }
 }

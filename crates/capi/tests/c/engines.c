@@ -301,7 +301,7 @@ static void bad_calls(const end *a, const end *b) {
 
     // Descriptors.
     check(wv_engine_descriptor(b->engine, b->region, descriptor, sizeof descriptor), "wv_engine_descriptor");
-    refused(wv_engine_import(a->peer, descriptor, 39, NULL), WV_BAD_ARGUMENT, "no descriptor");
+    refused(wv_engine_import(a->peer, descriptor, 39, NULL), WV_BAD_ARGUMENT, "invalid region descriptor");
     descriptor[17] ^= 1;
     refused(wv_engine_import(a->peer, descriptor, sizeof descriptor, NULL), WV_BAD_ARGUMENT, "checksum");
     check(wv_engine_descriptor(a->engine, a->region, descriptor, sizeof descriptor), "its own");

@@ -269,7 +269,12 @@ fn run(program: &Path, arguments: &[&Path], folder: &Path, finds: Option<&str>) 
     let found = fs::read_to_string(&findings).unwrap_or_default();
     let is_due = |line: &str| finds.is_some_and(|word| line.contains(word));
     assert!(found.lines().all(is_due), "softhca: {found}");
-    assert_eq!(found.is_empty(), finds.is_none(), "softhca: {found}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        found.is_empty(),
+        finds.is_none(),
+        "softhca: {found}; {said}"
+    );
     output
 }
 
