@@ -38,6 +38,10 @@ fn transfers_to_a_lost_peer_end_as_failed_and_the_report_says_that_it_is_not_kno
         .set_faults(&"partition=*".parse::<FaultSpec>().unwrap());
     let write = to_b.write(a.at(0), b.at(0), MIB).unwrap();
     let read = to_b.read(a.at(0), b.at(0), 8).unwrap();
+    until("both are posted", || {
+        let counters = a.hca.counters();
+        counters.write_requests > 0 && counters.read_requests > 0
+    });
     assert_eq!(a.engine.wait(write, SHORT), Ok(Status::Pending));
     cable.cut();
     for id in [write, read] {
