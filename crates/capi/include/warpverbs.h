@@ -200,6 +200,9 @@
 // wv_group_event.kind: this rank comes in when generation `generation` of its slot `rank`, a member still, is gone.
 #define WV_EVENT_WAITS 21
 
+// wv_group_event.kind: what is posted to `rank` on the rails of which `detail` has a bit each (of rails 0 to 31; `text` has all) goes by others.
+#define WV_EVENT_GOES_ROUND 22
+
 // wv_group_event.cause: one that this header does not know; `text` says what.
 #define WV_CAUSE_OTHER 0
 

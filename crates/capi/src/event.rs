@@ -63,6 +63,8 @@ pub const WV_EVENT_RAIL_LOST: u32 = 19;
 pub const WV_EVENT_SLOW_STORE: u32 = 20;
 /// wv_group_event.kind: this rank comes in when generation `generation` of its slot `rank`, a member still, is gone.
 pub const WV_EVENT_WAITS: u32 = 21;
+/// wv_group_event.kind: what is posted to `rank` on the rails of which `detail` has a bit each (of rails 0 to 31; `text` has all) goes by others.
+pub const WV_EVENT_GOES_ROUND: u32 = 22;
 
 /// wv_group_event.cause: one that this header does not know; `text` says what.
 pub const WV_CAUSE_OTHER: u32 = 0;
@@ -288,6 +290,15 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
             (
                 WV_EVENT_CONNECTED,
                 format!("rank {rank} of generation {generation} is connected"),
+            )
+        }
+        GroupEventKind::GoesRound { rank, rails } => {
+            told.rank = *rank;
+            let bit = |rail: &u32| 1u32.checked_shl(*rail).unwrap_or(0);
+            told.detail = rails.iter().fold(0, |bits, rail| bits | bit(rail));
+            (
+                WV_EVENT_GOES_ROUND,
+                format!("what is posted to rank {rank} on rails {rails:?} goes by others"),
             )
         }
         GroupEventKind::NotConnected {
