@@ -1,5 +1,5 @@
-//! Makes the set of kernels of this crate (`src/gpu/kernel_set.rs` includes it), and tells build scripts of dependents where the
-//! device library is: `DEP_WARPVERBS_INCLUDE`.
+//! Makes the set of kernels of this crate (`src/gpu/kernel_set.rs` includes it), and passes the folder of the device library to
+//! build scripts of dependents: `DEP_WARPVERBS_INCLUDE`.
 
 use std::env;
 

@@ -7,17 +7,18 @@ non-coherent load of window memory, any use of the stack, lanes that wait for ea
 memory, stack, spills and loads in flight, and fails on a spill and on a loop over rows with fewer than four loads of 16 bytes in
 flight (loads.py). Counts, not measurements: nothing runs.
 
-    python3 .ci/sass [--arch 90] [--trace KERNEL WALK]
+    python3 .ci/sass [--arch 90] [--trace KERNEL WALK] [--json FILE]
 """
 
 import argparse
+import json
 import sys
 import tomllib
 from pathlib import Path
 
 import measure
 import resources
-from report import table, verdicts
+from report import facts, table, verdicts
 from walk import shortest
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +29,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./x sass", description=__doc__.split("\n\n")[0])
     parser.add_argument("--arch", type=int, choices=measure.ARCHITECTURES, action="append", help="only this sm_..")
     parser.add_argument("--trace", nargs=2, metavar=("KERNEL", "WALK"), help="print the instructions of a walk")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts of the cost kernels")
     options = parser.parse_args()
     budgets = tomllib.loads((HERE / "budgets.toml").read_text())
     architectures = options.arch or measure.ARCHITECTURES
@@ -39,6 +41,8 @@ def main():
         return trace(measured, budgets, *options.trace)
     for arch in architectures:
         print(f"\nsm_{arch}, nvcc -O3: static counts; a walk is the path that one call executes\n{table(measured, arch)}")
+    if options.json:
+        options.json.write_text(json.dumps(facts(measured), indent=1) + "\n")
     kernels = resources.measure_all(ROOT, architectures)
     print(f"\nMoE kernels: registers and stack of a thread, shared memory of a block, spilled bytes, loops over rows and the fewest loads in flight of one\n{resources.table(kernels)}")
     failures += verdicts(measured, budgets) + resources.verdicts(kernels)

@@ -99,3 +99,27 @@ def table(measured, arch):
         for name, walk in m.walks.items():
             lines.append(" " * (len(start) - 2) + "| " + (f"{name}: {walk}" if isinstance(walk, str) else row(name, walk)))
     return "\n".join(lines)
+
+
+WALKED = ("instructions", *FENCES, "fence_cta", "invalidate", "atomic", "mmio", "mailbox", "record", "wqe")
+
+
+def facts(measured):
+    """What the tables say, for programs. A kernel without the walk that its budget names has the reason in the place of its counts."""
+
+    def walked(walk):
+        return walk if isinstance(walk, str) else {kind: walk[kind] for kind in WALKED}
+
+    def one(m):
+        total, cold = m.counts.total, m.counts.cold
+        return {
+            "kernel": m.name,
+            "arch": m.arch,
+            "registers": m.kernel.registers,
+            "instructions": total["instructions"],
+            "out_of_line": cold["instructions"],
+            "invalidate": (total + cold)["invalidate"],
+            "walks": {name: walked(walk) for name, walk in m.walks.items()},
+        }
+
+    return [one(m) for m in sorted(measured, key=lambda m: (m.arch, m.name))]

@@ -15,7 +15,7 @@ import resources
 from count import Counts
 from flow import results, sources
 from listing import Illegal, Kernel, parse_functions, parse_instruction, parse_sass, read_cubin
-from report import judge, table, verdicts
+from report import facts, judge, table, verdicts
 from walk import NoWalk, shortest
 
 HERE = Path(__file__).resolve().parent
@@ -82,7 +82,7 @@ class Rules(unittest.TestCase):
     def test_local_memory_is_reported(self):
         self.assertIn("local memory: LDL.64 R2, [R2]", self.violations("stack"))
 
-    def test_an_address_that_may_be_the_ring_on_one_path_is_followed_past_the_join(self):
+    def test_a_possible_ring_address_is_followed_past_the_join_of_two_paths(self):
         kernel = from_lines(
             "LDC.64 R2, c[0x0][0x218]",
             "LDG.E.128.CONSTANT R4, desc[UR4][R2.64]",
@@ -155,7 +155,7 @@ class Convergence(unittest.TestCase):
     def found(self, claim="NANOSLEEP 0x20", index="NANOSLEEP 0x20"):
         return converge.violations(from_lines(*POST.format(claim=claim, index=index).splitlines()))
 
-    def test_lanes_that_meet_behind_the_post_or_with_their_indices_break_no_rule(self):
+    def test_lanes_that_meet_behind_a_post_or_with_indices_break_no_rule(self):
         self.assertEqual(self.found(), [])
 
     def test_lanes_that_meet_with_their_claims_are_reported(self):
@@ -230,7 +230,7 @@ class Walks(unittest.TestCase):
         lines[7] = "NANOSLEEP 0x20"
         self.assertEqual(shortest(from_lines(*lines), USUAL)[0]["instructions"], 7)
 
-    def test_what_a_branch_has_said_of_a_loaded_value_holds_until_it_is_loaded_again(self):
+    def test_a_branch_decides_a_loaded_value_until_it_is_loaded_again(self):
         lines = [
             "LDC.64 R2, c[0x0][0x220]",
             "LDG.E.STRONG.GPU R5, desc[UR4][R6.64]",
@@ -290,7 +290,7 @@ class Budgets(unittest.TestCase):
         self.assertIn("no longer reads the window", self.judged(name="stack", window_loads=1)[0])
         self.assertIn("(0.5 x clean)", self.judged(of="clean", ratio=0.5)[0])
 
-    def test_an_invalidation_is_over_budget_unless_the_architecture_has_no_other_fence(self):
+    def test_an_invalidation_is_over_budget_unless_no_other_fence_exists(self):
         done = {"done": {"fence": 1}}
         once = "1 L1 invalidations, budget 0"
         self.assertEqual(self.judged("invalidation", walk=done), [once, "walk 'done': 1 invalidate, budget 0"])
@@ -302,6 +302,14 @@ class Budgets(unittest.TestCase):
         m, _ = self.measured()
         self.assertEqual(verdicts([m], {}), ["clean, sm_90: no budget in budgets.toml"])
         self.assertEqual(verdicts([], {"gone": {}}), ["gone: has a budget and no cost kernel"])
+
+    def test_facts_have_each_walk_or_why_there_is_none(self):
+        m, _ = self.measured(walk={"rings": {"atomic": 1, "wqe": 2, "mmio": 1}, "none": {"atomic": 9}})
+        (fact,) = facts([m])
+        self.assertEqual((fact["kernel"], fact["arch"], fact["registers"]), ("clean", 90, m.kernel.registers))
+        self.assertEqual(fact["instructions"], m.counts.total["instructions"])
+        self.assertEqual([fact["walks"]["rings"][kind] for kind in ("atomic", "wqe", "mmio")], [1, 2, 1])
+        self.assertIsInstance(fact["walks"]["none"], str)
 
     def test_the_table_shows_a_walk_below_its_kernel(self):
         m, _ = self.measured(walk={"rings": {"atomic": 1, "wqe": 2, "mmio": 1}})
@@ -386,7 +394,7 @@ class WithCompiler(unittest.TestCase):
             (found,) = measure.alone(folder, headers / "bad.cuh")
         self.assertIn("bad.cuh does not compile by itself", found)
 
-    def test_the_saved_listing_is_what_the_compiler_makes_of_the_planted_kernels(self):
+    def test_the_saved_listing_equals_the_compiled_planted_kernels(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
             _, cubin = measure.compile_one(folder, HERE / "planted/planted.cuda", 90)

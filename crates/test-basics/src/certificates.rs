@@ -80,7 +80,7 @@ impl Authority {
     }
 }
 
-/// Who may use `file`.
+/// Changes which users may read and write `file`.
 pub fn set_mode(file: &Path, mode: u32) {
     fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
 }

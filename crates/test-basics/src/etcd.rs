@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::certificates::{Authority, Issued};
 use crate::limits::HANG;
 
-/// Whoever looks for something asks again after this time.
+/// A search is repeated after this time.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// What is missing without [`program`], and why.
@@ -243,12 +243,12 @@ impl Etcd {
             if let Some(leader) = running.find(leads) {
                 return leader;
             }
-            assert!(start.elapsed() < HANG, "nobody leads");
+            assert!(start.elapsed() < HANG, "no member leads");
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Makes a user `root` with a password, without whom nothing goes any more.
+    /// Makes a user `root` with a password, without which no request succeeds any more.
     pub fn require_password(&self, password: &str) {
         for (path, body) in [
             (

@@ -1,11 +1,11 @@
-//! pyverbs of Debian's python3-pyverbs, a program on libibverbs that nobody here wrote.
+//! pyverbs of Debian's python3-pyverbs, a program on libibverbs from outside this project.
 
 use std::process::{Command, Stdio};
 
 /// Where Debian has it; another Python on the PATH does not see its pyverbs.
 pub const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether it is there; if not, `test` is told to be skipped.
+/// Whether it is installed; if not, `test` is reported as skipped.
 #[must_use]
 pub fn is_installed(test: &str) -> bool {
     let imports = Command::new(PYTHON)

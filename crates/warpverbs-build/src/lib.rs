@@ -18,8 +18,8 @@
 //! architecture, and the text of every `.cu`, `.cuh` and `.h` file, which NVRTC compiles on a machine whose driver cannot read the
 //! PTX, or where there is no PTX. A kernel is what its source exports by `WV_EXPORT(name)`.
 //!
-//! `#include <warpverbs/put.cuh>` finds the device library of the `warpverbs` that the package depends on: its build script tells
-//! the folder to those of its dependents, as `DEP_WARPVERBS_INCLUDE`.
+//! `#include <warpverbs/put.cuh>` finds the device library of the `warpverbs` that the package depends on. Its build script
+//! passes the folder to those of its dependents, as `DEP_WARPVERBS_INCLUDE`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -136,8 +136,8 @@ impl Kernels {
         self
     }
 
-    /// Compiles and links the kernels for the CPU and writes what `warpverbs::kernels!` reads; on an error, tells cargo and ends
-    /// the script.
+    /// Compiles and links the kernels for the CPU and writes what `warpverbs::kernels!` reads. On an error it reports to cargo
+    /// and ends the script.
     pub fn compile(&self) {
         if let Err(error) = self.try_compile() {
             println!("cargo::error={}", error.to_string().replace('\n', " "));

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::failure::{At, Failure, Result};
-use crate::process::{command, is_installed, text_of};
+use crate::process::{answer, command, is_installed, succeeded};
 use crate::tree::{kernel_sources, prepare};
 
 /// Where gdb stops: a kernel, by its file and by the line of its definition or the one that was asked for.
@@ -110,8 +110,11 @@ fn build(program: &str, place: &Place) -> Result<OsString> {
         .args(["-p", package, "--test", program])
         .env(variable_of(&package_of(&place.file)?), name)
         .stderr(Stdio::inherit());
-    let told = text_of(&mut cargo)?;
-    let built = told
+    // The first build of a tree takes minutes.
+    let built = answer(&mut cargo, None)?;
+    succeeded(built.status)?;
+    let built = built
+        .text
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let executables = built.filter(|it| it["target"]["name"] == program);
@@ -126,11 +129,15 @@ fn build(program: &str, place: &Place) -> Result<OsString> {
     })
 }
 
+/// What a test starts is under gdb too: kernels of an example run in rank processes of their own.
+const CHILDREN: [&str; 2] = ["set detach-on-fork off", "set schedule-multiple on"];
+
 /// One thread of tests, and their output as it comes. simt's own stacks and signals need no word of the user.
 fn gdb(place: &Place, executable: &OsString, test: &str) -> Command {
     let name = place.file.file_name().unwrap_or_default().to_string_lossy();
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-ex", "set breakpoint pending on"])
+        .args(CHILDREN.map(|set| ["-ex", set]).concat())
         .args(["-ex", &format!("break {name}:{}", place.line), "-ex", "run"])
         .arg("--args")
         .arg(executable)

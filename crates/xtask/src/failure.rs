@@ -1,4 +1,4 @@
-//! Why a task did not do what it was asked for.
+//! Why a task has failed.
 
 /// The status with which this process ends, and what it then says.
 #[derive(Debug, PartialEq, Eq)]

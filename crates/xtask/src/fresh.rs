@@ -1,5 +1,6 @@
 //! `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step;
-//! `./x fresh test`: all tests there.
+//! `./x fresh test`: all tests in it; `./x fresh wheel`: the Python wheel in it, as its README says; `./x fresh interop`: the part
+//! interop in it; `./x fresh walk`: a stranger's first hour.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,10 +15,13 @@ use crate::install::is_root;
 use crate::process::{
     Ending, Running, answer, check_interrupted, command, run, succeeded, text_of,
 };
+use crate::python;
 use crate::runners::list_doctests;
 use crate::steps::{LOGS, all_tests};
 use crate::summary;
 use crate::tree::{is_changed, prepare, seconds_since};
+
+mod walk;
 
 /// The list of the tests that ran in the root.
 const THERE: &str = "target/fresh/tests.txt";
@@ -25,11 +29,17 @@ const THERE: &str = "target/fresh/tests.txt";
 /// How long a walk through all files of the root may take on a busy machine.
 const LONG_QUESTION: Duration = Duration::from_secs(600);
 
-/// Which tests run in the root.
+/// What the document of the Python package asks of a system before `pip install`.
+const FOR_THE_WHEEL: &[&str] = &["python3-venv", "libibverbs1", "ibverbs-providers"];
+
+/// The commands to try in the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     Quick,
     All,
+    Wheel,
+    Interop,
+    Walk,
 }
 
 impl Tried {
@@ -37,6 +47,9 @@ impl Tried {
         match self {
             Self::Quick => "quick",
             Self::All => "test",
+            Self::Wheel => "wheel",
+            Self::Interop => "interop",
+            Self::Walk => "walk",
         }
     }
 }
@@ -84,10 +97,13 @@ impl Drop for Root {
     }
 }
 
-/// What `words` ask for: `test` or nothing, then a suite of Debian or Ubuntu or nothing.
+/// What `words` ask for: `test`, `wheel`, `interop`, `walk` or nothing, then a suite of Debian or Ubuntu or nothing.
 fn wanted<'a>(words: &[&'a str]) -> Option<(Tried, &'a str)> {
     let (tried, rest) = match words {
         ["test", rest @ ..] => (Tried::All, rest),
+        ["wheel", rest @ ..] => (Tried::Wheel, rest),
+        ["interop", rest @ ..] => (Tried::Interop, rest),
+        ["walk", rest @ ..] => (Tried::Walk, rest),
         rest => (Tried::Quick, rest),
     };
     let is_name = |suite: &str| suite.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -109,7 +125,9 @@ fn tried_in_a_root(tried: Tried, suite: &str) -> Result {
         return Err(Failure::new(3, "fresh needs root (debootstrap, chroot)"));
     }
     prepare("fresh")?;
-    if is_changed()? {
+    if tried == Tried::Wheel {
+        python::wheel()?;
+    } else if is_changed()? {
         println!("x: fresh tries the last commit; uncommitted changes are not in it");
     }
     let root = Root::make()?;
@@ -136,8 +154,8 @@ fn tried_in_a_root(tried: Tried, suite: &str) -> Result {
     well
 }
 
-/// The list of the fresh root beside that of this machine: what `./x test` has left here if it ran on the same commit, else the
-/// tests that exist, asked for by name.
+/// The list of the fresh root beside that of this machine. The latter is what `./x test` has left here if it ran on the same
+/// commit, else the tests that exist, asked for by name.
 fn compare_lists() -> Result<bool> {
     let there = Path::new(THERE);
     if fs::metadata(there).map_or(0, |data| data.len()) == 0 {
@@ -165,7 +183,7 @@ fn compare_lists() -> Result<bool> {
 
 // ---- the inner half: in namespaces of its own ----
 
-/// The fresh root, and what was measured in it.
+/// The fresh root, and the times measured in it.
 struct Inside {
     root: PathBuf,
     suite: String,
@@ -182,9 +200,22 @@ pub(crate) fn fresh_inside(root: &str, suite: &str, tried: &str) -> Result {
         environment: environment_inside(),
         report: Vec::new(),
     };
-    inside.measured(&format!("debootstrap {suite}, clone"), Inside::make_root)?;
+    inside.measured(&format!("debootstrap {suite}"), Inside::make_root)?;
+    if tried == Tried::Wheel.word() {
+        return inside.try_wheel();
+    }
+    inside.measured("clone", Inside::lend_project)?;
     if tried == Tried::All.word() {
         return inside.try_all_tests();
+    }
+    if tried == Tried::Walk.word() {
+        return inside.try_walk();
+    }
+    if tried == Tried::Interop.word() {
+        let part = ["test", "interop"];
+        inside.measured("./x test interop", |inside| inside.run_x(&part))?;
+        inside.print_report();
+        return Ok(());
     }
     inside.try_twice("./x demo", &["demo"])?;
     inside.try_twice("./x test quick", &["test", "quick"])?;
@@ -249,6 +280,57 @@ impl Inside {
     }
 
     fn run_x(&self, arguments: &[&str]) -> Result {
+        run(self.inside().args(["sh", "/warpverbs/x"]).args(arguments))
+    }
+
+    /// The Python package as its document says: packages of the system, `pip install`, and its first example.
+    fn try_wheel(&mut self) -> Result {
+        self.measured(&FOR_THE_WHEEL.join(" "), |inside| {
+            inside.install(FOR_THE_WHEEL)
+        })?;
+        self.measured("pip install", |inside| {
+            let wheel = inside.take_in(&python::package()?)?;
+            run(inside.inside().args(["python3", "-m", "venv", "/venv"]))?;
+            let pip = ["/venv/bin/python", "-m", "pip", "install", "-q"];
+            run(inside.inside().args(pip).arg(wheel).arg("torch"))
+        })?;
+        self.measured("two_ranks.py", |inside| {
+            let example = inside.take_in(Path::new("python/examples/two_ranks.py"))?;
+            let python = "/venv/bin/python";
+            let mut program = inside.inside();
+            program.args([python, "-m", "warpverbs.sim", "--", python]);
+            let said = text_of(program.arg(example))?;
+            let mut lines: Vec<_> = said.lines().collect();
+            lines.sort_unstable();
+            match lines[..] {
+                ["rank 0: 1.75", "rank 1: 1.75"] => Ok(()),
+                _ => Err(Failure::new(1, format!("two_ranks.py said {said:?}"))),
+            }
+        })?;
+        self.print_report();
+        Ok(())
+    }
+
+    /// Packages of the system, in the root.
+    fn install(&self, packages: &[&str]) -> Result {
+        run(self.inside().args(["apt-get", "update", "-qq"]))?;
+        let mut apt = self.inside();
+        apt.args(["apt-get", "install", "-yqq", "--no-install-recommends"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null());
+        run(&mut apt)
+    }
+
+    /// A file of this machine in the root; returns its path in the root.
+    fn take_in(&self, file: &Path) -> Result<PathBuf> {
+        let name = file.file_name().unwrap_or_default();
+        fs::copy(file, self.root.join(name)).at(file)?;
+        Ok(Path::new("/").join(name))
+    }
+
+    /// A command in the root, to be completed.
+    fn inside(&self) -> Command {
         let mut inside = command("chroot", [&self.root]);
         inside.args(["env", "-i"]);
         for (name, value) in &self.environment {
@@ -257,7 +339,7 @@ impl Inside {
             setting.push(value);
             inside.arg(setting);
         }
-        run(inside.args(["sh", "/warpverbs/x"]).args(arguments))
+        inside
     }
 
     fn make_root(&self) -> Result {
@@ -269,7 +351,8 @@ impl Inside {
         debootstrap.arg(format!("--components={}", components_of(&self.suite)));
         debootstrap
             .args([self.suite.as_ref(), root.as_os_str()])
-            .arg(mirror()?);
+            .arg(mirror(&self.suite)?)
+            .args(script_of(&self.suite));
         run(debootstrap.stdout(Stdio::null())).inspect_err(|_failed| {
             let log =
                 fs::read_to_string(root.join("debootstrap/debootstrap.log")).unwrap_or_default();
@@ -277,10 +360,14 @@ impl Inside {
             eprintln!("{}", lines[lines.len().saturating_sub(5)..].join("\n"));
         })?;
         self.lend_settings()?;
+        run(command("mount", ["-t", "proc", "proc"]).arg(root.join("proc")))?;
+        run(command("mount", ["--rbind", "/dev"]).arg(root.join("dev")))
+    }
+
+    fn lend_project(&self) -> Result {
+        let root = &self.root;
         let lent_rust = root.join("opt/rust");
         fs::create_dir_all(&lent_rust).at(&lent_rust)?;
-        run(command("mount", ["-t", "proc", "proc"]).arg(root.join("proc")))?;
-        run(command("mount", ["--rbind", "/dev"]).arg(root.join("dev")))?;
         let rust = text_of(&mut command("rustc", ["--print", "sysroot"]))?;
         run(command("mount", ["--bind", "-o", "ro", rust.trim_end()]).arg(lent_rust))?;
         run(command("git", ["clone", "-q", "."]).arg(root.join("warpverbs")))
@@ -367,16 +454,31 @@ fn received_bytes(devices: &str) -> i64 {
     received.sum()
 }
 
+/// The script of debootstrap for a suite of Ubuntu that is younger than it: all of them since gutsy have the same. None for one that
+/// it knows.
+fn script_of(suite: &str) -> Option<PathBuf> {
+    let scripts = Path::new("/usr/share/debootstrap/scripts");
+    (is_of_ubuntu(suite) && !scripts.join(suite).exists()).then(|| scripts.join("gutsy"))
+}
+
 /// Of the suites of Debian and Ubuntu.
 fn components_of(suite: &str) -> &'static str {
-    match suite {
-        "noble" | "plucky" | "questing" => "main,universe", // Ubuntu
-        _ => "main",
+    match is_of_ubuntu(suite) {
+        true => "main,universe",
+        false => "main",
     }
 }
 
-/// Where debootstrap finds packages: WV_MIRROR, or where apt finds those of this machine's release.
-fn mirror() -> Result<OsString> {
+fn is_of_ubuntu(suite: &str) -> bool {
+    ["noble", "plucky", "questing"].contains(&suite)
+}
+
+/// Where packages of Ubuntu are for a machine that is none. Debian has no package of Ubuntu's keys, so that debootstrap warns that it
+/// checks no signature.
+const UBUNTU: &str = "http://archive.ubuntu.com/ubuntu";
+
+/// Where debootstrap finds the packages of a suite: WV_MIRROR, or where apt finds those of this machine's release.
+fn mirror(suite: &str) -> Result<OsString> {
     if let Some(mirror) = std::env::var_os("WV_MIRROR").filter(|mirror| !mirror.is_empty()) {
         return Ok(mirror);
     }
@@ -387,6 +489,9 @@ fn mirror() -> Result<OsString> {
         "$(RELEASE) $(REPO_URI)",
         "Created-By: Packages",
     ];
+    if is_of_ubuntu(suite) && !codename_in(&release).is_some_and(is_of_ubuntu) {
+        return Ok(UBUNTU.into());
+    }
     let targets = text_of(&mut command("apt-get", format))?;
     let mirror = codename_in(&release).and_then(|codename| mirror_in(&targets, codename));
     mirror.map(OsString::from).ok_or_else(|| {
@@ -446,6 +551,11 @@ mod tests {
         assert_eq!(of("noble"), Some(("quick", "noble")));
         assert_eq!(of("test"), Some(("test", "bookworm")));
         assert_eq!(of("test noble"), Some(("test", "noble")));
+        assert_eq!(of("wheel"), Some(("wheel", "bookworm")));
+        assert_eq!(of("wheel noble"), Some(("wheel", "noble")));
+        assert_eq!(of("interop"), Some(("interop", "bookworm")));
+        assert_eq!(of("interop noble"), Some(("interop", "noble")));
+        assert_eq!(of("walk"), Some(("walk", "bookworm")));
         for wrong in [
             "--help",
             "test --help",
@@ -494,6 +604,18 @@ mod tests {
         let devices =
             "Inter-| Receive\n face |bytes packets\n    lo: 500 1\n  eth0: 70 1\neth1:5 2\n";
         assert_eq!(received_bytes(devices), 75);
+    }
+
+    #[test]
+    fn a_suite_of_ubuntu_has_its_own_mirror_components_and_script() {
+        assert_eq!(
+            (components_of("noble"), components_of("bookworm")),
+            ("main,universe", "main")
+        );
+        assert!(is_of_ubuntu("noble") && !is_of_ubuntu("trixie"));
+        assert_eq!(script_of("bookworm"), None);
+        let script = script_of("noble");
+        assert!(script.is_none_or(|script| script.ends_with("gutsy")));
     }
 
     #[test]

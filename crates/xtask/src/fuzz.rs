@@ -13,7 +13,7 @@ use crate::tree::prepare;
 /// Packages with the names of their targets.
 const PACKAGES: [(&str, &str); 2] = [
     ("crates/softhca", "ioctls commands wqes packets"),
-    ("crates/test-support", "memheap"),
+    ("crates/test-support", "hello memheap"),
 ];
 
 /// Fuzzes one target, or each, for as many seconds.

@@ -245,8 +245,8 @@ fn pack_ptx() -> Result {
     Ok(())
 }
 
-/// Machine code for the GPUs of today, of the PTX that the programs hold and of that of the test kernels: the driver compiles nothing
-/// at the start of each. Tests, and all that runs beside a software HCA, have their memory in the host, for which the text is widened.
+/// Machine code for the GPUs of today, of the PTX in the programs and in the test kernels. So the driver compiles nothing at the
+/// start of each. Tests, and all programs beside a software HCA, have their memory in the host, for which the text is widened.
 fn pack_cubins() -> Result {
     for folder in PTX_FOLDERS {
         for text in texts_of(&format!("{folder}/ptx/{MACHINE}"))? {
@@ -297,7 +297,7 @@ fn is_of_other_tests(kernel: &str) -> bool {
         })
 }
 
-/// Runs what is packed, with nothing of this machine but the kernel, sh and the C library. Results of a GPU also go to where they
+/// Runs the pack, with nothing of this machine but the kernel, sh and the C library. Results of a GPU also go to where they
 /// can be committed.
 ///
 /// The driver's library may lie in a folder that only the caller's LD_LIBRARY_PATH names.

@@ -1,4 +1,4 @@
-//! Tests of .ci/gpu-run.sh, with programs in the place of those that are packed: what is left of a run whenever it ends.
+//! Tests of .ci/gpu-run.sh, with programs in the place of the packed ones: what a run leaves whenever it ends.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -173,7 +173,7 @@ fn every_step_runs_in_order_with_its_figures_and_the_drivers_folder() {
 }
 
 #[test]
-fn other_projects_are_measured_where_the_pack_has_them_and_their_table_is_shown() {
+fn other_projects_are_measured_if_the_pack_has_them_and_shown_in_a_table() {
     let pack = Pack::new();
     fs::create_dir(pack.path("others")).unwrap();
     pack.scripted("others", "echo \"table of $*\"");
@@ -321,7 +321,7 @@ fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
         (found.len(), &results["ended"]),
         (ON_SIMT.len(), &"failed".into())
     );
-    // What it had started is gone with it.
+    // The programs that it had started are gone with it.
     let pid = fs::read_to_string(pack.path("scripted/pid")).unwrap();
     let state = format!("/proc/{}/stat", pid.trim());
     let gone = || fs::read_to_string(&state).map_or(true, |stat| stat.contains(") Z "));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run, text_of};
-use crate::tree::{fresh_folder, kernel_headers, prepare, target};
+use crate::tree::{build, fresh_folder, kernel_headers, prepare, target};
 
 /// Copies what others use below a prefix; none: /usr/local for root, ~/.local for others.
 pub(crate) fn install(prefix: Option<&str>) -> Result {
@@ -56,11 +56,6 @@ pub(crate) fn dist() -> Result {
         .ok_or_else(|| Failure::new(1, "the programs name no version of glibc"))?;
     println!("{tar} needs glibc {glibc} or newer");
     Ok(())
-}
-
-pub(crate) fn build() -> Result {
-    let packages = ["-p", "wv", "-p", "softhca", "-p", "warpverbs-capi"];
-    run(command("cargo", ["build", "--locked"]).args(packages))
 }
 
 /// bin/wv, lib/warpverbs/libsofthca.so (where wv looks for it), headers for user kernels, the C ABI.

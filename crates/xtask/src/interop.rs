@@ -16,9 +16,11 @@ use crate::tree::{build, fresh_folder, prepare, target};
 /// Where cust looks for libcuda. It gets the driver without a GPU.
 const CUDA: &str = "target/interop";
 const DRIVER: &str = "crates/test-support/fake_cuda/libcuda.c";
-/// Also `-p warpverbs`: alone, the package would resolve other features of it, and build it once more.
-const PACKAGES: &[&str] = &["-p", "warpverbs", "-p", "warpverbs-interop"];
-const FEATURES: &str = "warpverbs-interop/rdma-sys,warpverbs-interop/cust,warpverbs-interop/cudarc";
+/// Also `-p warpverbs-python`, and a feature that `warpverbs` gives its tests: alone, the package would resolve other features of
+/// the library and of test-support, and build both and their kernels once more.
+pub(crate) const PACKAGES: &[&str] = &["-p", "warpverbs-python", "-p", "warpverbs-interop"];
+pub(crate) const FEATURES: &str =
+    "warpverbs-interop/rdma-sys,warpverbs-interop/cust,warpverbs-interop/cudarc,test-support/cuda";
 const TESTS: &[&str] = &["rdma_sys", "cust", "cudarc"];
 
 /// The part alone.
@@ -78,10 +80,6 @@ fn with_features(task: &str) -> Result<Command> {
 /// The runtime opens libibverbs and libcuda itself: no program of ours is linked with them.
 fn links_neither() -> Result {
     build()?;
-    run(&mut command(
-        "cargo",
-        ["build", "--locked", "-p", "warpverbs-capi"],
-    ))?;
     for name in ["wv", "libwarpverbs_c.so"] {
         let file = target().join(name);
         let needs = ask(command("readelf", ["-d"]).arg(&file))?;

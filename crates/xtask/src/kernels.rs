@@ -12,7 +12,7 @@ use crate::tree::{PTX_FOLDERS, ends_in, files_below, fresh_folder, prepare, whee
 const COMPILED: &str = "target/kernels";
 pub(crate) const ARCHITECTURES: [&str; 2] = ["80", "90"];
 
-/// With a file: compiles it for the CPU check and to PTX. Without: every kernel, and refreshes what is checked in.
+/// With a file: compiles it for the CPU check and to PTX. Without: every kernel, and refreshes the checked-in files.
 pub(crate) fn kernels(file: Option<&str>) -> Result {
     prepare("kernels")?;
     match file {

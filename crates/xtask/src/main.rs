@@ -1,10 +1,10 @@
-//! What `./x` does once cargo and the system's packages are there: `x` builds this program and hands over to it.
+//! The commands of `./x` once cargo and the system's packages are installed: `x` builds this program and hands over to it.
 //!
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
 //! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
 //!   [`others`]: other projects beside this one, in it.
-//! - [`fresh`]: the same in a bare root. [`debug`], [`miri`], [`texts`], [`fuzz`], [`install`], [`python`].
+//! - [`fresh`]: the same in a bare root. [`mod@figures`]: those of the documents. [`debug`], [`miri`], [`texts`], [`fuzz`], [`install`], [`python`].
 //!
 //! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
 
@@ -12,6 +12,7 @@ mod checks;
 mod commands;
 mod debug;
 mod failure;
+mod figures;
 mod fresh;
 mod fuzz;
 mod gpu;
@@ -85,6 +86,7 @@ fn perform(arguments: &[String]) -> Result {
         "debug" => debug::debug(&words),
         "miri" => miri::miri(first),
         "texts" => texts::texts(),
+        "figures" => figures::figures(first),
         "format" => checks::format(),
         "kernels" => match words.first().copied() {
             Some("--commands") => commands::write(),
@@ -131,7 +133,7 @@ fn refuse() -> Result {
 /// `wv demo` in the place of this process.
 fn demo(arguments: &[String]) -> Result {
     tree::prepare("demo")?;
-    tree::build()?;
+    tree::build_programs()?;
     let wv = tree::target().join("wv");
     let error = Command::new(&wv).arg("demo").args(arguments).exec();
     Err(Failure::new(

@@ -13,7 +13,7 @@ use crate::tree::{build, fresh_folder, prepare, target};
 const COMPILED: &str = "target/gpu/others";
 const ADAPTERS: &str = "crates/wv/kernels/bench/others";
 
-/// A project that there is an adapter to.
+/// A project with an adapter.
 struct Project {
     /// Also the adapter's: NAME.cuda.
     name: &'static str,
@@ -212,7 +212,7 @@ fn compile_one(
         let adapter = root.join(ADAPTERS).join(name).with_extension("cuda");
         let said = answer(compiler.arg("-o").arg(made).arg(adapter), None)?;
         if !said.status.success() {
-            // It is there for all architectures or for none.
+            // It exists for all architectures or for none.
             for half in all.iter().filter(|half| half.exists()) {
                 fs::remove_file(half).at(half)?;
             }
@@ -317,7 +317,7 @@ __device__ int doca_gpu_dev_verbs_poll_cq_at(doca_gpu_dev_verbs_cq*, uint64_t) {
     }
 
     #[test]
-    fn an_adapter_is_compiled_with_the_headers_of_the_folder_and_others_are_absent_by_name() {
+    fn an_adapter_compiles_with_the_given_headers_and_absent_ones_are_named() {
         let folder = folder(&[("gpunetio/include/doca_gpunetio_device.h", MADE_UP)]);
         let to = tempfile::tempdir().unwrap();
         let Some(outcomes) = compiled(folder.path(), to.path()) else {

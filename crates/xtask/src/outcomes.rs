@@ -115,8 +115,8 @@ fn of_case(case: roxmltree::Node<'_, '_>) -> Outcome {
     Outcome::not_failed(program, test, &printed.join("\n"))
 }
 
-/// Of the output of a test program with --show-output. `ended_well`: by itself, with the status of tests; else what has no
-/// result has failed, which is for the caller to see, who has the list.
+/// The outcomes in the output of a test program with --show-output. `ended_well`: it ended by itself, with the status of tests.
+/// Otherwise each test without a result has failed. The caller finds those, since it has the list.
 pub(crate) fn from_libtest(program: &str, output: &str, ended_well: bool) -> Vec<Outcome> {
     let printed = sections(output);
     let lists = (
@@ -182,7 +182,7 @@ fn close<'a>(found: &mut HashMap<&'a str, &'a str>, open: Option<(&'a str, &'a s
     }
 }
 
-/// The names below the last line `title:`; no names where there is no such line, None where the program has not ended well.
+/// The names below the last line `title:`; no names where that line is missing, None where the program has not ended well.
 fn last_list<'a>(output: &'a str, title: &str) -> Option<Vec<&'a str>> {
     output.contains("\ntest result: ").then_some(())?;
     let Some((_, below)) = output.rsplit_once(&format!("\n{title}:\n")) else {

@@ -16,13 +16,13 @@ const BUDGETS: &[(&str, u32)] = &[
     ("moe", 150),
     ("python", 240),
     ("interop", 180),
-    ("membership", 90),
+    ("membership", 150),
 ];
 
 /// Which test programs a part runs, by the names that cargo-nextest gives them; `program.module::` are some tests of one, `*`
 /// stands for anything. What no line names is in part `tests`. `./x test` fails where two parts have a test, and where a name
 /// is no program's.
-/// - judges: suites and tools of others that judge the software HCA, and what it is compared with from outside.
+/// - judges: suites and tools from outside that judge the software HCA, and comparisons with them.
 /// - control: what brings queues up before a kernel posts: commands and lives of QPs, places of GPUs and NICs, the ladders, doctor.
 /// - device: the device library: every operation in every mode, every failure, the posting protocol's model.
 /// - engine: the host engine, and the models of its protocols.
@@ -41,8 +41,15 @@ moe         warpverbs::moe.options:: warpverbs::moe.orders:: warpverbs::moe.team
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";
 
-/// How many tests of a part run at the same time, where that is not for the runner to say.
-const THREADS: &[(&str, u32)] = &[("membership", 6)];
+/// How many tests of a part run at the same time, on a machine with fewer cores: most of them wait for deadlines most of their time.
+const THREADS: &[(&str, u32)] = &[
+    ("tests", 4),
+    ("control", 4),
+    ("device", 4),
+    ("engine", 4),
+    ("moe", 6),
+    ("membership", 8),
+];
 
 /// The part of what no line names.
 const REST: &str = "tests";
@@ -56,7 +63,12 @@ pub(crate) fn budget_of(part: &str) -> Option<u32> {
 
 pub(crate) fn threads_of(part: &str) -> Option<u32> {
     let row = THREADS.iter().find(|(name, _)| *name == part);
-    row.map(|(_, threads)| *threads)
+    row.map(|(_, threads)| (*threads).max(cores()))
+}
+
+pub(crate) fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
 /// Which part of a run has which tests.

@@ -1,7 +1,8 @@
 //! The children of this process: none outlives it, whatever ends it.
 //!
-//! SIGINT, SIGTERM and SIGHUP set a word, which every wait here looks at: it ends its child and fails with status 130, so that
-//! what owns a directory removes it on the way out. The kernel ends the children of a process that was killed (PDEATHSIG).
+//! SIGINT, SIGTERM and SIGHUP set a word, which every wait here looks at. The wait ends its child and fails with status 130, so
+//! that the owner of a directory removes it on the way out. The kernel ends the children of a process that was killed
+//! (PDEATHSIG).
 //!
 //! rustix would make five of the seven blocks here safe, and 4 s of one core longer what `./x` compiles before anything else;
 //! it has no `signal`.
@@ -55,7 +56,7 @@ pub(crate) fn check_interrupted() -> Result {
 /// How a child ends when this process wants it to, or has itself ended.
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
-    /// By SIGTERM, after which it has ten seconds to end its own children. What it has not ended then is killed.
+    /// By SIGTERM, after which it has ten seconds to end its own children. Children that still run then are killed.
     Asked,
     /// By SIGKILL: it has no children, or the kernel ends them with it.
     Killed,
@@ -273,9 +274,10 @@ pub(crate) fn answer(command: &mut Command, limit: Option<Duration>) -> Result<A
         read.map(|_| String::from_utf8_lossy(&bytes).into_owned())
     });
     let name = running.name.clone();
-    let status = running
-        .wait(limit)?
-        .ok_or_else(|| Failure::new(1, format!("{name} has not answered in time")))?;
+    let status = running.wait(limit)?.ok_or_else(|| {
+        let seconds = limit.unwrap_or_default().as_secs();
+        Failure::new(1, format!("{name} has not answered within {seconds} s"))
+    })?;
     let text =
         joined(reader)?.map_err(|error| Failure::new(1, format!("what {name} says: {error}")))?;
     Ok(Answer { status, text })

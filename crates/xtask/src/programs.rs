@@ -66,7 +66,7 @@ pub(crate) struct Chosen<'a> {
 }
 
 impl Tree {
-    /// Builds the programs and asks each for its tests. Fails where the build does, of which cargo has told.
+    /// Builds the programs and asks each for its tests. Fails where the build does, which cargo has reported.
     pub(crate) fn made_by(build: Build) -> Result<Self> {
         let mut cargo = build.cargo();
         cargo
@@ -243,7 +243,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     read.map(|entry| Ok(entry.at(folder)?.path())).collect()
 }
 
-/// The tests that were asked for were not built, of which the failed build has told.
+/// The requested tests were not built; the failed build has reported why.
 pub(crate) fn not_built() -> Failure {
     Failure::new(1, "the tests are not built")
 }

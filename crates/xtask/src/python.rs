@@ -1,48 +1,37 @@
-//! `./x wheel`, and the part `python` of `./x test`: the wheel, an environment of its own with torch, and what pytest says.
+//! `./x wheel`, and the part `python` of `./x test`: the wheel, its tests beside torch, and what pytest says of them.
+
+mod environments;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use self::environments::{Environment, NEWEST, OLDEST};
 use crate::failure::{At, Failure, Result};
 use crate::install;
 use crate::outcomes::{Outcome, Verdict};
 use crate::process::{command, run, text_of};
 use crate::steps::{LOGS, Run, kept, wants_large_counts};
 use crate::summary::Key;
-use crate::tree::{files_below, fresh_folder, prepare, wheel_program};
+use crate::tree::{self, files_below, fresh_folder, prepare, wheel_program};
 
-/// Where the wheel, the tests' environment and their report lie.
+/// Where the wheels, the tests' environments and their reports lie.
 const FOLDER: &str = "target/python";
-const VENV: &str = "target/python/venv";
 /// Wheels of engines, of which tests load files.
 const ENGINES: &str = "target/python/engines";
-/// What the wheel carries beside Python, put there before maturin packs it.
+/// The files that the wheel carries beside Python, copied into it before maturin packs it.
 const PREFIX: &str = "python/warpverbs/_prefix";
 
-/// What the tests install. Torch comes without the CUDA libraries that its metadata asks for: `stand_ins.py` makes what it links.
-const TORCH: &[&str] = &[
-    "torch==2.15.0",
-    "nvidia-cuda-runtime==13.2.86",
-    "nvidia-cuda-cupti==13.2.86",
+/// The tests that run beside the oldest torch, too.
+const OF_TORCH: &[&str] = &[
+    "test_deep_ep.py",
+    "test_layers.py",
+    "test_mooncake_ep.py",
+    "test_oracle.py",
+    "test_single.py",
+    "test_teams.py",
+    "test_wrong_calls.py",
 ];
-const PACKAGES: &[&str] = &[
-    "abi3audit==0.0.26",
-    "auditwheel==6.8.2",
-    "filelock==4.2.12",
-    "fsspec==2026.9.0",
-    "jinja2==3.1.6",
-    "mypy==2.4.1",
-    "networkx==3.6.1",
-    "numpy==2.4.6",
-    "pytest==9.2.0",
-    "sympy==1.14.0",
-    "transformers==5.23.0",
-    "typing-extensions==4.16.0",
-];
-
-/// With all that it needs 260 MB, for the test of one example: for full runs.
-const RAY: &str = "ray==2.60.0";
 
 /// Builds the wheel, and says its file and the glibc that it needs.
 pub(crate) fn wheel() -> Result {
@@ -51,7 +40,7 @@ pub(crate) fn wheel() -> Result {
     let mut objects = files_below(PREFIX, |path| {
         path.ends_with("wv") || path.extension().is_some_and(|ending| ending == "so")
     })?;
-    objects.push(crate::tree::target().join("lib_native.so"));
+    objects.push(tree::target().join("lib_native.so"));
     let symbols = text_of(Command::new("objdump").arg("-T").args(&objects))?;
     let glibc = install::newest_glibc(&symbols)
         .ok_or_else(|| Failure::new(1, "the programs name no version of glibc"))?;
@@ -65,9 +54,20 @@ pub(crate) fn wheel() -> Result {
     Ok(())
 }
 
+/// The wheel of the package, which [`wheel`] has made.
+pub(crate) fn package() -> Result<PathBuf> {
+    let folder = format!("{FOLDER}/wheels");
+    let is_package = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("warpverbs-") && name.ends_with(".whl")
+    };
+    let found = files_below(&folder, is_package)?.pop();
+    found.ok_or_else(|| Failure::new(1, format!("there is no wheel in {folder}: ./x wheel")))
+}
+
 /// Programs, library and headers into the package, then all of it into one file; and the wheel that has DeepEP's name.
 fn build_wheels() -> Result<[PathBuf; 2]> {
-    install::build()?;
+    tree::build()?;
     fresh_folder(Path::new(PREFIX))?;
     install::install_for_python(Path::new(PREFIX))?;
     let here = std::env::current_dir().at(".")?;
@@ -117,22 +117,47 @@ pub(crate) fn in_tests(test: &mut Run) -> Result {
         return Ok(());
     };
     test.step("environment of the Python tests", |_| {
-        environment(&wheel)?;
+        NEWEST.make(&wheel)?;
         engines()
     })?;
-    let venv = std::env::current_dir().at(".")?.join(VENV);
-    test.step("types of the package", |_| types(&venv))?;
-    test.step("what the wheel needs", |_| needs(&venv, &wheel))?;
+    test.step("types of the package", |_| types())?;
+    test.step("what the wheel needs", |_| needs(&wheel))?;
     test.step("Python tests", |test| {
-        let (exist, told) = run_pytest(&venv)?;
+        let (exist, told) = run_pytest(&NEWEST, "python", &[])?;
         test.judge(&exist, told)
     })?;
+    if wants_large_counts() {
+        test.step("Python tests beside the oldest torch", |test| {
+            let (exist, told) = beside_the_oldest_torch(&wheel)?;
+            test.judge(&exist, told)
+        })?;
+    }
     Ok(())
 }
 
-/// mypy on the package, and stubtest on what it says of itself beside what is there when it runs.
-fn types(venv: &Path) -> Result {
-    let python = venv.join("bin/python");
+/// One outcome, a skipped one, where this Python is too new for the oldest torch.
+fn beside_the_oldest_torch(wheel: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
+    let newer = "import sys; print(sys.version_info >= (3, 13))";
+    if text_of(&mut command("python3", ["-c", newer]))?.trim() == "True" {
+        let (program, name) = ("python-oldest", OLDEST.torch[0]);
+        let why = "its wheels are for Python 3.12 and older, and python3 is newer";
+        let skipped = Outcome::new(program, name, Verdict::Skipped, why);
+        return Ok((vec![(program.to_owned(), name.to_owned())], vec![skipped]));
+    }
+    OLDEST.make(wheel)?;
+    run_pytest(&OLDEST, "python-oldest", OF_TORCH)
+}
+
+/// A module of the package, beside torch, with what `./x test python` has installed.
+pub(crate) fn module(name: &str) -> Result<Command> {
+    let mut python = command(NEWEST.program("python")?, ["-m", name]);
+    NEWEST.with_libraries(&mut python)?;
+    Ok(python)
+}
+
+/// mypy on the package, and stubtest on its stubs beside the running package.
+fn types() -> Result {
+    let python = NEWEST.program("python")?;
     let mut mypy = command(&python, ["-m", "mypy"]);
     kept("mypy.log")?.run(mypy.current_dir("python"))?;
     let mut stubtest = command(&python, ["-m", "mypy.stubtest", "warpverbs"]);
@@ -141,14 +166,14 @@ fn types(venv: &Path) -> Result {
         .args(["--allowlist", "stubtest.txt"])
         // As in the tests, where the wheel is found and not its sources.
         .current_dir("python/tests");
-    kept("stubtest.log")?.run(with_libraries(&mut stubtest, &python)?)
+    kept("stubtest.log")?.run(NEWEST.with_libraries(&mut stubtest)?)
 }
 
 /// abi3audit and auditwheel on the wheel: any Python from 3.10 has what it calls, and the glibc of its name is enough.
-fn needs(venv: &Path, wheel: &Path) -> Result {
-    let mut abi3audit = command(venv.join("bin/abi3audit"), ["--summary"]);
+fn needs(wheel: &Path) -> Result {
+    let mut abi3audit = command(NEWEST.program("abi3audit")?, ["--summary"]);
     kept("abi3audit.log")?.run(abi3audit.arg(wheel))?;
-    let mut auditwheel = command(venv.join("bin/auditwheel"), ["show"]);
+    let mut auditwheel = command(NEWEST.program("auditwheel")?, ["show"]);
     let said = text_of(auditwheel.arg(wheel))?;
     let tag = platform_of(wheel);
     // Lines are folded anywhere between words.
@@ -195,7 +220,7 @@ fn engines() -> Result {
     }
     fresh_folder(Path::new(ENGINES))?;
     // Whatever Python and machine this is: only texts of the wheels are read.
-    let mut pip = pip(&Path::new(VENV).join("bin/python"), "download");
+    let mut pip = pip(&NEWEST.program("python")?, "download");
     pip.args(["--no-deps", "--only-binary=:all:", "--implementation=cp"])
         .args(["--python-version=3.11", "--platform=manylinux_2_34_x86_64"])
         .args(["--platform=manylinux_2_28_x86_64", "--dest", ENGINES]);
@@ -203,86 +228,39 @@ fn engines() -> Result {
     fs::write(&stamp, wanted.join("\n")).at(&stamp)
 }
 
-/// The environment of the tests, with this wheel in it.
-fn environment(wheel: &Path) -> Result {
-    let here = std::env::current_dir().at(".")?;
-    let venv = here.join(VENV);
-    let python = venv.join("bin/python");
-    let wanted = [TORCH, PACKAGES].concat().join("\n");
-    let stamp = venv.join("INSTALLED");
-    if fs::read_to_string(&stamp).ok().as_deref() != Some(wanted.as_str()) {
-        run(command("python3", ["-m", "venv", "--clear"]).arg(&venv))?;
-        let pip = || pip(&python, "install");
-        run(pip().arg("--no-deps").args(TORCH))?;
-        run(pip().arg("--no-deps").args(PACKAGES))?;
-        // What these need.
-        run(pip().args(["abi3audit", "auditwheel", "mypy", "pytest"]))?;
-        run(pip().args(["jinja2", "sympy", "transformers"]))?;
-        let stand_ins = command(&python, ["python/tests/stand_ins.py"])
-            .arg(here.join(STAND_INS))
-            .status();
-        let imports = imports_torch(&python)?;
-        if !stand_ins.is_ok_and(|status| status.success()) || !imports {
-            println!(
-                "torch does not import with stand-ins for CUDA's libraries; installing all of them, 3 GB"
-            );
-            run(pip().arg(TORCH[0]))?;
-            fresh_folder(&here.join(STAND_INS))?;
-        }
-        fs::write(&stamp, &wanted).at(&stamp)?;
-    }
-    if wants_large_counts() {
-        // It may change none of the packages above.
-        let pinned = venv.join("PINNED");
-        fs::write(&pinned, PACKAGES.join("\n")).at(&pinned)?;
-        run(pip(&python, "install").arg("-c").arg(&pinned).arg(RAY))?;
-    }
-    run(pip(&python, "install")
-        .args(["--force-reinstall", "--no-deps"])
-        .arg(wheel))
-}
-
-const STAND_INS: &str = "target/python/stand-ins";
-
-fn imports_torch(python: &Path) -> Result<bool> {
-    let mut import = command(python, ["-c", "import torch"]);
-    let status = with_libraries(&mut import, python)?.status();
-    Ok(status.at(python)?.success())
-}
-
-/// The same command, which finds the stand-ins and the two libraries of CUDA that torch calls when it is loaded.
-fn with_libraries<'a>(of: &'a mut Command, python: &Path) -> Result<&'a mut Command> {
-    let here = std::env::current_dir().at(".")?;
-    let place = "import sysconfig; print(sysconfig.get_path('purelib'))";
-    let site = text_of(&mut command(python, ["-c", place]))?;
-    let wheels = Path::new(site.trim()).join("nvidia/cu13/lib");
-    let path = format!("{}:{}", here.join(STAND_INS).display(), wheels.display());
-    Ok(of.env("LD_LIBRARY_PATH", path))
-}
-
-/// Every test that pytest collects has one outcome.
-fn run_pytest(venv: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
-    let python = venv.join("bin/python");
+/// Every test that pytest collects of these files, or of all, has one outcome, as one of the program `of`. Of torch as old as can
+/// be the small counts are enough.
+fn run_pytest(
+    environment: &Environment,
+    of: &str,
+    files: &[&str],
+) -> Result<(Vec<Key>, Vec<Outcome>)> {
+    let python = environment.program("python")?;
     let report = std::env::current_dir()
         .at(".")?
         .join(LOGS)
-        .join("pytest.xml");
+        .join(format!("{of}.xml"));
     let pytest = || {
         let mut pytest = command(&python, ["-m", "pytest", "-p", "no:cacheprovider", "-q"]);
+        if !files.is_empty() {
+            pytest.env_remove("WV_TEST_FULL");
+        }
         // Not in `python`, whose folder `warpverbs` would be imported in place of the wheel.
         pytest.current_dir("python/tests");
+        pytest.args(files);
         pytest
     };
-    let listed = text_of(with_libraries(pytest().arg("--collect-only"), &python)?)?;
+    let listed = text_of(environment.with_libraries(pytest().arg("--collect-only"))?)?;
     let exist = listed.lines().filter_map(|line| line.split_once("::"));
-    let exist = exist.map(|(file, test)| (program(file), test.to_owned()));
+    let exist = exist.map(|(file, test)| (program(of, file), test.to_owned()));
     let mut tests = pytest();
     tests
         .args(["-o", "junit_family=xunit1", "--junit-xml"])
         .arg(&report);
     // A bad status is that of tests that have failed, which the report has by name.
-    let status = kept("python.log")?.status(with_libraries(&mut tests, &python)?)?;
-    let log = Path::new(LOGS).join("python.log");
+    let log = format!("{of}.log");
+    let status = kept(&log)?.status(environment.with_libraries(&mut tests)?)?;
+    let log = Path::new(LOGS).join(log);
     for line in figures(&fs::read_to_string(&log).at(&log)?) {
         println!("{line}");
     }
@@ -292,7 +270,7 @@ fn run_pytest(venv: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
             format!("pytest ended with {status} and wrote no report: {error}"),
         )
     })?;
-    Ok((exist.collect(), from_pytest(&text)?))
+    Ok((exist.collect(), from_pytest(of, &text)?))
 }
 
 /// What the tests measured, from what pytest printed.
@@ -305,19 +283,19 @@ fn figures(log: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `tests/test_x.py` as a program among those of cargo.
-fn program(file: &str) -> String {
-    format!("python::{file}")
+fn program(of: &str, file: &str) -> String {
+    format!("{of}::{file}")
 }
 
 /// Of pytest's report in the form xunit1.
-fn from_pytest(text: &str) -> Result<Vec<Outcome>> {
+fn from_pytest(of: &str, text: &str) -> Result<Vec<Outcome>> {
     let unreadable = |error| Failure::new(1, format!("pytest's report is unreadable: {error}"));
     let report = roxmltree::Document::parse(text).map_err(unreadable)?;
     let cases = report
         .descendants()
         .filter(|node| node.has_tag_name("testcase"));
     let outcome = |case: roxmltree::Node<'_, '_>| {
-        let program = program(case.attribute("file").unwrap_or(""));
+        let program = program(of, case.attribute("file").unwrap_or(""));
         let test = case.attribute("name").unwrap_or("").to_owned();
         let child = |name| case.children().find(|node| node.has_tag_name(name));
         let why =
@@ -361,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_pytest_writes() {
-        let found = from_pytest(REPORT).unwrap();
+        let found = from_pytest("python", REPORT).unwrap();
         let told: Vec<_> = found
             .iter()
             .map(|outcome| (outcome.test.as_str(), outcome.verdict, outcome.why.as_str()))
@@ -380,6 +358,6 @@ mod tests {
                 .iter()
                 .all(|outcome| outcome.program == "python::tests/test_a.py")
         );
-        assert!(from_pytest("<testsuites>").is_err());
+        assert!(from_pytest("python", "<testsuites>").is_err());
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::failure::{At, Failure, Result};
 use crate::outcomes::{Outcome, Verdict, from_junit, from_libtest, of_doctest};
 use crate::output::Output;
+use crate::parts::cores;
 use crate::process::{self, Ending, Running, command};
 use crate::programs::{Build, Chosen, Program, Test, Tree, names};
 
@@ -63,7 +64,7 @@ fn has_nextest() -> Result<bool> {
     Ok(process::ask(asked.stderr(Stdio::null()))?.status.success())
 }
 
-/// What became of the tests of `selection` that are not ignored, as far as the runner tells.
+/// The outcomes of the tests of `selection` that are not ignored, as far as the runner reports them.
 pub(crate) fn run(
     tree: &Tree,
     selection: &[Chosen<'_>],
@@ -165,6 +166,9 @@ impl Chosen<'_> {
 
 // ---- without ----
 
+/// Of one program, on a machine with fewer cores. Its tests may start rank processes each, of which nextest alone limits the number.
+const MOST_THREADS: u32 = 6;
+
 fn by_itself(
     build: &Build,
     one: &Chosen<'_>,
@@ -178,11 +182,10 @@ fn by_itself(
         arguments.push("--exact".to_owned());
         arguments.extend(tests.iter().map(|test| test.name.clone()));
     }
-    arguments.extend(
-        manner
-            .threads
-            .map(|threads| format!("--test-threads={threads}")),
-    );
+    let threads = manner
+        .threads
+        .map(|threads| threads.min(MOST_THREADS.max(cores())));
+    arguments.extend(threads.map(|threads| format!("--test-threads={threads}")));
     let name = program.id.replace("::", "-").replace('/', "-");
     let log = manner.logs.join(format!("{name}.out"));
     let start = Instant::now();
@@ -241,7 +244,7 @@ fn run_bounded(
         .stdin(Stdio::null())
         .stdout(file.try_clone().at(log)?)
         .stderr(file);
-    // Too slow, or this process is interrupted: what it has started ends with it.
+    // Too slow, or this process is interrupted: the programs that it has started end with it.
     let mut running = Running::start(&mut command, Ending::WithItsSession)?;
     let Some(status) = running.wait(Some(limit))? else {
         return Ok(Some(format!("was ended after {} s", limit.as_secs())));

@@ -26,7 +26,7 @@ pub(crate) struct Run {
     /// A line of each part.
     report: Vec<String>,
     failed: Vec<String>,
-    /// What was built, by name.
+    /// The built programs, by name.
     trees: BTreeMap<String, Tree>,
     outcomes: Vec<Outcome>,
 }
@@ -199,7 +199,7 @@ impl Run {
 
     // ---- the last lines ----
 
-    /// The last line, in the form `x: N passed, N failed, N skipped`; what was skipped is named above it. `tests.txt` lists all
+    /// The last line, in the form `x: N passed, N failed, N skipped`; skipped tests are named above it. `tests.txt` lists all
     /// of it, `tests.commit` says of what. Fails where a step has, and where a test is missing.
     pub(crate) fn print_summary(&mut self) -> Result {
         println!();

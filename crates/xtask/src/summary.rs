@@ -23,7 +23,7 @@ fn key_of(outcome: &Outcome) -> Key {
     (outcome.program.clone(), outcome.test.clone())
 }
 
-/// The tests of `selection`; what is started by another test is none.
+/// The tests of `selection`; a program of another test is none.
 pub(crate) fn expected(tree: &Tree, selection: &[Chosen<'_>]) -> Vec<(Key, Test)> {
     let of_program = |one: &Chosen<'_>| {
         let program = labelled(&tree.build.label, &one.program.id);
@@ -34,7 +34,8 @@ pub(crate) fn expected(tree: &Tree, selection: &[Chosen<'_>]) -> Vec<(Key, Test)
     selection.iter().flat_map(of_program).collect()
 }
 
-/// One outcome for each test that exists: what was told, or that nothing was. What ran and does not exist has failed.
+/// One outcome for each test that exists: the reported one, or that none was reported. A test that ran and does not exist has
+/// failed.
 pub(crate) fn judge(exist: &[(Key, Test)], told: Vec<Outcome>) -> Vec<Outcome> {
     let known: HashSet<_> = exist.iter().map(|(key, _)| key).collect();
     let mut by_name: HashMap<Key, Outcome> = HashMap::new();
@@ -95,7 +96,7 @@ pub(crate) fn totals(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// By name: what was skipped, what passed without a part of it, what failed.
+/// By name: tests that were skipped, that passed without a part, and that failed.
 pub(crate) fn told(outcomes: &[Outcome]) -> String {
     let of = |verdict: Verdict| {
         let chosen = outcomes.iter().filter(move |o| o.verdict == verdict);
@@ -169,7 +170,7 @@ fn sorted(lines: impl Iterator<Item = String>) -> String {
 
 // ---- two lists ----
 
-/// Tests with what is said of each.
+/// Tests with the words about each.
 fn read_list(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).at(path)?;
     let read = |line: &str| {

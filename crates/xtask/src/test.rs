@@ -101,6 +101,8 @@ pub(crate) fn python() -> Result {
 
 fn rustdoc() -> Result {
     let mut cargo = command("cargo", ["doc", "--locked", "--workspace", "--no-deps"]);
+    // As in tests: the kernels of test-support would be compiled for it once more.
+    cargo.args(["--features", "test-support/cuda"]);
     run(cargo.env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 

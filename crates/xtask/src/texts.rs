@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::HELP;
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, text_of};
-use crate::tree::{build, ends_in, files_below, prepare, target};
+use crate::tree::{build_programs, ends_in, files_below, prepare, target};
 
 const FOLDER: &str = "target/texts";
 const SOURCES: [&str; 2] = ["src", "crates"];
@@ -17,7 +17,7 @@ const MOST_LEVELS: usize = 4;
 /// Writes target/texts/help.txt and target/texts/errors.txt.
 pub(crate) fn texts() -> Result {
     prepare("demo")?;
-    build()?;
+    build_programs()?;
     fs::create_dir_all(FOLDER).at(FOLDER)?;
     let mut help = format!("==== ./x help\n\n{HELP}\n");
     pages(&target().join("wv"), &mut Vec::new(), &mut help)?;

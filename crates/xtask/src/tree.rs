@@ -13,7 +13,28 @@ pub(crate) fn target() -> PathBuf {
     PathBuf::from(folder.unwrap_or_else(|| "target".into())).join("debug")
 }
 
+/// The packages of which others get programs, libraries or wheels. Those of one command of cargo share features, and so do all
+/// crates below them: of these they are those of the whole workspace, and the tests find the libraries built.
+const FOR_OTHERS: [&str; 10] = [
+    "-p",
+    "warpverbs",
+    "-p",
+    "softhca",
+    "-p",
+    "wv",
+    "-p",
+    "warpverbs-capi",
+    "-p",
+    "warpverbs-python",
+];
+
+/// All that others get.
 pub(crate) fn build() -> Result {
+    run(command("cargo", ["build", "--locked"]).args(FOR_OTHERS))
+}
+
+/// `wv` and what it preloads: no more than `./x demo` needs.
+pub(crate) fn build_programs() -> Result {
     run(&mut command("cargo", ["build", "--locked"]))
 }
 
@@ -100,7 +121,7 @@ pub(crate) fn kernel_headers() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// An empty folder in the place of whatever was there.
+/// An empty folder in the place of the old file or folder.
 pub(crate) fn fresh_folder(folder: &Path) -> Result {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -114,4 +135,55 @@ pub(crate) fn fresh_folder(folder: &Path) -> Result {
 /// Seconds since, as the lines of a run print them.
 pub(crate) fn seconds_since(start: std::time::Instant) -> u64 {
     start.elapsed().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::interop;
+    use crate::process::text_of;
+
+    /// The library and all crates below it, each with the features that cargo resolves where these packages are built together.
+    fn with_features(packages: &[&str]) -> BTreeSet<String> {
+        let mut tree = command(
+            "cargo",
+            ["tree", "--locked", "--no-dedupe", "--prefix=depth"],
+        );
+        let tree = text_of(tree.args(["--format", " {p} {f}"]).args(packages)).unwrap();
+        let mut found = BTreeSet::new();
+        let mut library = None;
+        for line in tree.lines() {
+            let Some((depth, krate)) = line.split_once(' ') else {
+                continue;
+            };
+            // The first level has the packages themselves, with what their tests need.
+            let depth: u32 = depth.parse().unwrap_or(0);
+            library = library.filter(|library| depth > *library);
+            if depth > 0 && krate.starts_with("warpverbs v") {
+                library.get_or_insert(depth);
+            }
+            if library.is_some() {
+                found.insert(krate.to_owned());
+            }
+        }
+        assert!(!found.is_empty(), "{packages:?}: no library: {tree}");
+        found
+    }
+
+    #[test]
+    fn the_library_is_built_once_for_tests_wheel_and_crates_of_others() {
+        let built = with_features(&[&FOR_OTHERS[..], &["--edges=no-dev"]].concat());
+        let tests = with_features(&["--workspace"]);
+        let missing: Vec<_> = built.difference(&tests).collect();
+        assert!(missing.is_empty(), "the tests have others: {missing:?}");
+        let wheel = with_features(&["-p", "warpverbs-python", "--edges=no-dev"]);
+        assert_eq!(wheel, built, "maturin builds another library");
+        let interop = [interop::PACKAGES, &["--features", interop::FEATURES]].concat();
+        assert_eq!(with_features(&interop), built);
+        // Whatever lacks one of the packages resolves other features.
+        let alone = with_features(&["-p", "warpverbs-capi", "--edges=no-dev"]);
+        assert!(!alone.is_subset(&tests), "{alone:?}");
+    }
 }

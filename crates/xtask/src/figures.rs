@@ -1,0 +1,226 @@
+//! `./x figures [NAME]`: takes the figures that the documents show, and writes them below docs/figures with command, date, commit and
+//! machine. `tests/docs/figures` renders the tables of the pages from these files.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::available_parallelism;
+
+use serde_json::{Value, json};
+
+use crate::failure::{At, Failure, Result};
+use crate::kernels;
+use crate::process::{answer, check_interrupted, command, run, succeeded, text_of};
+use crate::python;
+use crate::tree::{build, git, is_changed, prepare, target};
+
+const FOLDER: &str = "docs/figures";
+
+/// The runs of each file. `python` needs what `./x test python` installs.
+const FIGURES: &[(&str, &[Source])] = &[
+    ("moe-step", &[Source::Bench("bench moe")]),
+    (
+        "group",
+        &[
+            Source::Bench("bench group --ranks 4,64,512 --deaths 10"),
+            Source::Bench("bench group --ranks 1024 --deaths 3 --lease-ms 4000 --crash-loops 0"),
+            Source::Bench("bench group --store etcd --ranks 64 --deaths 50"),
+        ],
+    ),
+    (
+        "chaos",
+        &[
+            Source::Chaos("chaos --ranks 8 --kills-only --deeds 50 --seed 8"),
+            Source::Chaos("chaos --ranks 6 --minutes 2 --seed 1"),
+            Source::Chaos("chaos --ranks 6 --minutes 2 --seed 2 --etcd 1"),
+            Source::Chaos("chaos --ranks 6 --minutes 2 --seed 3 --etcd 3 --at-once 3"),
+        ],
+    ),
+    ("demo", &[Source::Lines("target/debug/wv demo")]),
+    ("put", &[Source::Sass("--arch 90")]),
+    ("python", &[Source::Python("warpverbs.bench")]),
+    (
+        "engine",
+        &[
+            Source::Bench("bench p2p --provider sink"),
+            Source::Bench("bench p2p --provider softhca"),
+            Source::Bench("bench p2p --path local"),
+            Source::Bench("bench p2p --pattern kv"),
+            Source::Bench("bench p2p --pattern weights"),
+            Source::Bench("bench p2p --pattern fill"),
+        ],
+    ),
+    (
+        "softhca",
+        &[
+            Source::Lines("cargo bench -p softhca --bench speed"),
+            Source::Lines("cargo bench -p softhca --bench pollers"),
+        ],
+    ),
+];
+
+/// What makes figures.
+enum Source {
+    /// Words behind `wv`, which takes `--json FILE`.
+    Bench(&'static str),
+    /// Words behind `wv`, which takes `--json` and prints it. Of each list of times the file has number, median, 99% and largest.
+    Chaos(&'static str),
+    /// A command whose lines are the figures.
+    Lines(&'static str),
+    /// A module of the Python package whose lines are the figures.
+    Python(&'static str),
+    /// Words behind `./x sass`.
+    Sass(&'static str),
+}
+
+/// Takes those of this name, or all.
+pub(crate) fn figures(name: Option<&str>) -> Result {
+    let wanted = |figure: &&(&str, &[Source])| name.is_none_or(|name| name == figure.0);
+    let all: Vec<_> = FIGURES.iter().filter(wanted).collect();
+    if all.is_empty() {
+        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.0).collect();
+        let names = names.join(", ");
+        let name = name.unwrap_or_default();
+        return Err(Failure::new(
+            2,
+            format!("figures '{name}': it must be one of {names}"),
+        ));
+    }
+    prepare("test")?;
+    build()?;
+    fs::create_dir_all(FOLDER).at(FOLDER)?;
+    let set = origin()?;
+    for (name, runs) in all {
+        take(name, runs, &set)?;
+    }
+    Ok(())
+}
+
+/// Where and of what the figures are. A tree with changes has no commit to name.
+fn origin() -> Result<Value> {
+    let commit = git(&["rev-parse", "--short=10", "HEAD"])?.unwrap_or_default();
+    let changed = if is_changed()? { ", changed" } else { "" };
+    let date = text_of(command("date", ["-u", "+%Y-%m-%d"]).env("LC_ALL", "C"))?;
+    let cores = available_parallelism().at("the number of cores")?;
+    Ok(json!({
+        "commit": format!("{}{changed}", commit.trim()),
+        "date": date.trim(),
+        "machine": format!("{cores} cores, {} {}", std::env::consts::OS, std::env::consts::ARCH),
+    }))
+}
+
+fn take(name: &str, sources: &[Source], origin: &Value) -> Result {
+    let runs: Result<Vec<Value>> = sources.iter().map(Source::take).collect();
+    let mut all = origin.clone();
+    all["runs"] = Value::Array(runs?);
+    let file = Path::new(FOLDER).join(format!("{name}.json"));
+    fs::write(&file, format!("{all:#}\n")).at(&file)?;
+    println!(
+        "{}: UPDATE=1 cargo test -p warpverbs --test figures renders it",
+        file.display()
+    );
+    Ok(())
+}
+
+impl Source {
+    fn take(&self) -> Result<Value> {
+        match self {
+            Self::Bench(words) => {
+                let file = target().join("figures.json");
+                run(wv(words)?.arg("--json").arg(&file))?;
+                let text = fs::read_to_string(&file).at(&file)?;
+                Ok(json!({ "command": format!("wv {words}"), "result": parsed(&text)? }))
+            }
+            Self::Chaos(words) => {
+                let text = printed(wv(words)?.arg("--json"))?;
+                let result = summary(parsed(&text)?);
+                Ok(json!({ "command": format!("wv {words}"), "result": result }))
+            }
+            Self::Lines(line) => {
+                println!("{line}");
+                let (program, words) = line.split_once(' ').unwrap_or((line, ""));
+                let lines = lines(&mut command(program, words.split(' ')))?;
+                let shown = line.trim_start_matches("target/debug/");
+                Ok(json!({ "command": shown, "lines": lines }))
+            }
+            Self::Python(module) => {
+                let shown = format!("python -m {module}");
+                println!("{shown}");
+                let lines = lines(&mut python::module(module)?)?;
+                Ok(json!({ "command": shown, "lines": lines }))
+            }
+            Self::Sass(words) => {
+                let shown = format!("./x sass {words}");
+                println!("{shown}");
+                let file = target().join("figures.json");
+                let words = words.split(' ').map(str::to_owned);
+                let to = ["--json".to_owned(), file.display().to_string()];
+                kernels::sass(&words.chain(to).collect::<Vec<_>>())?;
+                let text = fs::read_to_string(&file).at(&file)?;
+                Ok(json!({ "command": shown, "result": parsed(&text)? }))
+            }
+        }
+    }
+}
+
+fn wv(words: &str) -> Result<Command> {
+    println!("wv {words}");
+    check_interrupted()?;
+    Ok(command(target().join("wv"), words.split(' ')))
+}
+
+fn lines(command: &mut Command) -> Result<Vec<String>> {
+    Ok(printed(command)?.lines().map(str::to_owned).collect())
+}
+
+fn printed(command: &mut Command) -> Result<String> {
+    let answer = answer(command, None)?;
+    succeeded(answer.status)?;
+    Ok(answer.text)
+}
+
+fn parsed(text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| Failure::new(1, format!("the figures: {error}")))
+}
+
+/// The same with number, median, 99% and largest in the place of each list of whole numbers.
+fn summary(mut result: Value) -> Value {
+    for (_, value) in result.as_object_mut().into_iter().flatten() {
+        let Some(list) = value.as_array() else {
+            continue;
+        };
+        let mut times: Vec<u64> = list.iter().filter_map(Value::as_u64).collect();
+        times.sort_unstable();
+        // The smallest that is not below `percent` of all.
+        let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).max(1) - 1);
+        *value = json!({ "count": times.len(), "p50": at(50), "p99": at(99), "max": times.last() });
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_no_figures_is_refused_with_those_there_are() {
+        let error = figures(Some("speed")).unwrap_err();
+        assert_eq!(error.status, 2);
+        let words = error.to_string();
+        assert_eq!(
+            words,
+            "figures 'speed': it must be one of moe-step, group, chaos, demo, put, python, engine, softhca"
+        );
+    }
+
+    #[test]
+    fn lists_of_times_become_their_summary() {
+        let times: Vec<u64> = (1..=200).rev().collect();
+        let found = summary(json!({ "deaths": 3, "detect": times, "one": [7], "none": [] }));
+        let of = |count: u64, p50: Option<u64>, p99: Option<u64>, max: Option<u64>| json!({ "count": count, "p50": p50, "p99": p99, "max": max });
+        assert_eq!(found["deaths"], 3);
+        assert_eq!(found["detect"], of(200, Some(100), Some(198), Some(200)));
+        assert_eq!(found["one"], of(1, Some(7), Some(7), Some(7)));
+        assert_eq!(found["none"], of(0, None, None, None));
+    }
+}
