@@ -1,5 +1,5 @@
-//! A program that opens a device by rdma-sys, sends messages between two QPs of its own, and at the same time runs a team of two
-//! ranks in the same context and domain: `wv sim -- ping_pong`.
+//! A program that opens a device by rdma-sys and sends messages between two QPs of its own. At the same time it runs a team of
+//! two ranks in the same context and domain: `wv sim -- ping_pong`.
 
 // UNSAFETY: calls into libibverbs, as a program with rdma-sys makes them.
 #![expect(unsafe_code, reason = "calls into libibverbs")]

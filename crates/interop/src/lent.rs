@@ -1,6 +1,6 @@
 //! What a program keeps while it is in use here.
 
-// UNSAFETY: a declaration only; who takes the lifetime away promises it.
+// UNSAFETY: a declaration only; the code that takes the lifetime away promises it.
 #![expect(unsafe_code, reason = "a value without its lifetime")]
 
 use std::marker::PhantomData;
@@ -8,8 +8,8 @@ use std::ops::Deref;
 
 /// Something of Warpverbs that uses what the program keeps for `'a`.
 ///
-/// A clone of what is in it, and whatever is made of it, is in use for as long as it lives: the function that has made this one says
-/// what the caller promises for that.
+/// A clone of the object inside, and whatever is made of it, uses the object for as long as it lives. The function that has made
+/// this value says what the caller promises for that.
 #[derive(Debug)]
 pub struct Lent<'a, T> {
     inner: T,

@@ -1,8 +1,8 @@
 //! `QUERY_HCA_CAP`: general, atomic, RoCE and second general capabilities.
 //!
-//! Source: PRM "HCA Capabilities"; `struct mlx5_ifc_cmd_hca_cap_bits` and neighbours in Linux and rdma-core. Only the
-//! fields that the runtime, libmlx5 or its other clients read are named; a bit that is not named stays 0, which means
-//! "not supported" throughout.
+//! Source: PRM "HCA Capabilities"; `struct mlx5_ifc_cmd_hca_cap_bits` and neighbours in Linux and rdma-core. It names only the
+//! fields that the runtime, libmlx5 or its other clients read. A bit that is not named stays 0, which means "not supported"
+//! throughout.
 
 use crate::layout::layout;
 
@@ -136,6 +136,8 @@ layout! {
         log_max_klm_list_size / with_log_max_klm_list_size / set_log_max_klm_list_size @ 0x11a : 6,
         /// log2 of outstanding reads and atomics as requester.
         log_max_ra_req_qp / with_log_max_ra_req_qp / set_log_max_ra_req_qp @ 0x14a : 6,
+        /// `RTS2RTS_QP` may change the port of a link aggregation group.
+        rts2rts_lag_tx_port_affinity / with_rts2rts_lag_tx_port_affinity / set_rts2rts_lag_tx_port_affinity @ 0x152 : 1,
         /// log2 of outstanding reads and atomics as responder.
         log_max_ra_res_qp / with_log_max_ra_res_qp / set_log_max_ra_res_qp @ 0x15a : 6,
         /// Cache lines of 128 bytes.
@@ -162,7 +164,7 @@ layout! {
         num_ports / with_num_ports / set_num_ports @ 0x1b8 : 8,
         /// log2 of the longest message.
         log_max_msg / with_log_max_msg / set_log_max_msg @ 0x1c3 : 5,
-        /// RC queue pairs may be told to place reads and writes out of order, atomics behind them.
+        /// RC queue pairs may be set to place reads and writes out of order, atomics behind them.
         dp_ordering_ooo_rw_rc / with_dp_ordering_ooo_rw_rc / set_dp_ordering_ooo_rw_rc @ 0x1ca : 1,
         /// Number of traffic classes.
         max_tc / with_max_tc / set_max_tc @ 0x1cc : 4,
@@ -248,7 +250,7 @@ layout! {
         log_max_pd / with_log_max_pd / set_log_max_pd @ 0x32b : 5,
         /// log2 of the number of transport domains.
         log_max_transport_domain / with_log_max_transport_domain / set_log_max_transport_domain @ 0x323 : 5,
-        /// RC queue pairs may be told to place data out of order.
+        /// RC queue pairs may be set to place data out of order.
         dp_ordering_ooo_all_rc / with_dp_ordering_ooo_all_rc / set_dp_ordering_ooo_all_rc @ 0x334 : 1,
         /// log2 of the number of XRC domains.
         log_max_xrcd / with_log_max_xrcd / set_log_max_xrcd @ 0x33b : 5,

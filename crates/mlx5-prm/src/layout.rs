@@ -1,8 +1,8 @@
 //! `layout!`: command layouts written as the PRM prints them, a bit offset and a width per field.
 //!
-//! Bit 0 is the most significant bit of the first byte. A field is 1 to 32 bits inside one dword (a `u32`), 64
-//! bits on a dword boundary (a `u64`), 128 bits on a dword boundary (16 raw bytes), or another layout on a byte
-//! boundary. Anything else does not compile.
+//! Bit 0 is the most significant bit of the first byte. A field is 1 to 32 bits inside one dword (a `u32`), or 64 bits on a dword
+//! boundary (a `u64`). It may also be 128 bits on a dword boundary (16 raw bytes), or another layout on a byte boundary. Anything
+//! else does not compile.
 
 /// One row of a layout's table: what a test compares with an independent description of the same structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

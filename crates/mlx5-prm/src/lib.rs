@@ -1,9 +1,9 @@
 //! Formats of the mlx5 programmer's reference manual (PRM): commands, contexts, WQEs, CQEs, doorbells.
 //!
-//! Formats only: no memory is touched, nothing is executed. Structures of the command interface are `layout!` byte
-//! arrays with accessors that carry the manual's bit offsets; segments and completion entries are `#[repr(C)]` structs
-//! of big-endian integers. Names are those of `mlx5_ifc.h` in CamelCase. Numbers that a device or peer chooses are open
-//! enums: every value is representable.
+//! Formats only: no memory is touched, nothing is executed. Structures of the command interface are `layout!` byte arrays with
+//! accessors that carry the manual's bit offsets. Segments and completion entries are `#[repr(C)]` structs of big-endian
+//! integers. Names are those of `mlx5_ifc.h` in CamelCase. Numbers that a device or peer chooses are open enums: every value is
+//! representable.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -166,4 +166,24 @@ mod tests {
         );
         assert_eq!(Mkc::from_bytes(b).unwrap().access_mode(), 1);
     }
+
+    #[test]
+    fn the_list_of_an_indirect_key_begins_behind_the_input() {
+        let mkc = Mkc::default()
+            .with_access_mode_1_0(Mkc::ACCESS_MODE_KLM)
+            .with_rr(1)
+            .with_lr(1)
+            .with_translations_octword_size(4);
+        let input = CreateMkeyIn::default()
+            .with_opcode(0x200)
+            .with_mkc(mkc)
+            .with_translations_octword_actual_size(1);
+        let b = input.as_bytes();
+        // `klm_pas_mtt` of `struct mlx5_ifc_create_mkey_in_bits`.
+        assert_eq!(b.len(), 0x880 / 8);
+        assert_eq!(b[0x10..0x14], [0, 0, 0b0001_0110, 0]);
+        assert_eq!(b[0x44..0x48], [0, 0, 0, 4]);
+        assert_eq!(b[0x60..0x64], [0, 0, 0, 1]);
+        assert_eq!(Mkc::from_bytes(&b[0x10..0x50]).unwrap().access_mode(), 2);
+    }
 }

@@ -73,7 +73,7 @@ layout! {
         rnr_nak_retry_err / with_rnr_nak_retry_err / set_rnr_nak_retry_err @ 0x240 : 32,
         /// Sequence-error answers received: packets have been lost on the way there.
         packet_seq_err / with_packet_seq_err / set_packet_seq_err @ 0x280 : 32,
-        /// Answers that told of a loss without being a sequence error.
+        /// Answers that implied a loss without being a sequence error.
         implied_nak_seq_err / with_implied_nak_seq_err / set_implied_nak_seq_err @ 0x2c0 : 32,
         /// Times that no answer came in time.
         local_ack_timeout_err / with_local_ack_timeout_err / set_local_ack_timeout_err @ 0x300 : 32,

@@ -1,8 +1,8 @@
 //! Shared receive queues: receive memory pools (what verbs calls a basic SRQ), XRC shared receive queues, XRC domains.
 //!
-//! Source: PRM "Shared Receive Queue", "Receive Memory Pool", "XRC"; `struct mlx5_ifc_{wq,rmpc,xrc_srqc}_bits` and the
-//! commands around them in Linux. Where the ids of user memory lie in an XRC SRQ is not published; the fields marked so
-//! are this project's reading of the gaps (offset, id and valid bit as in `CREATE_CQ`).
+//! Source: PRM "Shared Receive Queue", "Receive Memory Pool", "XRC"; `struct mlx5_ifc_{wq,rmpc,xrc_srqc}_bits` and the commands
+//! around them in Linux. The position of the ids of user memory in an XRC SRQ is not published. The fields marked so are this
+//! project's reading of the gaps (offset, id and valid bit as in `CREATE_CQ`).
 
 use crate::layout::layout;
 

@@ -1,8 +1,8 @@
 //! Two QPs of two HCAs of this process, driven through the device model alone: registered memory, rings, records and
 //! doorbell registers as software sees them.
 //!
-//! Besides, [`wire`] drives one HCA in each of several processes, [`fuzzing`] gives a device bytes of strangers, and [`tools`]
-//! runs programs that nobody here wrote.
+//! Besides, [`wire`] drives one HCA in each of several processes, [`fuzzing`] gives a device random bytes, and [`tools`] runs
+//! programs from outside this project.
 
 // UNSAFETY: registers memory, maps UAR pages, and reads and writes what the device shares.
 #![expect(unsafe_code, reason = "plays the software side of a device")]
@@ -419,7 +419,7 @@ impl End {
         softhca::engine::softhca_kick();
     }
 
-    /// Tells the device to execute what was written: record, if there is one, and doorbell.
+    /// Makes the device execute what was written: record, if there is one, and doorbell.
     pub fn post(&self) {
         if !self.shape.no_record {
             self.record();

@@ -92,7 +92,7 @@ impl SharedQueue {
         index
     }
 
-    /// Tells the device how many WQEs were written.
+    /// Publishes to the device how many WQEs were written.
     pub fn record(&self) {
         self.record_as(self.counter);
     }
@@ -104,7 +104,7 @@ impl SharedQueue {
             .store(u32::from(counter).to_be(), Ordering::Release);
     }
 
-    /// [`Self::write`], and tells the device.
+    /// [`Self::write`], and publishes it to the device.
     pub fn post(&mut self, segments: &[(u32, u32, u64)]) -> u16 {
         let index = self.write(segments);
         self.record();

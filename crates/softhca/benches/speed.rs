@@ -157,7 +157,11 @@ fn window(hear: &mut dyn FnMut() -> String) {
     (0..4).for_each(|qp| driver.connect(qp, &parent, qp));
     println!("@ready");
     hear();
-    println!("@{:?}", driver.hca.counters());
+    let counters = driver.hca.counters();
+    println!(
+        "@{} received, {} of them twice",
+        counters.packets_received, counters.duplicates
+    );
 }
 
 fn pair_with(task: &str) -> (Driver, Child) {

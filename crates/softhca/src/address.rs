@@ -1,6 +1,6 @@
 //! The IP address of an HCA: its place on the wire, and what all its GIDs are made of.
 //!
-//! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim: without `SO_REUSEADDR` the kernel
+//! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim. Without `SO_REUSEADDR` the kernel
 //! gives an address to one socket only, and takes it back when the process ends, however it ends. The same holds for the
 //! address that it has in an IPv6 subnet.
 
@@ -17,8 +17,8 @@ use thiserror::Error;
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// How many loopback addresses are tried before giving up: with a random start, even a machine with
-/// thousands of HCAs has free ones among so many.
+/// How many loopback addresses it tries before it gives up. With a random start, even a machine with thousands of HCAs has free
+/// ones among so many.
 const ATTEMPTS: u32 = 1000;
 
 /// Why an HCA has no address.
@@ -96,8 +96,8 @@ pub(crate) fn claim(
     }
 }
 
-/// Claims the address that the HCA at `ip` has in `subnet`: an address of this machine, or one of a subnet that is all its own, as
-/// 127/8 is.
+/// Claims the address that the HCA at `ip` has in `subnet`. It is an address of this machine, or one of a subnet that is all its own,
+/// as 127/8 is.
 ///
 /// # Errors
 ///
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_that_this_machine_does_not_have_is_refused_with_the_command_that_gives_it() {
+    fn a_foreign_ipv6_address_is_refused_with_the_command_that_adds_it() {
         // Reserved for documentation.
         let subnet = "2001:db8:1::".parse().unwrap();
         let error = claim_ipv6(Ipv4Addr::new(127, 1, 2, 3), subnet).unwrap_err();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// A positive `errno` value: what a kernel would have put there.
+/// A positive `errno` value: the one that a kernel would have set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 

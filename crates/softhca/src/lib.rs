@@ -12,7 +12,7 @@
 //! | [`wire`] | RoCE: packets, the reliable transport, carriers |
 //! | [`address`], [`link`], [`partition`], [`profile`] | addresses of HCAs, the link layer of their port, its partitions, the card |
 //!
-//! What only programs of others ask of an HCA (SRQs, XRC, datagrams, memory windows, UMR, Ethernet frames) stands in the folders
+//! What only other programs ask of an HCA (SRQs, XRC, datagrams, memory windows, UMR, Ethernet frames) stands in the folders
 //! `for_judges` of `device`, `engine` and `wire`; an RC write meets none of it.
 
 pub mod address;

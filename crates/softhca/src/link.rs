@@ -9,12 +9,12 @@
 //! | port GUID | EUI-64 of the MAC: `0200:AAff:feBB:CCDD` | `AA.BB.CC.DD` |
 //! | GID 0 | `fe80::/64`, then the port GUID | as the GUID |
 //!
-//! So a subnet is a /16 of addresses, and nobody has to be asked: there is no subnet manager (`sm_lid` is 1, one that does not
+//! So a subnet is a /16 of addresses, and no node has to be asked. It has no subnet manager (`sm_lid` is 1, one that does not
 //! answer) and no management datagram. LMC is 0, and the partition keys are those that the HCA was made with.
 //!
-//! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. Of a datagram that was sent
-//! without a GRH bit 0 of the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the
-//! fields of a GRH besides its GIDs are not carried: a receiver sees service level 0 and the GRH's hop limit 64.
+//! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. Of a datagram that was sent without a
+//! GRH bit 0 of the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the fields
+//! of a GRH besides its GIDs are not carried. A receiver sees service level 0 and the GRH's hop limit 64.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -107,9 +107,11 @@ pub(crate) fn address_of_gid(of: &[u8; 16]) -> Option<Ipv4Addr> {
     (gid(ip) == *of && lid(ip).is_some() && !ip.is_multicast()).then_some(ip)
 }
 
-/// The address of whom an `InfiniBand` path of the HCA at `own` names: by its GID if it has a GRH, otherwise by its LID.
+/// The address of the HCA that an `InfiniBand` path of the HCA at `own` names. The path names it by its GID if it has a GRH,
+/// otherwise by its LID.
 ///
-/// `None` if no HCA can be there: a multicast LID, a GID of another form, a LID (0 is none) and a GID of different HCAs.
+/// `None` if no HCA can have it. Examples are a multicast LID, a GID of another form, LID 0, and a LID and a GID of different
+/// HCAs.
 pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<Ipv4Addr> {
     if let Some(gid) = grh {
         return address_of_gid(gid).filter(|ip| rlid == 0 || lid(*ip) == Some(rlid));

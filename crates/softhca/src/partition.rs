@@ -22,7 +22,7 @@ pub struct PkeyTable(Vec<u16>);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", PkeyTable::EXPECTED)]
 pub struct NoPkeyTable {
-    /// What was given.
+    /// The given value.
     pub text: String,
 }
 

@@ -1,8 +1,8 @@
 //! Which card a software HCA looks like.
 //!
-//! Programs choose by PCI device id, firmware version and link speed; those are what a profile decides. What the device can
-//! do and how much of it is the same for all profiles, and `QUERY_HCA_CAP` tells it: a capability is there because the
-//! software has it, never because the card would.
+//! Programs choose by PCI device id, firmware version and link speed; those are what a profile decides. What the device can do
+//! and how much of it is the same for all profiles, and `QUERY_HCA_CAP` reports it. A capability is set because the software has
+//! it, never because the card would.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,6 +26,8 @@ pub enum Profile {
     ConnectX7Lag,
     /// The same in hash mode: the device finds the port of a packet itself, and refuses a QP that names one.
     ConnectX7LagHash,
+    /// `ConnectX-5`, 100 Gb/s, with the least that programs meet: no atomics, one read at once, no doorbells without a record.
+    ConnectX5,
 }
 
 /// How the device finds the port of a packet, of those of a link aggregation group.
@@ -59,6 +61,8 @@ pub(crate) struct Facts {
     pub(crate) pci_speed: &'static str,
     /// Mode of its link aggregation group, which has [`LAG_PORTS`]; none without one.
     pub(crate) lag: Option<Lag>,
+    /// No atomics, one read at once, no doorbells without a record.
+    pub(crate) lean: bool,
 }
 
 /// `enum ib_port_speed` of the kernel.
@@ -69,7 +73,7 @@ mod speed {
 }
 
 /// In the order of the enum. Device ids: `mlx5_core_pci_table` of the kernel; types and firmware: NVIDIA's release notes.
-static TABLE: [(Profile, Facts); 6] = [
+static TABLE: [(Profile, Facts); 7] = [
     (
         Profile::ConnectX6,
         Facts {
@@ -82,6 +86,7 @@ static TABLE: [(Profile, Facts); 6] = [
             speed: speed::HDR,
             pci_speed: "16.0 GT/s PCIe",
             lag: None,
+            lean: false,
         },
     ),
     (
@@ -96,6 +101,7 @@ static TABLE: [(Profile, Facts); 6] = [
             speed: speed::EDR,
             pci_speed: "16.0 GT/s PCIe",
             lag: None,
+            lean: false,
         },
     ),
     (
@@ -110,6 +116,7 @@ static TABLE: [(Profile, Facts); 6] = [
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
             lag: None,
+            lean: false,
         },
     ),
     (
@@ -124,6 +131,7 @@ static TABLE: [(Profile, Facts); 6] = [
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
             lag: None,
+            lean: false,
         },
     ),
     (
@@ -138,6 +146,7 @@ static TABLE: [(Profile, Facts); 6] = [
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
             lag: Some(Lag::QueueAffinity),
+            lean: false,
         },
     ),
     (
@@ -152,13 +161,29 @@ static TABLE: [(Profile, Facts); 6] = [
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
             lag: Some(Lag::Hash),
+            lean: false,
+        },
+    ),
+    (
+        Profile::ConnectX5,
+        Facts {
+            name: "cx5",
+            pci_device: 0x1017,
+            hca_type: "MT4119",
+            firmware: [16, 35, 3502],
+            board: "SOFTHCA0000000005",
+            rate: "100 Gb/sec (4X EDR)",
+            speed: speed::EDR,
+            pci_speed: "8.0 GT/s PCIe",
+            lag: None,
+            lean: true,
         },
     ),
 ];
 
 impl Profile {
     /// The texts that are profiles.
-    pub const EXPECTED: &str = "cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash";
+    pub const EXPECTED: &str = "cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash";
 
     /// What programs see of it.
     pub(crate) fn facts(self) -> &'static Facts {
@@ -205,6 +230,7 @@ mod tests {
             Profile::BlueField3,
             Profile::ConnectX7Lag,
             Profile::ConnectX7LagHash,
+            Profile::ConnectX5,
         ] {
             let rows = TABLE.iter().filter(|(row, _)| *row == profile).count();
             assert_eq!(rows, 1, "{profile:?}");
@@ -214,7 +240,7 @@ mod tests {
         let error = "cx8".parse::<Profile>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "\"cx8\" is no profile: cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash"
+            "\"cx8\" is no profile: cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash"
         );
     }
 }

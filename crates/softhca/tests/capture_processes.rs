@@ -22,7 +22,7 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// Waits until somebody listens at a TCP port.
+/// Waits until a process listens at a TCP port.
 fn wait_for_listener(port: u16) {
     let wanted = format!(":{port:04X} ");
     let end = Instant::now() + HANG;
@@ -39,7 +39,7 @@ fn wait_for_listener(port: u16) {
         if text.lines().any(listens) {
             return;
         }
-        assert!(Instant::now() < end, "nobody listens at port {port}");
+        assert!(Instant::now() < end, "no process listens at port {port}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

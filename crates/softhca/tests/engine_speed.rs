@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn an_idle_engine_sleeps() {
-    // What a rank of eight has: 32 QPs, here to nobody.
+    // What a rank of eight has: 32 QPs, here without peers.
     let hca = Hca::new().unwrap();
     let mut ends: Vec<End> = (0..32).map(|_| End::new(&hca, Shape::default())).collect();
     for end in &mut ends {
@@ -36,8 +36,8 @@ fn an_idle_engine_sleeps() {
     assert!(elapsed >= LEAST, "{elapsed:?}");
 }
 
-/// Posts batches and waits for the last of each; WQEs per second, and the least time per WQE from doorbell to completion
-/// of a batch, in nanoseconds: what the engine needs if nobody takes its core.
+/// Posts batches and waits for the last of each; WQEs per second, and the least time per WQE from doorbell to completion of a
+/// batch, in nanoseconds: what the engine needs if no other thread takes its core.
 fn rate(pair: &mut Pair, bytes: u32, batch: u16, time: Duration) -> (f64, f64) {
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     let start = Instant::now();

@@ -61,8 +61,7 @@ fn in_child(what: &str, body: impl FnOnce() -> c_int) -> (c_int, c_int) {
 }
 
 #[test]
-fn children_have_trees_of_their_own_even_if_a_thread_of_the_parent_held_the_lock_of_the_environment()
- {
+fn a_child_has_its_own_tree_even_if_a_thread_held_the_environment_lock() {
     let own = sysfs_path().to_owned();
     let is_that_of_the_parent = || c_int::from(sysfs_path() == own.as_c_str());
     // Comparing and copying a value of this size takes libc long, and it has the lock of the environment meanwhile.

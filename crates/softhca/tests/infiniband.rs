@@ -1,5 +1,5 @@
-//! The InfiniBand link layer: peers named by LID, or by GID with a GRH, in one process and between programs that others
-//! wrote. A program that is missing is told as skipped.
+//! The InfiniBand link layer: peers named by LID, or by GID with a GRH, in one process and between programs that are not part of
+//! this project. A program that is missing is reported as skipped.
 
 use mlx5_prm::be::{Be16, Be32};
 use mlx5_prm::cmd::Opcode;
@@ -113,7 +113,7 @@ fn is_taken(loopback: bool, [from, to]: [u32; 2]) -> bool {
 }
 
 #[test]
-fn qps_of_one_partition_talk_to_each_other_unless_both_are_limited_members() {
+fn qps_of_one_partition_talk_unless_both_are_limited_members() {
     let (default, full, limited) = (0, 1, 2);
     for loopback in [true, false] {
         for (partitions, expected) in [
@@ -335,7 +335,7 @@ fn check(test: u8, tool: &str, package: &str, complaints: &[&str], runs: &[&str]
         if let Err(report) = ended.check(complaints) {
             panic!("{report}");
         }
-        // The LID that the other told it, as one tool or the other prints it.
+        // The LID that the other sent it, as one tool or the other prints it.
         let lid = u16::from_be_bytes([test, 2]);
         let found = [format!("0x{lid:04x}"), format!("{lid:#x}")]
             .iter()

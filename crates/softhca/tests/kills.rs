@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "SOFTHCA_TEST_ROLE";
-/// Where the victims' HCA is; nobody else in these tests has it.
+/// Where the victims' HCA is; no other HCA in these tests has it.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 77, 3, 9);
 
 /// What the test kills. It makes and removes a device with open contexts, again and again; with the role `hold` it keeps the

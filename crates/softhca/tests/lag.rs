@@ -3,8 +3,9 @@
 
 use mlx5_prm::cmd::{CmdIn, Opcode};
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
-use mlx5_prm::qp::{Ads, Qpc};
+use mlx5_prm::qp::{Ads, QpModifyIn, Qpc};
 use mlx5_prm::roce::QueryLagOut;
+use softhca::device::DevxObject;
 use softhca::profile::Profile;
 use softhca::{Hca, HcaConfig};
 use softhca_rig::{End, Kind, Shape};
@@ -84,5 +85,26 @@ fn a_qp_names_a_port_of_the_group_where_no_hash_finds_it() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_qp_that_sends_names_a_port_of_the_group_again() {
+    let (hca, end) = end(Profile::ConnectX7Lag);
+    connect(&hca, &end, 1).unwrap();
+    end.ready_to_send(7);
+    for (port, is_taken) in [(2, true), (1, true), (0, false), (3, false)] {
+        let again = QpModifyIn::default()
+            .with_opcode(Opcode::RTS2RTS_QP.0.into())
+            .with_qpn(end.qpn)
+            .with_opt_param_mask(QpModifyIn::OPT_LAG_TX_AFF)
+            .with_qpc(Qpc::default().with_lag_tx_port_affinity(port));
+        let object = DevxObject::Qp(end.qpn);
+        let named = end
+            .context
+            .devx_modify(object, again.as_bytes(), &mut [0; 16]);
+        assert_eq!(named.is_ok(), is_taken, "{port}: {named:?}");
+        let in_force = end.query().lag_tx_port_affinity();
+        assert_eq!(in_force == port, is_taken, "{port}: {in_force}");
     }
 }

@@ -315,7 +315,11 @@ fn what_a_killed_program_left_goes_with_the_next_start() {
     assert_eq!(runtime.trees().len(), 2);
     killed.kill().unwrap(); // SIGKILL
     killed.wait().unwrap();
-    assert_eq!(runtime.trees().len(), 2, "nobody cleans up after a kill");
+    assert_eq!(
+        runtime.trees().len(),
+        2,
+        "no process cleans up after a kill"
+    );
 
     assert!(run(devinfo(&runtime)).2.status.success());
     let trees = runtime.trees();

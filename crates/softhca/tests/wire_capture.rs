@@ -133,7 +133,7 @@ fn number(text: &str, field: &str) -> Option<u64> {
     }
 }
 
-/// A file that is gone afterwards, unless somebody should look at it.
+/// A file that is gone afterwards, unless the test has failed.
 struct File(PathBuf);
 
 impl File {

@@ -11,6 +11,12 @@ use test_support::fake_cuda::FakeDriver;
 use test_support::limits::HANG;
 use warpverbs_interop::cust::{gpu, memory, stream};
 
+use kept::is_kept;
+use orders::orders;
+
+mod kept;
+mod orders;
+
 fn open(ordinal: u32) -> Context {
     cust::init(cust::CudaFlags::empty()).unwrap();
     Context::new(Device::get_device(ordinal).unwrap()).unwrap()
@@ -58,7 +64,7 @@ fn a_stream_of_another_gpu_is_refused_by_both() {
         let gpu = gpu(&context).unwrap();
         // SAFETY: the stream lives.
         let error = unsafe { stream(gpu.as_ref(), &own) }.unwrap_err().to_string();
-        let begin = "stream is of another context, on CUDA device 1: expected one of the primary context of CUDA device 0";
+        let begin = "stream is of another context, on CUDA device 1; it must be one of the primary context of CUDA device 0";
         assert!(error.starts_with(begin), "{error}");
     });
 }
@@ -78,5 +84,35 @@ fn memory_of_the_program_is_reached_and_not_freed() {
         drop(lent);
         assert_eq!(fake.calls("cuMemFree_v2").len(), freed);
         assert!(gpu.check_range(addr, 8).is_err());
+    });
+}
+
+#[test]
+fn parts_that_are_dropped_in_any_order_leave_the_program_what_it_has() {
+    FakeDriver::new("").run(|fake| {
+        let orders = orders(4);
+        for order in &orders {
+            let context = open(0);
+            let own = new_stream(&context);
+            let mut own_memory = DeviceBuffer::from_slice(&[0u64; 1024]).unwrap();
+            let gpu = gpu(&context).unwrap();
+            // SAFETY: the program keeps both until the parts are gone.
+            let (stream, memory) = unsafe {
+                let stream = stream(gpu.as_ref(), &own).unwrap();
+                (stream, memory(gpu.as_ref(), &mut own_memory).unwrap())
+            };
+            let addr = memory.addr();
+            is_kept(
+                (fake, addr),
+                [
+                    Box::new(stream),
+                    Box::new(memory),
+                    Box::new(context),
+                    Box::new(gpu),
+                ],
+                order,
+            );
+        }
+        println!("{} orders of 4 parts", orders.len());
     });
 }

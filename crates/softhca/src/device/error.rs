@@ -86,7 +86,7 @@ pub enum DeviceError {
     /// A value is out of range.
     #[error("{what} is {value:#x}, the limit is {limit:#x}")]
     Range {
-        /// What is out of range.
+        /// The value that is out of range.
         what: &'static str,
         /// Value given.
         value: u64,
@@ -98,7 +98,7 @@ pub enum DeviceError {
     Full {
         /// Kind of object.
         what: &'static str,
-        /// How many there can be.
+        /// The most that can exist.
         limit: usize,
     },
     /// The operating system refused something.
@@ -112,7 +112,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// The same for a command that the kernel sent itself: nobody sees status and syndrome, only `errno`.
+    /// The same for a command that the kernel sent itself. The program sees no status and syndrome, only `errno`.
     #[must_use]
     pub(crate) fn of_kernel(self) -> Self {
         match self {

@@ -1,12 +1,12 @@
 //! The device model: HCAs, their objects, and the commands that make, change and end them.
 //!
 //! A process has one registry of HCAs, its `World`; a [`Simulation`] has one of its own, with a clock that a test moves.
-//! Everything about all of them is behind one lock, taken by calls of this module for microseconds and by the engine thread
-//! for a bounded piece of work at a time.
+//! Everything about all of them is behind one lock. Calls of this module take it for microseconds, and the engine thread for a
+//! bounded piece of work at a time.
 //!
 //! - [`Hca`] is the owner's handle: makes a device, looks at its counters, makes its commands fail.
-//! - [`Context`] is what an opened device gives, the counterpart of the kernel's user context: all objects belong to one,
-//!   and closing it ends them in the right order (QPs, CQs, keys, UMEMs, UAR pages, PDs).
+//! - [`Context`] is what an opened device gives, the counterpart of the kernel's user context. All objects belong to one, and
+//!   closing it ends them in the right order (QPs, CQs, keys, UMEMs, UAR pages, PDs).
 //!
 //! | folder | duty |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | `command` | commands as bytes: what each checks and does |
 //! | `objects` | queue pairs, completion queues, doorbell pages, and the table that numbers them |
 //! | `memory` | registered memory, and the keys that give it |
-//! | `checker` | what the device saw that silicon would not tell |
-//! | `faults` | what goes wrong because somebody asked for it |
+//! | `checker` | misuse that silicon would not report |
+//! | `faults` | faults that a test or a user asks for |
 //! | `external` | tables for an executor that runs the WQEs in place of the engine |
 //! | `for_judges` | SRQs, XRC, memory windows, indirect keys: not met by an RC write |
 //!
@@ -25,8 +25,8 @@
 //! Commands are byte buffers as in the programmer's manual. Nothing in them is trusted: any bytes give an answer with a
 //! status, and nothing panics.
 //!
-//! Memory is used where it lies. A registration is a promise that the range stays mapped until it is ended (what the
-//! kernel gets by pinning pages); it is checked once, when it is made.
+//! Memory is used where it lies. A registration is a promise that the range stays mapped until it is ended; the kernel gets the
+//! same by pinning pages. It is checked once, when it is made.
 
 pub(crate) mod checker;
 mod command;

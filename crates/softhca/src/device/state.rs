@@ -72,7 +72,7 @@ pub(crate) struct Fabric {
 pub(crate) enum Clock {
     /// CLOCK_MONOTONIC.
     Real,
-    /// It stands still until somebody moves it.
+    /// It stands still until a test moves it.
     Virtual(u64),
 }
 
@@ -122,7 +122,7 @@ impl Fabric {
             .find(|slot| slot.state.identity.name == name && !slot.state.orphan)
     }
 
-    /// Places what peers have written: somebody looks from outside, or ends what it goes to.
+    /// Places the writes of peers, before a look from outside, or before their destination ends.
     pub(crate) fn settle(&mut self) {
         for slot in self.hcas.iter_mut().flatten() {
             slot.state.pending_writes.force_all();
@@ -133,7 +133,7 @@ impl Fabric {
         self.hcas.iter().flatten()
     }
 
-    /// Removes an HCA whose owner has let go, once nobody has it open.
+    /// Removes an HCA whose owner has let go, once no program has it open.
     pub(crate) fn sweep(&mut self, number: usize) {
         if let Some(slot) = self.hcas.get_mut(number)
             && slot
@@ -141,7 +141,7 @@ impl Fabric {
                 .is_some_and(|slot| slot.state.orphan && slot.state.contexts.len() == 0)
         {
             *slot = None;
-            // Its objects ended with its contexts; what is left is its part of the tables.
+            // Its objects ended with its contexts; only its part of the tables is left.
             let _ = self.write_through(number);
         }
     }
@@ -167,7 +167,7 @@ pub(crate) struct HcaState {
     pub(crate) identity: Identity,
     /// A WQE runs only after its doorbell.
     pub(crate) strict: bool,
-    /// Who runs its WQEs.
+    /// The executor of its WQEs.
     pub(crate) execution: Execution,
     /// QPs towards HCAs of this process that want it, too, send no packets.
     pub(crate) loopback: bool,
@@ -269,7 +269,7 @@ pub(crate) struct UarUser {
 
 impl HcaState {
     pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
-        // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
+        // Each HCA has numbers of its own, so that a number taken to the wrong HCA names no object of it.
         let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
         let checker = Checker::new(&identity.name, &config.check);
         let keys = match config.execution {
@@ -361,7 +361,7 @@ impl HcaState {
         keys::resolve(&self.keys, key, user, va, bytes, need, out)
     }
 
-    /// What is promised about the order of the data of QP `qpn`.
+    /// The promised order of the data of QP `qpn`.
     pub(crate) fn order_of(&self, qpn: u32) -> DataOrder {
         let asks = |qp: &Qp| qp.qpc.dp_ordering_force() != 0 && qp.qpc.dp_ordering_1() == 0;
         match self.order_force && self.qps.get(qpn).is_some_and(asks) {
@@ -399,7 +399,7 @@ impl HcaState {
         self.variant
     }
 
-    /// A QP is gone, or was reset: what is remembered of it for the checker goes.
+    /// A QP is gone, or was reset: the checker forgets it.
     pub(crate) fn forget_qp(&mut self, qpn: u32) {
         self.checker.forget(qpn);
         self.flights.retain(|flight| flight.qpn != qpn);
@@ -419,7 +419,7 @@ impl HcaState {
         self.events.push((context, event));
     }
 
-    /// Notes an event that concerns everybody who has the device open.
+    /// Notes an event for each program that has the device open.
     pub(crate) fn raise_for_all(&mut self, event: Event) {
         let contexts = self.contexts.iter().map(|(context, _)| (context, event));
         self.events.extend(contexts);

@@ -18,7 +18,7 @@ pub(super) fn user(hca: &HcaState, qpn: u32) -> KeyUser {
 ///
 /// # Errors
 ///
-/// A key does not allow it (the checker has been told), or the segments are shorter.
+/// A key does not allow it (the checker has the finding), or the segments are shorter.
 pub(super) fn resolve(
     hca: &mut HcaState,
     user: KeyUser,
@@ -88,8 +88,8 @@ pub(super) fn resolve_data(
     }
 }
 
-/// Calls `each` with the parts of `pieces`, which have the lengths `length`, that make up `bytes` bytes from `offset`, in order:
-/// the piece, where in the piece the part begins, and its length, which is never 0.
+/// Calls `each` with the parts of `pieces`, which have the lengths `length`, that make up `bytes` bytes from `offset`, in order.
+/// It passes the piece, where in the piece the part begins, and its length, which is never 0.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@
 //! | `intake` | doorbells, and WQEs from their ring to an operation |
 //! | `send` | a QP's turn: carries operations out, by memory or by the wire |
 //! | `receive` | what peers ask for: memory by rkey, atomics, receive WQEs |
-//! | `completion` | completion entries, events that tell of them, the flush of a QP in error |
+//! | `completion` | completion entries, the events for them, the flush of a QP in error |
 //! | `for_judges` | datagrams, shared receive queues, UMR: not met by an RC write |
 //!
 //! `transport` is the boundary to the wire, `path` makes the wire's configuration of a QP's address path, and `local` finds the
@@ -27,18 +27,18 @@
 //!
 //! 1. The thread (`run::thread::run`) takes the lock and runs one turn (`run::turn::turn`) after the other. For each HCA a
 //!    turn takes doorbells: `intake::doorbell::take` exchanges the registers that `intake::watch` names with 0. For each
-//!    doorbell `look` reads the QP's doorbell record, checks that the counter there can be right, and keeps it as
+//!    doorbell `look` reads the QP's doorbell record, checks that its counter can be right, and keeps it as
 //!    `SendQueue::posted`; `HcaState::schedule` puts the QP in line.
 //! 2. `run::turn::run_ready` gives each QP in line a turn of its own, `send::turn`: so many WQEs, or about a MiB.
-//! 3. `send::turn` first offers what is posted to `send::express::run`, the fast path. What that does not take goes on here,
+//! 3. `send::turn` first offers the posted WQEs to `send::express::run`, the fast path. What that does not take goes on here,
 //!    WQE by WQE.
 //! 4. `send::begin` makes the WQE an operation: `intake::fetch::fetch` copies it out of its ring, and checks its index, QP number
 //!    and length; `intake::decode::decode` says what it asks for. A NOP or a UMR is over with that.
 //! 5. `send::way` chooses how the operation gets to its peer:
 //!    - To an HCA of this process, `send::loopback::step` carries it out: `find_peer` finds the other end and compares sequence
-//!      numbers, `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
-//!      peer by its rkey, and bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::begin`.
-//!    - To others, `send::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive; at the
+//!      numbers. `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
+//!      peer by its rkey. Then bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::begin`.
+//!    - To others, `send::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
 //!      peer the wire calls the same functions of `receive`, through [`transport::Device`], and here `Device::complete`
 //!      when the peer has acknowledged.
 //! 6. On either way `completion::complete_send` or `fail_send` ends the WQE, and `Cq::push` writes its entry if software wants
@@ -53,20 +53,20 @@
 //! one look at both ends, in place of steps 4 to 6. It begins if
 //!
 //! - the QP is RC and in Rts, its peer is in this process, and nothing of it is under way, parked or failed;
-//! - the peer is there, awake, past Rtr (a first request in Rtr is an event), and expects the sequence number that is due;
+//! - the peer exists, is awake and past Rtr (a first request in Rtr is an event), and expects the sequence number that is due;
 //! - the checker looks neither at bytes of WQEs nor for overlaps, no fault for completions is set, and no
-//!   [`Adversary`](crate::device::Adversary) holds back what is written to the peer;
+//!   [`Adversary`](crate::device::Adversary) holds back writes to the peer;
 //!
-//! and it goes on while the next WQE is a WRITE or a READ that bears the index and the QP number that are due, has one data
-//! segment or inline data, moves 1 byte to 1 MiB, and both keys give memory in one piece, with the rights that it needs. An
-//! entry that somebody waits for, or for which there is no room, ends the run.
+//! and it goes on while the next WQE is a WRITE or a READ that bears the index and the QP number that are due. The WQE has one data
+//! segment or inline data, and moves 1 byte to 1 MiB. Both keys give memory in one piece, with the rights that it needs. An entry
+//! for which software waits, or a full completion queue, ends the run.
 //!
-//! The result is that of steps 4 to 6 because it never does anything else: the lock is held, so that neither end, key nor queue
-//! changes during a run; each WQE is looked at as a whole before its first byte moves; and one that is anything else, or
-//! would fail, is left untouched for step 4, which begins with it anew. So the fast path has no errors of its own. The test
-//! `the_short_way_and_the_long_way_look_the_same` (`tests/engine/express.rs`) runs random batches with and without it and compares
-//! entries, counters, sequence numbers and memory; the random programs of `tests/engine/programs` run on it and are compared with a
-//! model.
+//! The result is that of steps 4 to 6 because it never does anything else. The lock is held, so that neither end, key nor queue
+//! changes during a run. Each WQE is looked at as a whole before its first byte moves. One that is anything else, or would fail,
+//! is left untouched for step 4, which begins with it anew. So the fast path has no errors of its own. The test
+//! `the_short_way_and_the_long_way_look_the_same` (`tests/engine/express.rs`) runs random batches with and without it. It
+//! compares entries, counters, sequence numbers and memory. The random programs of `tests/engine/programs` run on it and are
+//! compared with a model.
 
 pub(crate) mod completion;
 mod for_judges;

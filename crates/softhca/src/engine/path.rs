@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_of_the_gid_table_leads_to_every_gid_that_its_headers_can_hold() {
+    fn every_gid_entry_leads_to_every_gid_that_its_headers_can_hold() {
         let own = Identity::new(0, OWN);
         let far = Identity::new(1, FAR);
         for (index, (kind, source)) in (0..).zip(&own.gids) {

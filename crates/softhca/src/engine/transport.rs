@@ -1,9 +1,9 @@
 //! The boundary between the engine, which knows objects and memory, and the wire, which knows packets.
 //!
 //! The engine decodes a WQE into an [`Operation`] and hands it to the wire together with whatever it wants to get back at
-//! completion (its `Wqe`). The wire reaches back through [`Device`]: for the bytes of the WQE's local segments, to report
-//! completions, and to carry out what a remote QP asks. A loopback inside the process uses the same two: it takes the
-//! bytes from one `Device` and gives them to another.
+//! completion (its `Wqe`). The wire reaches back through [`Device`]. It fetches the bytes of the WQE's local segments, reports
+//! completions, and carries out what a remote QP asks. A loopback inside the process uses the same two: it takes the bytes from
+//! one `Device` and gives them to another.
 //!
 //! Nothing here blocks; all calls come from the engine thread that owns the device.
 
@@ -47,7 +47,7 @@ impl Service {
 /// What a send WQE asks of the remote QP, in the wire's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who shall do it.
+    /// The QP that shall do it.
     pub to: Target,
     /// What to do and where.
     pub kind: OperationKind,
@@ -59,14 +59,14 @@ pub struct Operation {
     pub fence: bool,
 }
 
-/// To whom an operation goes.
+/// The target of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The peer of the connection.
     Connected,
     /// The peer of an XRC connection; receive WQEs come from this SRQ of its XRC domain. The packets carry an XRCETH.
     Srq(u32),
-    /// Somebody: each WQE says whom (UD). The packets carry a DETH.
+    /// A target that each WQE names (UD). The packets carry a DETH.
     Datagram(Datagram),
 }
 
@@ -77,7 +77,7 @@ pub struct Datagram {
     pub gid: [u8; 16],
     /// The receiver gets the header with the GIDs: always with `RoCE`, on `InfiniBand` if the sender used a GRH.
     pub has_grh: bool,
-    /// QP there.
+    /// QP of that HCA.
     pub qpn: u32,
     /// Queue key that the DETH carries.
     pub qkey: u32,
@@ -106,7 +106,7 @@ pub enum OperationKind {
         /// Remote key.
         rkey: u32,
     },
-    /// Atomic; the original value goes to the local segment as [`Device::scatter`] bytes (see there).
+    /// Atomic; the original value goes to the local segment as [`Device::scatter`] describes.
     Atomic(AtomicEth),
     /// SEND.
     Send {
@@ -189,7 +189,7 @@ pub struct Received {
     pub with: SendWith,
     /// Solicited event bit of the last packet.
     pub solicited: bool,
-    /// Who sent it, if it is a datagram.
+    /// The sender, if it is a datagram.
     pub source: Option<DatagramSource>,
 }
 
@@ -209,7 +209,7 @@ pub struct DatagramSource {
 /// Why a receive WQE could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// There is none: the requester shall try again later.
+    /// The queue has none: the requester shall try again later.
     NotReady,
     /// Refused for good.
     Refused(NakCode),
@@ -217,7 +217,7 @@ pub enum ReceiveError {
 
 /// The engine's side, as the wire sees it. `qpn` is always a QP of this device.
 ///
-/// A QP of an unreliable service ([`Service::Uc`], [`Service::Ud`]) has nobody to tell an error to: where a method
+/// A QP of an unreliable service ([`Service::Uc`], [`Service::Ud`]) has no requester that could get an error. Where a method
 /// returns one, the wire drops the message, without [`Device::responder_failed`]; the engine has done the rest.
 pub trait Device {
     /// What the engine remembers of a WQE while the wire carries it out.
@@ -237,7 +237,7 @@ pub trait Device {
         out: &mut [u8],
     ) -> Result<(), Failure>;
 
-    /// Where the datagram of a WQE goes, and in which headers; `None` if no HCA can be there.
+    /// Where the datagram of a WQE goes, and in which headers; `None` if no HCA can have that address.
     fn destination(&self, wqe: &Self::Wqe, to: &Datagram) -> Option<Destination>;
 
     /// Copies `data` to `offset` of the WQE's local segments: READ responses in order, each byte once; for an atomic the
@@ -297,7 +297,7 @@ pub trait Device {
     /// message broke off (UC) begins the WQE of that message anew.
     ///
     /// # Errors
-    /// None there, or the QP cannot receive. A QP of an unreliable service drops the message in either case.
+    /// The queue has none, or the QP cannot receive. A QP of an unreliable service drops the message in either case.
     fn receive_begin(&mut self, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError>;
 
     /// Copies one packet of a SEND to `offset` of the current receive WQE. Of a datagram `data` is the payload alone: the
@@ -313,7 +313,7 @@ pub trait Device {
     /// What the responder answers: the key that the message invalidates cannot be.
     fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode>;
 
-    /// The requester of `qpn` is about to be told what has been carried out: it is in memory from now on.
+    /// The requester of `qpn` is about to learn that its operations were carried out: they are in memory from now on.
     fn answering(&mut self, _qpn: u32) {}
 
     /// The responder of `qpn` has refused a request: the QP belongs in the error state. It goes on to answer

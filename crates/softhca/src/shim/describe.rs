@@ -1,4 +1,4 @@
-//! What the library says of itself, and can be told, for a program that has found it by name.
+//! Functions that describe the library, and set its faults, for a program that has found it by name.
 
 // UNSAFETY: exported C symbols that take strings and a buffer.
 #![expect(unsafe_code, reason = "C strings and a buffer of the caller")]
@@ -45,8 +45,8 @@ pub(super) unsafe extern "C" fn softhca_capabilities(text: *mut c_char, room: si
     unsafe { put(&described, text, room) }
 }
 
-/// From now on the faults of `spec` happen at every HCA of the process, in place of earlier ones, and times in it count from now. What is
-/// wrong with it, as [`softhca_objection`] gives its text; then nothing has changed.
+/// From now on the faults of `spec` happen at every HCA of the process, in place of earlier ones. Times in it count from now.
+/// What is wrong with it, as [`softhca_objection`] gives its text; then nothing has changed.
 ///
 /// # Safety
 ///

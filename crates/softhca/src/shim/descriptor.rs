@@ -32,7 +32,7 @@ fn close_descriptor(fd: c_int) -> c_int {
     raw::close(fd)
 }
 
-/// Tells the table about a duplicate.
+/// Enters a duplicate into the table.
 fn duplicated(original: c_int, copy: c_int) -> c_int {
     if copy >= 0 && (fds::marked(original) || fds::marked(copy)) {
         return answer(|| {

@@ -6,9 +6,9 @@
 //! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
 //! | `SOFTHCA_IPV6` | the /96 from which each device has an IPv6 address in addition, its IPv4 address in the last bits | none |
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
-//! | `SOFTHCA_EXECUTION` | who runs WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
+//! | `SOFTHCA_EXECUTION` | executor of WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
-//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7`, `bf3`, `cx7-lag` (two ports aggregated, each QP names one) or `cx7-lag-hash` (a hash finds the port) | `cx7` |
+//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx5` (which can do the least), `cx6`, `cx6dx`, `cx7`, `bf3`, `cx7-lag` (two ports aggregated, each QP names one) or `cx7-lag-hash` (a hash finds the port) | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
 //! | `SOFTHCA_PKEYS` | partition keys of the port, on InfiniBand: `0xffff,0x8001` | `0xffff` |
 //! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |
@@ -62,7 +62,7 @@ enum EnvironmentError {
     Hca(#[from] HcaError),
 }
 
-/// Makes the devices; says on stderr why there are none, if so.
+/// Makes the devices; says on stderr why it made none, if so.
 pub(super) fn make_devices() {
     match try_make_devices() {
         Ok(devices) => {
@@ -151,7 +151,7 @@ fn configs(
         .collect()
 }
 
-/// What is wrong with a value that somebody wants to give a variable; `None` if nothing is.
+/// What is wrong with a value for a variable; `None` if nothing is.
 pub(super) fn objection(name: &str, value: &str) -> Option<String> {
     let only = |asked: &'static str| (asked == name).then(|| value.to_owned());
     configs(&only).err().map(|error| error.to_string())

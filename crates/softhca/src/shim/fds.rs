@@ -1,9 +1,9 @@
 //! Which file descriptors are ours.
 //!
-//! A descriptor is recognised by what it refers to, the (device, inode) of its file, so that it stays ours
-//! through `dup`, `fcntl` and whatever else the kernel does with it. In front of that lies a table of marks,
-//! one byte per descriptor: calls on the others, which are nearly all, cost one load. A mark only says "look
-//! closely": one that is left over, because the descriptor was closed past this library, is found out there.
+//! A descriptor is recognised by the (device, inode) of its file. So it stays ours through `dup`, `fcntl` and whatever else the
+//! kernel does with it. In front of that lies a table of marks, one byte per descriptor. Calls on the others, which are nearly
+//! all, cost one load. A mark only says "look closely": that look finds a mark that is left over because the descriptor was
+//! closed past this library.
 
 // UNSAFETY: fstat on descriptors.
 #![expect(unsafe_code, reason = "fstat")]
@@ -28,7 +28,7 @@ static MARKED_ABOVE: AtomicUsize = AtomicUsize::new(0);
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
 
-/// What is behind a descriptor of ours. Dropping the last one closes it.
+/// The object behind a descriptor of ours. Dropping the last one closes it.
 pub(crate) trait File: Send + Sync {
     /// `ioctl` on the descriptor; the default is what the kernel says to files without ioctls.
     ///
@@ -123,7 +123,7 @@ pub(super) fn find(fd: c_int) -> Option<Arc<dyn File>> {
 /// `copy` was made from `original`: the same file is behind it.
 pub(super) fn duplicated(original: c_int, copy: c_int) {
     if copy != original && mine() && (marked(original) || marked(copy)) {
-        // What was behind `copy` before (dup2) is gone; what is there now is found by its identity.
+        // The old file of `copy` (dup2) is closed; its new one is found by its identity.
         let left = lock().forget(copy);
         let _ = find(copy);
         closed(left);
@@ -164,8 +164,8 @@ fn closed(file: Option<Arc<dyn File>>) {
     }
 }
 
-/// Whether this process owns the table. The child of a fork (or of a vfork, which shares our memory) has
-/// the parent's descriptors, but must not close the parent's objects, nor wait for the parent's locks.
+/// Whether this process owns the table. The child of a fork (or of a vfork, which shares our memory) has the parent's
+/// descriptors. It must not close the parent's objects, nor wait for the parent's locks.
 fn mine() -> bool {
     OWNER.load(Ordering::Relaxed) == raw::process_id()
 }

@@ -5,7 +5,7 @@
 //! the executable's definitions come first for every library in the process; preloaded (cdylib), the
 //! library's do. Either way no library, kernel module or privilege is needed.
 //!
-//! What is taken over, and why:
+//! The functions that the library takes over, and why:
 //!
 //! | symbols | why |
 //! |---|---|
@@ -14,20 +14,19 @@
 //! | `ioctl` | all verbs commands |
 //! | `close`, `dup*`, `fcntl` | when the last descriptor of a context is closed, its objects go |
 //! | `socket` | `NETLINK_RDMA` is refused: it would list the machine's real devices only |
-//! | `fopen*`, `opendir`, `realpath` | those who read `/sys/class/infiniband` by a hard-coded path (UCX) |
+//! | `fopen*`, `opendir`, `realpath` | programs that read `/sys/class/infiniband` by a hard-coded path (UCX) |
 //!
-//! `mmap` is not among them: the uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel
-//! itself maps doorbell pages, and code that hooks mmap for its own ends does not matter.
+//! `mmap` is not among them. The uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel itself maps doorbell
+//! pages, and code that hooks mmap for its own ends does not matter.
 //!
-//! These functions run in every process that the library is loaded into: before main, inside malloc, in the
-//! child of a vfork, in signal handlers. So until a path or descriptor is known to be ours they allocate
-//! nothing, take no lock, and make exactly the system call that was asked for. Nothing unwinds out of them.
+//! These functions run in every process that the library is loaded into: before main, inside malloc, in the child of a vfork, in
+//! signal handlers. So until a path or descriptor is known to be ours they allocate nothing and take no lock. They make exactly
+//! the system call that the caller asked for. Nothing unwinds out of them.
 
 /// Defines exported C functions: `[names] (arguments) -> result => body;`.
 ///
-/// Variadic functions are defined with their last argument fixed: on x86-64 and AArch64 Linux a variadic
-/// integer or pointer travels in the register that a fixed one would, and where the caller passed none, the
-/// kernel does not look at it.
+/// Variadic functions are defined with their last argument fixed. On x86-64 and AArch64 Linux a variadic integer or pointer
+/// travels in the register that a fixed one would. Where the caller passed none, the kernel does not look at it.
 macro_rules! symbols {
     ($( [$($name:ident)+] $arguments:tt -> $result:ty => $body:expr; )+) => { $( symbols! {
         // SAFETY: our caller keeps the contract of libc's function of this name, which is that of the body.

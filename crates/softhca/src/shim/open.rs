@@ -23,7 +23,7 @@ unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -
         });
     }
     let path = target.place(path);
-    // Who writes is `sysfs::refresh` itself.
+    // The writer of such files is `sysfs::refresh` itself.
     if target.is_in_tree() && flags & libc::O_ACCMODE == libc::O_RDONLY {
         // SAFETY: a C string, since it was classified as one.
         unsafe { about_to_read(path) };

@@ -1,7 +1,7 @@
 //! Which paths are ours: the device nodes and the sysfs classes of RDMA devices.
 //!
-//! Runs on every `open` of the process, also inside malloc and before main: no allocation, no lock, no system
-//! call, and a path that is not ours is told apart by its first bytes.
+//! Runs on every `open` of the process, also inside malloc and before main: no allocation, no lock, no system call. The first
+//! bytes of a path are enough to see that it is not ours.
 
 // UNSAFETY: C strings given to libc functions; a static buffer that is written while the process has one thread.
 #![expect(unsafe_code, reason = "C strings and the buffer of the tree's path")]
@@ -126,8 +126,8 @@ pub(super) static TREE: TreePath = TreePath::new();
 /// A path that is set once per process, and again in the child of a fork.
 ///
 /// It is part of a string `SYSFS_PATH=PATH` that libc's environment names by its address (`putenv`). So the child of a fork
-/// changes its environment by writing here, without the lock of libc's environment, which a thread of the parent may have
-/// held at the fork and which the child then waits for in vain.
+/// changes its environment by writing here, without the lock of libc's environment. A thread of the parent may have held that
+/// lock at the fork, and the child would then wait for it in vain.
 pub(super) struct TreePath {
     string: UnsafeCell<[u8; Self::VARIABLE.len() + Self::CAPACITY + 1]>,
     /// Bytes of the path.
@@ -164,7 +164,7 @@ impl TreePath {
     pub(super) fn get(&self) -> &[u8] {
         // Acquire: pairs with the release in `set`.
         let used = self.bytes_used.load(Ordering::Acquire);
-        // SAFETY: nobody writes after `set`, whose contract excludes readers of an older value.
+        // SAFETY: no thread writes after `set`, whose contract excludes readers of an older value.
         unsafe { &(&*self.string.get())[Self::VARIABLE.len()..][..used] }
     }
 

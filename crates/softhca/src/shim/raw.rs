@@ -112,7 +112,7 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
 }
 
 pub(super) fn close(fd: c_int) -> c_int {
-    // SAFETY: no pointers. Who owns `fd` is the caller's affair, as with libc's `close`.
+    // SAFETY: no pointers. The owner of `fd` is the caller's affair, as with libc's `close`.
     int(unsafe { libc::syscall(libc::SYS_close, fd) })
 }
 

@@ -1,10 +1,10 @@
-//! What happens at load time, and what waits until somebody looks for RDMA devices.
+//! What happens at load time, and what waits until the program looks for RDMA devices.
 //!
-//! At load time (before main) a path is chosen for this process's sysfs tree and put into `SYSFS_PATH`, which
-//! libibverbs reads once, at its first call. Nothing is created: a preloaded library is loaded into every
-//! shell and helper process, and those must cost nothing. Linked into a program, the tree comes with the first
-//! `Hca::new()`. Preloaded, it comes with the first call that looks at `/dev/infiniband`,
-//! `/sys/class/infiniband*`, the netlink family of RDMA, or the tree itself ([`wake`]).
+//! At load time (before main) it chooses a path for this process's sysfs tree and puts it into `SYSFS_PATH`. The library
+//! libibverbs reads that variable once, at its first call. Nothing is created: a preloaded library is loaded into every shell and
+//! helper process, and those must cost nothing. Linked into a program, the tree comes with the first `Hca::new()`. Preloaded, it
+//! comes with the first call that looks at `/dev/infiniband`, `/sys/class/infiniband*`, the netlink family of RDMA, or the tree
+//! itself ([`wake`]).
 
 // UNSAFETY: a function that the loader calls, putenv, pthread_atfork and dladdr.
 #![expect(unsafe_code, reason = "load-time work through libc")]
@@ -28,7 +28,7 @@ use crate::sysfs;
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
-/// Runs before main, or later on behalf of whoever needs the tree's path earlier than that.
+/// Runs before main, or earlier for a call that needs the tree's path before that.
 extern "C" fn at_load() {
     static ONCE: Once = Once::new();
     // A panic here would abort every program that the library is preloaded into.
@@ -103,9 +103,9 @@ const READY: c_int = -1;
 /// `UNTOUCHED`, `READY`, or the id of the thread that is making the devices.
 static STATE: AtomicI32 = AtomicI32::new(UNTOUCHED);
 
-/// Makes the devices of a preloaded library if nobody did. After the first time: one load.
+/// Makes the devices of a preloaded library if no call has yet. After the first time: one load.
 ///
-/// A failure is told on stderr, and the process then sees no device.
+/// A failure is printed on stderr, and the process then sees no device.
 pub(super) fn wake() {
     let state = STATE.load(Ordering::Acquire);
     if state == READY || is_linked_in() {
@@ -115,7 +115,7 @@ pub(super) fn wake() {
     if state == me {
         return; // the tree is being written by this very call chain
     }
-    // Acquire/Release: whoever sees READY sees the devices.
+    // Acquire/Release: a thread that sees READY sees the devices.
     match STATE.compare_exchange(UNTOUCHED, me, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {
             let _ = catch_unwind(environment::make_devices);

@@ -10,7 +10,7 @@ use super::{answer, fds, raw, start};
 use crate::errno::Errno;
 use crate::uverbs;
 
-/// What anybody may do with a device node of ours.
+/// The rights of all users on a device node of ours.
 const MODE: u32 = libc::S_IFCHR | 0o666;
 
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
@@ -142,7 +142,7 @@ unsafe fn stat_descriptor(fd: c_int, out: *mut Stat) -> c_int {
         && fds::marked(fd)
         && let Some(device) = fds::find(fd).and_then(|file| file.character_device())
     {
-        // SAFETY: the kernel has just written one `struct stat` there.
+        // SAFETY: the kernel has just written one `struct stat` to it.
         show_character_device(unsafe { &mut *out }, device);
     }
     value
@@ -159,7 +159,7 @@ symbols! {
     [fstatat fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int =>
         stat_at(dir, path, out, flags);
     [fstat fstat64] (fd: c_int, out: *mut Stat) -> c_int => stat_descriptor(fd, out);
-    // What programs built against glibc before 2.33 call. There is one version of the struct.
+    // Programs built against glibc before 2.33 call these. The struct has one version.
     [__xstat __xstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int =>
         stat_at(libc::AT_FDCWD, path, out, FOLLOW);
     [__lxstat __lxstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int =>

@@ -28,7 +28,7 @@ impl Next {
 
     /// Null if no library defines it (`errno` is `ENOSYS` then).
     fn find(&self) -> *mut c_void {
-        // Relaxed: the pointer is to code, which was there before; whoever loses a race stores the same.
+        // Relaxed: the pointer is to code, which existed before; a thread that loses a race stores the same.
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
             // SAFETY: a C string.
@@ -42,7 +42,7 @@ impl Next {
     }
 }
 
-/// What `path` means to a function that reads what is there.
+/// What `path` means to a function that reads the file or directory at it.
 ///
 /// # Safety
 ///

@@ -9,6 +9,8 @@ type Row = (&'static str, fn(&Counters) -> u64);
 
 const ROWS: &[Row] = &[
     ("tx_wqes", |c| c.wqes),
+    ("lag_port1_wqes", |c| c.wqes_by_lag_port[0]),
+    ("lag_port2_wqes", |c| c.wqes_by_lag_port[1]),
     ("doorbells", |c| c.doorbells),
     ("cqes", |c| c.cqes),
     ("error_cqes", |c| c.error_cqes),

@@ -1,4 +1,4 @@
-//! The files of the tree: what is in them and who reads them.
+//! The files of the tree: their contents and their readers.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Who a software HCA is: name, addresses and ids, all of which follow from its number and its IP address.
+//! The identity of a software HCA: name, addresses and ids, all of which follow from its number and its IP address.
 
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
@@ -135,6 +135,11 @@ impl Identity {
             Link::Ethernet => self.profile.facts().lag,
             Link::InfiniBand => None,
         }
+    }
+
+    /// The card can do the least.
+    pub(crate) fn is_lean(&self) -> bool {
+        self.profile.facts().lean
     }
 
     /// Ports of the link aggregation group; 0 without one.

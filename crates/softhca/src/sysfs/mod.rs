@@ -4,9 +4,8 @@
 //! `SYSFS_PATH`. Its shape is that of the kernel: class directories hold links to devices below a PCI function,
 //! so that `realpath` on a class link gives a PCI path.
 //!
-//! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same, so
-//! that whoever lists devices meanwhile sees whole ones only. The files of `hw_counters` are written anew each
-//! time this process opens one.
+//! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same. So a program that
+//! lists devices meanwhile sees whole ones only. The files of `hw_counters` are written anew each time this process opens one.
 
 mod counters;
 mod files;
@@ -50,7 +49,7 @@ enum Cause {
     NoPath,
 }
 
-/// The tree, once there is a device in it, with the process that made it.
+/// The tree, once it has a device, with the process that made it.
 static TREE: Mutex<Option<Tree>> = Mutex::new(None);
 static EXISTS: AtomicBool = AtomicBool::new(false);
 

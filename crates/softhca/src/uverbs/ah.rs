@@ -1,8 +1,8 @@
 //! Address handles: how the owner of a queue pair learns the MAC behind a GID.
 //!
-//! The kernel resolves route and neighbour when a handle is made and tells libmlx5 the destination MAC in the driver's part
-//! of the reply (libmlx5 asks for that where `cmds_supp_uhw` says so, and does its own ARP otherwise, which software addresses
-//! do not answer). Here every MAC follows from the IP address, in any process.
+//! The kernel resolves route and neighbour when a handle is made and returns the destination MAC to libmlx5 in the driver's part
+//! of the reply. libmlx5 asks for that where `cmds_supp_uhw` says so. Otherwise it does its own ARP, which software addresses do
+//! not answer. Here every MAC follows from the IP address, in any process.
 
 use bytemuck::Zeroable;
 

@@ -1,7 +1,7 @@
 //! The device's clock, as libmlx5 maps it: how time stamps of CQEs become times of day.
 //!
-//! A page of the context's memfd, at the offset that libmlx5 asks `mmap` for. The kernel rewrites it now and then, since
-//! the clock of a NIC has a rate of its own and wraps; the clock of this device counts nanoseconds and does neither.
+//! A page of the context's memfd, at the offset that libmlx5 asks `mmap` for. The kernel rewrites it now and then, since the
+//! clock of a NIC has a rate of its own and wraps. The clock of this device counts nanoseconds and does neither.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

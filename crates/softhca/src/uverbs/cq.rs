@@ -66,7 +66,7 @@ pub(super) struct VerbsCq {
 }
 
 struct Ring {
-    /// Entries that the caller was told, one less than there are.
+    /// Entries that the caller got as the size, one less than the CQ has.
     cqe: u32,
     _memory: Pinned,
 }

@@ -108,7 +108,7 @@ fn query_context(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
-    /// Access flags from bit 20 on may be ignored: there is no relaxed ordering to relax.
+    /// Access flags from bit 20 on may be ignored: this device has no relaxed ordering.
     const OPTIONAL_MR_ACCESS: u64 = 1;
     call.put_pod(0, &COMPLETION_VECTORS)?;
     call.put_pod(1, &OPTIONAL_MR_ACCESS)?;
@@ -121,7 +121,7 @@ fn ucontext() -> AllocUcontextResp {
     const SQD2RTS: u32 = 8;
     const MKEY_UPDATE_TAG: u32 = 0x20;
     const QUERY_DEVICE: u8 = 1;
-    /// `CREATE_AH` tells the MAC.
+    /// `CREATE_AH` returns the MAC.
     const CREATE_AH: u8 = 2;
     const NO_INLINE_NEEDED: u8 = 1;
     AllocUcontextResp {

@@ -247,7 +247,7 @@ fn reg_umem(call: &Call<'_>) -> Result<(), Errno> {
     let access = checked_access(flags)?;
     let (address, bytes) = (call.u64(UMEM_ADDRESS)?, call.u64(UMEM_LENGTH)?);
     let id = if call.has(UMEM_DMABUF_FD) {
-        // The address is an offset there.
+        // The address is an offset in the DMA-BUF.
         let fd = call.object(UMEM_DMABUF_FD)?.cast_signed();
         device.reg_dmabuf_umem(fd, address, bytes)?
     } else {

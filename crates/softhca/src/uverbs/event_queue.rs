@@ -3,8 +3,8 @@
 //! It is the reading end of a pipe; [`EventQueue`] holds the other end. A pipe keeps records whole, since they are shorter than
 //! `PIPE_BUF`. When it is full, events are dropped, as the kernel does beyond its limit.
 //!
-//! When an object is destroyed, its caller is told how many of its events have been read, and libibverbs waits until the
-//! program has acknowledged just as many. So the events that were not read yet are taken out of the pipe again.
+//! When an object is destroyed, its caller gets the number of its events that were read, and libibverbs waits until the program
+//! has acknowledged just as many. So the events that were not read yet are taken out of the pipe again.
 
 // UNSAFETY: borrows a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "the caller's eventfd")]
@@ -22,7 +22,7 @@ use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::shim::{self, File};
 
-/// What is read from a descriptor.
+/// The bytes of one read from a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Asynchronous events of verbs: 16 bytes, number and type.
@@ -69,7 +69,7 @@ pub(super) fn open(
     } else {
         pipe()?
     };
-    // Before the descriptor is known: what is copied later counts as open.
+    // Before the descriptor is known: a descriptor that is copied later counts as open.
     let copy = reader.try_clone().map_err(|_| Errno::EMFILE)?;
     let queue = Arc::new(EventQueue {
         device: device.clone(),
@@ -146,7 +146,7 @@ impl EventQueue {
         self.ends().is_some()
     }
 
-    /// Adds a record; whether there was room for it, and a reader.
+    /// Adds a record; returns whether the pipe had room for it, and a reader.
     pub(super) fn push(&self, record: &[u8]) -> bool {
         match &*self.ends() {
             Some(Ends { writer, .. }) => (&mut &*writer)
@@ -156,7 +156,7 @@ impl EventQueue {
         }
     }
 
-    /// Takes out the records of `bytes` bytes that begin with `start`; how many there were.
+    /// Takes out the records of `bytes` bytes that begin with `start`; returns their number.
     pub(super) fn withdraw(&self, bytes: usize, start: &[u8]) -> usize {
         let ends = self.ends();
         let Some(ends) = &*ends else {
@@ -167,7 +167,7 @@ impl EventQueue {
             .chunks(bytes)
             .partition(|record| record.starts_with(start));
         if !kept.is_empty() {
-            // There is room: it was there before.
+            // The pipe has room: the record was in it before.
             let _ = (&mut &ends.writer).write_all(&kept.concat());
         }
         gone.len()
@@ -203,7 +203,7 @@ impl Ends {
     }
 }
 
-/// Bytes that wait to be read; `None` if there are none.
+/// Bytes that wait to be read; `None` if none wait.
 fn waiting_bytes(reader: &OwnedFd) -> Option<usize> {
     let bytes = usize::try_from(ioctl_fionread(reader).ok()?).ok()?;
     (bytes > 0).then_some(bytes)

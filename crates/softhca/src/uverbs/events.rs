@@ -58,7 +58,7 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// The event descriptors of a context, and who wants to hear of which DevX events.
+/// The event descriptors of a context, and which descriptor subscribes to which DevX events.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     /// All open event descriptors of the context.
@@ -202,7 +202,7 @@ impl Subscriptions {
         }
     }
 
-    /// Tells those who subscribed to it.
+    /// Delivers it to its subscribers.
     pub(super) fn deliver(&self, event: Event) {
         if self.wanted.is_empty() {
             return;

@@ -1,8 +1,8 @@
 //! The frame of a verbs ioctl: a header, attributes, and the rules that hold for all methods.
 //!
-//! Each method declares its attributes ([`Method`]); what is checked here is what the kernel's ioctl layer
-//! checks before it calls a handler, with the same error numbers, because rdma-core chooses its fallbacks
-//! by them: `EPROTONOSUPPORT` means "this kernel does not know that method or attribute".
+//! Each method declares its attributes ([`Method`]). The checks here are those that the kernel's ioctl layer makes before it
+//! calls a handler, with the same error numbers. rdma-core chooses its fallbacks by them: `EPROTONOSUPPORT` means "this kernel
+//! does not know that method or attribute".
 //!
 //! Source: `struct ib_uverbs_ioctl_hdr` and `struct ib_uverbs_attr` in `rdma_user_ioctl_cmds.h`;
 //! `uverbs_ioctl.c` in Linux.
@@ -295,7 +295,7 @@ impl Call<'_> {
         u32::try_from(given.attribute.data).map_err(|_| Errno::EINVAL)
     }
 
-    /// Writes an output: as much as there is room for, zeros behind it. Nothing if it is absent.
+    /// Writes an output: as much as the buffer holds, zeros behind it. Nothing if it is absent.
     pub(super) fn put(&self, id: u16, value: &[u8]) -> Result<(), Errno> {
         let Some(given) = self.find(id) else {
             return Ok(());

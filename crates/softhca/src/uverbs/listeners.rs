@@ -49,7 +49,7 @@ impl Listeners {
         self.by_object.insert(object, listener);
     }
 
-    /// The object is gone: takes back what was not read, and tells what was.
+    /// The object is gone: takes back its unread events, and returns how many were read.
     pub(super) fn remove(&mut self, object: DevxObject) -> EventsRead {
         let Some(listener) = self.by_object.remove(&object) else {
             return EventsRead::default();
@@ -78,7 +78,7 @@ impl Listeners {
         self.by_object.clear();
     }
 
-    /// Tells the owner of the object. Events of the device and its ports go to all of `queues` that are for such.
+    /// Delivers the event to the owner of the object. Events of the device and its ports go to all of `queues` that are for such.
     pub(super) fn deliver<'a>(
         &mut self,
         event: Event,
@@ -118,7 +118,7 @@ impl Listeners {
         }
     }
 
-    /// Tells the owner of an object of an asynchronous event.
+    /// Delivers an asynchronous event to the owner of an object.
     fn tell(&mut self, object: DevxObject, kind: u32) {
         if let Some(listener) = self.by_object.get_mut(&object)
             && let Some(queue) = &listener.asynchronous

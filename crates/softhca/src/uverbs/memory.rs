@@ -40,8 +40,8 @@ pub(super) fn register_mr(
     request: &RegMr,
     access: Access,
 ) -> Result<MrKeys, Errno> {
-    // SAFETY: who registers memory by verbs promises that it stays mapped until it is deregistered. The device
-    // checks that it is mapped now, and with which rights.
+    // SAFETY: a program that registers memory by verbs promises that it stays mapped until it is deregistered. The device checks
+    // that it is mapped now, and with which rights.
     let keys = unsafe { device.reg_mr(pdn, request.start, request.length, request.hca_va, access) };
     Ok(keys?)
 }

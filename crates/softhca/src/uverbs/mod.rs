@@ -1,8 +1,8 @@
 //! The kernel's side of `/dev/infiniband/uverbsN`: what happens to an ioctl on such a descriptor.
 //!
-//! [`open`] gives a descriptor; behind it is a [`Context`], the counterpart of the kernel's `ib_uverbs_file`: one
-//! context of the device model, and the handles by which user space names its objects. `frame` checks what all
-//! ioctls have in common; the other modules hold the methods, by kind of object:
+//! [`open`] gives a descriptor. Behind it is a [`Context`], the counterpart of the kernel's `ib_uverbs_file`: one context of the
+//! device model, and the handles by which user space names its objects. `frame` checks what all ioctls have in common; the other
+//! modules hold the methods, by kind of object:
 //!
 //! | module | methods |
 //! |---|---|
@@ -21,7 +21,7 @@
 //!
 //! Queues made by verbs are those that DevX makes: their memory is pinned (`pinned`), and the same commands are sent.
 //!
-//! What is missing is refused as a kernel without it refuses: `EPROTONOSUPPORT` for a method that does not exist,
+//! A missing feature is refused as a kernel without it refuses: `EPROTONOSUPPORT` for a method that does not exist,
 //! `EOPNOTSUPP` for a command of the older interface.
 
 mod ah;
@@ -69,7 +69,7 @@ use listeners::Listeners;
 /// `_IOWR(0x1b, 1, struct ib_uverbs_ioctl_hdr)`: the request of every verbs ioctl.
 pub(crate) const RDMA_VERBS_IOCTL: u64 = 0xc018_1b01;
 
-/// What is behind an uverbs descriptor and its duplicates.
+/// The object behind an uverbs descriptor and its duplicates.
 pub(crate) struct Context {
     identity: Identity,
     device: DeviceContext,
@@ -86,7 +86,7 @@ pub(crate) struct Context {
 ///
 /// # Errors
 ///
-/// `ENOENT` if there is no such device, `ENODEV` in a forked child of the process that has it.
+/// `ENOENT` if the device does not exist, `ENODEV` in a forked child of the process that has it.
 pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, Errno> {
     if shim::is_forked_child() {
         return Err(Errno::ENODEV);
@@ -126,7 +126,7 @@ fn duplicate(device: &DeviceContext, flags: c_int) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// `st_rdev` of `/dev/infiniband/uverbsINDEX`, if there is such a device.
+/// `st_rdev` of `/dev/infiniband/uverbsINDEX`, if the device exists.
 pub(crate) fn character_device(index: u32) -> Option<u64> {
     identity(index).map(|identity| identity.character_device())
 }
@@ -188,7 +188,7 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An event of the device, for whoever waits for it.
+    /// Delivers an event of the device to its subscribers.
     fn deliver(&self, event: Event) {
         let subscriptions = self.subscriptions();
         subscriptions.deliver(event);

@@ -20,7 +20,7 @@ impl Pinned {
     /// Pins `bytes` bytes at `address`.
     pub(super) fn new(device: &DeviceContext, address: u64, bytes: u64) -> Result<Self, Errno> {
         need_writable(address, bytes)?;
-        // SAFETY: who makes a queue by verbs promises that its memory stays mapped until the queue is destroyed. The
+        // SAFETY: a program that makes a queue by verbs promises that its memory stays mapped until the queue is destroyed. The
         // device checks that it is mapped now.
         let id = unsafe { device.pin(address, bytes) }?;
         Ok(Self {
@@ -41,7 +41,7 @@ impl Pinned {
     }
 }
 
-/// Finds out whether the device may write the memory, at its start and at its end: stores what is there already. Nobody else
+/// Finds out whether the device may write the memory, at its start and at its end: stores its present bytes again. No other code
 /// writes it yet, since the queue is only being made.
 fn need_writable(address: u64, bytes: u64) -> Result<(), Errno> {
     let last = bytes

@@ -172,7 +172,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn signals_all(flags: u32) -> Result<bool, Errno> {
-    /// What this QP sends to a multicast group does not come back to it. There are no groups to join, so none does.
+    /// Packets of this QP to a multicast group do not come back to it. No group can be joined, so none does.
     const BLOCK_MULTICAST_LOOPBACK: u32 = 1 << 1;
     const SIGNAL_ALL: u32 = 1 << 12;
     if flags & !(SIGNAL_ALL | BLOCK_MULTICAST_LOOPBACK) != 0 {

@@ -31,7 +31,7 @@ pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errn
     run(call, device, &request, 0).map(drop)
 }
 
-/// The extended command: as the first one, with a rate limit, which is not there.
+/// The extended command: as the first one, with a rate limit, which this device has not.
 pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     /// `struct ib_uverbs_ex_modify_qp_resp`: its length and a reserved word.
     const REPLY: [u32; 2] = [8, 0];
@@ -129,7 +129,7 @@ fn check_ranges(own: &Identity, request: &ModifyQp) -> Result<(), Errno> {
             request.max_dest_rd_atomic > MOST_READS,
         ),
         (mask::PATH_MTU, !(1..=5).contains(&request.path_mtu)),
-        // Nothing migrates: there is no alternate path to migrate to.
+        // Nothing migrates: the QP has no alternate path.
         (mask::ALT_PATH, true),
         (mask::PATH_MIG_STATE, request.path_mig_state != 0),
         (mask::CAP, true),
@@ -280,7 +280,7 @@ fn address(own: &Identity, dest: &QpDest) -> Result<Ads, Errno> {
 
 /// An address vector of `InfiniBand`: with a GID only if it has a GRH.
 fn infiniband_address(dest: &QpDest) -> Result<Ads, Errno> {
-    // There is one entry in the GID table.
+    // The GID table has one entry.
     if dest.port_num != PORT || (dest.is_global != 0 && dest.sgid_index != 0) {
         return Err(Errno::EINVAL);
     }

@@ -112,7 +112,7 @@ fn destination(link: Link, path: &Ads) -> QpDest {
         sl: byte(path.sl()),
         src_path_bits: byte(path.mlid()),
         static_rate: byte(path.stat_rate()),
-        // On Ethernet there is always something like a GRH.
+        // On Ethernet a path always has something like a GRH.
         is_global: match link {
             Link::Ethernet => 1,
             Link::InfiniBand => byte(path.grh()),

@@ -104,7 +104,7 @@ pub(super) mod mask {
     pub(in super::super) const RATE_LIMIT: u32 = 1 << 25;
 }
 
-/// Attributes that a transition needs and those that it allows; `None` if there is no such transition.
+/// Attributes that a transition needs and those that it allows; `None` if the transition does not exist.
 fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
     use mask::{
         ACCESS_FLAGS, ALT_PATH, AV, CUR_STATE, DEST_QPN, EN_SQD_ASYNC_NOTIFY, MAX_DEST_RD_ATOMIC,

@@ -1,6 +1,6 @@
 //! Memory regions and memory windows: registered, changed, queried and ended.
 //!
-//! Regions over a DMA-BUF are mapped into this process; a memfd is taken for one, too. There is no paging on demand:
+//! Regions over a DMA-BUF are mapped into this process; a memfd is taken for one, too. Paging on demand is missing:
 //! what asks for it is refused as a kernel without it refuses.
 
 use super::frame::{Call, Method, Spec};
@@ -120,7 +120,7 @@ fn check_range(start: u64, length: u64, iova: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives a new region a handle; ends it if the caller cannot be told.
+/// Gives a new region a handle; ends it if the reply to the caller cannot be written.
 fn publish(
     call: &Call<'_>,
     device: &DeviceContext,

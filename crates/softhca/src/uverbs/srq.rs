@@ -264,7 +264,7 @@ fn command(
     Ok(input.as_bytes().to_vec())
 }
 
-/// How long a queue is, as libmlx5 and the kernel compute it from what was asked for.
+/// How long a queue is, as libmlx5 and the kernel compute it from the requested length.
 #[derive(Debug, PartialEq, Eq)]
 struct Size {
     log_entries: u32,

@@ -1,15 +1,15 @@
 //! Captures: what crossed the wire, as a file that Wireshark reads.
 //!
-//! The file is pcapng with Ethernet frames, times in nanoseconds and the direction of each frame. Over a carrier without
-//! frames the headers are made: the MAC addresses that follow from the IP addresses, and the IPv4 header for which the ICRC
-//! was computed, so that Wireshark's and scapy's ICRC agree with what is in the packet.
+//! The file is pcapng with Ethernet frames, times in nanoseconds and the direction of each frame. Over a carrier without frames
+//! the headers are made. They have the MAC addresses that follow from the IP addresses, and the IPv4 header for which the ICRC
+//! was computed. So Wireshark's and scapy's ICRC agree with that of the packet.
 //!
 //! Each HCA has a file of its own and each packet is in it once, also one that the HCA sends to itself. The first HCA that
 //! asks for FILE gets it, the next, of whatever process, FILE.2, FILE.3 and so on: nothing that exists is overwritten.
 //! Every batch is written at once, so that the file of a killed process is whole up to then.
 //!
-//! pcap-file does not replace the 40 lines that write blocks: 2.0 brings six crates (byteorder, syn 1, thiserror 1), what
-//! follows it is a release candidate, and its packets are one slice each, so headers and payload were copied once more.
+//! pcap-file does not replace the 40 lines that write blocks. 2.0 brings six crates (byteorder, syn 1, thiserror 1), and its
+//! successor is a release candidate. Its packets are one slice each, so headers and payload were copied once more.
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
 use super::envelope::{Destination, Kept};
@@ -106,7 +106,7 @@ impl Capture {
         }
     }
 
-    /// Writes what was added. If that fails it is said once, and the capture ends there.
+    /// Writes the added packets. If that fails it is said once, and the capture ends.
     pub fn flush(&mut self) {
         if let Err(error) = self.write() {
             eprintln!("softhca: the capture {} ends: {error}", self.path.display());
@@ -199,7 +199,7 @@ impl Tap {
 impl Carrier for Tap {
     fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
         let result = self.inner.receive(now_ns, &mut |source, payload| {
-            // What the HCA sent to itself is there already.
+            // Packets of the HCA to itself are written already.
             if *source.address.ip() != self.address {
                 let headers = headers(&Route::between(source, self.address), payload);
                 self.capture.frame(Direction::Inbound, &[&headers, payload]);

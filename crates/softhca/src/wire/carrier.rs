@@ -25,16 +25,16 @@ pub type Receiver<'a> = dyn FnMut(Source, &[u8]) + 'a;
 
 /// Carries packets. Times are CLOCK_MONOTONIC in nanoseconds, or a test's own clock.
 pub trait Carrier: Debug + Send {
-    /// Hands over a batch of what has arrived; true if there may be more.
+    /// Hands over a batch of arrived packets; true if it may have more.
     ///
     /// # Errors
-    /// The carrier is broken. Nothing there is not an error.
+    /// The carrier is broken. An empty batch is no error.
     fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool>;
 
     /// Where packets are put; [`Self::flush`] sends them.
     fn sink(&mut self) -> &mut dyn PacketSink;
 
-    /// Sends what was put into the sink; false if it could take no more for now and some of it waits.
+    /// Sends the packets of the sink; false if it could take no more for now and some of it waits.
     fn flush(&mut self, now_ns: u64) -> bool;
 
     /// Packets wait: for the descriptor to become writable, or for the next [`Self::flush`].
@@ -76,7 +76,7 @@ pub trait PacketSink {
 /// What happened at a carrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierCounters {
-    /// Packets that could not be sent: refused by the kernel, or for an address that nobody has.
+    /// Packets that could not be sent: refused by the kernel, or for an address that no HCA has.
     pub refused: u64,
     /// Calls that sent something.
     pub send_calls: u64,

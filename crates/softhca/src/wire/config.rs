@@ -22,8 +22,8 @@ pub enum CarrierConfig {
         /// The only one that it talks to.
         remote: SocketAddr,
     },
-    /// Ethernet frames on a network interface of this machine, through a packet socket (root). The HCA is a host of its own
-    /// there and needs an address that nobody else has, this machine included.
+    /// Ethernet frames on a network interface of this machine, through a packet socket (root). The HCA is a host of its own on
+    /// that network and needs an address that no other host has, this machine included.
     Packet {
         /// Name of the interface.
         interface: String,
@@ -36,7 +36,7 @@ pub enum CarrierConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", CarrierConfig::EXPECTED)]
 pub struct UnknownCarrier {
-    /// What was given.
+    /// The given value.
     pub text: String,
 }
 

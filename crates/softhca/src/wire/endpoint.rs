@@ -1,7 +1,7 @@
-//! The wire of one HCA without its socket: QPs, destinations, timers, and who may send next.
+//! The wire of one HCA without its socket: QPs, destinations, timers, and the QP that may send next.
 //!
-//! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns:
-//! one that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
+//! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns. A QP
+//! that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
 
 mod qp;
 
@@ -43,7 +43,7 @@ pub struct Endpoint<W> {
     window_limit: u32,
     /// The envelopes that the carrier keeps.
     kept: Kept,
-    /// The QP that packets have just been for, and what they told: looked at when they are for another.
+    /// The QP of the last packets, and their feedback, which is used when packets for another QP come.
     touched: Option<(u32, Feedback)>,
 }
 
@@ -77,7 +77,7 @@ pub struct WireCounters {
     pub wrong_service: u64,
     /// Packets whose ICRC is wrong.
     pub bad_icrc: u64,
-    /// Packets for a QP that is not there or not ready.
+    /// Packets for a QP that does not exist or is not ready.
     pub unknown_qp: u64,
     /// Packets for a QP from an address that is not its peer's.
     pub unknown_source: u64,
@@ -168,7 +168,7 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// `qpn` sends and receives datagrams from now on, from and to anybody. Replaces what it was before.
+    /// `qpn` sends and receives datagrams from now on, from and to any address. Replaces what it was before.
     pub fn open_datagram(&mut self, qpn: u32, config: DatagramConfig) {
         self.disconnect(qpn);
         self.qps
@@ -224,7 +224,7 @@ impl<W> Endpoint<W> {
     /// Takes an operation of a started QP.
     ///
     /// # Errors
-    /// Gives the WQE back if there is no room (ask again after the next completion) or the QP is not started.
+    /// Gives the WQE back if the queue is full (ask again after the next completion) or the QP is not started.
     pub fn submit(&mut self, qpn: u32, wqe: W, operation: Operation) -> Result<(), W> {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return Err(wqe);

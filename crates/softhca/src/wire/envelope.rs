@@ -1,7 +1,7 @@
 //! The network headers of a packet, and by which of its GIDs each end is named in them.
 //!
 //! An HCA on Ethernet has two GIDs, each twice in its table: once for RoCE v1, once for v2. One with an [`Ipv6Subnet`] has
-//! its address of there in addition.
+//! its address of that subnet in addition.
 //!
 //! | index | GID of the HCA at `a.b.c.d` | RoCE | headers between Ethernet and BTH |
 //! |---|---|---|---|
@@ -11,7 +11,7 @@
 //! | 3 | the same | v2 | IPv4, UDP |
 //! | 4 | its address of the IPv6 subnet, if it has one | v2 | IPv6, UDP |
 //!
-//! A carrier says which envelopes it keeps ([`Kept`]): Ethernet frames have the headers of any. What is not kept travels as UDP
+//! A carrier says which envelopes it keeps ([`Kept`]): Ethernet frames have the headers of any. Others travel as UDP
 //! over IPv4; of a datagram, whose receiver gets the headers to see, the envelope then stands in the DETH.
 
 use super::frame::mac_of;

@@ -1,13 +1,13 @@
 //! Ethernet frames with RoCE or ARP in them: written and read. RoCE is v1 (a GRH) or v2 (UDP over IPv4 or IPv6), as the
 //! [`Envelope`] of the packet says.
 //!
-//! Reading is total: any bytes give a [`Frame`] or a reason why not, never a panic. Of IP, what RoCEv2 needs: no options, no
-//! extension headers, no fragments. The IPv4 header checksum is verified; the UDP checksum is not, since the ICRC covers the
+//! Reading is total: any bytes give a [`Frame`] or a reason why not, never a panic. Of IP it reads what RoCEv2 needs: no options,
+//! no extension headers, no fragments. The IPv4 header checksum is verified. The UDP checksum is not, since the ICRC covers the
 //! same and more, and hosts that leave it to their network card hand over frames without it.
 //!
 //! No crate replaces this. smoltcp needs Rust 1.91 since 0.13, and its `Ipv4Repr` drops the identification, which the ICRC of
-//! what is received covers. etherparse is 85,000 lines, 6 s of one core, for the 200 lines here that read and write IP, UDP
-//! and ARP; the GRH and the shapes that a RoCE packet may not have would still be checked by hand.
+//! received packets covers. etherparse is 85,000 lines, 6 s of one core, for the 200 lines here that read and write IP, UDP and
+//! ARP. The GRH and the shapes that a RoCE packet may not have would still be checked by hand.
 
 pub(crate) mod global;
 
@@ -22,7 +22,7 @@ pub type Mac = [u8; 6];
 
 /// Ethernet, IPv6 and UDP headers: the longest.
 pub const MAX_HEADER_BYTES: usize = ETHERNET_BYTES + global::BYTES + UDP_BYTES;
-/// Everybody on the net.
+/// All hosts on the net.
 pub const BROADCAST: Mac = [0xff; 6];
 
 const ETHERNET_BYTES: usize = 14;
@@ -139,7 +139,7 @@ fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BY
     udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
     udp[4..6].copy_from_slice(&bytes);
     let pseudo = [0, UDP, bytes[0], bytes[1]];
-    // 0 on the wire would say that there is none.
+    // 0 on the wire would mean no checksum.
     let sum = match checksum([addresses, &pseudo, &udp, payload]) {
         0 => 0xffff,
         sum => sum,
@@ -179,7 +179,7 @@ pub enum Frame<'a> {
     Roce {
         /// Where it comes from.
         source: Source,
-        /// To whom it goes.
+        /// Its receiver.
         destination: Ipv4Addr,
         /// BTH to ICRC.
         payload: &'a [u8],
@@ -193,9 +193,9 @@ pub enum Frame<'a> {
 pub struct Arp {
     /// Asks; otherwise answers.
     pub is_request: bool,
-    /// Who sends it.
+    /// Its sender.
     pub sender: (Ipv4Addr, Mac),
-    /// Whose address is asked for, or who asked.
+    /// In a request the address that is asked for, in an answer the asker.
     pub target: (Ipv4Addr, Mac),
 }
 
@@ -344,7 +344,7 @@ impl Arp {
         })
     }
 
-    /// The whole frame: to everybody if it asks, else to the target.
+    /// The whole frame: to all hosts if it asks, else to the target.
     #[must_use]
     pub fn frame(&self) -> [u8; ETHERNET_BYTES + ARP_BYTES] {
         let mut out = [0; ETHERNET_BYTES + ARP_BYTES];

@@ -19,7 +19,7 @@ pub struct Bth {
     pub opcode: BthOpcode,
     /// Solicited event: the receiver's completion may wake a sleeper.
     pub solicited: bool,
-    /// Migration request bit; Linux sets it, nobody here reads it.
+    /// Migration request bit; Linux sets it, softhca does not read it.
     pub migrated: bool,
     /// Bytes (0 to 3) that fill the payload up to a multiple of 4.
     pub pad: u8,

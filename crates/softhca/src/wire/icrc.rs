@@ -1,13 +1,13 @@
 //! The invariant CRC of RoCE and the flow (addresses and ports) that it covers.
 //!
-//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC; for v1 volume 1, "Invariant CRC", and "Annex A16: RoCE". CRC-32
-//! over eight 0xff bytes (in the place of an LRH), the IP header and the UDP header (in v1 the GRH) and everything behind,
-//! where fields that routers change are all ones: in IPv4 TOS, TTL and header checksum, in IPv6 and GRH traffic class, flow
-//! label and hop limit; the UDP checksum; byte 4 of the BTH. It is sent little-endian behind the padding.
+//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC; for v1 volume 1, "Invariant CRC", and "Annex A16: RoCE". It is a
+//! CRC-32 over eight 0xff bytes (in the place of an LRH), the IP header and the UDP header (in v1 the GRH) and everything behind.
+//! Fields that routers change are all ones: in IPv4 TOS, TTL and header checksum, in IPv6 and GRH traffic class, flow label and
+//! hop limit; the UDP checksum; byte 4 of the BTH. It is sent little-endian behind the padding.
 //!
 //! IPv4's identification and flags are covered too, but a UDP socket neither sets nor sees them. By convention they are what
-//! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact;
-//! whoever sees whole frames takes them from there.
+//! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact; a
+//! carrier that sees whole frames takes them from the frame.
 
 use super::carrier::Source;
 use super::envelope::Destination;

@@ -1,8 +1,8 @@
 //! A network in memory: HCAs joined by queues, for tests that must run the same every time.
 //!
-//! A packet arrives `latency_ns` after the flush that sent it, by the clock that the caller gives. Packets of one sender
-//! arrive in the order in which they were sent, those of several in the order of their flushes. Nothing is lost, except what
-//! goes to an address that nobody has.
+//! A packet arrives `latency_ns` after the flush that sent it, by the clock that the caller gives. Packets of one sender arrive
+//! in the order in which they were sent, those of several in the order of their flushes. Nothing is lost, except packets to an
+//! address that no HCA has.
 
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
 use super::envelope::{Destination, Envelope, Kept};
@@ -60,7 +60,7 @@ impl Network {
         })
     }
 
-    /// Packets under way to anybody.
+    /// Packets under way to any HCA.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.lock().values().map(VecDeque::len).sum()

@@ -4,9 +4,9 @@
 //! XRC). The constants here are those of RC; [`BthOpcode::of_service`] makes the same operation of another service, where
 //! that has it: UC has writes and SENDs, UD only SENDs in one packet, XRC all of RC.
 //!
-//! Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers; the masked atomics of mlx5 have no standard wire
-//! form, so softhcas use 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header
-//! [`super::headers::MaskedAtomicEth`]. No other device understands them.
+//! Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers. The masked atomics of mlx5 have no standard wire form. So
+//! softhcas use 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header [`super::headers::MaskedAtomicEth`].
+//! No other device understands them.
 
 use crate::engine::transport::Service;
 use std::fmt;

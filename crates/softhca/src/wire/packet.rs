@@ -1,4 +1,4 @@
-//! A RoCE packet: parsed from, and written to, what is behind the network headers (in v2 the payload of a UDP datagram).
+//! A RoCE packet: parsed from, and written to, the bytes behind the network headers (in v2 the payload of a UDP datagram).
 //!
 //! `BTH | extended headers | payload | pad | ICRC`. Parsing is total: any bytes give a packet or a [`PacketError`], never a
 //! panic. It checks form only; whether a packet makes sense is for the requester and the responder to say, and whether it is
@@ -21,7 +21,7 @@ pub const MAX_OVERHEAD_BYTES: usize = MAX_HEAD_BYTES + 3 + ICRC_BYTES;
 /// A packet in its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Who it is for, its number and its flags.
+    /// Its destination, its number and its flags.
     pub head: Head,
     /// What it says.
     pub body: Body,
@@ -77,7 +77,7 @@ pub enum PacketError {
     /// Shorter than its headers and ICRC.
     #[error("{bytes} bytes, but {opcode:?} needs at least {needed}")]
     Short {
-        /// What the first byte says, 0 if there is none.
+        /// The opcode in the first byte, 0 if the packet is empty.
         opcode: BthOpcode,
         /// Length found.
         bytes: usize,

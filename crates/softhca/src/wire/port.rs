@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 /// Rounds that one poll sends, at most.
 const ROUNDS: usize = 4;
 
-/// How often the carrier is emptied while no QP is connected: what comes then is for nobody.
+/// How often the carrier is emptied while no QP is connected and its packets have no receiver.
 const UNUSED_INTERVAL_NS: u64 = 1_000_000;
 
 /// The wire of one HCA.
@@ -74,7 +74,7 @@ impl<W> Port<W> {
         &mut self.endpoint
     }
 
-    /// What goes wrong between endpoint and carrier; from now on there is a layer for it.
+    /// The faults between endpoint and carrier; from now on a layer makes them.
     pub fn faults(&mut self) -> &mut FaultLayer {
         self.faults
             .get_or_insert_with(|| Box::new(FaultLayer::new(0, &[], 0)))
@@ -129,7 +129,7 @@ impl<W> Port<W> {
         Ok(activity)
     }
 
-    /// Receives a batch, so that answers do not wait for all that is there; true if there may be more.
+    /// Receives a batch, so that answers do not wait for all arrived packets; true if more may have arrived.
     fn receive<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
@@ -177,7 +177,7 @@ impl<W> Port<W> {
     pub fn deadline_ns(&self) -> Option<u64> {
         let late = self.faults.as_ref().and_then(|layer| layer.deadline_ns());
         let arrival_ns = self.carrier.deadline_ns().map(|at_ns| {
-            // What comes for nobody waits, as in `poll`.
+            // Packets without a receiver wait, as in `poll`.
             if self.endpoint.is_unused() {
                 at_ns.max(self.received_ns.saturating_add(UNUSED_INTERVAL_NS))
             } else {

@@ -1,6 +1,6 @@
 //! The requester of a connected QP: turns operations into packets, and acknowledges into completions.
 //!
-//! For UC nobody acknowledges: what has been sent counts as acknowledged at once. The rest of this text is about RC and XRC.
+//! A peer of UC does not acknowledge: a packet counts as acknowledged once it is sent. The rest of this text is about RC and XRC.
 //!
 //! No I/O and no clock of its own: time, memory and buffers come as arguments. Packets are numbered by a 64-bit `sequence`
 //! that never wraps; the PSN on the wire is its low 24 bits plus the first PSN.
@@ -10,10 +10,10 @@
 //!             unacked                  next                  sent             assigned
 //! ```
 //!
-//! `next` runs ahead of `unacked` by at most the window. A loss (NAK, a response out of order, a timeout) moves `next` back
-//! to `unacked`: go-back-N. After a timeout one packet goes out and the rest waits for the answer to it. A READ is
-//! cut into requests of [`READ_CHUNK`] packets, at fixed places of the message, so that the responses too keep to the window
-//! and a request sent again never reaches beyond the one before it.
+//! `next` runs ahead of `unacked` by at most the window. A loss (NAK, a response out of order, a timeout) moves `next` back to
+//! `unacked`: go-back-N. After a timeout one packet goes out and the rest waits for the answer to it. A READ is cut into requests
+//! of [`READ_CHUNK`] packets, at fixed places of the message. So the responses too keep to the window and a request sent again
+//! never reaches beyond the one before it.
 
 mod responses;
 
@@ -63,7 +63,7 @@ pub struct Completion<W> {
     pub outcome: Result<(), Failure>,
 }
 
-/// What a packet or a timeout told about the path.
+/// What a packet or a timeout shows about the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feedback {
     /// Packets newly acknowledged.
@@ -162,7 +162,7 @@ impl<W> Requester<W> {
         self.messages.len() + self.completions.len() < MAX_OPERATIONS
     }
 
-    /// Takes an operation; after a failure it comes back as flushed. `Err` gives it back if there is no room.
+    /// Takes an operation; after a failure it comes back as flushed. `Err` gives it back if the queue is full.
     pub fn submit(&mut self, wqe: W, operation: Operation) -> Result<(), W> {
         if !self.has_room() {
             return Err(wqe);

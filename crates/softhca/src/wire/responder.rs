@@ -2,13 +2,13 @@
 //!
 //! The rules of UC are in `unreliable`; what follows is about RC and XRC.
 //!
-//! No I/O and no clock. Answers wait in a queue of jobs and become packets when there is room to send, so that a
-//! READ of any length is served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it
-//! that have no answer of their own, so a batch of arrivals costs one packet.
+//! No I/O and no clock. Answers wait in a queue of jobs and become packets when the window has room. So a READ of any length is
+//! served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it that have no answer of
+//! their own, so a batch of arrivals costs one packet.
 //!
 //! A request numbered after the expected one is dropped and answered once by a NAK (sequence error). One numbered before it is a
-//! duplicate: a WRITE or SEND is only acknowledged again, a READ is read again, an atomic is answered from a table of the last
-//! [`REPLAYS`] results and not done again.
+//! duplicate. A WRITE or SEND is only acknowledged again, and a READ is read again. An atomic is answered from a table of the
+//! last [`REPLAYS`] results and not done again.
 
 mod execute;
 mod unreliable;

@@ -1,7 +1,7 @@
 //! The IPv6 subnet of an HCA, from which it has a second address.
 //!
-//! The address is the subnet's first 96 bits and the HCA's IPv4 address behind them, so that an address alone leads to the
-//! HCA that has it, as all other names of an HCA do.
+//! The address is the subnet's first 96 bits and the HCA's IPv4 address behind them. So an address alone leads to the HCA that
+//! has it, as all other names of an HCA do.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -18,7 +18,7 @@ pub struct Ipv6Subnet([u8; 12]);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", Ipv6Subnet::EXPECTED)]
 pub struct NoSubnet {
-    /// What was given.
+    /// The given value.
     pub text: String,
 }
 
@@ -36,7 +36,7 @@ impl Ipv6Subnet {
         octets.into()
     }
 
-    /// The subnet of an address, and the HCA that has the address there; `None` for one of another kind.
+    /// The subnet of an address, and the HCA that has the address in it; `None` for one of another kind.
     #[must_use]
     pub fn of(address: Ipv6Addr) -> Option<(Ipv4Addr, Self)> {
         let octets = address.octets();

@@ -215,7 +215,7 @@ impl Device for TestDevice {
     }
 
     fn responder_failed(&mut self, _: u32, code: NakCode) {
-        assert_eq!(self.refused.replace(code), None, "told once");
+        assert_eq!(self.refused.replace(code), None, "reported once");
     }
 }
 

@@ -5,16 +5,16 @@
 //! that may wait long for a core, behind a socket buffer that drops when it is full. So:
 //!
 //! - *Sending again* follows the measured round trip: `smoothed + 4 * deviation`, at least 20 ms (a time slice of several
-//!   runnable threads per core), doubled at each timeout up to 640 ms. A timeout sends one packet, not the window: the
-//!   answer to it says how far the peer really got, and a peer that merely sleeps finds one more packet in its buffer
-//!   instead of sixteen. Losses that the peer notices are repaired at once by NAK, without this timer.
-//! - *Giving up* follows the QP's attributes: after `(retry_count + 1) * max(4.096 us * 2^ack_timeout, 500 ms)` without
-//!   progress. The floor of 500 ms is what a process starved on an oversubscribed machine may need; so the smallest bound is
-//!   0.5 s, the usual (timeout 14, retry 7) is 4 s, and (20, 7) is 34 s. `ack_timeout` 0 means, as the standard has it, that
-//!   the QP never gives up.
+//!   runnable threads per core), doubled at each timeout up to 640 ms. A timeout sends one packet, not the window. The answer to
+//!   it says how far the peer really got, and a peer that merely sleeps finds one more packet in its buffer instead of sixteen.
+//!   Losses that the peer notices are repaired at once by NAK, without this timer.
+//! - *Giving up* follows the QP's attributes: after `(retry_count + 1) * max(4.096 us * 2^ack_timeout, 500 ms)` without progress.
+//!   A process starved on an oversubscribed machine may need the floor of 500 ms. So the smallest bound is 0.5 s, the usual
+//!   (timeout 14, retry 7) is 4 s, and (20, 7) is 34 s. `ack_timeout` 0 means, as the standard has it, that the QP never gives
+//!   up.
 //!
-//! Time counts only when this side was awake to use it: each timeout adds the interval that was waited for, not the time that
-//! has passed, so that a process stopped for a minute does not find all its peers dead.
+//! Time counts only when this side was awake to use it. Each timeout adds the interval for which it was set, not the time that
+//! has passed. So a process that was stopped for a minute does not find all its peers dead.
 
 /// Shortest time after which a packet is sent again for want of an answer.
 pub const MIN_RTO_NS: u64 = 20_000_000;

@@ -1,11 +1,12 @@
 //! The UDP carrier: an unconnected socket for each address of an HCA, batches of packets per system call.
 //!
-//! A socket is bound to an address and port 4791, so the source port, which routers take as flow label, is 4791
-//! too. IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it; a packet too large for the path is
-//! not sent, and counts as lost. The kernel drops what does not fit into a receiver's buffer without telling anybody.
+//! A socket is bound to an address and port 4791, so the source port, which routers take as flow label, is 4791 too.
+//! IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it. A packet too large for the path is not sent, and
+//! counts as lost. The kernel drops what does not fit into a receiver's buffer without a report.
 //!
-//! On the loopback network and over IPv6, packets for one destination that follow each other and are of one size go out as one
-//! message (UDP GSO) and come in as one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
+//! On the loopback network and over IPv6 some packets go out as one message (UDP GSO) and come in as one (UDP GRO), where the
+//! kernel has that. They follow each other for one destination and are of one size. Other packets have one message each. All
+//! buffers are made once.
 //!
 //! rustix has no recvmmsg, and its control messages are not those of GSO and GRO.
 
@@ -25,7 +26,7 @@ use std::mem::zeroed;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What is asked for as socket buffers; the kernel may give less (`net.core.rmem_max`).
+/// Requested size of socket buffers; the kernel may give less (`net.core.rmem_max`).
 pub const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 
 /// Messages per system call.
@@ -226,7 +227,7 @@ impl Carrier for UdpCarrier {
     }
 }
 
-/// Takes up to [`BATCH`] messages from a socket; true if there may be more.
+/// Takes up to [`BATCH`] messages from a socket; true if it may have more.
 fn receive_batch(
     socket: &UdpSocket,
     subnet: Option<Ipv6Subnet>,
@@ -259,8 +260,8 @@ fn receive_batch(
         header.msg_control = control.0.as_mut_ptr().cast();
         header.msg_controllen = CONTROL_BYTES;
     }
-    // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which
-    // live until the end of this function and are borrowed by nobody else.
+    // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which live until
+    // the end of this function and are borrowed by no other code.
     let count = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -295,8 +296,8 @@ fn receive_batch(
     Ok(count == BATCH)
 }
 
-/// Makes a socket non-blocking, with buffers of `bytes` as far as the kernel allows it, and lets it join packets; whether it
-/// joins those that it sends.
+/// Makes a socket non-blocking, with buffers of `bytes` as far as the kernel allows it, and lets it join packets. The result
+/// says whether it joins those that it sends.
 fn prepare(socket: &UdpSocket, bytes: u32) -> io::Result<bool> {
     socket.set_nonblocking(true)?;
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);

@@ -1,12 +1,12 @@
 //! How many packets may be under way to one destination HCA, over all QPs.
 //!
-//! A destination has one socket buffer, and a kernel that drops what does not fit. The window starts at its upper bound (a
-//! share of such a buffer, taking the peer's to be like our own), halves when packets are lost, and grows by one for each window's worth of acknowledges (as TCP's does). Losses
-//! that belong to one event halve it once.
+//! A destination has one socket buffer, and a kernel that drops what does not fit. The window starts at its upper bound (a share
+//! of such a buffer, taking the peer's to be like our own). It halves when packets are lost, and grows by one for each window's
+//! worth of acknowledges (as TCP's does). Losses that belong to one event halve it once.
 
 /// Packets under way to one destination, at most, where the size of its buffer is not known.
 pub(crate) const USUAL_LIMIT: u32 = 64;
-/// With large buffers: more does not make it faster, and what is under way should fit into the caches.
+/// With large buffers: more does not make it faster, and the bytes under way should fit into the caches.
 pub(crate) const LARGEST_LIMIT: u32 = 128;
 /// Senders that share a buffer, as far as the upper bound is concerned.
 const SENDERS: usize = 8;
@@ -44,7 +44,7 @@ impl Window {
         self.size.saturating_sub(self.in_flight)
     }
 
-    /// A QP's packets in flight changed from `before` to `after`; true if there is more room now.
+    /// A QP's packets in flight changed from `before` to `after`; true if the window has more room now.
     pub(crate) fn account(&mut self, before: u32, after: u32) -> bool {
         self.in_flight = (self.in_flight + after).saturating_sub(before);
         after < before

@@ -10,7 +10,7 @@ pub(crate) use softhca_rig::patience;
 
 use patience::HANG;
 
-/// A directory that is gone afterwards, unless somebody should look at it.
+/// A directory that is gone afterwards, unless the test has failed.
 pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
@@ -87,7 +87,7 @@ pub(crate) fn build_peer(place: &Path) -> Result<String, String> {
     Ok(program.to_str().unwrap().to_owned())
 }
 
-/// A TCP port of 127.0.0.1 that nobody has.
+/// A TCP port of 127.0.0.1 that no process has.
 pub(crate) fn free_tcp_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

@@ -68,7 +68,7 @@ fn fetched(hca: &Hca, count: u64) {
 const UNUSED: usize = 12;
 
 #[test]
-fn a_wqe_that_is_changed_between_doorbell_and_fetch_is_found_and_the_others_are_not() {
+fn a_wqe_changed_between_doorbell_and_fetch_is_found_and_others_are_not() {
     let mut pair = pair("wqe");
     let [_, second] = one_under_way_and_one_waiting(&mut pair);
     pair.a.overwrite(second, UNUSED, &[1, 2, 3, 4]);
@@ -120,7 +120,7 @@ fn nothing_is_found_where_nothing_is_changed_or_nobody_looks() {
 }
 
 #[test]
-fn a_record_that_no_doorbell_follows_is_found_and_one_that_comes_late_is_not() {
+fn a_record_without_a_doorbell_is_found_and_one_with_a_late_one_is_not() {
     // On a clock of the test, so that late is what the test says.
     const LATE_NS: u64 = 9_000_000_000;
     const TOO_LATE_NS: u64 = 11_000_000_000;

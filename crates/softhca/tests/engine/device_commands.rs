@@ -1,4 +1,4 @@
-//! Commands of the device model: what each takes, refuses, and tells.
+//! Commands of the device model: what each takes, refuses, and returns.
 
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};

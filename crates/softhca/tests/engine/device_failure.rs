@@ -1,4 +1,4 @@
-//! The port and the whole device fail: who hears of it, and what still works.
+//! The port and the whole device fail: which programs get an event, and what still works.
 
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use softhca::HcaConfig;

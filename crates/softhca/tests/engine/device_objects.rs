@@ -1,4 +1,4 @@
-//! Objects of the device model: who uses whom, who ends with whom, and failures on request.
+//! Objects of the device model: which uses which, which ends with which, and failures on request.
 
 use mlx5_prm::cmd::{Opcode, Status};
 use softhca::device::{Access, Context, DevxObject, syndrome};

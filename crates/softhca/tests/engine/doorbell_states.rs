@@ -209,7 +209,7 @@ fn what_a_drained_queue_has_been_told_is_flushed_with_it() {
 }
 
 #[test]
-fn a_queue_in_error_flushes_what_is_posted_and_back_in_rts_runs_only_what_is_new() {
+fn a_queue_in_error_flushes_posted_work_and_runs_only_new_work_in_rts() {
     each_kind(QpState::SQER, |bench, what| {
         for _ in 0..3 {
             bench.write();
@@ -241,7 +241,7 @@ fn a_qp_in_error_flushes_what_is_posted() {
 }
 
 #[test]
-fn a_doorbell_that_another_qp_has_overwritten_counts_in_every_state_in_which_it_would() {
+fn a_doorbell_that_another_qp_overwrote_counts_in_every_usual_state() {
     let flushed = Err(Syndrome::WR_FLUSH_ERR);
     for (state, expected) in [
         (QpState::RTR, vec![]),

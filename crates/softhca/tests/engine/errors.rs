@@ -1,4 +1,4 @@
-//! What goes wrong and how it is told: syndromes, flush, states, findings.
+//! Errors and their reports: syndromes, flush, states, findings.
 
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
@@ -89,7 +89,7 @@ fn each_local_mistake_has_its_syndrome() {
             pair.a.write(0, (1 << 30) + 1, remote, rkey)
         }),
         (
-            "the QP of somebody else",
+            "the QP of another program",
             Syndrome::LOCAL_QP_OP_ERR,
             |pair| {
                 let mut ctrl = CtrlSeg::new(WqeOpcode::NOP, pair.a.index, pair.a.qpn + 1, 1);

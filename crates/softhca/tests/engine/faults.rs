@@ -116,8 +116,7 @@ fn damaged_packets_are_dropped_by_the_receiver_and_sent_again() {
 }
 
 #[test]
-fn a_partition_in_either_direction_ends_in_exceeded_retries_and_the_request_has_or_has_not_arrived()
-{
+fn a_partition_ends_in_exceeded_retries_and_may_let_the_request_arrive() {
     for (text, arrives) in [
         ("partition-out=PEER", false),
         ("partition-in=PEER", true),
@@ -160,7 +159,7 @@ fn faults_of_packets_make_hcas_of_one_process_send_packets() {
 }
 
 #[test]
-fn a_packet_of_an_old_connection_that_has_the_right_number_is_taken_for_a_new_one() {
+fn a_packet_of_an_old_connection_with_the_number_due_counts_as_new() {
     let mut pair = clean(Shape::default());
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     pair.hca_b.record_packets(Some(pair.b.qpn));
@@ -187,7 +186,7 @@ fn a_packet_of_an_old_connection_that_has_the_right_number_is_taken_for_a_new_on
 }
 
 #[test]
-fn the_nth_wqe_ends_with_the_syndrome_asked_for_and_those_behind_it_are_flushed() {
+fn the_nth_wqe_ends_with_the_given_syndrome_and_later_ones_are_flushed() {
     for loopback in [true, false] {
         let config = HcaConfig {
             loopback,

@@ -324,7 +324,7 @@ fn a_ksm_made_by_one_command_serves_writes_and_atomics_at_an_offset() {
 }
 
 #[test]
-fn what_is_posted_behind_a_umr_sees_its_change_and_what_came_before_does_not() {
+fn work_behind_a_umr_sees_its_change_and_earlier_work_does_not() {
     on_both(|loopback| {
         let mut pair = pair(loopback, Shape::default());
         let key = indirect_key(&pair.a, 4);

@@ -17,6 +17,7 @@ mod no_record;
 mod order;
 mod programs;
 mod random;
+mod range_keys;
 mod regions;
 mod services;
 mod srq;

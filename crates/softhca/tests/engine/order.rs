@@ -1,4 +1,4 @@
-//! What a device with an adversary shows to who polls memory, and what its capabilities say.
+//! What a device with an adversary shows to a thread that polls memory, and what its capabilities say.
 
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
@@ -37,7 +37,7 @@ fn receiver(relaxed: bool) -> Shape {
     }
 }
 
-/// Writes the data, and asks for no completion: the device may hold it back until something else is told.
+/// Writes the data, and asks for no completion: the device may hold it back until it reports something else.
 fn unsignalled(end: &mut End, remote: u64, rkey: u32) {
     let segments = [
         raddr(remote, rkey),
@@ -98,7 +98,7 @@ fn early_flags(order: DataOrder, seed: u64, rounds: u64) -> u64 {
 }
 
 #[test]
-fn a_flag_behind_data_is_early_only_on_a_device_that_does_not_keep_the_order_of_writes() {
+fn a_flag_overtakes_its_data_only_on_a_device_that_reorders_writes() {
     assert_eq!(early_flags(DataOrder::InOrder, 1, 40), 0);
     for order in [DataOrder::AtomicsOrdered, DataOrder::FlushOnly] {
         let early: u64 = (0..5).map(|seed| early_flags(order, seed, 20)).sum();

@@ -26,7 +26,7 @@ fn ended(cqe: &Cqe64) -> Result<(), Syndrome> {
 }
 
 fn memfd(bytes: i64) -> OwnedFd {
-    // SAFETY: a C string and flags; a descriptor that is nobody else's.
+    // SAFETY: a C string and flags; a descriptor that no other code owns.
     unsafe {
         let fd = libc::memfd_create(c"buffer".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);
@@ -44,7 +44,7 @@ fn pread(fd: RawFd, offset: i64, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_region_may_get_other_rights_another_domain_and_other_memory_under_its_keys() {
+fn a_region_may_change_rights_domain_and_memory_under_the_same_keys() {
     let mut pair = Pair::new(Shape::default());
     pair.a.data.write(0, b"anything");
     let (va, keys) = (pair.b.data.address(), pair.b.keys);

@@ -139,7 +139,7 @@ fn a_receive_wqe_that_is_too_short_ends_an_unreliable_receiver() {
 }
 
 #[test]
-fn each_service_refuses_the_opcodes_of_others_and_only_its_send_queue_ends() {
+fn each_service_refuses_foreign_opcodes_and_only_its_send_queue_ends() {
     for loopback in [true, false] {
         for (kind, opcode) in [
             (Kind::Uc, WqeOpcode::RDMA_READ),
@@ -166,7 +166,7 @@ fn each_service_refuses_the_opcodes_of_others_and_only_its_send_queue_ends() {
             );
             assert_eq!(state(&pair.a), QpState::SQER.0.into(), "{kind:?} {opcode}");
 
-            // It receives still, and sends again when told to.
+            // It receives still, and sends again after the command.
             pair.a.post_receive(0, 64);
             send_text(&mut pair.b, &pair.hca_a.gid(), pair.a.qpn, b"in");
             assert_eq!(pair.b.run(1)[0].opcode(), CqeOpcode::REQ);

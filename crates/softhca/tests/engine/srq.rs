@@ -199,7 +199,7 @@ fn the_limit_is_told_once_and_at_once_if_it_is_passed_already() {
 }
 
 #[test]
-fn a_qp_in_error_leaves_the_wqes_to_others_and_tells_that_it_takes_no_more() {
+fn a_qp_in_error_leaves_wqes_to_others_and_reports_that_it_takes_no_more() {
     for loopback in [true, false] {
         let mut pair = pair(4, loopback);
         let mut second = pair.b.beside(Shape::default());
@@ -220,7 +220,7 @@ fn a_qp_in_error_leaves_the_wqes_to_others_and_tells_that_it_takes_no_more() {
 }
 
 #[test]
-fn a_message_that_the_end_of_its_qp_cuts_off_gives_its_wqe_back_as_flushed() {
+fn a_message_cut_off_by_the_end_of_its_qp_returns_its_wqe_as_flushed() {
     // Without threads: the message has begun and is not over, because the test takes turn after turn.
     let simulation = Simulation::new();
     let network = Network::with_latency(1000);

@@ -151,7 +151,7 @@ fn a_queue_of_a_domain_has_a_limit_too_and_keeps_its_completion_queue() {
     assert_eq!(status, Status::RES_BUSY);
     send(&mut a, number, b"one");
     assert_eq!(a.run(1)[0].opcode(), CqeOpcode::REQ);
-    wait_until("the limit is told", || {
+    wait_until("the event of the limit arrives", || {
         b.events.lock().unwrap().contains(&Event::SrqLimit(number))
     });
     b.context.devx_destroy(object).unwrap();

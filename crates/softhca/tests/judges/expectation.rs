@@ -1,8 +1,8 @@
-//! A checked-in list of what became of each test of a foreign suite, and the comparison of a run with it.
+//! A checked-in list of the outcome of each test of a foreign suite, and the comparison of a run with it.
 //!
-//! One line per test: `ok NAME`, or `skip NAME : REASON`, the reason being what the device lacks in the words of the
-//! test. A test that was ok and is not any more fails; so does one that failed, and one that did not run at all. A test
-//! that skipped and is ok now is told, and enters the list when the file is rewritten with `UPDATE=1`.
+//! One line per test: `ok NAME`, or `skip NAME : REASON`, the reason being what the device lacks in the words of the test. A test
+//! that was ok and is not any more fails; so does one that failed, and one that did not run at all. A test that skipped and is ok
+//! now is reported, and enters the list when the file is rewritten with `UPDATE=1`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use softhca_rig::tools::programs::{Running, Scratch, package_version};
 
 #[test]
-fn every_gid_carries_traffic_and_every_other_address_is_refused_or_unanswered() {
+fn every_gid_carries_traffic_and_other_addresses_fail_or_stay_unanswered() {
     if package_version("python3-pyverbs").is_none() {
         println!("skipped: GIDs through libibverbs: package python3-pyverbs is not installed");
         return;

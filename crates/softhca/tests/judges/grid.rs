@@ -166,7 +166,7 @@ fn is_possible(cell: &Cell) -> bool {
     let is_stuck = cell.has("-e")
         && (cell.has("-Q 1") || cell.has("-l 8") || tool == "ib_send_bw" && cell.has("-b"))
         && is_before_23_07();
-    // Messages of UD are single packets; perftest knows it, unless it is told a size.
+    // Messages of UD are single packets; perftest knows it, unless an option sets a size.
     let is_too_long = cell.has("-c UD") && cell.has("-s 65536");
     // Nothing repeats what comes before its receive is posted: with these options perftest posts fewer than it sends.
     let is_unreliable = cell.has("-c UC") || cell.has("-c UD");

@@ -1,5 +1,5 @@
-//! The judges of the device: suites and tools that nobody here wrote, as Debian ships them, with `libsofthca.so`
-//! preloaded. Every wait is bounded; a judge that is not installed is skipped, and says so.
+//! The judges of the device: suites and tools from outside this project, as Debian ships them, with `libsofthca.so` preloaded.
+//! Every wait is bounded; a judge that is not installed is skipped, and says so.
 
 mod expectation;
 mod gids;

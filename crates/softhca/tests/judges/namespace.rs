@@ -1,8 +1,7 @@
 //! Two network namespaces joined by a veth pair, as long as the value lives.
 //!
-//! A namespace lives as long as a process is in it: here `cat`, which ends with the pipe to its standard input, so that
-//! nothing is left however the test ends. Users who are not root get one as root of a user namespace, where the
-//! machine lets them.
+//! A namespace lives as long as a process is in it: here `cat`, which ends with the pipe to its standard input, so that nothing
+//! is left however the test ends. A user other than root gets one as root of a user namespace, where the machine permits that.
 
 use std::io::Read;
 use std::net::Ipv4Addr;

@@ -19,7 +19,7 @@ fn iterations(cell: &Cell) -> &'static str {
     match (cell.tool.is_latency, cell.has("-a")) {
         (_, true) => "8",
         (true, false) => "200",
-        // What a socket has room for, since nobody repeats the rest.
+        // What a socket has room for, since no QP repeats the rest.
         (false, false) if is_unreliable => "16",
         (false, false) if cell.has("-s 65536") => "200",
         (false, false) => "800",

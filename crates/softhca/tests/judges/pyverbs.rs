@@ -180,7 +180,7 @@ fn run(scratch: &Scratch, tests: &Path, gid_index: &str, names: &[&str]) -> (Out
                 has_ended = true;
                 continue;
             }
-            _ => panic!("an outcome that nobody knows: {line}"),
+            _ => panic!("an unknown outcome: {line}"),
         };
         outcomes.insert(name.to_owned(), outcome);
     }

@@ -5,7 +5,7 @@
 GID_INDEX is the number of an entry of the GID table, or `any`: then the tests choose, and take the first.
 
 The text output of unittest is mixed with what tests print, and is lost if one of them kills the process. Here the
-line `start` of a test is on disk before it runs, so that whoever reads the file knows the culprit. A test that takes
+line `start` of a test is on disk before it runs, so that a reader of the file knows the culprit. A test that takes
 longer than LIMIT seconds ends the process, after the stacks of all threads.
 """
 

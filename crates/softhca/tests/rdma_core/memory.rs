@@ -5,7 +5,7 @@
 
 use std::{io, ptr};
 
-/// Zeroed memory at a page boundary that the HCA may be told of.
+/// Zeroed memory at a page boundary that may be registered with the HCA.
 pub(crate) struct Memory {
     address: *mut u8,
     bytes: usize,
@@ -56,7 +56,7 @@ impl Memory {
 
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: inside the mapping; nobody holds a reference to it.
+        // SAFETY: inside the mapping; no code holds a reference to it.
         unsafe {
             self.address
                 .add(offset)

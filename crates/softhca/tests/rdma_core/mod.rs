@@ -464,6 +464,6 @@ pub(crate) fn is_open(fd: c_int) -> bool {
 }
 
 pub(crate) fn close(fd: c_int) {
-    // SAFETY: a descriptor that nobody else in this process knows of.
+    // SAFETY: a descriptor that no other code of this process knows of.
     unsafe { libc::close(fd) };
 }

@@ -17,7 +17,7 @@ pub(crate) struct Guest {
     machine: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    /// The last lines that were not for us, for whoever asks why something went wrong.
+    /// The last lines of other programs, for the message of a failure.
     tail: VecDeque<String>,
 }
 

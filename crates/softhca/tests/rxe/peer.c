@@ -5,7 +5,7 @@
  *   peer DEVICE GID-INDEX MTU ROUNDS active|passive connect HOST PORT
  *
  * The active one posts SEND, WRITE (each also with immediate data), READ, FETCH_ADD and CMP_SWAP in batches; the passive one
- * posts receives, and looks at its memory when it is told over the TCP connection. Each prints one line `@ok COUNTS`, or what
+ * posts receives, and looks at its memory on a word over the TCP connection. Each prints one line `@ok COUNTS`, or what
  * was wrong. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -28,7 +28,7 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static int channel = -1;
 
-/* What a side tells the other before they start. */
+/* What a side sends the other before they start. */
 struct address { uint32_t qpn, psn, rkey; uint64_t base; union ibv_gid gid; };
 /* A batch that the active side has finished, or (kind READ) is about to do. */
 struct batch { uint32_t kind, seed, bytes; };

@@ -84,7 +84,7 @@ fn carry(
     let mut frame = vec![0; 1 << 16];
     while !state.ended.load(Relaxed) {
         let Ok(bytes) = from.recv(&mut frame) else {
-            continue; // nothing for a while, or nobody there at the last send
+            continue; // nothing for a while, or no receiver at the last send
         };
         let frame = &frame[..bytes];
         if is_roce(frame) {
@@ -94,7 +94,7 @@ fn carry(
             }
             state.carried[way].fetch_add(1, Relaxed);
         }
-        // Nobody there is not the wire's concern.
+        // A missing receiver is not the wire's concern.
         let _ = out_of.send_to(frame, to);
     }
 }

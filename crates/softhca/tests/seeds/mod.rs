@@ -208,7 +208,7 @@ fn commands() -> Vec<Seed> {
             .with_qpc(qpc);
         transitions.extend(send(modify | named, 1, input.as_bytes()));
     }
-    // `how % 5` tells the kind: 0x80 is 3 more.
+    // `how % 5` selects the kind: 0x80 is 3 more.
     let plain = |kind: u8| {
         (0..=255u8)
             .find(|how| how % 5 == kind && how & 0x80 != 0)

@@ -55,7 +55,7 @@ fn subscribe(device: &Device, events: &File, kind: u16, cookie: u64, more: &[Att
 }
 
 fn eventfd() -> File {
-    // SAFETY: opens a descriptor, which is nobody else's.
+    // SAFETY: opens a descriptor, which no other code owns.
     unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) }
 }
 

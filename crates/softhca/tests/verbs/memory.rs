@@ -24,7 +24,7 @@ fn errno<T>(result: io::Result<T>) -> Option<i32> {
 
 #[expect(unsafe_code, reason = "memfd_create")]
 fn memfd(bytes: usize) -> File {
-    // SAFETY: a C string and flags; a descriptor that is nobody else's.
+    // SAFETY: a C string and flags; a descriptor that no other code owns.
     let file = unsafe {
         let fd = libc::memfd_create(c"buffer".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);

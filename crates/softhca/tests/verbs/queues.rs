@@ -27,8 +27,8 @@ fn an_armed_queue_tells_its_channel_once() {
     assert_eq!(pair.channel.wait(), pair.receive_cq.0);
     pair.receive_cq.acknowledge(1);
     pair.send_and_wait(3);
-    assert!(!is_readable(pair.channel.fd(), 20), "armed once, told once");
-    // What came in between tells at once.
+    assert!(!is_readable(pair.channel.fd(), 20), "armed once, one event");
+    // An entry that came in between raises the event at once.
     pair.send(4, false);
     pair.cq.wait();
     pair.receive_cq.arm(false);

@@ -76,7 +76,7 @@ fn sent(from: u32, bytes: u32) -> Vec<u8> {
 const ROUNDS: u8 = 100;
 
 #[test]
-fn a_connected_qp_sends_and_writes_a_header_inline_and_the_payload_by_address() {
+fn a_connected_qp_posts_the_header_inline_and_the_payload_by_address() {
     let pair = raw_pair(RC);
     pair.connect();
     let at = address(&pair.memory) + TO as u64;

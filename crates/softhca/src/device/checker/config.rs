@@ -63,7 +63,7 @@ impl CheckConfig {
         Ok(self)
     }
 
-    /// Says what was found, in one write each, so that lines of several processes do not mix. Nowhere to say it is no
+    /// Prints findings, in one write each, so that lines of several processes do not mix. Nowhere to say it is no
     /// reason to fail.
     pub(super) fn tell(&self, device: &str, finding: Finding, text: &str) {
         if self.print {

@@ -1,4 +1,4 @@
-//! Keys that have ended: whoever uses one afterwards is told so.
+//! Keys that have ended. The checker reports each use of one afterwards.
 
 use super::{Checker, Finding};
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ impl Checker {
         });
     }
 
-    /// QP `qpn` used `key`, which there is not. Whether there was: then it has been noted, in words that begin with `what`.
+    /// QP `qpn` used `key`, which does not exist. Returns whether it did once: then it has been noted, in words that begin with `what`.
     pub(crate) fn note_if_ended(&mut self, qpn: u32, key: u32, now_ns: u64, what: &str) -> bool {
         // The last of its number.
         let Some(ended) = self.ended.keys.iter().rfind(|ended| ended.key == key) else {

@@ -32,7 +32,7 @@ impl Checker {
         }
     }
 
-    /// Notes a finding about the object `number`; says `text` if it is the first of its kind there.
+    /// Notes a finding about the object `number`; says `text` if it is the first of its kind at that object.
     pub(crate) fn note(&mut self, finding: Finding, number: u32, text: impl FnOnce() -> String) {
         *self.counts.entry(finding).or_insert(0) += 1;
         let times = self.seen.entry((finding, number)).or_insert(0);

@@ -20,16 +20,19 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let hca = call.hca()?;
     let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
     let (lag_ports, ece) = (hca.identity.lag_ports(), hca.ece != 0);
+    let lean = hca.identity.is_lean();
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
         CapType::GENERAL => {
             let caps = with_lag(general(link, order), lag_ports);
+            let caps = if lean { with_one_read(caps) } else { caps };
             reply.with_cmd_hca_cap(caps.with_ece(ece.into()))
         }
+        CapType::ATOMIC if lean => reply,
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),
-        CapType::GENERAL_2 => reply.with_hca_cap_2(general_2(force)),
+        CapType::GENERAL_2 => reply.with_hca_cap_2(general_2(force, !lean)),
         // Kinds that exist and are all zero, because nothing of them is here.
         CapType::ETHERNET_OFFLOADS
         | CapType::ODP
@@ -55,12 +58,13 @@ fn with_lag(caps: CmdHcaCap, ports: u8) -> CmdHcaCap {
     caps.with_lag_master(has)
         .with_num_lag_ports(ports.into())
         .with_init2_lag_tx_port_affinity(has)
+        .with_rts2rts_lag_tx_port_affinity(has)
 }
 
 /// `umr_fence`: a UMR WQE runs when all before it are over, and is over before the next begins.
 const UMR_NEEDS_NO_FENCE: u32 = 2;
 
-/// Only what is there; libmlx5 takes each bit at its word.
+/// Only existing features; libmlx5 takes each bit at its word.
 pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
     // `port_type`: 0 is InfiniBand, 1 Ethernet.
     let ethernet = u32::from(!link.is_infiniband());
@@ -120,10 +124,17 @@ pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
         .with_log_max_atomic_size_qp(3)
 }
 
-fn general_2(order_force: bool) -> HcaCap2 {
+/// `caps` without atomics, with one read at once.
+fn with_one_read(caps: CmdHcaCap) -> CmdHcaCap {
+    caps.with_atomic(0)
+        .with_log_max_ra_req_qp(0)
+        .with_log_max_ra_res_qp(0)
+}
+
+fn general_2(order_force: bool, no_record: bool) -> HcaCap2 {
     HcaCap2::default()
         .with_dp_ordering_force(order_force.into())
-        .with_send_dbr_mode_no_dbr_ext(1)
+        .with_send_dbr_mode_no_dbr_ext(no_record.into())
         .with_log_max_send_dbr_less_qp_sq(limits::LOG_QUEUE)
 }
 

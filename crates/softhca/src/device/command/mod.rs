@@ -1,8 +1,8 @@
 //! Commands: bytes in, bytes out, any bytes.
 //!
-//! The kernel lets a user process send commands of five kinds only, each through a call of its own; [`Class`] is
-//! that kind. Status and syndrome of a refusal go into the output; a command buffer that is too short for even those
-//! is refused before it counts as executed.
+//! The kernel lets a user process send commands of five kinds only, each through a call of its own; [`Class`] is that kind.
+//! Status and syndrome of a refusal go into the output. A command buffer that is too short for even those is refused before it
+//! counts as executed.
 
 mod capabilities;
 mod cq;
@@ -67,7 +67,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The HCA and its wire. They are there: the context that this call came through is open.
+    /// The HCA and its wire. They exist: the context that this call came through is open.
     fn slot(&mut self) -> Result<&mut Slot, Refusal> {
         self.fabric.slot(self.hca).ok_or(Refusal::new(
             Status::BAD_SYS_STATE,
@@ -88,7 +88,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Puts a reply out, as much of it as there is room for.
+    /// Puts a reply out, as much of it as the buffer holds.
     pub(super) fn reply(&mut self, reply: &[u8]) {
         let bytes = self.output.len().min(reply.len());
         self.output[..bytes].copy_from_slice(&reply[..bytes]);

@@ -47,7 +47,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
             }
             let qp = find(call, qpn)?;
             qp.state = next;
-            // The way to Ready To Receive settles them: what is not asked for then is not in force.
+            // The way to Ready To Receive settles them: attributes without a request then are not in force.
             match (opcode, input.ece()) {
                 (Opcode::INIT2RTR_QP, 0) => qp.ece = 0,
                 (_, 0) => {}
@@ -157,15 +157,8 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
-    let port = qpc.lag_tx_port_affinity();
-    match lag {
-        // No packet leaves before the QP has named a port.
-        Some(Lag::QueueAffinity) if !(1..=LAG_PORTS.into()).contains(&port) => {
-            return Err(Refusal::bad_param(syndrome::LAG_PORT));
-        }
-        Some(Lag::Hash) if port != 0 => return Err(Refusal::bad_param(syndrome::LAG_HASH)),
-        _ => {}
-    }
+    // No packet leaves before the QP has named a port.
+    check_lag_port(lag, &qpc)?;
     qpc.set_mtu(given.mtu());
     qpc.set_dp_ordering_force(given.dp_ordering_force());
     qpc.set_dp_ordering_1(given.dp_ordering_1());
@@ -254,10 +247,25 @@ fn start(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn check_lag_port(lag: Option<Lag>, qpc: &Qpc) -> Result<(), Refusal> {
+    let port = qpc.lag_tx_port_affinity();
+    match lag {
+        Some(Lag::QueueAffinity) if !(1..=LAG_PORTS.into()).contains(&port) => {
+            Err(Refusal::bad_param(syndrome::LAG_PORT))
+        }
+        Some(Lag::Hash) if port != 0 => Err(Refusal::bad_param(syndrome::LAG_HASH)),
+        _ => Ok(()),
+    }
+}
+
 fn optional(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
+    let lag = call.hca()?.identity.lag();
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
+    if input.opt_param_mask() & QpModifyIn::OPT_LAG_TX_AFF != 0 {
+        check_lag_port(lag, &qpc)?;
+    }
     qp.qpc = qpc;
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! What the kernel's verbs layer does for a program: commands of its own, and queue memory that it pins for them.
+//! Services of the kernel's verbs layer for a program: commands of its own, and queue memory that it pins for them.
 //!
-//! The commands are those that a program with DevX sends itself. Other than there, a refusal is told by `errno` alone.
+//! The commands are those that a program with DevX sends itself. Unlike there, a refusal is reported by `errno` alone.
 
 use super::{Context, DevxObject, own};
 use crate::device::command::Class;

@@ -77,7 +77,7 @@ pub enum DevxObject {
     Xrcd(u32),
 }
 
-/// Something that the device tells without having been asked. Delivered on the engine's thread, no lock held.
+/// An event that the device reports by itself. Delivered on the engine's thread, no lock held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
@@ -146,7 +146,7 @@ impl Context {
                 limit,
             })?;
         drop(fabric);
-        // An engine with nothing open sleeps until it is told; from now on doorbells may come.
+        // An engine with nothing open sleeps until this call; from now on doorbells may come.
         engine::kick();
         Ok(Self {
             inner: Arc::new(Inner {
@@ -350,7 +350,8 @@ impl Inner {
             hca.pds.remove(pdn);
         }
         hca.contexts.remove(id);
-        // An executor that fails has nobody to tell here: what it still ran would be an executor's defect.
+        // This function has no caller to whom it could report a failed executor. What the executor still ran would be its own
+        // defect.
         let _ = fabric.write_through(self.hca);
         fabric.sweep(self.hca);
     }

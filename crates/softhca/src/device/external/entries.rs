@@ -1,6 +1,6 @@
 //! The entries of an executor's tables: plain bytes, the same for softhca and for kernels.
 //!
-//! `crates/gpuhca` has the same structs for C++; a test there compares the two.
+//! `crates/gpuhca` has the same structs for C++; a test of that crate compares the two.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -12,7 +12,7 @@ pub struct Qp {
     pub head: u64,
     /// First byte of the send ring.
     pub ring: u64,
-    /// Doorbell record; 0: there is none. With `NO_RECORD` the doorbell itself says how far to run, and the record is for receives.
+    /// Doorbell record; 0: the QP has none. With `NO_RECORD` the doorbell itself says how far to run, and the record is for receives.
     pub record: u64,
     /// Twin of the UAR page.
     pub page: u64,
@@ -54,7 +54,7 @@ pub struct Qp {
     pub first_key: u32,
     /// Entry of that key in the key table.
     pub keys: u32,
-    /// WQEs of the receive ring; 0: there is none.
+    /// WQEs of the receive ring; 0: the QP has none.
     pub receive_entries: u32,
     /// Bytes of a receive WQE.
     pub receive_stride: u32,
@@ -140,7 +140,7 @@ pub struct Key {
 pub struct QpProgress {
     /// The life that the rest is of; written last when a life begins.
     pub life: u64,
-    /// Why the QP is in error: a syndrome of its own, or `RESPONDER` and the one that its peer was told. 0: it is not.
+    /// Why the QP is in error: a syndrome of its own, or `RESPONDER` and the one that its peer got. 0: it is not.
     pub failed: u32,
     /// Packets sent, modulo 2^24.
     pub sent: u32,
@@ -154,7 +154,7 @@ pub struct QpProgress {
     pub retired: u32,
     /// Receive WQEs taken, modulo 2^16.
     pub received_wqes: u32,
-    /// Whoever takes a receive WQE or writes to the receive CQ holds it.
+    /// The thread that takes a receive WQE or writes to the receive CQ holds it.
     pub receive_lock: u32,
     /// Times that it has waited for a receive WQE of the peer.
     pub rnr_count: u32,
@@ -184,7 +184,7 @@ pub struct QpProgress {
     pub reads: u64,
     /// Atomics.
     pub atomics: u64,
-    /// What was odd about its doorbells and WQEs, `ODD_*`.
+    /// Oddities of its doorbells and WQEs, `ODD_*`.
     pub odd: u64,
     /// Reserved, zero.
     pub reserved: [u64; 13],

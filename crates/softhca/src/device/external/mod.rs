@@ -1,29 +1,29 @@
 //! Execution outside of this library: an executor runs the WQEs, and softhca keeps commands, states and keys.
 //!
-//! An HCA with [`Execution::External`] never touches the memory that programs register: it takes regions by their address alone,
+//! An HCA with [`Execution::External`] never touches the memory that programs register. It takes regions by their address alone,
 //! so they may be memory that only a GPU reaches. What the executor needs of QPs, CQs and keys stands in tables of its own memory
-//! ([`Qp`], [`Cq`], [`Key`]), which softhca writes through at the end of each command, before the command returns. The executor
-//! is a kernel (crate `gpuhca`), attached by [`softhca_attach`].
+//! ([`Qp`], [`Cq`], [`Key`]). softhca writes them through at the end of each command, before the command returns. The executor is
+//! a kernel (crate `gpuhca`), attached by [`softhca_attach`].
 //!
 //! # How an entry changes
 //!
-//! An entry begins with a head word: a life and a state, 0 where the entry is none. A kernel reads the head first and uses
-//! the rest only while the head is not 0. softhca never changes the rest of an entry that a kernel may be using:
+//! An entry begins with a head word: a life and a state, or 0 for no entry. A kernel reads the head first and uses the rest only
+//! while the head is not 0. softhca never changes the rest of an entry that a kernel may be using:
 //!
 //! 1. It writes 0 into the heads of all entries that end or change.
-//! 2. It raises the generation word and waits until the executor has said ([`Executor::settle`]) that each of its blocks
-//!    has finished the pass in which it may have read an older head.
+//! 2. It raises the generation word and waits for the answer of the executor ([`Executor::settle`]). The answer says that each of
+//!    its blocks has finished the pass in which it may have read an older head.
 //! 3. It writes the new entries, heads last.
 //!
-//! So `DESTROY_MKEY`, `2RST`, `2ERR` and the other commands that end something return when nothing uses it any more, as
-//! with a ConnectX. What an executor keeps of a QP or CQ between two passes ([`QpProgress`], [`CqProgress`]) carries the life that it
-//! belongs to; a reset begins a new one.
+//! So `DESTROY_MKEY`, `2RST`, `2ERR` and the other commands that end something return when nothing uses it any more, as with a
+//! ConnectX. An executor keeps data of a QP or CQ between two passes ([`QpProgress`], [`CqProgress`]). These carry the life that
+//! they belong to; a reset begins a new one.
 //!
 //! # Doorbells
 //!
-//! Each UAR page has a twin in the executor's memory with the registers at the same places. softhca writes the twin's address into
-//! the page at [`TWIN`], below the registers, where `map_mmio` of the executor's devices reads it: kernels then ring the twin itself.
-//! What a host rings in the page (probes, mailboxes), the engine thread carries over.
+//! Each UAR page has a twin in the executor's memory with the registers at the same places. softhca writes the twin's address
+//! into the page at [`TWIN`], below the registers. `map_mmio` of the executor's devices reads it, and kernels then ring the twin
+//! itself. The engine thread carries over what a host rings in the page (probes, mailboxes).
 //!
 //! # What it does not do
 //!
@@ -45,7 +45,7 @@ use crate::device::hca::world::World;
 use std::ffi::c_void;
 use std::str::FromStr;
 
-/// Who runs the WQEs of an HCA.
+/// The executor of the WQEs of an HCA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
     /// The engine thread of this library.
@@ -135,10 +135,10 @@ pub struct Executor {
     pub settle: Option<extern "C" fn(*mut c_void, u64) -> i32>,
 }
 
-// SAFETY: plain addresses; `softhca_attach` is told that the functions may be called from any thread.
+// SAFETY: plain addresses; the caller of `softhca_attach` promises that the functions may be called from any thread.
 unsafe impl Send for Executor {}
 
-/// Attaches the executor of this process. Its external HCAs then write their tables there.
+/// Attaches the executor of this process. Its external HCAs then write their tables into its memory.
 ///
 /// Returns 0; `EINVAL` for null, another version, other sizes or a missing function; `EBUSY` while another one is attached; or what the
 /// executor's functions returned.

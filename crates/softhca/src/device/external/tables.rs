@@ -1,4 +1,4 @@
-//! Which entry each object has, what an executor's tables hold, and how changes get there.
+//! Which entry each object has, what an executor's tables hold, and how changes get into them.
 
 // UNSAFETY: one word of host memory that the executor raises.
 #![expect(unsafe_code, reason = "reads a word by its address")]
@@ -123,7 +123,7 @@ impl Default for Tables {
     }
 }
 
-/// What is to be written.
+/// The entries to write.
 #[derive(Default)]
 struct Changes {
     /// Heads that become 0 before anything else happens.
@@ -135,7 +135,7 @@ struct Changes {
 }
 
 impl Changes {
-    /// Compares an entry with what is written at `address`.
+    /// Compares an entry with the one at `address`.
     fn entry<T: Pod + PartialEq>(&mut self, address: u64, written: &mut T, wanted: &T) {
         if written == wanted {
             return;
@@ -381,7 +381,7 @@ impl Fabric {
         }
         self.external.executor = Some(executor);
         crate::engine::serve_executor(true);
-        // A kernel that has failed at once, or does not run, is told now.
+        // This call reports an executor's kernel that has failed at once, or does not run.
         let mut tables = std::mem::take(&mut self.external);
         let settled = tables.settle(&executor);
         let ended = tables.broken;
@@ -548,7 +548,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Begins a new life of a QP, which has been reset: nothing that its doorbells said before counts, and the executor begins
+    /// Begins a new life of a QP, which has been reset. Nothing counts that its doorbells said before, and the executor begins
     /// anew when the QP is ready again. Its entry must have ended.
     ///
     /// # Errors
@@ -561,7 +561,7 @@ impl Fabric {
         let Some(place) = self.external.qps.get((number, qpn)) else {
             return Ok(());
         };
-        // What was rung before the reset is not for the life behind it.
+        // A doorbell before the reset is not for the life behind it.
         self.carry_doorbells(number, Look::Everywhere);
         let mut tables = std::mem::take(&mut self.external);
         let last = tables.qps.written[place as usize].0;
@@ -654,12 +654,13 @@ impl Fabric {
         }
     }
 
-    /// Learns of QPs that the executor has failed since the last look; whether there was something to learn.
+    /// Learns of QPs that the executor has failed since the last look; returns whether it found any.
     pub(crate) fn look_for_failures(&mut self) -> bool {
         let Some(executor) = self.external.executor else {
             return false;
         };
-        // SAFETY: a word that stays valid while the executor is attached, which it is under this lock; everybody uses it atomically.
+        // SAFETY: a word that stays valid while the executor is attached, which it is under this lock; all threads use it
+        // atomically.
         let word = unsafe { AtomicU32::from_ptr(executor.attention.cast_mut()) };
         // Acquire: pairs with the executor's release after it has written what it has failed.
         let raised = word.load(Ordering::Acquire);
@@ -733,7 +734,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Carries the doorbells that were stored in UAR pages over to their twins; whether there was one. `look`: how far to look.
+    /// Carries the doorbells that were stored in UAR pages over to their twins; returns whether it found one. `look`: how far to look.
     pub(crate) fn carry_doorbells(&mut self, number: usize, look: Look) -> bool {
         let mut rung = Vec::new();
         if let Some(hca) = self.hca(number) {
@@ -754,7 +755,7 @@ impl Fabric {
         for &(page_id, place, value) in &rung {
             let twin = self.external.twin(number, page_id);
             if twin != 0 {
-                // Where the executor's memory is gone nothing can be told there, and each wait has its deadline.
+                // Where the executor's memory is gone no word can be written into it, and each wait has its deadline.
                 let at = twin + place as u64;
                 let _ = self.external.write(&executor, at, &value.to_ne_bytes());
             }
@@ -766,7 +767,7 @@ impl Fabric {
     }
 }
 
-/// Tells the checker what was odd about a QP.
+/// Reports the oddities of a QP to the checker.
 fn note_odd(hca: &mut HcaState, qpn: u32, odd: u64) {
     const NAMES: [(u64, Finding, &str); 8] = [
         (
@@ -838,7 +839,7 @@ fn take_places(tables: &mut Tables, hca: &HcaState) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Compares the entries of an HCA's objects with what is written.
+/// Compares the entries of an HCA's objects with the written ones.
 fn changes_of(
     tables: &mut Tables,
     executor: &Executor,

@@ -112,8 +112,8 @@ impl Hca {
         })
     }
 
-    /// Lets a recorded packet arrive again, changed so that it is for `qpn` and has the number that `qpn` expects next, with
-    /// a right ICRC: what is left of an earlier connection and meets a new one that happens to be where the old one was.
+    /// Lets a recorded packet arrive again, changed so that it is for `qpn` and has the number that `qpn` expects next, with a
+    /// right ICRC. Such a packet is left of an earlier connection and meets a new one of the same place.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Slot {
             let seed = spec.seed ^ u64::from(u32::from(self.state.identity.ip)) << 32;
             self.wire.faults().set(seed, &spec.packets, now_ns);
         }
-        // What is due at once is there before anybody looks.
+        // Faults that are due at once take effect before any other call.
         self.on_clock(now_ns);
     }
 
@@ -196,7 +196,7 @@ impl Slot {
         }
     }
 
-    /// The port goes down or comes up; whoever has the device open hears of it.
+    /// The port goes down or comes up; each program that has the device open gets an event.
     pub(crate) fn set_port(&mut self, up: bool) {
         if self.state.port_down != up || self.state.dead {
             return;
@@ -210,7 +210,7 @@ impl Slot {
         });
     }
 
-    /// The device fails for good: QPs stop without a word, commands fail, whoever has it open hears of it.
+    /// The device fails for good: QPs stop without a word, commands fail, and each program that has it open gets an event.
     pub(crate) fn die(&mut self) {
         let hca = &mut self.state;
         if hca.dead {

@@ -1,6 +1,6 @@
-//! What goes wrong because somebody asked for it.
+//! Faults that a test or a user has asked for.
 //!
-//! A [`FaultSpec`] says what; [`Faults`] is what of it is still to come for one HCA. Packets have their faults in the wire
+//! A [`FaultSpec`] lists them; [`Faults`] holds those that are still to come for one HCA. Packets have their faults in the wire
 //! (`wire::faults`), commands and completions here.
 
 mod handle;
@@ -19,11 +19,11 @@ use std::collections::VecDeque;
 
 /// A failure to come.
 ///
-/// Calls that the kernel turns into a command of its own count as that command: opening a context is
-/// [`FailCommand::ALLOC_UCTX`], `alloc_pd` is `ALLOC_PD`, `dealloc_pd` `DEALLOC_PD`, registering a region `CREATE_MKEY` and
-/// ending it `DESTROY_MKEY`, a UMEM `CREATE_UMEM` and `DESTROY_UMEM`, a UAR page `ALLOC_UAR` and `DEALLOC_UAR`, and asking
-/// for an event queue [`FailCommand::QUERY_EQN`], which is no command at all. That a context asks for DevX counts as
-/// [`FailCommand::DEVX`] where a failure names it, and not among all commands: libmlx5 then opens the context without.
+/// Calls that the kernel turns into a command of its own count as that command. Opening a context is [`FailCommand::ALLOC_UCTX`].
+/// `alloc_pd` is `ALLOC_PD` and `dealloc_pd` `DEALLOC_PD`. Registering a region is `CREATE_MKEY` and ending it `DESTROY_MKEY`. A
+/// UMEM is `CREATE_UMEM` and `DESTROY_UMEM`, a UAR page `ALLOC_UAR` and `DEALLOC_UAR`. Asking for an event queue is
+/// [`FailCommand::QUERY_EQN`], which is no command at all. That a context asks for DevX counts as [`FailCommand::DEVX`] where a
+/// failure names it, and not among all commands: libmlx5 then opens the context without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailCommand {
     /// Only commands with this opcode; `None` is any.
@@ -45,8 +45,8 @@ impl FailCommand {
     pub const DEVX: u16 = 0xffff;
 }
 
-/// Whether a device that has failed for good still carries a command out: those that end objects, so that programs can let
-/// go (`mlx5_internal_err_ret_value` of the kernel has the same list).
+/// Whether a device that has failed for good still carries a command out. It carries out those that end objects, so that programs
+/// can let go (`mlx5_internal_err_ret_value` of the kernel has the same list).
 pub(crate) fn ends_something(opcode: Opcode) -> bool {
     matches!(
         opcode.0,
@@ -118,7 +118,7 @@ struct HeldEntry {
 }
 
 impl Faults {
-    /// What `spec` asks for besides packets, from `now_ns` on; what was asked for before by a spec is over.
+    /// What `spec` asks for besides packets, from `now_ns` on; faults of an earlier spec are over.
     pub(crate) fn set(&mut self, spec: &FaultSpec, now_ns: u64) {
         self.commands.clone_from(&spec.commands);
         self.completions.clone_from(&spec.completions);
@@ -231,7 +231,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// When something happens even if nobody does anything.
+    /// The time of the next fault that needs no traffic.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let event = self.timed.first().map(|(at_ns, _)| *at_ns);
         let entry = self.held.iter().map(|held| held.due_ns).min();

@@ -1,4 +1,4 @@
-//! A spec as text. What each item means is told at [`FaultSpec`].
+//! A spec as text. [`FaultSpec`] has the meaning of each item.
 
 use super::FailCommand;
 use super::spec::{
@@ -17,11 +17,11 @@ use thiserror::Error;
 pub struct FaultSpecError {
     /// The item, as it was written.
     pub item: String,
-    /// What is wrong with it.
+    /// Its defect.
     pub problem: FaultItemError,
 }
 
-/// What is wrong with an item.
+/// The defect of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FaultItemError {
@@ -37,12 +37,12 @@ pub enum FaultItemError {
     /// It has a part that it cannot have.
     #[error("it takes no {0:?}")]
     Surplus(String),
-    /// A part of it is not what belongs there.
+    /// A part of it has a wrong form.
     #[error("{text:?} is not {expected}")]
     Value {
         /// The part, as it was written.
         text: String,
-        /// What belongs there.
+        /// The right form.
         expected: &'static str,
     },
 }
@@ -118,7 +118,7 @@ impl<'a> Item<'a> {
         Some(value)
     }
 
-    /// Nothing is left that nobody has asked for.
+    /// Fails if an item has an option that no part has taken.
     fn finish(&self) -> Result<(), Problem> {
         match self.options.first().or(self.at.first()) {
             None => Ok(()),

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// | `reorder=1%` | so many are overtaken by up to 4 others |
 /// | `corrupt=0.1%` | so many get an inverted bit and keep their ICRC |
 /// | `delay=50us..2ms@5%` | so many are late by so long; `delay=1ms` is all of them |
-/// | `partition=127.9.0.2` | nothing passes to or from this address; `*` is everybody |
+/// | `partition=127.9.0.2` | nothing passes to or from this address; `*` is all addresses |
 /// | `cmd=CREATE_QP#2:status=0x5:syndrome=0x1234` | the second such command fails so; `any` is any command |
 /// | `enomem=CREATE_CQ#1` | the first such call finds no memory in the kernel |
 /// | `cqe=wqe#100:syndrome=0x15` | the 100th send WQE that would end well fails so |
@@ -28,7 +28,7 @@ use std::time::Duration;
 ///
 /// Packet items: `drop-in`, `drop-out` and so on for one direction; `=#3` in place of a chance for the third packet alone;
 /// `:peer=127.9.0.2` for one peer; `@1s..2s` (`@1s..`, `@..2s`) for a time. Completion items: `:qp=0x40` for one QP.
-/// Times count from the moment in which the faults are asked for.
+/// Times count from the moment in which the faults are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FaultSpec {

@@ -1,4 +1,4 @@
-//! The null key: it stands for no memory. What is written to it is gone, what is read from it is zero.
+//! The null key: it stands for no memory. Bytes written to it are gone, bytes read from it are zero.
 //!
 //! `ibv_alloc_null_mr` hands it out; the library knows it from the answer to opening the device. Every QP of every domain
 //! may use it, as a local key.
@@ -16,7 +16,7 @@ pub(crate) const NULL_KEY: u32 = 0x8000;
 /// Bytes that an access is cut into.
 const PIECE_BYTES: usize = 1 << 18;
 
-/// Zeroes that nobody writes.
+/// Zeroes that no thread writes.
 static ZEROES: LazyLock<Region> = LazyLock::new(leaked);
 /// Where writes go.
 static SINK: LazyLock<Region> = LazyLock::new(leaked);

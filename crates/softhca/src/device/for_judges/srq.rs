@@ -1,8 +1,8 @@
 //! A shared receive queue: WQEs that the QPs attached to it, or an XRC domain's, take in the order of a linked list.
 //!
-//! Each WQE begins with a header that names the next. Software links the WQEs it has got back behind the last one, in
-//! whatever order they were completed, and counts in the doorbell record how many of the list it has posted; the device
-//! follows the links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
+//! Each WQE begins with a header that names the next. Software links the WQEs it has got back behind the last one, in whatever
+//! order they were completed. It counts in the doorbell record how many of the list it has posted, and the device follows the
+//! links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
 
 use crate::device::memory::Region;
 use crate::device::objects::qp::segments;
@@ -33,7 +33,7 @@ pub(crate) struct Srq {
     pub(crate) broken: bool,
 }
 
-/// Who takes WQEs, and where completions go.
+/// The QP that takes WQEs, and the CQ that gets completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrqKind {
     /// The QPs that were made with it; completions go where theirs go.
@@ -119,7 +119,7 @@ impl Srq {
         Ok((index, segments(rest)))
     }
 
-    /// The event that is due once fewer WQEs are there than the limit says; disarms.
+    /// The event that is due once the queue has fewer WQEs than the limit; disarms.
     pub(crate) fn passes_limit(&mut self) -> bool {
         let passed = self.limit != 0 && self.available() < self.limit;
         if passed {

@@ -1,7 +1,7 @@
-//! Commands of shared receive queues: receive memory pools, which are what verbs calls a basic SRQ, and those of XRC
-//! domains; and of XRC domains themselves.
+//! Commands of shared receive queues and of XRC domains. The queues are receive memory pools, which verbs calls a basic SRQ, and
+//! those of XRC domains.
 //!
-//! As on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it) there is no `CREATE_SRQ`.
+//! As on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it) `CREATE_SRQ` does not exist.
 
 use super::srq::{Srq, SrqKind};
 use super::xrcd::{self, Xrcd, xrcd_users};
@@ -168,7 +168,7 @@ pub(in crate::device) fn arm_xrc_srq(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Sets the limit. A queue that is below it already says so at once: there may be nothing left to take.
+/// Sets the limit. A queue that is below it already says so at once: its WQEs may be used up.
 fn arm(call: &mut Call<'_>, number: u32, wanted: u32) -> Result<(), Refusal> {
     let hca = call.hca()?;
     let Some(srq) = hca.srqs.get_mut(number) else {

@@ -1,8 +1,8 @@
 //! Lists of indirect keys: which piece of which other key an offset stands for.
 //!
-//! A list is kept as its entries of 16 bytes, as UMR WQEs write and partly overwrite them, and in a form that finds the
-//! piece of an offset quickly. There are three kinds: pieces of any length (KLM), pieces of one length (KSM), and a
-//! block of pieces that repeats, each piece moving on by its stride.
+//! A list is kept in two forms. One is its entries of 16 bytes, as UMR WQEs write and partly overwrite them. The other finds the
+//! piece of an offset quickly. It has one of three kinds. They are pieces of any length (KLM), pieces of one length (KSM), and a
+//! block of pieces that repeats. Each piece of a block moves on by its stride.
 
 use mlx5_prm::umr::{Klm, RepeatBlock, RepeatEntry};
 use std::fmt;
@@ -69,7 +69,7 @@ pub(crate) struct Piece {
 pub(crate) enum ListError {
     /// More entries than the key was made for.
     TooLong { entries: usize, limit: usize },
-    /// The repeat block announces more entries than there are.
+    /// The repeat block announces more entries than it has.
     RepeatEntries { announced: usize, entries: usize },
     /// The repeat block says another length than its entries have.
     RepeatBytes { announced: u64, bytes: u64 },
@@ -120,7 +120,7 @@ impl Translation {
         self.limit
     }
 
-    /// The rest of the piece that `offset` is in, from there on.
+    /// The rest of the piece that `offset` is in, from `offset` on.
     pub(crate) fn at(&self, offset: u64) -> Option<Piece> {
         match &self.shape {
             Shape::Pieces(pieces) => pieces.at(offset).map(|(_, piece)| piece),

@@ -1,5 +1,5 @@
-//! XRC domains: what target QPs and SRQs of several contexts of a device have in common; and how the kernel opens and closes
-//! them for a context, by themselves or by a file that contexts agree on.
+//! XRC domains: what target QPs and SRQs of several contexts of a device have in common. The kernel opens and closes them for a
+//! context, by themselves or by a file that contexts agree on.
 
 use crate::device::context::{Context, own, refuse_busy};
 use crate::device::error::DeviceError;
@@ -20,7 +20,7 @@ pub(crate) struct Xrcd {
 pub struct XrcFile {
     /// Device that it lies on.
     pub device: u64,
-    /// Number of its inode there.
+    /// Number of its inode on that device.
     pub inode: u64,
 }
 
@@ -29,7 +29,7 @@ impl Xrcd {
         self.users.contains(&context)
     }
 
-    /// Takes one of the context's openings away; whether nobody has the domain any more.
+    /// Takes one of the context's openings away. True if no context has the domain any more.
     pub(crate) fn close(&mut self, context: u32) -> bool {
         if let Some(at) = self.users.iter().position(|user| *user == context) {
             self.users.swap_remove(at);
@@ -41,7 +41,7 @@ impl Xrcd {
 impl Context {
     /// Opens an XRC domain: a new one, or the one that `file` stands for on this device. Its number.
     ///
-    /// Without `create` there must be one for the file, with `exclusive` there must be none.
+    /// Without `create` the file must have one, with `exclusive` it must have none.
     ///
     /// # Errors
     ///

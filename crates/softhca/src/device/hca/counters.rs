@@ -8,10 +8,10 @@ use mlx5_prm::qpc::Qpc;
 pub struct Counters {
     /// Send WQEs begun, flushed ones not included.
     pub wqes: u64,
-    /// Doorbells taken from UAR registers.
-    pub doorbells: u64,
     /// Of them, those of QPs that name port 1 and port 2 of a link aggregation group.
     pub wqes_by_lag_port: [u64; 2],
+    /// Doorbells taken from UAR registers.
+    pub doorbells: u64,
     /// Completion entries written, failed ones included.
     pub cqes: u64,
     /// Failed completion entries written.

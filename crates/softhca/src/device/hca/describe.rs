@@ -7,7 +7,7 @@ use crate::device::memory::pending_writes::DataOrder;
 use crate::link::Link;
 use std::fmt::Write;
 
-/// What the device lacks. Who asks for it is refused as a kernel without it refuses (`EOPNOTSUPP`, `EPROTONOSUPPORT`, or the
+/// What the device lacks. A call that needs it is refused as a kernel without it refuses (`EOPNOTSUPP`, `EPROTONOSUPPORT`, or the
 /// device's own refusal of a command).
 const LACKS: &[&str] = &[
     "DC, raw packets, flow steering",

@@ -33,7 +33,7 @@ pub struct HcaConfig {
     pub ipv6: Option<Ipv6Subnet>,
     /// A WQE runs only after a store to the QP's doorbell register; otherwise its doorbell record is enough.
     pub strict: bool,
-    /// Who runs its WQEs. An external HCA reaches no HCA but external ones of its process.
+    /// The executor of its WQEs. An external HCA reaches no HCA but external ones of its process.
     pub execution: Execution,
     /// Seed of a random order of QPs, batch sizes and delays; `None` is round-robin.
     pub schedule_seed: Option<u64>,
@@ -105,7 +105,7 @@ pub enum EventSupport {
     None,
 }
 
-/// Why there is no HCA.
+/// Why no HCA was made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HcaError {
@@ -310,7 +310,7 @@ impl Hca {
 
     /// Lets the executor know of a change; see [`Fabric::write_through`](crate::device::state::Fabric::write_through).
     pub(in crate::device) fn write_through(&self) {
-        // An executor that fails is told by the next command.
+        // The next command reports an executor that fails.
         let _ = self.world.lock().write_through(self.number);
     }
 

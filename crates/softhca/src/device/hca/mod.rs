@@ -1,7 +1,7 @@
-//! An HCA as a whole, from outside: how its owner makes it and looks at it, who else is there, and which clock they have.
+//! An HCA as a whole, from outside: how its owner makes it and looks at it, the other HCAs beside it, and their clock.
 //!
-//! [`handle`] is what an owner holds. A [`world`] is a number of HCAs behind one lock: that of the process, which the engine
-//! thread serves, or that of a [`simulation`], which a test steps by itself. What is inside an HCA is the
+//! [`handle`] is what an owner holds. A [`world`] is a number of HCAs behind one lock. It is that of the process, which the
+//! engine thread serves, or that of a [`simulation`], which a test steps by itself. The inside of an HCA is the
 //! [state](super::state)'s.
 
 mod carrier;

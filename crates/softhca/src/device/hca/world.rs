@@ -1,7 +1,7 @@
 //! A fabric behind its lock: that of the process, or that of a simulation.
 //!
-//! The engine thread holds the lock while it works, a bounded time per turn, and gives way to anybody who waits for it:
-//! a plain mutex would let it take the lock again and again.
+//! The engine thread holds the lock while it works, a bounded time per turn, and gives way to any thread that waits for it. A
+//! plain mutex would let it take the lock again and again.
 
 use crate::device::state::{Clock, Fabric};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ impl World {
         WORLD.get_or_init(|| Self::new(Clock::Real))
     }
 
-    /// Takes the lock, for everybody but the engine.
+    /// Takes the lock, for all threads but the engine.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Fabric> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut guard = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl World {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody waits for the engine to let go.
+    /// Whether a thread waits for the engine to let go.
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }

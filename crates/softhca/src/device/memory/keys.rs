@@ -1,4 +1,4 @@
-//! Memory keys: which memory a key stands for, and who may do what with it.
+//! Memory keys: the memory that a key stands for, and the rights of each user of it.
 
 use super::Region;
 use super::mapping::Mapping;
@@ -22,7 +22,7 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(8);
     /// Memory windows may be bound to it.
     pub const MW_BIND: Self = Self(0x10);
-    /// Not a right: what is written by it may overtake what was written before.
+    /// Not a right: bytes written by it may overtake earlier ones.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
     /// The device may read: every region of the kernel's, a key made by command if its context says so.
     pub(crate) const LOCAL_READ: Self = Self(1 << 31);
@@ -48,7 +48,7 @@ impl Access {
         self.0 & writes.0 != 0
     }
 
-    /// What the keys behind an indirect key must allow for this: only what the device itself may do counts there.
+    /// What the keys behind an indirect key must allow for this: only the device's own rights count for them.
     fn behind(self) -> Self {
         let writes = Self::LOCAL_WRITE
             .with(Self::REMOTE_WRITE)
@@ -127,7 +127,7 @@ pub(crate) enum Backing {
     Indirect(Box<Translation>),
 }
 
-/// Who uses a key.
+/// The user of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyUser {
     pub(crate) pdn: u32,
@@ -211,7 +211,7 @@ pub(crate) fn find(keys: &Table<MemoryKey>, key: u32) -> Result<&MemoryKey, KeyE
     Ok(found)
 }
 
-/// A range of an indirect key, and what is to be done there.
+/// A range of an indirect key, and the access to it.
 #[derive(Clone, Copy)]
 struct Span {
     offset: u64,
@@ -258,7 +258,7 @@ fn resolve_list(
 }
 
 impl MemoryKey {
-    /// How far `va` is into the key, if `user` may access the `bytes` there so.
+    /// How far `va` is into the key, if `user` may access `bytes` bytes of it so.
     pub(in crate::device) fn offset(
         &self,
         user: KeyUser,

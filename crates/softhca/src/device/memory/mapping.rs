@@ -1,7 +1,7 @@
-//! What is behind addresses and descriptors that somebody registers: which pages are there, and with which rights.
+//! The pages behind addresses and descriptors that a program registers, and their rights.
 //!
-//! The kernel pins the pages of a region. Here the answer is that of the moment of registration: a program that unmaps
-//! its memory later, or truncates its file, and lets the device use it ends in a fault.
+//! The kernel pins the pages of a region. Here the answer is that of the moment of registration. A program that unmaps its memory
+//! later, or truncates its file, and lets the device use it ends in a fault.
 
 // UNSAFETY: mmap and munmap of descriptors, and a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "mappings of registered descriptors")]

@@ -1,7 +1,7 @@
 //! Registered memory: which memory a key stands for, and every byte that the device reads or writes.
 //!
-//! A [key](keys) with its rights gives a list of [`Region`]s, and [`regions`] copies between such lists. [`mapping`] looks,
-//! when memory is registered, at what is behind it. [`pending_writes`] decides when bytes of peers reach memory: at once, or as late
+//! A [key](keys) with its rights gives a list of [`Region`]s, and [`regions`] copies between such lists. When memory is
+//! registered, [`mapping`] looks at the pages behind it. [`pending_writes`] decides when bytes of peers reach memory: at once, or as late
 //! and in as odd an order as the device may.
 
 pub(crate) mod keys;

@@ -1,5 +1,5 @@
-//! A function that is told of every access of the devices to registered memory: how a checker of memory order, which sees
-//! what software does, comes to know what the devices do.
+//! A function that gets every access of the devices to registered memory. By it a checker of memory order, which sees software
+//! alone, learns what the devices do.
 
 // UNSAFETY: a function pointer kept in an atomic.
 #![expect(unsafe_code, reason = "a function pointer kept in an atomic")]
@@ -13,13 +13,13 @@ pub type MemoryObserver = extern "C" fn(addr: u64, bytes: u64, writes: bool);
 
 static OBSERVER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Names the function that is told of every access of all HCAs of this process to registered memory: of a read after it,
-/// of a write before it. Called by the engine and by commands, with locks held: it must not wait for either.
+/// Names the function that gets every access of all HCAs of this process to registered memory: a read after it, a write before
+/// it. Called by the engine and by commands, with locks held: it must not wait for either.
 pub fn observe_memory(observer: MemoryObserver) {
     OBSERVER.store(observer as *mut (), Ordering::Release);
 }
 
-/// Tells the observer, if there is one.
+/// Calls the observer, if one is set.
 #[inline]
 pub(super) fn note(addr: usize, bytes: usize, writes: bool) {
     let observer = OBSERVER.load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! When bytes that peers write reach memory: at once, or as late and in as odd an order as the device may.
 //!
 //! A device promises one of three [`DataOrder`]s. Without an [`Adversary`] bytes are placed as soon as they arrive, which keeps
-//! all of them. With one, each write is cut into chunks at lines of 64 bytes, and each chunk gets a time at which it is placed:
-//! mostly at once, now and then late. What the order forbids is seen to by moving times back:
+//! all of them. With one, each write is cut into chunks at lines of 64 bytes. Each chunk gets a time at which it is placed:
+//! mostly at once, now and then late. What the order forbids is prevented by moving times back:
 //!
 //! | | overtakes earlier plain writes of its QP | forces earlier writes of its QP into memory |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | READ | not `in-order`; else yes | `in-order` |
 //! | completion of a receive, completion at the requester | no | yes |
 //!
-//! QPs have no order between them. Writes that the requester has not been told of may be carried out again, with those behind
-//! them, as after a retry. Nothing outlives a look at the device from outside: whoever takes its lock (a command, a
-//! registration's end) finds everything placed.
+//! QPs have no order between them. Writes that the requester does not know as done may be carried out again, with those behind
+//! them, as after a retry. No pending write outlives a look at the device from outside. A caller that takes its lock (a command,
+//! a registration's end) finds everything placed.
 
 use super::Region;
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ impl fmt::Display for DataOrder {
     }
 }
 
-/// Whoever makes use of all that the order leaves open.
+/// An adversary that makes use of all that the order leaves open.
 ///
 /// As text: its seed, or `SEED:LONGEST` with the longest delay in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ struct Queue {
     chunks: Vec<Chunk>,
     /// Number of the next chunk.
     next: u64,
-    /// Writes that the requester has not been told of.
+    /// Writes that the requester does not know as done.
     unacknowledged: VecDeque<Arrival>,
 }
 
@@ -200,7 +200,7 @@ impl PendingWrites {
         self.adversary.is_some()
     }
 
-    /// Takes what a peer writes by way of QP `qpn`, and places what is due.
+    /// Takes the bytes that a peer writes by way of QP `qpn`, and places those that are due.
     pub(crate) fn accept(&mut self, qpn: u32, order: DataOrder, arrival: Arrival, now_ns: u64) {
         let Some(tricks) = &mut self.adversary else {
             return;
@@ -209,7 +209,7 @@ impl PendingWrites {
             self.force(qpn);
             return self.accept_now(qpn, order, arrival, now_ns);
         }
-        // Rarely the requester is not told in time, and begins again with one of the last writes.
+        // Rarely the acknowledgement of the requester is late, and it begins again with one of the last writes.
         let retry = tricks.lot.u32(0..32) == 0 && tricks.repeats;
         self.accept_now(qpn, order, arrival, now_ns);
         if retry {
@@ -234,7 +234,7 @@ impl PendingWrites {
         }
     }
 
-    /// Carries out one of the writes that the requester has not been told of, and all behind it, once more.
+    /// Carries out one of the writes that the requester does not know as done, and all behind it, once more.
     fn retry(&mut self, qpn: u32, order: DataOrder, now_ns: u64) {
         let Some(tricks) = &mut self.adversary else {
             return;
@@ -262,7 +262,7 @@ impl PendingWrites {
         }
     }
 
-    /// Places all that QP `qpn` has received: somebody is told that it is there.
+    /// Places all that QP `qpn` has received, since software is about to learn that it has arrived.
     pub(crate) fn force(&mut self, qpn: u32) {
         if let Some(at) = self.queues.iter().position(|queue| queue.qpn == qpn) {
             let mut queue = self.queues.swap_remove(at);
@@ -279,7 +279,7 @@ impl PendingWrites {
         self.waiting = 0;
     }
 
-    /// Places what is due; whether anything was, and when the next is.
+    /// Places the bytes that are due. Returns whether any were, and when the next are.
     pub(crate) fn place_due(&mut self, now_ns: u64) -> (bool, Option<u64>) {
         let mut next = None;
         let before = self.waiting;
@@ -291,8 +291,7 @@ impl PendingWrites {
         (self.waiting != before, next)
     }
 
-    /// When the requester of QP `qpn` is told that it is done with what it has sent so far; `None`: now, when the caller has
-    /// forced it.
+    /// When the requester of QP `qpn` learns that its work so far is done. `None`: now, when the caller has forced it.
     pub(crate) fn told_at(&mut self, qpn: u32) -> Option<u64> {
         let queue = self.queues.iter().find(|queue| queue.qpn == qpn)?;
         let last = queue.chunks.last()?.due_ns;

@@ -1,13 +1,13 @@
 //! Memory of this process that was registered with the device: the only place that touches it.
 //!
-//! No reference to such memory is ever made: whoever registered it writes it at any time, from other threads and other
+//! No reference to such memory is ever made: the program that registered it writes it at any time, from other threads and other
 //! languages. Everything is a copy to or from private memory, or an atomic access of at most 8 bytes.
 //!
-//! What this cannot promise: that the memory is still mapped. Registration is an `unsafe` promise by the caller (the
-//! kernel pins pages instead); a program that unmaps registered memory and lets the device use it ends in a fault.
+//! What this cannot promise: that the memory is still mapped. Registration is an `unsafe` promise by the caller (the kernel pins
+//! pages instead). A program that unmaps registered memory and lets the device use it ends in a fault.
 //!
-//! Order: [`Region::write`] makes the bytes of one call visible no later than those of the next, and the last words of
-//! a write after all its other bytes; 8-byte words on 8-byte boundaries are never seen half-written in small writes.
+//! Order: [`Region::write`] makes the bytes of one call visible no later than those of the next. It makes the last
+//! words of a write visible after all its other bytes. 8-byte words on 8-byte boundaries are never seen half-written in small writes.
 
 // UNSAFETY: copies and atomics on addresses that registrations vouch for; mincore.
 #![expect(unsafe_code, reason = "access to registered memory by address")]
@@ -27,7 +27,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A range that somebody registers.
+    /// A range that a program registers.
     ///
     /// `None` if it wraps around the address space.
     ///
@@ -128,7 +128,7 @@ impl Region {
         u32::from_be(word)
     }
 
-    /// Stores 4 bytes at once. Release: whoever sees them sees what was written before.
+    /// Stores 4 bytes at once. Release: a thread that sees them sees all bytes that were written before.
     ///
     /// # Panics
     ///
@@ -147,8 +147,8 @@ impl Region {
     pub(crate) fn update64(&self, mut change: impl FnMut(u64) -> u64) -> u64 {
         self.check(0, 8);
         assert!(self.address.is_multiple_of(8), "atomic off its boundary");
-        // SAFETY: inside the region, aligned (both checked), mapped and writable (contract of `new`); other accesses
-        // of the same word by other agents are atomic too, or races of their program.
+        // SAFETY: inside the region, aligned (both checked), mapped and writable (contract of `new`). Other accesses of the same
+        // word by other agents are atomic too, or races of their program.
         let word = unsafe { AtomicU64::from_ptr(self.pointer(0).cast()) };
         note(self.address, 8, true);
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));

@@ -1,9 +1,9 @@
-//! When a completion queue tells that it has entries: arming, solicited entries, moderation.
+//! When a completion queue raises an event for its entries: arming, solicited entries, moderation.
 //!
-//! Software arms a queue by the second word of its doorbell record and a store to its UAR page. The word holds the index
-//! from which on an entry counts, so that an entry that came in between tells at once; one arming tells once. An entry that
-//! an event has told of already (`last_notified_index` of the context) does not tell again: programs that arm a queue before
-//! they poll it would find every event twice.
+//! Software arms a queue by the second word of its doorbell record and a store to its UAR page. The word holds the index from
+//! which on an entry counts, so an entry that came in between raises its event at once. One arming raises one event. An entry for
+//! which an event was raised already (`last_notified_index` of the context) raises no second one. Programs that arm a queue
+//! before they poll it would find every event twice.
 //!
 //! Source: PRM "Completion Queue Doorbell"; `mlx5_arm_cq` in rdma-core.
 
@@ -13,19 +13,19 @@ use mlx5_prm::doorbell::cq_record;
 /// Bit of the arm word: only solicited entries and errors tell.
 const SOLICITED_ONLY: u32 = 1 << 24;
 
-/// What a queue waits for before it tells.
+/// The entries for which a queue raises an event.
 #[derive(Debug, Default)]
 pub(crate) struct Arming {
     wish: Option<Wish>,
     /// The arm word last looked at.
     seen: u32,
-    /// That word was an arming; otherwise it is what stood there when the queue was made.
+    /// That word was an arming; otherwise it is the word from before the queue was made.
     used: bool,
     /// Index behind the last solicited entry.
     solicited_end: Option<u32>,
-    /// Index behind the last entry that an event told of.
+    /// Index behind the last entry for which an event was raised.
     notified: u32,
-    /// When to tell, however few entries there are.
+    /// When to raise the event, however few entries the queue has.
     due_ns: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ fn ahead(to: u32, from: u32) -> u32 {
 }
 
 impl Cq {
-    /// No arming that was stored before this counts; a word of software's never equals what stands there now.
+    /// No arming that was stored before this counts; a word of software's never equals the present one.
     pub(crate) fn disarm(&mut self) {
         /// Bits that no arm word has are set.
         const NO_ARMING: u32 = u32::MAX;
@@ -203,7 +203,11 @@ mod tests {
         assert_eq!(arm(&mut cq, 1 << 28), Notice::Nothing);
         assert_eq!(entry(&mut cq, false, 0), Notice::Now);
         assert_eq!(entry(&mut cq, false, 0), Notice::Nothing);
-        assert_eq!(arm(&mut cq, 2 << 28), Notice::Now, "the third was not told");
+        assert_eq!(
+            arm(&mut cq, 2 << 28),
+            Notice::Now,
+            "the third raised no event"
+        );
         assert_eq!(cq.last_notified(), 3);
     }
 
@@ -219,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_arming_may_look_like_the_word_that_was_there_if_its_store_names_the_queue() {
+    fn a_first_arming_may_equal_the_old_word_if_its_store_names_the_queue() {
         let mut memory = Vec::new();
         let mut cq = queue(&mut memory);
         cq.record.store_release(cq_record::ARM, [0; 4]);
         cq.arming = Arming::new(0);
         cq.look_at_arm_word(false, 0);
-        assert!(!cq.arming.is_armed(), "somebody else's store");
+        assert!(!cq.arming.is_armed(), "a store of another queue");
         cq.look_at_arm_word(true, 0);
         assert!(cq.arming.is_armed());
         cq.disarm();
@@ -247,7 +251,11 @@ mod tests {
         assert_eq!(cq.arm_state(), 10);
         entry(&mut cq, false, 0);
         let word = 1 << 28 | SOLICITED_ONLY;
-        assert_eq!(arm(&mut cq, word | 1), Notice::Nothing, "told already");
+        assert_eq!(
+            arm(&mut cq, word | 1),
+            Notice::Nothing,
+            "an event was raised already"
+        );
         cq.arming.wish = None;
         entry(&mut cq, true, 0);
         assert_eq!(arm(&mut cq, word | 4), Notice::Nothing, "consumed");

@@ -1,5 +1,5 @@
-//! Objects that software makes by commands, and what the device remembers of each: queue pairs and the WQEs that they have
-//! under way, completion queues and when they tell of their entries, pages of doorbell registers. A [`table`] gives them
+//! Objects that software makes by commands, and what the device remembers of each. These are queue pairs and the WQEs that they
+//! have under way, completion queues and the events for their entries, and pages of doorbell registers. A [`table`] gives them
 //! numbers.
 //!
 //! Objects know nothing of each other: commands check them against each other, and the engine runs them.

@@ -24,7 +24,7 @@ pub(crate) struct Qp {
     pub(crate) receive_cqn: u32,
     /// UMEMs of the rings and of the doorbell record.
     pub(crate) umems: [u32; 2],
-    /// `None`: there is neither a send queue nor a receive queue of its own.
+    /// `None`: the QP has neither a send queue nor a receive queue of its own.
     pub(crate) record: Option<Region>,
     pub(crate) state: QpState,
     /// As made; transitions put their fields in.
@@ -44,7 +44,7 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     /// Address of the HCA that the path names; unspecified before Rtr.
     pub(crate) remote: Ipv4Addr,
-    /// The wire has not been told yet that the QP is in error.
+    /// The wire has yet to learn that the QP is in error.
     pub(crate) wire_must_fail: bool,
     /// Sequence number of the next packet sent, and of the next expected.
     pub(crate) send_psn: u32,
@@ -67,11 +67,11 @@ pub(crate) enum Route {
 /// Events of a QP that are raised once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Notices {
-    /// Is to be told when the send queue has drained.
+    /// Software waits for the event that the send queue has drained.
     pub(crate) drain: bool,
-    /// Has been told that the last WQE of the SRQ is taken.
+    /// Software has got the event that the last WQE of the SRQ is taken.
     pub(crate) last_wqe: bool,
-    /// Has been told of the first request that arrived before Rts.
+    /// Software has got the event of the first request that arrived before Rts.
     pub(crate) established: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct SendQueue {
     pub(crate) ring: Option<Region>,
     /// Behind the last WQE that a doorbell allowed to run.
     pub(crate) posted: u16,
-    /// What the last doorbell said, if there is no doorbell record to say it.
+    /// What the last doorbell said, if the QP has no doorbell record.
     pub(crate) rung: Option<u16>,
     /// A doorbell has been taken since the QP was made or reset.
     pub(crate) begun: bool,
@@ -99,7 +99,7 @@ pub(crate) struct SendQueue {
     pub(crate) completed: u64,
     /// What the checker remembers of it.
     pub(crate) scrutiny: Scrutiny,
-    /// A WQE failed because somebody asked for it: those behind it are flushed, whatever became of them.
+    /// A WQE failed by a fault of the spec. The WQEs behind it are flushed, whatever became of them.
     pub(crate) failed_by_fault: bool,
     /// NOPs that wait for the operations before them: (submitted before it, the NOP).
     pub(crate) parked: VecDeque<(u64, Work)>,

@@ -1,8 +1,8 @@
 //! Numbered objects: a slab whose numbers start at a base and come round late.
 //!
-//! A number is not given out again before all others of the table have been, so that a stale number (of a doorbell, a
-//! packet, a key) hits nothing rather than somebody else. What is left of a number is a pointer to nothing: the table of a
-//! program that makes and ends objects for hours stays small.
+//! A number is not given out again before all others of the table have been. So a stale number (of a doorbell, a packet, a key)
+//! hits no object rather than a wrong one. A freed number leaves a pointer to nothing: the table of a program that makes and ends
+//! objects for hours stays small.
 
 /// Objects by number.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a completion queue's doorbell is looked for at: arm word and queue number, both big-endian.
 const ARM_PLACE: usize = uar::CQ_ARM;
 
-/// Where doorbells are looked for in a page: both halves of both registers, and the register of queues without a doorbell
-/// record; with the register's number.
+/// Where the engine looks for doorbells in a page, each with its register's number. The places are both halves of both
+/// registers, and the register of queues without a doorbell record.
 const PLACES: [(usize, usize); 5] = [
     (uar::register(0), 0),
     (uar::register(0) + uar::HALF, 0),

@@ -149,7 +149,7 @@ pub(crate) struct Current {
     pub(crate) rnr_count: u32,
     /// Not to be tried before.
     pub(crate) not_before_ns: u64,
-    /// Carried out; software is told at that time.
+    /// Carried out; software gets the completion at that time.
     pub(crate) carried_out: bool,
 }
 

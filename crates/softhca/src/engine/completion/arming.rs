@@ -1,13 +1,13 @@
-//! Completion events: armings are taken from the UAR pages, and events raised when entries are there.
+//! Completion events: armings are taken from the UAR pages, and events raised when the queue has entries.
 
 use crate::device::Event;
 use crate::device::objects::arming::Notice;
 use crate::device::state::HcaState;
 
-/// Takes the armings of the pages that are due; whether there was one.
+/// Takes the armings of the pages that are due; returns whether it found one.
 ///
-/// The register of a page holds one value, and all completion queues of a context are armed through the same one: a store
-/// says which queue it is for, but others may have been stored before it. So all queues of the page are looked at.
+/// The register of a page holds one value, and all completion queues of a context are armed through the same one. A store names
+/// its queue, but others may have been stored before it. So all queues of the page are looked at.
 pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     let now_ns = hca.now_ns;
     let mut armed = Vec::new();

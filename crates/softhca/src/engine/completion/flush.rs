@@ -82,8 +82,8 @@ fn flush_posted(hca: &mut HcaState, qpn: u32) {
     }
 }
 
-/// The receive WQE that a message was using, and those of the QP's own queue. Those of an SRQ stay for others; instead
-/// the QP's owner is told that it takes no more of them.
+/// The receive WQE that a message was using, and those of the QP's own queue. Those of an SRQ stay for others; instead the QP's
+/// owner gets an event that it takes no more of them.
 fn flush_receives(hca: &mut HcaState, qpn: u32) {
     if let Some(qp) = hca.qps.get_mut(qpn)
         && let Some(receiving) = qp.receiving.take()

@@ -1,7 +1,7 @@
-//! The end of WQEs: completion entries, who gets one and what is in it.
+//! The end of WQEs: which get a completion entry, and its contents.
 //!
-//! A send WQE ends in [`complete_send`] or [`fail_send`], a receive WQE in [`complete_receive`] or [`fail_receive`].
-//! [`arming`] tells software that waits of a new entry; [`flush`] ends what a QP in error has outstanding.
+//! A send WQE ends in [`complete_send`] or [`fail_send`], a receive WQE in [`complete_receive`] or [`fail_receive`]. [`arming`]
+//! raises the event of a new entry for software that waits; [`flush`] ends the outstanding WQEs of a QP in error.
 
 pub(super) mod arming;
 pub(crate) mod flush;
@@ -35,10 +35,10 @@ mod vendor {
     pub(super) const RECEIVE: u8 = 0x88;
 }
 
-/// `flags_rqpn`: there is a GRH, or something in its place.
+/// `flags_rqpn`: the packet has a GRH, or another header in its place.
 const GRH: u32 = 1 << 28;
 
-/// `flags_rqpn` with RoCE: what is in the place of the GRH (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*` in Linux).
+/// `flags_rqpn` with RoCE: the header in the place of the GRH (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*` in Linux).
 fn network_header(envelope: Envelope) -> u32 {
     const GRH_ITSELF: u32 = 0;
     const IPV6: u32 = 1 << 24;
@@ -84,7 +84,7 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
-/// A send WQE is over: software may use its slot again as soon as it is told.
+/// A send WQE is over: software may use its slot again as soon as it sees the completion.
 fn over(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
     scrutiny::completed(hca, qpn, index, blocks);
     overlap::ended(hca, qpn, index);
@@ -174,7 +174,7 @@ pub(super) fn complete_receive(
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
-/// Where the completion of a receive WQE goes, and the number by which software knows whose it is: those of the SRQ if
+/// Where the completion of a receive WQE goes, and the number by which software knows whose it is. They are those of the SRQ if
 /// that is one of an XRC domain, otherwise those of the QP.
 fn receiver(hca: &HcaState, qpn: u32, srqn: Option<u32>) -> Option<(u32, u32)> {
     if let Some(srqn) = srqn
@@ -289,9 +289,9 @@ fn fatal(hca: &mut HcaState, qpn: u32) {
     enter_error(hca, qpn);
 }
 
-/// A send WQE has failed. A reliable QP is in error then; of an unreliable one only the send queue, and the receive side
-/// goes on (InfiniBand specification, "Queue Pair and EE Context States", and the transition that `mlx5_ib` has from
-/// there back to Rts).
+/// A send WQE has failed. A reliable QP is in error then. Of an unreliable one only the send queue is, and the receive side goes
+/// on (InfiniBand specification, "Queue Pair and EE Context States", and the transition that `mlx5_ib` has from there back to
+/// Rts).
 pub(super) fn send_failed(hca: &mut HcaState, qpn: u32) {
     match hca.qps.get_mut(qpn) {
         Some(qp) if !qp.service.is_reliable() => {

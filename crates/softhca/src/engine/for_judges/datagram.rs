@@ -1,5 +1,5 @@
-//! Datagrams: those between QPs of one process, which are over once they are out, whatever becomes of them; and who takes one,
-//! from wherever it comes.
+//! Datagrams, and the QP that takes one, from wherever it comes. A datagram between QPs of one process is over once it is out,
+//! whatever becomes of it.
 
 use super::grh;
 use crate::device::checker::Finding;
@@ -110,7 +110,7 @@ fn deliver(
         solicited,
         source: Some(source),
     };
-    // Nobody is told of what became of a datagram.
+    // No requester learns what became of a datagram.
     let _ = hca.receive_done(to.qpn, &received);
 }
 

@@ -1,7 +1,7 @@
 //! UMR WQEs: from bytes to a changed key.
 //!
-//! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins: what comes
-//! behind it sees the new key, what came before has used the old one.
+//! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins. Operations behind it
+//! see the new key, and those before it have used the old one.
 
 use crate::device::checker::Finding;
 use crate::device::for_judges::translation::{ENTRY_BYTES, RawEntry};
@@ -25,7 +25,7 @@ const LIST: usize = CONTEXT.end;
 ///
 /// # Errors
 ///
-/// The syndrome of its completion; the checker has been told.
+/// The syndrome of its completion; the checker has the finding.
 pub(in crate::engine) fn run(
     hca: &mut HcaState,
     qpn: u32,
@@ -54,9 +54,9 @@ pub(in crate::engine) fn run(
     })
 }
 
-/// What is wrong with a WQE.
+/// The defect of a WQE.
 enum Wrong {
-    /// The list is where no key gives it; the checker has been told.
+    /// The list is where no key gives it; the checker has the finding.
     Key,
     Wqe(String),
 }

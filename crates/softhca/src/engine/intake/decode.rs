@@ -24,7 +24,7 @@ pub(crate) enum DecodeError {
     Opcode(WqeOpcode),
     /// The device knows the opcode, but not for this service.
     Service { opcode: WqeOpcode, service: Service },
-    /// The address vector of a datagram is the short form, which RoCE does not know and nobody uses on `InfiniBand`.
+    /// The address vector of a datagram is the short form, which RoCE does not know and no driver uses on `InfiniBand`.
     ShortAddress,
     /// The opcode modifier of a masked atomic is neither 8 (4 bytes) nor 9 (8 bytes).
     OpMod(u8),
@@ -163,8 +163,8 @@ pub(crate) fn decode(sender: &Sender, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Deco
     Ok((Some(operation), local))
 }
 
-/// Whether a service has an opcode: an unreliable connection does not wait for answers, and there is no packet by which it
-/// could ask for an invalidation; a datagram is a SEND.
+/// Whether a service has an opcode. An unreliable connection does not wait for answers, and no packet of it could ask for an
+/// invalidation. A datagram is a SEND.
 ///
 /// Opcodes that are not known at all are left to the decoder.
 fn is_for(opcode: WqeOpcode, service: Service) -> bool {
@@ -198,7 +198,7 @@ fn datagram(sender: &Sender, to: &DatagramSeg) -> Result<Datagram, DecodeError> 
         Some(own) => {
             let has_grh = to.grh_gid_fl.get() & DatagramSeg::GRH != 0;
             let peer = link::peer(own, to.rlid.get(), has_grh.then_some(&to.rgid));
-            // Nobody's datagram is lost on its way.
+            // A datagram to an address without an HCA is lost on its way.
             let gid = peer.map_or([0; 16], |peer| peer.to_ipv6_mapped().octets());
             (gid, has_grh)
         }
@@ -346,7 +346,7 @@ impl Segments<'_> {
         Ok((Local::of(pieces), bytes))
     }
 
-    /// Takes a data segment or an inline segment: bit 31 of the first word tells them apart.
+    /// Takes a data segment or an inline segment: bit 31 of the first word distinguishes them.
     fn piece(&mut self) -> Result<Piece, DecodeError> {
         let start = self.at;
         let data: DataSeg = self.take()?;

@@ -19,7 +19,7 @@ pub(crate) fn take_all(hca: &mut HcaState) {
     take(hca);
 }
 
-/// Takes the doorbells of the pages that are due; whether there was one.
+/// Takes the doorbells of the pages that are due; returns whether it found one.
 pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     let mut rung = std::mem::take(&mut hca.rung);
     rung.clear();
@@ -38,8 +38,8 @@ pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     any
 }
 
-/// One doorbell. The register holds the last one stored: a QP that may be rung through the same register may have been rung
-/// just before, so those whose record has moved run as well.
+/// One doorbell. The register holds the last one stored. A QP that may be rung through the same register may have been rung just
+/// before, so those whose record has moved run as well.
 fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
     let qpn = doorbell_qpn(word);
     hca.counters.doorbells += 1;
@@ -145,7 +145,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
                     hca.checker.note(Finding::DoorbellBackwards, qpn, || {
                         format!("QP {qpn:#x}: the {source} went back from {before} to {posted}")
                     });
-                    // Nothing to run: what was allowed before stays allowed.
+                    // Nothing to run: the earlier limit stays.
                     hca.schedule(qpn);
                 }
                 Wrong::BeyondRing => {
@@ -189,7 +189,7 @@ fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
     hca.schedule(qpn);
 }
 
-/// What is wrong with a send counter.
+/// The defect of a send counter.
 enum Wrong {
     Backwards,
     /// Slots that were not fetched yet have been overwritten.
@@ -203,7 +203,7 @@ enum Wrong {
 fn check(qp: &Qp, posted: u16) -> Result<(), Wrong> {
     let send = &qp.send;
     let depth = send.depth();
-    // A reset has begun the numbers at 0: what is beyond the ring was counted from elsewhere.
+    // A reset has begun the numbers at 0: a counter beyond the ring began elsewhere.
     if !send.begun && posted > depth {
         return Err(Wrong::NotReset);
     }

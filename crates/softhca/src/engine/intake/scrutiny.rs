@@ -1,9 +1,9 @@
 //! What software does with its send rings, looked at beyond what running them needs.
 //!
 //! Doorbells are compared with their records, always. The bytes of WQEs are compared with themselves, from doorbell to
-//! completion, if [`CheckConfig::wqe_bytes`](crate::device::CheckConfig) says so: each block of a ring has a sum, taken when
-//! its doorbell came. A slot is software's again only when the completion of its WQE, or of one behind it, has been written,
-//! and the sums are compared before that.
+//! completion, if [`CheckConfig::wqe_bytes`](crate::device::CheckConfig) says so. Each block of a ring has a sum, taken when its
+//! doorbell came. A slot is software's again only when the completion of its WQE, or of one behind it, has been written. The sums
+//! are compared before that.
 
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
@@ -19,16 +19,16 @@ const SCAN_INTERVAL_NS: u64 = 20_000_000;
 /// record and its doorbell. Counted, not timed: a process that is stopped for long is not at fault.
 const PATIENCE: u16 = 500;
 
-/// What is remembered of a send queue.
+/// The checker's memory of a send queue.
 #[derive(Debug, Default)]
 pub(crate) struct Scrutiny {
-    /// A sum for each block of the ring; empty if nobody wants them.
+    /// A sum for each block of the ring; empty if no checker wants them.
     sums: Vec<u64>,
     /// A record that was ahead of its doorbells, and in how many looks.
     ahead: Option<(u16, u16)>,
 }
 
-/// A doorbell with this word came for a QP whose record is there to say how far to run.
+/// A doorbell with this word came for a QP whose record says how far to run.
 pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
@@ -52,7 +52,7 @@ pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     }
 }
 
-/// Looks for records that are ahead and have no doorbell, now and then; when to look again if there are some.
+/// Looks for records that are ahead and have no doorbell, now and then; returns when to look again if it found some.
 pub(in crate::engine) fn look_for_forgotten_doorbells(
     hca: &mut HcaState,
     now_ns: u64,

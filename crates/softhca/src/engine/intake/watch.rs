@@ -1,13 +1,13 @@
 //! Which UAR pages to look at in a turn: those that were used lately each time, the others by and by.
 //!
-//! A store to a register tells nobody; it is found by looking. With a thousand pages a look at all of them takes longer
-//! than a small WQE, so a turn looks at the last [`HOT`] pages that something was found in and at the next [`SLICE`] of
-//! the others. Before the engine sleeps it looks at all.
+//! A store to a register raises no signal; only a look finds it. With a thousand pages a look at all of them takes longer than a
+//! small WQE. So a turn looks at the last [`HOT`] pages in which it found a store, and at the next [`SLICE`] of the others.
+//! Before the engine sleeps it looks at all.
 
 use crate::device::objects::table::Table;
 use crate::device::state::Uar;
 
-/// Pages that are looked at in each turn because something was found there lately.
+/// Pages that are looked at in each turn because a look found a doorbell in them lately.
 const HOT: usize = 16;
 /// Other pages that a turn looks at.
 const SLICE: usize = 32;

@@ -48,7 +48,7 @@ fn result(op: &AtomicOp, old: u64) -> u64 {
 
 /// Adds without letting a carry leave a bit that `boundary` has set.
 fn add_fields(old: u64, add: u64, boundary: u64) -> u64 {
-    // Without the boundary bits no carry passes one; their own sum is the exclusive or of what meets there.
+    // Without the boundary bits no carry passes one; their own sum is the exclusive or of the operands' bits.
     let sum = (old & !boundary).wrapping_add(add & !boundary);
     sum ^ (old & boundary) ^ (add & boundary)
 }

@@ -1,5 +1,5 @@
-//! What peers ask of a QP. [`responder`] gives them memory by rkey and carries out their writes, reads and atomics, whether they
-//! come from the wire or from an HCA of the same process.
+//! Requests of peers to a QP. [`responder`] gives them memory by rkey and carries out their writes, reads and atomics, whether
+//! they come from the wire or from an HCA of the same process.
 //!
 //! Here are receive WQEs: taken for a message ([`begin`]), filled, completed. From the QP's own queue, from the SRQ that it was
 //! made with, or from the one that an XRC packet names.
@@ -48,7 +48,7 @@ pub(super) fn begin(hca: &mut HcaState, qpn: u32, srqn: Option<u32>) -> Result<(
     Ok(())
 }
 
-/// Tells, once, that a QP has been found by its peer before it is ready to send.
+/// Raises, once, the event that a QP was found by its peer before it is ready to send.
 pub(super) fn established(hca: &mut HcaState, qpn: u32) {
     if let Some(qp) = hca.qps.get_mut(qpn)
         && qp.state == QpState::RTR
@@ -139,7 +139,7 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     }
     let mut received = *received;
     if let Some(source) = received.source {
-        // Without a GRH its place is there, and keeps what was in it.
+        // Without a GRH its 40 bytes keep what they held.
         if let Some(header) = datagram::header(hca, &source, &received)
             && let Err(syndrome) = fill(hca, &receiving, 0, &header)
         {
@@ -176,7 +176,7 @@ fn fill(
         .map_err(|_| Syndrome::LOCAL_PROT_ERR)
 }
 
-/// The receive WQE fails. What the peer is told; where it is told nothing, the QP's end is decided here.
+/// The receive WQE fails. Returns the code for the peer's NAK. Where no NAK is sent, the QP's end is decided here.
 ///
 /// As `ConnectX` does it, an unreliable QP goes to the error state too (the specification would let it drop the message).
 fn fail(hca: &mut HcaState, qpn: u32, receiving: &Receiving, syndrome: Syndrome) -> NakCode {

@@ -4,12 +4,12 @@
 //! looks at the registers. Two things decide how soon that is.
 //!
 //! - **Whether another thread wants the engine's core.** Benchmarks busy-poll on every core. `sched_yield` then gives the core away
-//!   for the other thread's whole time slice, milliseconds, so the engine naps instead: a timer or a packet brings it back.
+//!   for the other thread's whole time slice, milliseconds. So the engine naps instead: a timer or a packet brings it back.
 //!   The engine finds this out by the time that its yields take: long yields may take one [`YIELD_SHARE`]th of the time and no more.
 //!   One long yield by itself says little, since the scheduler may have used it to move the engine to an idle core.
 //!   An engine with much to do keeps its yields: it loses no latency that matters, and naps would cut its work into
 //!   small pieces.
-//! - **Whether a doorbell is likely.** For [`RECENT_NS`] after the last work each nap lasts for [`FIRST_NAP`]; after that each is twice
+//! - **Whether a doorbell is likely.** For [`RECENT_NS`] after the last work each nap lasts for [`FIRST_NAP`]. After that each is twice
 //!   as long as the last, up to [`LONGEST_NAP`]. A program that kicks ends the nap itself, so the engine doubles at once and sleeps
 //!   longer.
 //!
@@ -112,7 +112,7 @@ impl Pace {
         self.work_ns * LOADED_SHARE > self.work_ns + self.idle_ns
     }
 
-    /// What to do when there is nothing to do.
+    /// What an idle engine does.
     pub(super) fn next(&self, now_ns: u64) -> Wait {
         let idle_ns = now_ns.saturating_sub(self.worked_ns);
         if idle_ns < SPIN_ALONE_NS {

@@ -104,7 +104,7 @@ fn one_turn_or_abort(look: Look) -> Report {
     }
 }
 
-/// Takes the lock for one turn, then tells everybody what has happened.
+/// Takes the lock for one turn, then delivers its events.
 fn one_turn(look: Look) -> Report {
     let world = World::of_process();
     let mut fabric = world.lock_for_engine();
@@ -126,7 +126,7 @@ fn one_turn(look: Look) -> Report {
 }
 
 /// The sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more. An HCA that is
-/// paused does not look at its socket: what waits there must not end the sleep.
+/// paused does not look at its socket: waiting packets must not end the sleep.
 fn descriptors() -> Vec<(RawFd, i16)> {
     let fabric = World::of_process().lock_for_engine();
     let now_ns = fabric.clock.now_ns();

@@ -14,7 +14,7 @@ const BUDGET: usize = 64;
 /// How long a turn over all QPs lasts, about, so that others get the lock. A virtual clock does not move meanwhile.
 const TURN_NS: u64 = 200_000;
 
-/// An event and who gets it.
+/// An event and its receiver.
 pub(crate) type Delivery = (Arc<dyn Fn(Event) + Send + Sync>, Event);
 
 /// What a turn led to.
@@ -26,7 +26,7 @@ pub(crate) struct Report {
     pub(crate) news: bool,
     /// When something is to be done even if nothing happens.
     pub(crate) deadline_ns: Option<u64>,
-    /// Somebody has a device open: doorbells may come.
+    /// A program has a device open: doorbells may come.
     pub(crate) open: bool,
     pub(crate) events: Vec<Delivery>,
 }
@@ -96,15 +96,15 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
     report
 }
 
-/// The turn of an HCA whose WQEs an executor runs: carries over the doorbells that hosts have rung, and tells of QPs that the
-/// executor has failed.
+/// The turn of an HCA whose WQEs an executor runs. It carries over the doorbells that hosts have rung, and reports the QPs that
+/// the executor has failed.
 fn external_turn(fabric: &mut Fabric, number: usize, look: Look, report: &mut Report) {
     let now_ns = fabric.clock.now_ns();
     if let Some(hca) = fabric.hca(number) {
         if hca.paused_until_ns > now_ns {
             report.wake_at(hca.paused_until_ns);
         } else if std::mem::take(&mut hca.paused_until_ns) != 0 {
-            // The pause is over. An executor that fails is told by the next command.
+            // The pause is over. The next command reports an executor that fails.
             let _ = fabric.write_through(number);
         }
     }

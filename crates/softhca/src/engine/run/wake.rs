@@ -39,7 +39,7 @@ pub extern "C" fn softhca_wake_word() -> *const u32 {
     WAKE_WORD.as_ptr()
 }
 
-/// Tells the engine that a doorbell was stored, so that a sleeping engine looks at once.
+/// Wakes the engine after the store of a doorbell, so that a sleeping engine looks at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn softhca_kick() {
     if !KICKED.load(Ordering::Relaxed) {
@@ -57,7 +57,7 @@ pub(crate) fn serve_executor(attached: bool) {
     EXECUTOR.store(attached, Ordering::Relaxed);
 }
 
-/// Whether software tells about its doorbells.
+/// Whether software calls the engine after its doorbells.
 pub(super) fn is_kicked() -> bool {
     KICKED.load(Ordering::Relaxed)
 }
@@ -102,7 +102,7 @@ pub(super) fn stay_awake() {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
-/// Sleeps until a descriptor is ready, somebody kicks, or the time is over; `None` is for ever.
+/// Sleeps until a descriptor is ready, a thread kicks, or the time is over; `None` is for ever.
 pub(super) fn sleep(descriptors: &[(RawFd, i16)], time: Option<Duration>) {
     let Some(bell) = BELL.get() else {
         return;
@@ -126,7 +126,7 @@ pub(super) fn sleep(descriptors: &[(RawFd, i16)], time: Option<Duration>) {
     // SAFETY: an array of `count` entries and a timespec or null, all alive during the call.
     unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, ptr::null()) };
     stay_awake();
-    // It does not block; nobody may have rung.
+    // It does not block, even if no thread has rung.
     let _ = rustix::io::read(bell, &mut [0u8; 8]);
 }
 
@@ -137,11 +137,11 @@ pub(super) fn exact_timers() {
     let _ = set_current_timer_slack(Some(NANOSECONDS));
 }
 
-/// Tells waiting software that there is something new to see.
+/// Announces to waiting software that it has something new to see.
 pub(crate) fn announce() {
-    // Release: whoever sees the new word sees what was written before it.
+    // Release: a thread that sees the new word sees all writes before it.
     WAKE_WORD.fetch_add(1, Ordering::Release);
-    // It fails for words that are not aligned or not there.
+    // It fails for words that are not aligned or not mapped.
     let _ = futex::wake(&WAKE_WORD, futex::Flags::PRIVATE, i32::MAX.unsigned_abs());
 }
 

@@ -1,9 +1,9 @@
-//! The short way of the common WQEs: WRITEs and READs of an RC QP to a QP of this process, of one WQEBB. When it is taken, and
-//! why nobody can tell: [the engine](crate::engine#the-fast-path).
+//! The short way of the common WQEs: WRITEs and READs of an RC QP to a QP of this process, of one WQEBB. [The
+//! engine](crate::engine#the-fast-path) says when it is taken, and why its effects are those of the long way.
 //!
-//! Both ends are looked up once for a whole run of WQEs, and written back behind it: the lock is held, so that nothing else
+//! Both ends are looked up once for a whole run of WQEs, and written back behind it. The lock is held, so that nothing else
 //! changes them, their keys or their queue meanwhile. A WQE that is anything else, or that would fail, is left as it is to the
-//! long way, which begins with it anew; so this knows nothing of errors, and each of its effects is the long way's.
+//! long way, which begins with it anew. So this module has no errors, and each of its effects is the long way's.
 
 use super::loopback::{self, End};
 use super::pending;
@@ -72,7 +72,7 @@ pub(super) fn run(
     })
 }
 
-/// What is known of both ends during a run.
+/// The state of both ends during a run.
 #[derive(Clone, Copy)]
 struct Ends {
     qpn: u32,
@@ -188,7 +188,7 @@ impl Ends {
         }
     }
 
-    /// Tells both ends what has been done.
+    /// Writes the results into both ends.
     fn write_back(&self, fabric: &mut Fabric, own: End, peer: End, done: &Done) {
         if done.wqes == 0 {
             return;
@@ -262,7 +262,7 @@ struct Done {
 /// What became of the last completion entry.
 #[derive(Clone, Copy, Default)]
 enum Outcome {
-    /// Nobody is to be told of it.
+    /// The entry raises no event.
     #[default]
     Entry,
     Notice(Notice),

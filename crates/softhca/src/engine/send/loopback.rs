@@ -1,8 +1,8 @@
 //! Operations between QPs of one process: memory to memory, no packets.
 //!
-//! The peer may be another HCA, another QP, or the very same QP. Sequence numbers are kept as on the wire, so that a
-//! bring-up that got them wrong fails here too. A peer that would not answer (not ready, not there, asleep) is waited for as
-//! long as the wire would wait; a peer without a receive WQE as often as the QP's attributes say.
+//! The peer may be another HCA, another QP, or the very same QP. Sequence numbers are kept as on the wire, so that a bring-up
+//! that got them wrong fails here too. The HCA waits for a peer that would not answer (not ready, missing, asleep) as long as the
+//! wire would. It waits for a peer without a receive WQE as often as the QP's attributes say.
 
 use super::pending;
 use crate::device::checker::Finding;
@@ -128,7 +128,7 @@ impl From<Failure> for Stop {
 /// Why the peer does not answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Silence {
-    /// It is not there, or not connected to us.
+    /// It does not exist, or is not connected to us.
     Absent,
     /// It expects another sequence number.
     Psn { expected: u32, sent: u32 },
@@ -136,7 +136,7 @@ pub(super) enum Silence {
     Asleep,
 }
 
-/// The other end, if it is there and expects what is sent next.
+/// The other end, if it exists and expects the next packet.
 pub(super) fn find_peer(
     fabric: &mut Fabric,
     own: End,

@@ -1,8 +1,8 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
 //!
-//! [`turn`] lets [`express`] run the common WQEs first and takes the others one by one: [`begin`] makes a WQE an operation, [`way`]
-//! says how it gets to its peer, and [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`pending`] is for
-//! devices that put off what is written to them, [`overlap`] for the checker.
+//! [`turn`] lets [`express`] run the common WQEs first and takes the others one by one. [`begin`] makes a WQE an operation, and
+//! [`way`] says how it gets to its peer. [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`pending`] is
+//! for devices that put off the bytes of writes, [`overlap`] for the checker.
 
 mod express;
 pub(super) mod loopback;
@@ -28,11 +28,11 @@ use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnOutcome {
-    /// There is nothing to do until a doorbell, a completion or a command.
+    /// It has nothing to do until a doorbell, a completion or a command.
     Idle,
-    /// There is more to do.
+    /// It has more to do.
     More,
-    /// There is nothing to do before this time.
+    /// It has nothing to do before this time.
     Wait(u64),
 }
 
@@ -296,7 +296,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
     };
     let opcode = fetched.ctrl.opcode();
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        // A NOP with the fence bit holds up what is behind it.
+        // A NOP with the fence bit holds up the WQEs behind it.
         let fenced = fetched.ctrl.fm_ce_se & CtrlSeg::FM_MASK != 0;
         let waits = opcode == WqeOpcode::UMR || (opcode == WqeOpcode::NOP && fenced);
         if waits && qp.send.is_outstanding() {

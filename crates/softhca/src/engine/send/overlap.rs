@@ -1,5 +1,5 @@
-//! Remote ranges that are being changed: operations of different QPs have no order between them, so two that are under way at
-//! once and change the same bytes leave either's there. Looked for if [`CheckConfig::overlap`](crate::device::CheckConfig)
+//! Remote ranges that are being changed. Operations of different QPs have no order between them. So two that are under way at
+//! once and change the same bytes leave the bytes of either. Looked for if [`CheckConfig::overlap`](crate::device::CheckConfig)
 //! says so.
 
 use crate::device::checker::Finding;

@@ -8,7 +8,7 @@ use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
 use crate::engine::transport::RemoteAccess;
 
-/// Whether what is written to `peer` may wait before it is in memory.
+/// Whether bytes for `peer` may wait before it is in memory.
 pub(super) fn is_active(fabric: &mut Fabric, peer: End) -> bool {
     let hca = fabric.hca(peer.hca);
     hca.is_some_and(|hca| hca.pending_writes.is_active())
@@ -40,11 +40,11 @@ pub(super) fn accept(fabric: &mut Fabric, peer: End, rkey: u32, far: &[Region], 
     }
 }
 
-/// `current` of `own` is over. If software is told of that later than now, when; else all that it has sent so far is in the
-/// peer's memory when this returns.
+/// `current` of `own` is over. Returns the time at which software learns that, if later than now. Else all that it has sent so
+/// far is in the peer's memory when this returns.
 pub(super) fn told_at(fabric: &mut Fabric, own: End, current: &Current, ok: bool) -> Option<u64> {
     if ok && !current.work.signalled {
-        return None; // software is told nothing
+        return None; // software gets no completion
     }
     let peer = peer_of(fabric, own)?;
     let pending = &mut fabric.hca(peer.hca)?.pending_writes;
@@ -58,7 +58,7 @@ pub(super) fn told_at(fabric: &mut Fabric, own: End, current: &Current, ok: bool
     told_ns
 }
 
-/// Software is about to be told that everything before is done: it is in the peer's memory when this returns.
+/// Software is about to learn that everything before is done: it is in the peer's memory when this returns.
 pub(super) fn force(fabric: &mut Fabric, own: End) {
     if let Some(peer) = peer_of(fabric, own)
         && let Some(hca) = fabric.hca(peer.hca)

@@ -27,7 +27,7 @@ impl Drop for Place {
     }
 }
 
-/// The frames in a capture, with their directions, as told by its own block lengths.
+/// The frames in a capture, with their directions, by its own block lengths.
 fn frames(file: &Path) -> Vec<(Direction, Vec<u8>)> {
     let bytes = fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -107,7 +107,7 @@ fn what_an_hca_sends_to_itself_is_in_its_file_once() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_an_error_and_a_full_disk_ends_the_capture_only() {
+fn a_missing_directory_is_an_error_and_a_full_disk_ends_only_the_capture() {
     let place = Place::new();
     let error = Capture::create(&place.0.join("none/wire"), "test").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);

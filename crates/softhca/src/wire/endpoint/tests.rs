@@ -242,7 +242,7 @@ fn all_to_all_ends_also_with_buffers_of_fifty_packets() {
 }
 
 #[test]
-fn all_to_all_with_large_buffers_loses_nothing_however_long_hosts_wait_for_a_core() {
+fn all_to_all_with_large_buffers_loses_nothing_while_hosts_wait_for_cores() {
     // A host waits some 8 ms for its turn; the shortest timeout is 20 ms.
     for seed in 0..4 {
         let again = all_to_all(seed, 8, 1000, 1_000_000, 4, 65_536);

@@ -1,4 +1,4 @@
-//! The layer: who meets which fate.
+//! The layer: which packet meets which fate.
 
 use super::queue::Queue;
 use super::{Direction, Mishap, PacketFault, REORDER_DISTANCE, REORDER_PATIENCE_NS, When};
@@ -47,7 +47,7 @@ pub enum Fate {
 /// A packet as it came from the carrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Who sent it.
+    /// The sender of the packet.
     pub source: Source,
     /// The datagram, from the BTH to the ICRC.
     pub bytes: Vec<u8>,
@@ -83,14 +83,14 @@ impl FaultLayer {
         }
     }
 
-    /// Other faults from now on. What is held back stays so.
+    /// Other faults from now on. Packets that are held back stay so.
     pub fn set(&mut self, seed: u64, faults: &[PacketFault], now_ns: u64) {
         self.faults = faults.iter().map(|fault| (*fault, 0)).collect();
         self.start_ns = now_ns;
         self.random = [seed, !seed].map(fastrand::Rng::with_seed);
     }
 
-    /// With the link down nothing passes, and what was held back is lost.
+    /// With the link down nothing passes, and held-back packets are lost.
     pub fn set_down(&mut self, down: bool) {
         self.down = down;
         if down {
@@ -254,7 +254,7 @@ impl FaultLayer {
     }
 }
 
-/// Inverts `bits` of the byte at `at`, if there is one.
+/// Inverts `bits` of the byte at `at`, if the packet has it.
 pub(super) fn invert(packet: &mut [u8], at: usize, bits: u8) {
     if let Some(byte) = packet.get_mut(at) {
         *byte ^= bits;

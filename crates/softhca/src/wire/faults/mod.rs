@@ -48,7 +48,7 @@ pub enum Mishap {
 
 /// How many packets overtake a displaced one, at most.
 pub const REORDER_DISTANCE: u32 = 4;
-/// A displaced packet that nobody overtakes goes on after this time.
+/// A displaced packet that no other overtakes goes on after this time.
 pub const REORDER_PATIENCE_NS: u64 = 1_000_000;
 
 /// To which packets.

@@ -39,7 +39,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Holds a packet back until `due_ns`; false if there is no room.
+    /// Holds a packet back until `due_ns`; false if the queue is full.
     pub(super) fn hold(&mut self, due_ns: u64, peer: Source, bytes: &[u8]) -> bool {
         let fits = self.len() < MAX_HELD;
         if fits {
@@ -49,7 +49,7 @@ impl Queue {
         fits
     }
 
-    /// Holds a packet back until `overtakers` others have passed, and at most until `due_ns`; false if there is no room.
+    /// Holds a packet back until `overtakers` others have passed, and at most until `due_ns`; false if the queue is full.
     pub(super) fn displace(
         &mut self,
         overtakers: u32,

@@ -16,7 +16,7 @@ pub(crate) struct FaultySink<'a> {
 }
 
 impl FaultySink<'_> {
-    /// Sends what was late and is due.
+    /// Sends late packets that are due.
     pub(crate) fn release(&mut self) {
         let inner = &mut *self.inner;
         self.layer

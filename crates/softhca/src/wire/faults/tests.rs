@@ -58,7 +58,7 @@ fn without_faults_everything_passes_in_order() {
 }
 
 #[test]
-fn so_many_packets_are_lost_as_the_chance_says_and_the_same_ones_each_time() {
+fn a_fault_loses_its_share_of_packets_and_the_same_ones_each_time() {
     let fault = PacketFault::new(Mishap::Drop, When::PerMillion(100_000));
     let mut one = layer(&[fault]);
     let (seen, _) = run(&mut one, 10_000);

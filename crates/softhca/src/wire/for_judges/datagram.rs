@@ -1,7 +1,7 @@
 //! A UD QP: each WQE is one packet with a destination of its own, each packet one message.
 //!
-//! No I/O and no clock. A WQE is complete when its packet is on its way. An arriving datagram is taken if its queue key is
-//! the QP's and a receive WQE is there; otherwise it is dropped without a word, as the service has it.
+//! No I/O and no clock. A WQE is complete when its packet is on its way. An arriving datagram is taken if its queue key is the
+//! QP's and the QP has a receive WQE. Otherwise it is dropped without a word, as the service has it.
 
 use crate::engine::transport::{
     Datagram, DatagramSource, Device, Failure, Operation, OperationKind, Received, SendWith, Target,
@@ -60,7 +60,7 @@ impl<W> Datagrams<W> {
         self.waiting.len() + self.completions.len() < MAX_OPERATIONS
     }
 
-    /// Takes an operation; after a failure it comes back as flushed. `Err` gives it back if there is no room.
+    /// Takes an operation; after a failure it comes back as flushed. `Err` gives it back if the queue is full.
     pub fn submit(&mut self, wqe: W, operation: Operation) -> Result<(), W> {
         if !self.has_room() {
             return Err(wqe);
@@ -89,7 +89,7 @@ impl<W> Datagrams<W> {
         self.end_all(Failure::Flushed);
     }
 
-    /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; `None` if there is none.
+    /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; `None` if none waits.
     ///
     /// A datagram for an address that no HCA can have is lost on its way, which is no error. If the carrier does not keep
     /// its envelope (`kept`), the packet says in its DETH which one it was to have.
@@ -183,7 +183,7 @@ pub fn receive<D: Device>(
             has_grh: !deth.without_grh,
         }),
     };
-    // Nobody is told of what became of a datagram.
+    // No requester learns what became of a datagram.
     let _ = device.receive_done(qpn, &received);
     Arrival::Executed
 }
@@ -197,7 +197,7 @@ struct Origin {
     kept: Kept,
 }
 
-/// The packet of an operation; `None` if it goes to an address that nobody has.
+/// The packet of an operation; `None` if it goes to an address that no HCA has.
 fn build<D: Device>(
     origin: &Origin,
     wqe: &D::Wqe,

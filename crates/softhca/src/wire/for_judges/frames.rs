@@ -1,10 +1,9 @@
 //! The frame carrier: an HCA as a host of its own on an Ethernet.
 //!
-//! It has an IP address and the MAC address that follows from it ([`mac_of`]), answers ARP for itself, and finds the MAC
-//! address of a peer by ARP, or in its link-local GID; that of one with an IPv6 address by ARP for the IPv4 address in it, so
-//! only software HCAs are reached there. Every peer is a neighbour: there is no routing. The headers are its
-//! own, so RoCE v1 and v2 are what they say, the ICRC is exact in both directions, and what it captures is what was on the
-//! wire.
+//! It has an IP address and the MAC address that follows from it ([`mac_of`]), and answers ARP for itself. It finds the MAC
+//! address of a peer by ARP, or in its link-local GID. For a peer with an IPv6 address it asks by ARP for the IPv4 address in it,
+//! so only software HCAs are reached by IPv6. Every peer is a neighbour: routing is not supported. The headers are its own. So
+//! RoCE v1 and v2 are what they say, the ICRC is exact in both directions, and its captures show the packets of the wire.
 //!
 //! Packets for a peer whose MAC address is not known yet wait for it, [`HELD_PACKETS`] at most, and are lost when it does not
 //! answer [`ATTEMPTS`] times.
@@ -81,13 +80,13 @@ impl FrameCarrier {
         }
     }
 
-    /// The same HCA with an address of `subnet`, if there is one, in addition.
+    /// The same HCA with an address of `subnet`, if one is given, in addition.
     #[must_use]
     pub fn with_subnet(self, subnet: Option<Ipv6Subnet>) -> Self {
         Self { subnet, ..self }
     }
 
-    /// Whether what is sent to this HCA by that name of it is for it.
+    /// Whether packets to this HCA by that name of it are for it.
     fn has(&self, name: Name) -> bool {
         match name {
             Name::Ip | Name::LinkLocal => true,
@@ -95,7 +94,7 @@ impl FrameCarrier {
         }
     }
 
-    /// Takes one frame from the socket; false if there is none.
+    /// Takes one frame from the socket; false if none has arrived.
     fn receive_one(&mut self, packet: &mut Receiver<'_>) -> io::Result<bool> {
         let Some(bytes) = self.socket.receive(&mut self.received[..])? else {
             return Ok(false);
@@ -162,7 +161,7 @@ impl FrameCarrier {
         headers(&route, payload)
     }
 
-    /// This HCA as the sender of what goes there.
+    /// This HCA as the sender of packets to that address.
     fn source(&self, there: &Destination) -> Source {
         Source {
             envelope: there.envelope,

@@ -23,7 +23,7 @@ const V1: &str = "02000a00000202000a00000189156000000000051b40fe8000000000000000
 /// Ether/IPv6/UDP/"abcde" as scapy 2.5 builds it, between link-local addresses: ports 49152 and 4791.
 const V2_IPV6: &str = "02000a00000202000a00000186dd60000000000d1140fe8000000000000000000afffe000001fe8000000000000000000afffe000002c00012b7000df4506162636465";
 
-/// A who-has as scapy 2.5 builds it.
+/// An ARP request ("who-has") as scapy 2.5 builds it.
 const WHO_HAS: &str =
     "ffffffffffff02000a0000010806000108000604000102000a0000010a0000010000000000000a000002";
 

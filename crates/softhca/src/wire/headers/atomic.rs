@@ -49,7 +49,7 @@ pub struct AtomicEth {
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// What to do there.
+    /// The operation on that word.
     pub op: AtomicOp,
 }
 

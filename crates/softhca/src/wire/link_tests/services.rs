@@ -69,7 +69,7 @@ fn over_a_rough_link_uc_delivers_whole_messages_or_none() {
         for (_, message) in &link.far.received {
             assert!(
                 sends.contains(message),
-                "seed {seed}: {} bytes that nobody sent",
+                "seed {seed}: {} bytes that no QP sent",
                 message.len()
             );
         }

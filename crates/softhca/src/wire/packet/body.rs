@@ -1,4 +1,4 @@
-//! What a packet says, apart from who it is for: one variant per kind, with its extended headers.
+//! The contents of a packet, without its addressing: one variant per kind, with its extended headers.
 
 use crate::wire::headers::{Aeth, AtomicEth, Reth};
 use crate::wire::opcode::{BthOpcode, Position};

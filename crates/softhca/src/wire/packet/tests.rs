@@ -419,7 +419,7 @@ proptest! {
     ) {
         let bytes = [&[opcode, flags][..], &rest].concat();
         if let Ok(packet) = Packet::parse(&bytes) {
-            // What was understood is written back as it came, but for reserved bits.
+            // A parsed packet is written back as it came, but for reserved bits.
             let mut out = vec![0; bytes.len() + MAX_HEAD_BYTES];
             let used = write_headers(&packet.head, &packet.body, packet.payload.len(), &mut out);
             out[used..used + packet.payload.len()].copy_from_slice(packet.payload);

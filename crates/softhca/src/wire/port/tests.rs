@@ -245,7 +245,7 @@ fn over_a_network_in_memory_time_is_what_the_caller_says() {
         }
         let deadlines = [here.port.deadline_ns(), there.port.deadline_ns()];
         let next_ns = deadlines.into_iter().flatten().min();
-        now_ns = next_ns.expect("somebody waits for something");
+        now_ns = next_ns.expect("a QP waits");
     }
     // The request there and the acknowledge back.
     assert_eq!(now_ns, 2 * LATENCY_NS);

@@ -46,7 +46,7 @@ impl<W> Requester<W> {
         }
     }
 
-    /// Handles an AETH for `sequence`; true if it tells of a loss.
+    /// Handles an AETH for `sequence`; true if it reports a loss.
     fn on_acknowledge(&mut self, now_ns: u64, sequence: u64, aeth: Aeth) -> bool {
         let done_before = if matches!(aeth.syndrome, Syndrome::Ack { .. }) {
             sequence + 1

@@ -217,7 +217,7 @@ impl Responder {
         Ok(1)
     }
 
-    /// A READ or atomic may begin: no message is unfinished, and there is a resource left for its answer.
+    /// A READ or atomic may begin: no message is unfinished, and a resource for its answer is free.
     fn resource_for_answer(&self) -> Result<(), Refusal> {
         if !matches!(self.progress, Progress::None) {
             return Err(INVALID);

@@ -1,8 +1,8 @@
-//! UC: nothing is answered, and what is broken is dropped.
+//! UC: the responder answers nothing, and drops broken messages.
 //!
-//! Source: IBTA volume 1, "Responder: Unreliable Connected". A message is carried out as its packets come. A packet that is
-//! not the next one ends the message without a word; a packet that starts a message is taken whatever its number, and the
-//! count goes on from there. The receive WQE of a broken SEND is used by the next.
+//! Source: IBTA volume 1, "Responder: Unreliable Connected". A message is carried out as its packets come. A packet that is not
+//! the next one ends the message without a word. A packet that starts a message is taken whatever its number, and the count goes
+//! on from that number. The receive WQE of a broken SEND is used by the next.
 
 use super::{Arrival, Progress, Responder};
 use crate::engine::transport::Device;

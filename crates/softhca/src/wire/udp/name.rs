@@ -7,7 +7,7 @@ use crate::wire::subnet::Ipv6Subnet;
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-/// A `sockaddr_in6`, whose first 16 bytes are a `sockaddr_in` if the family says so: in both the port stands behind the family,
+/// A `sockaddr_in6`, whose first 16 bytes are a `sockaddr_in` if the family says so. In both the port stands behind the family,
 /// and the IPv4 address is where IPv6 has the flow label.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -62,7 +62,7 @@ impl SocketName {
         }
     }
 
-    /// Who has sent from there to an HCA with an address of `subnet`, or to its IPv4 address; `None` if that is no HCA.
+    /// The sender from there to an HCA with an address of `subnet`, or to its IPv4 address; `None` if that is no HCA.
     pub(super) fn source(&self, subnet: Option<Ipv6Subnet>) -> Option<Source> {
         let port = u16::from_be_bytes(self.port);
         let Some(subnet) = subnet else {

@@ -33,8 +33,9 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A packet of `bytes` may follow. Over IPv4 only on the loopback interface, which does not segment: elsewhere the kernel
-    /// gives the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong. IPv6 has none.
+    /// A packet of `bytes` may follow. Over IPv4 that holds only on the loopback interface, which does not segment. Elsewhere the
+    /// kernel gives the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong. IPv6
+    /// has none.
     fn takes(&self, bytes: usize, destination: IpAddr) -> bool {
         self.destination == destination
             && (destination.is_ipv6() || destination.is_loopback())
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_size_for_one_destination_share_a_run_that_a_shorter_one_ends() {
+    fn packets_of_one_size_and_destination_share_a_run_up_to_a_shorter_one() {
         let packets = [
             (100, HERE),
             (100, HERE),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_to_one_hca_by_either_version_of_ip_do_not_share_a_run_and_those_by_ipv6_do() {
+    fn packets_share_a_run_only_with_packets_of_the_same_ip_version() {
         let far = Ipv4Addr::new(10, 0, 0, 2);
         let subnet = "fd00:5::".parse().unwrap();
         let by_ipv6 = Destination {

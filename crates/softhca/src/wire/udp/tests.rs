@@ -77,7 +77,7 @@ fn packets_arrive_as_they_were_sent_in_a_message_each() {
 }
 
 #[test]
-fn a_packet_that_the_kernel_refuses_is_counted_and_does_not_block_the_next() {
+fn a_packet_refused_by_the_kernel_is_counted_and_does_not_block_the_next() {
     let (mut here, mut there) = pair();
     put(&mut here, Ipv4Addr::BROADCAST, &[vec![1; 30]]);
     put(&mut here, ip(&there), &[vec![2; 30]]);
@@ -89,5 +89,9 @@ fn a_packet_that_the_kernel_refuses_is_counted_and_does_not_block_the_next() {
 #[test]
 fn nothing_there_is_not_an_error() {
     let (mut here, _there) = pair();
-    assert!(!here.receive(0, &mut |_, _| panic!("nobody sent")).unwrap());
+    assert!(
+        !here
+            .receive(0, &mut |_, _| panic!("no packet was sent"))
+            .unwrap()
+    );
 }

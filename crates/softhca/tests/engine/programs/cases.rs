@@ -5,7 +5,7 @@ use super::program::{
     With, Work, Wqe,
 };
 
-/// Over packets, one batch after the other; the sides take turns as told.
+/// Over packets, one batch after the other; the sides take turns as listed.
 fn program(batches: Vec<(usize, Vec<Receive>, Vec<Wqe>)>) -> Program {
     let all = Rights {
         write: true,

@@ -137,7 +137,7 @@ fn a_type_2_window_belongs_to_the_qp_that_bound_it() {
 }
 
 #[test]
-fn a_window_needs_a_region_that_allows_windows_covers_it_and_may_be_written() {
+fn a_window_needs_a_writable_region_that_covers_it_and_allows_windows() {
     let outcome = |access, entries: Vec<RawEntry>| {
         let mut keys = table(access, false);
         let wanted = Change { entries, ..bind(1) };

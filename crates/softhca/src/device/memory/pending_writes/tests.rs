@@ -53,7 +53,7 @@ fn overtaking(order: DataOrder, relaxed: bool, seed: u64) -> bool {
 }
 
 #[test]
-fn strict_writes_of_a_qp_keep_their_order_only_where_the_device_promises_it() {
+fn strict_writes_of_a_qp_keep_order_only_if_the_device_promises_it() {
     for seed in 0..200 {
         assert!(!overtaking(DataOrder::InOrder, false, seed), "seed {seed}");
     }

@@ -156,7 +156,7 @@ fn inline_data_and_segments_keep_their_order() {
 }
 
 #[test]
-fn inline_data_beside_segments_ends_inside_the_wqe_and_is_none_of_a_result() {
+fn inline_data_beside_segments_ends_inside_the_wqe_and_holds_no_result() {
     let segment = data(100, 1, 0xa0);
     let segment = bytes(&segment);
     let at = raddr(0, 0);

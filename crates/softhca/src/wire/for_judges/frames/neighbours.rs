@@ -1,4 +1,4 @@
-//! Who has which MAC address, and what waits for an answer to that.
+//! The MAC addresses of hosts, and the packets that wait for an answer.
 
 use super::{Destination, Mac};
 use crate::wire::envelope::Envelope;
@@ -66,7 +66,7 @@ impl Neighbours {
         question.map(|question| question.held).unwrap_or_default()
     }
 
-    /// Whom to ask now, and how many packets are given up with those who do not answer.
+    /// Hosts to ask now, and how many packets are given up with those that do not answer.
     pub(super) fn due(&mut self, now_ns: u64) -> (Vec<Ipv4Addr>, u64) {
         let (mut questions, mut lost) = (vec![], 0);
         self.asked.retain(|ip, question| {

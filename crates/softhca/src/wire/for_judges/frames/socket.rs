@@ -48,7 +48,7 @@ impl FrameSocket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by no other code.
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         socket.set_option(libc::PACKET_IGNORE_OUTGOING, &1)?;
         let mut address = [0; 8];
@@ -92,7 +92,7 @@ impl FrameSocket {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // That an earlier frame found nobody there; this one was not looked at.
+                // An earlier frame met no receiver; the kernel did not look at this one.
                 Some(libc::ECONNREFUSED) if attempt == 0 => {}
                 Some(libc::ENOBUFS) => return Err(io::ErrorKind::WouldBlock.into()),
                 _ => return Err(error),
@@ -101,7 +101,7 @@ impl FrameSocket {
         Ok(())
     }
 
-    /// Receives a frame; its length, which may be more than fits, or `None` if there is none.
+    /// Receives a frame; its length, which may be more than fits, or `None` if none has arrived.
     ///
     /// # Errors
     /// The socket is broken, or the interface is gone.
@@ -123,7 +123,7 @@ impl FrameSocket {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Ok(None),
-                // A frame of ours found nobody there, or the interface was down for a while.
+                // A frame of ours met no receiver, or the interface was down for a while.
                 Some(libc::EINTR | libc::ECONNREFUSED | libc::ENETDOWN) => {}
                 _ => return Err(error),
             }

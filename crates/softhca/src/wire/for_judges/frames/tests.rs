@@ -102,7 +102,7 @@ fn a_question_about_our_address_is_answered_and_others_are_not() {
         target: asker,
     };
     assert_eq!(Frame::parse(&next(&other)), Ok(Frame::Arp(answer)));
-    // Who asked is known from then on.
+    // The asker is known from then on.
     put(&mut here, THERE, b"hello");
     here.flush(0);
     let frame = next(&other);
@@ -147,7 +147,7 @@ fn what_an_hca_sends_to_itself_comes_back_without_the_wire() {
 }
 
 #[test]
-fn a_packet_goes_in_its_envelope_and_by_a_link_local_gid_without_a_question() {
+fn a_packet_goes_in_its_envelope_and_a_link_local_gid_needs_no_arp() {
     let (mut here, mut there) = pair();
     let (one, two) = (vec![1; 300], vec![2; 20]);
     let by = |mark| Destination {
@@ -238,8 +238,10 @@ fn nobody_at_the_other_end_is_not_an_error() {
     for round in 0..3 {
         put(&mut here, THERE, b"hello");
         here.flush(round * SECOND_NS);
-        here.receive(round * SECOND_NS, &mut |_, _| panic!("nobody is there"))
-            .unwrap();
+        here.receive(round * SECOND_NS, &mut |_, _| {
+            panic!("no host has that address")
+        })
+        .unwrap();
     }
 }
 

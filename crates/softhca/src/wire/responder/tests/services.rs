@@ -65,7 +65,7 @@ fn uc_tells_nobody_about_keys_and_receives_that_are_missing() {
 }
 
 #[test]
-fn an_xrc_target_answers_in_its_own_service_and_takes_the_srq_of_the_packet() {
+fn an_xrc_target_answers_in_its_service_and_takes_the_srq_of_the_packet() {
     let transport = Transport::XrcRequest(crate::wire::headers::XrcEth { srqn: 0x55 });
     let mut bench = bench_of(Service::XrcTarget, transport);
     bench.device.receives = [0].into();
