@@ -1,9 +1,9 @@
 //! A directory of our own in a shared place, that never outlives its owner for long.
 //!
-//! It has mode 0700, lies in a directory of mode 0700 of the same user, and its owner holds an flock on it.
-//! The kernel drops the lock when the owner dies, however it dies; so a directory whose lock can be had is
-//! rubbish, and every owner starts by sweeping up what the dead have left. Creating and sweeping race
-//! without harm: who gets the lock decides, and a creator that finds its new directory swept tries again.
+//! It has mode 0700, lies in a directory of mode 0700 of the same user, and its owner holds an flock on it. The kernel drops the
+//! lock when the owner dies, however it dies. So a directory whose lock can be had is rubbish, and every owner starts by sweeping
+//! up what the dead have left. Creating and sweeping race without harm: the holder of the lock decides, and a creator that finds
+//! its new directory swept tries again.
 //!
 //! Names: `pPID-RANDOM` is the tree of a process, `pPID-RANDOM-CHILD` that of process CHILD, which the former or a child of it
 //! has forked. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the processes below it, each with a lock of its own: it is
@@ -33,7 +33,7 @@ pub enum PrivateDirError {
         /// Its error.
         source: io::Error,
     },
-    /// Somebody else could read or change what is in it.
+    /// Another user could read or change its contents.
     #[error(
         "{path} is not a directory that only user {uid} can use (owner {owner}, mode {mode:o})",
         path = .path.display()
@@ -110,7 +110,7 @@ impl PrivateDir {
 
     /// Removes it with everything in it, and the standard parent if nothing else is in there.
     pub fn remove(&self) {
-        // Who still lives in it may be adding files. What cannot be removed now is swept by a later start.
+        // A process that still lives in it may be adding files. What cannot be removed now is swept by a later start.
         for _ in 0..3 {
             match fs::remove_dir_all(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
@@ -124,7 +124,7 @@ impl PrivateDir {
     }
 }
 
-/// The lock on the directory at `path`, if nobody else holds it and the directory is still there.
+/// The lock on the directory at `path`, if no other process holds it and the directory still exists.
 fn lock(path: &Path) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)

@@ -32,7 +32,7 @@ pub trait TextMap: Send + Sync + Debug {
 ///
 /// Each change has a nonce, so a text never comes twice: `NONCE.HEX`, or `NONCE-` once the key was removed. The names below a key
 /// stand in a record of their own, in which every rank that sets a key enters it. A rank that is killed between both leaves a key
-/// that [`Store::list`] does not tell; one that is killed while it removes a key leaves a name without a key.
+/// that [`Store::list`] does not list. One that is killed while it removes a key leaves a name without a key.
 ///
 /// A call lasts as long as those of the map. Changes are found by looking, as in a directory, and a key that was set anew counts as
 /// created anew. No thread but the caller's touches the map.
@@ -61,7 +61,7 @@ struct Seen {
 
 /// First and longest wait between two looks.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// The record of names in which there is none: no text of the map is empty.
+/// The record of names without a name: no text of the map is empty.
 const NO_NAMES: &str = ".";
 /// Behind the nonce of a value, and of a removal.
 const VALUE: char = '.';
@@ -152,7 +152,7 @@ impl BringUpStore {
         Ok(done)
     }
 
-    /// What a text says: none if there is none, or the key was removed.
+    /// The value in a text: none if it has none, or the key was removed.
     fn value(&self, key: &str, text: Option<&str>) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(text) = text else {
             return Ok(None);
@@ -334,7 +334,7 @@ impl Store for BringUpStore {
         let done = self.replace(key, |found| found.is_some(), &removed)?;
         if done && let Some((above, name)) = key.rsplit_once('/') {
             self.note(above, name, false)?;
-            // A rank that has set the key meanwhile found the name still there, and did not enter it.
+            // A rank that has set the key meanwhile found the name still in the record, and did not enter it.
             if self.try_get(key)?.is_some() {
                 self.enter(key)?;
             }

@@ -1,4 +1,4 @@
-//! How long a call may take, and what is known when it ends without a result.
+//! How long a call may take, and the knowledge of its effect when it ends without a result.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,23 @@ impl StoreError {
             self,
             Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Late { .. }
         )
+    }
+
+    /// Whether the value of a key cannot be read: it is too long, or no record of this run and version. The store itself works.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.unreadable_key().is_some()
+    }
+
+    /// The key whose value cannot be read; none of other errors.
+    #[must_use]
+    pub fn unreadable_key(&self) -> Option<&str> {
+        match self {
+            Self::TooLong { key, .. }
+            | Self::NotARecord { key, .. }
+            | Self::OtherRecord { key, .. } => Some(key),
+            _ => None,
+        }
     }
 
     /// The same error of a caller that has waited for `time` in all.

@@ -14,7 +14,7 @@ pub enum StoreError {
         "the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY or etcd[s]://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
     )]
     Url {
-        /// What was given.
+        /// The given value.
         url: String,
     },
     /// The directory does not exist.
@@ -25,7 +25,7 @@ pub enum StoreError {
     },
     /// A directory that another user could change.
     #[error(
-        "the store {}: {} {problem}; make a directory that only user {uid} can change, or say that the users who can change \
+        "the store {}: {} {problem}; make a directory that only user {uid} can change, or say that all users who can change \
          this one are trusted (WARPVERBS_STORE_SHARED=1, or file://DIRECTORY?shared)",
         directory.display(), part.display()
     )]
@@ -85,7 +85,7 @@ pub enum StoreError {
         store: String,
         /// How long it was tried.
         waited: Duration,
-        /// What the last one tried said, or the way there.
+        /// The error of the last member that was tried, or of the way to it.
         cause: String,
     },
     /// A change that was sent to an etcd, and then nothing. It may have been done or not: look.
@@ -100,7 +100,7 @@ pub enum StoreError {
         /// Revision of the key's newest change when the request was sent; 0 if the key was not set. The request changes
         /// nothing once the key has another one.
         seen: u64,
-        /// What was heard instead.
+        /// The answer.
         cause: String,
     },
     /// An etcd that will not do it: user, password, rights, or space.
@@ -137,7 +137,7 @@ pub enum StoreError {
     /// A key that is no key.
     #[error("'{key}' is not a key: names of letters, digits, '.', '_' and '-', joined by '/'")]
     Key {
-        /// What was given.
+        /// The given value.
         key: String,
     },
     /// A key or value beyond the limit.
@@ -165,7 +165,7 @@ pub enum StoreError {
     Ttl {
         /// The key.
         key: String,
-        /// What was asked for.
+        /// The requested time.
         ttl: Duration,
         /// Shortest.
         least: Duration,
@@ -175,7 +175,7 @@ pub enum StoreError {
     /// A run id that cannot stand in a record.
     #[error("the run '{run}' must have 1 to {limit} bytes and no line break")]
     Run {
-        /// What was given.
+        /// The given value.
         run: String,
         /// Most bytes.
         limit: usize,
@@ -198,7 +198,7 @@ pub enum StoreError {
         /// How many.
         bytes: usize,
     },
-    /// Nobody set the key in time.
+    /// No rank set the key in time.
     #[error("no rank has set '{key}' within {waited:.1?}")]
     Timeout {
         /// The key.

@@ -2,7 +2,7 @@
 //!
 //! A key is a directory with its newest versions, see [`file_key`](super::file_key): a change is one link or was not made, and
 //! nothing is ever locked. So a process that is killed or stopped in the middle of anything has made its change or not, and holds
-//! up nobody.
+//! up no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,7 +43,7 @@ struct Place {
 /// What looks have found, in the order in which they found it.
 #[derive(Debug, Default)]
 struct Looks {
-    /// Counts what was new to a look.
+    /// Counts the changes that were new to a look.
     revision: u64,
     keys: BTreeMap<String, Looked>,
 }
@@ -68,7 +68,7 @@ impl Looks {
         self.revision
     }
 
-    /// Notes what was found of `key`; revisions of its newest change and of its creation. A key that was never set has none.
+    /// Notes the finding of a look at `key`; revisions of its newest change and of its creation. A key that was never set has none.
     fn note(&mut self, key: &str, found: &Found, set: bool) -> (u64, u64) {
         let before = self.keys.get(key);
         if before.is_none() && !set {
@@ -190,8 +190,8 @@ impl FileStore {
         })
     }
 
-    /// Changes `key` to what `change` makes of what was found and of its value, until nobody else was faster. `false` if it is to
-    /// stay.
+    /// Changes `key` to what `change` makes of the found version and its value, until no other writer was faster. `false` if it
+    /// is to stay.
     fn change(
         &self,
         key: &str,
@@ -232,7 +232,7 @@ impl FileStore {
         }
     }
 
-    /// Looks at `key` and notes what is there. None if it is not set.
+    /// Looks at `key` and notes its version. None if it is not set.
     fn look(
         &self,
         looks: &mut Looks,
@@ -293,7 +293,7 @@ impl FileStore {
         for entry in entries {
             let name = entry.map_err(io_error(&directory))?.file_name();
             let name = name.to_string_lossy();
-            // What is not a name of the store was put there by somebody else.
+            // A name that is none of the store was put into it by another program.
             match name.strip_suffix(HOME) {
                 Some(key) if check_key(key).is_ok() => keys.push(key.to_owned()),
                 None if check_key(&name).is_ok() => folders.push(name.into_owned()),
@@ -355,8 +355,8 @@ impl Store for FileStore {
         check_look(keys, below)?;
         let mut wanted: BTreeSet<String> = keys.iter().map(|&key| key.to_owned()).collect();
         let tries = self.tries();
-        // Held over the whole look, its list of keys too: the revision of the look is behind all that it finds and before what other
-        // threads find later. A key that came behind the list has no revision of this look.
+        // Held over the whole look, its list of keys too. So the revision of the look is behind all that it finds and before what
+        // other threads find later. A key that came behind the list has no revision of this look.
         let mut looks = self.looks();
         if let Some(below) = below {
             self.keys_below(below, &mut wanted)?;
@@ -472,7 +472,7 @@ impl Store for FileStore {
         let Some(record) = self.place.leases.attach(id, key) else {
             return Ok(false);
         };
-        // Whoever finds the key finds a lease that lives.
+        // A reader that finds the key finds a lease that lives.
         self.beat(&record)?;
         self.change(key, &self.tries(), |_, _| {
             Some(Content::Leased(record.clone(), value.to_vec()))
@@ -486,7 +486,7 @@ impl Store for FileStore {
         };
         let is_mine = |found: &Found| matches!(&found.content, Content::Leased(record, _) if record.id() == id);
         self.beat(&record)?;
-        // Looked at behind the beat: who takes the key later finds that the lease lives.
+        // Looked at behind the beat: a rank that takes the key later finds that the lease lives.
         Ok(is_mine(&self.find(key, &self.tries())?))
     }
 
@@ -540,7 +540,7 @@ impl Store for FileStore {
 }
 
 impl FileStore {
-    /// Tells those who look that the holder is there.
+    /// Shows readers that the holder lives.
     fn beat(&self, record: &LeaseRecord) -> Result<(), StoreError> {
         let beat = self.place.leases.next_beat(record);
         let scratch = self.place.keys.write(|_| beat)?;

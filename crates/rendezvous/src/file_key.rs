@@ -1,48 +1,48 @@
 //! The versions of a key in a directory store. Two of them are kept, and nothing locks.
 //!
 //! **Layout.** The key `a/b` has the home `a/b@`, a directory that is never removed. In it is one directory, the room, whose name
-//! is a number, say `a/b@/7`. The room holds version 7 as the file `7` and, once somebody has made it, version 8 as the file `8`:
-//! the greater is the value of the key. The room `0` of a key that was never set holds no `0`. The first line of a version is the
-//! name of the scratch file as which its writer wrote it. Beats of leases are in the home, beside the room.
+//! is a number, say `a/b@/7`. The room holds version 7 as the file `7`. Once a writer has made version 8, it holds that as the
+//! file `8`: the greater is the value of the key. The room `0` of a key that was never set holds no `0`. The first line of a
+//! version is the name of the scratch file as which its writer wrote it. Beats of leases are in the home, beside the room.
 //!
 //! **Change.** A writer that has found version n to be the newest makes version n + 1 in these steps:
 //!
-//! 1. If the room is still called n - 1, the writer renames the scratch file of version n to `.done`, if it is there: that tells
+//! 1. If the room is still called n - 1, the writer renames the scratch file of version n to `.done`, if it exists. That shows
 //!    the writer of n that its change was made. Then it renames the room to n, which closes the path n - 1 for good.
 //! 2. It removes the file n - 1 from the room n.
-//! 3. It writes a scratch file and links it to the file n + 1 of the room n. The link fails where that file is there, or where
+//! 3. It writes a scratch file and links it to the file n + 1 of the room n. The link fails where that file exists, or where
 //!    the path is closed.
-//! 4. It lists the room by its path n. If the path is there, the change is made. If it is closed, the change was made if
+//! 4. It lists the room by its path n. If the path exists, the change is made. If it is closed, the change was made if
 //!    the scratch file is `.done` now, and else it was not.
 //! 5. It removes its scratch file.
 //!
-//! **Why that holds** when processes are stopped between any two of these steps, for any time, or killed there:
+//! **Why that holds** when processes are stopped between any two of these steps, for any time, or killed between them:
 //!
 //! - A room is made in its home before the home gets its name, by a rename that fails where a home is. So a key has one room.
-//!   Only the rename from n - 1 to n renames it, so its numbers grow, and a closed path never comes back: who finds a path
-//!   before and after a step knows that the room had that name in between.
-//! - In the room n the files n and n + 1 are never removed, since a process removes only what is below the number in the path that
-//!   it uses. So of the links to n + 1 one succeeds while the room is called n, and it is the change behind n. A later one finds
-//!   no path. That one system call makes the change: a writer that is killed has made it or not.
+//!   Only the rename from n - 1 to n renames it, so its numbers grow, and a closed path never comes back. A process that finds a
+//!   path before and after a step knows that the room had that name in between.
+//! - In the room n the files n and n + 1 are never removed. A process removes only what is below the number in the path that it
+//!   uses. So of the links to n + 1 one succeeds while the room is called n, and it is the change behind n. A later one finds no
+//!   path. That one system call makes the change: a writer that is killed has made it or not.
 //! - The kernel looks up the directory of a path first, and works in it then. So a link by the path n may reach the room when it
-//!   has a later name. The rooms n and n + 1 have the file n + 1; in a later one the link succeeds, and its file is a stray. Nobody
-//!   takes a stray for a version: a reader or writer that opens one by a path of before finds that path closed afterwards. The
-//!   writer of the stray finds its path closed as well, and no `.done`: only the scratch file of a version is renamed so, by who
-//!   has read its name in the version and found the path there afterwards.
-//! - Who renames the room has renamed the scratch file of its newest version before. So a writer that finds its path closed, and
-//!   whose change was made, finds `.done`.
-//! - A reader opens n + 1, or else n, and then finds the path n still there: what it has read was the newest version at a
-//!   moment within the call. If the path is closed, it looks again, as a writer does, until the bound of the call. So
-//!   all reads and changes are as if each was made at one moment, and who was stopped sees nothing older than it has seen.
-//! - Before a writer links n + 1, it has removed n - 1. So a room holds two files, and a stray until its writer comes back or, if
-//!   that was killed, until the next change.
+//!   has a later name. The rooms n and n + 1 have the file n + 1; in a later one the link succeeds, and its file is a stray. No
+//!   process takes a stray for a version. A reader or writer that opens one by a path of before finds that path closed
+//!   afterwards. The writer of the stray finds its path closed as well, and no `.done`. Only the scratch file of a version is
+//!   renamed so. The process that renames it has read its name in the version and found the path open afterwards.
+//! - A process that renames the room has renamed the scratch file of its newest version before. So a writer that finds its path
+//!   closed, and whose change was made, finds `.done`.
+//! - A reader opens n + 1, or else n, and then finds the path n still open. So what it has read was the newest version at a
+//!   moment within the call. If the path is closed, it looks again, as a writer does, until the bound of the call. So all reads
+//!   and changes are as if each was made at one moment, and a stopped process sees nothing older than it has seen.
+//! - Before a writer links n + 1, it has removed n - 1. So a room holds two files, and a stray until its writer comes back. If
+//!   that writer was killed, the stray stays until the next change.
 //!
-//! **NFS.** The server makes a rename or a link in one step. If its answer is lost, the client asks again, and a link that was
-//! made finds its file there, or the path closed: the number of links of the scratch file says that it was made. What a client
-//! looks up may be as old as its caches. But the server makes links and renames, and it gives the list behind a link, since
-//! the client itself has changed that directory; a number above n + 1 in the list counts as a closed path. So with caches no
-//! change is lost and none is made twice; a handle sees changes as late as its client's caches let it, and never goes back on a
-//! key. What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
+//! **NFS.** The server makes a rename or a link in one step. If its answer is lost, the client asks again. A link that was made
+//! then finds its file, or the path closed: the number of links of the scratch file says that it was made. What a client
+//! looks up may be as old as its caches. But the server makes links and renames. It gives the list behind a link, since the
+//! client itself has changed that directory. A number above n + 1 in the list counts as a closed path. So with caches no change
+//! is lost and none is made twice. A handle sees changes as late as its client's caches let it, and never goes back on a key.
+//! What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -71,7 +71,7 @@ const MAX_VERSION: u64 = MAX_VALUE as u64 + 4096;
 #[derive(Debug)]
 pub(super) struct Keys {
     directory: PathBuf,
-    /// What the names of this handle's scratch files begin with. Nobody else's do.
+    /// The prefix of this handle's scratch files. No other handle has it.
     own: String,
     written: AtomicU64,
     /// By key: the newest version that this handle has found.
@@ -85,7 +85,7 @@ pub(super) struct Keys {
 pub(super) struct Newest {
     /// Its number; 0: the key was never set.
     pub(super) version: u64,
-    /// What it says.
+    /// Its content.
     pub(super) content: Vec<u8>,
     /// Names of the beats in the home.
     pub(super) beats: Vec<String>,
@@ -110,7 +110,7 @@ impl Tries {
         }
     }
 
-    /// Whether there is time for another one, of `key`.
+    /// Whether the bound leaves time for another one, of `key`.
     pub(super) fn again(&self, key: &str) -> Result<(), StoreError> {
         let waited = self.start.elapsed();
         match waited < self.bound {
@@ -203,7 +203,7 @@ impl Keys {
         Ok(Some(newest))
     }
 
-    /// Makes the version behind `newest`. `false`: somebody else did.
+    /// Makes the version behind `newest`. `false`: another writer did.
     pub(super) fn add(
         &self,
         key: &str,
@@ -228,7 +228,7 @@ impl Keys {
         Ok(made)
     }
 
-    /// Makes the home of a key unless it is there.
+    /// Makes the home of a key unless it exists.
     fn make_home(&self, home: &Path) -> Result<(), StoreError> {
         if is_there(home)? {
             return Ok(());
@@ -252,7 +252,7 @@ impl Keys {
         }
     }
 
-    /// Calls the room by the newest version, and tells its writer before that.
+    /// Names the room by the newest version. Before that it shows the version's writer that its change was made.
     fn settle(&self, home: &Path, newest: &Newest) -> Result<(), StoreError> {
         if newest.room == newest.version {
             return Ok(());
@@ -284,7 +284,7 @@ impl Keys {
         is_there(&done(&scratch.path))
     }
 
-    /// Whether the room of that path is there, and `number` is its newest version. Removes what strays it holds.
+    /// Whether the room of that path exists, and `number` is its newest version. Removes what strays it holds.
     fn is_newest(&self, room: &Path, number: u64) -> Result<bool, StoreError> {
         let found = match names(room) {
             Ok(found) => found,
@@ -313,7 +313,7 @@ impl Keys {
         Ok(scratch)
     }
 
-    /// A name that nobody has, and its path.
+    /// A name that no other file has, and its path.
     fn scratch(&self) -> (String, PathBuf) {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{number}", self.own);
@@ -336,7 +336,7 @@ impl Keys {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs before each step in which another process can be faster: tests let others go on there.
+    /// Runs before each step in which another process can be faster: tests let others go on at these points.
     fn step(&self) {
         #[cfg(test)]
         self.steps.run();
@@ -449,7 +449,7 @@ fn rename_if_there(from: &Path, to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Nothing is there, or not any more.
+/// The path does not exist, or not any more.
 fn gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),

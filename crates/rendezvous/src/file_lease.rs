@@ -1,8 +1,9 @@
 //! Leases in a directory: the holder writes a beat, others look whether it changes.
 //!
-//! No clock is compared with another machine's: who looks takes a lease for gone when its beat has stood still for a time to
-//! live by its own clock. That is what one look has found: a holder that was only slow beats again, and the next look finds that.
-//! The lease is lost for its holder once another has taken or changed the key. The end of a process of this machine is seen at once.
+//! No clock is compared with another machine's. A reader takes a lease for gone when its beat has stood still for a time to live
+//! by the reader's clock. That is the finding of one look: a holder that was only slow beats again, and the next look finds that.
+//! The lease is lost for its holder once another has taken or changed the key. The end of a process of this machine is seen at
+//! once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -92,7 +93,7 @@ struct Other {
 }
 
 impl Leases {
-    /// Makes a record that nobody else has.
+    /// Makes a record that no other lease has.
     pub(super) fn begin(&self, key: &str, ttl: Duration) -> LeaseRecord {
         let record = LeaseRecord {
             id: fastrand::u64(1..),
@@ -122,7 +123,7 @@ impl Leases {
         Some(own.record.clone())
     }
 
-    /// A number, and the lease, so that who finds the beat alone can tell whether the holder is there.
+    /// A number, and the lease, so that a reader of the beat alone can see whether the holder lives.
     pub(super) fn next_beat(&self, record: &LeaseRecord) -> Vec<u8> {
         let mut map = self.own_map();
         let beat = map.get_mut(&record.id).map_or(0, |own| {
@@ -143,14 +144,14 @@ impl Leases {
         if record.holder.has_ended() {
             return false;
         }
-        // The clock first: a thread that is stopped between the two has read a beat that may be older than its clock says, and
-        // takes the time during which it was stopped for time in which the holder did not beat only if it looks again.
+        // The clock first. A thread that is stopped between the two has read a beat that may be older than its clock says. It
+        // counts the time of its stop against the holder only if it looks again.
         let at = Instant::now();
         let now = fs::read(beat).unwrap_or_default();
         self.judge(record, now, at)
     }
 
-    /// Whether the lease is held, whose beat was read as `now` not before `at`; empty: it was not there, which is no news, since
+    /// Whether the lease is held, whose beat was read as `now` not before `at`. Empty: no beat was found, which is no news, since
     /// others remove the beat of a lease that they find gone.
     fn judge(&self, record: &LeaseRecord, now: Vec<u8>, at: Instant) -> bool {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_was_stopped_between_its_clock_and_the_beat_takes_nothing_for_gone() {
+    fn a_reader_stopped_between_clock_and_beat_takes_no_lease_for_gone() {
         let leases = Leases::default();
         let record = leases.begin("k", TTL);
         let start = Instant::now();

@@ -80,9 +80,9 @@ impl Lease {
         !shared.lost.load(Ordering::Relaxed) && renewed.elapsed() < shared.ttl
     }
 
-    /// Whether the store has said that the lease is gone, or that its key is not under it any more: only then it is to be taken
-    /// again. One that is neither held nor gone is stale: the store has been silent for a time to live, and the thread still
-    /// renews it.
+    /// Whether the store has said that the lease is gone, or that its key is not under it any more. Only then the holder must
+    /// take it again. One that is neither held nor gone is stale: the store has been silent for a time to live, and the thread
+    /// still renews it.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.shared.lost.load(Ordering::Relaxed)

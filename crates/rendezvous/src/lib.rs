@@ -22,7 +22,7 @@
 //! assert!(store.compare_and_set("leader", None, b"rank 0")?);
 //! assert!(!store.compare_and_set("leader", None, b"rank 1")?);
 //!
-//! // Rank 1 takes over, and rank 0, which watches the key, is told.
+//! // Rank 1 takes over, and rank 0, which watches the key, gets the change.
 //! let rank_1 = thread::spawn({
 //!     let store = Arc::clone(&store);
 //!     move || store.compare_and_set("leader", Some(b"rank 0"), b"rank 1")
@@ -39,27 +39,28 @@
 //! | store | when a rank is killed or stopped in the middle of a change | leases |
 //! |---|---|---|
 //! | memory | a change is one step under a lock, which a panic elsewhere leaves whole | run out after their time to live |
-//! | directory | the change was made or not; no lock is held, so nobody waits for the rank | run out when their beat has stood still for their time to live, by the clock of who looks; at once where the holder was a process of this machine and has ended |
+//! | directory | the change was made or not; no lock is held, so no other rank waits for it | run out when their beat has stood still for their time to live, by the clock of the reader; at once where the holder was a process of this machine and has ended |
 //! | etcd | the change was made or not; one that arrives late never replaces what is newer | etcd's own: whole seconds, at least etcd's minimum, 2 s as it comes; the holder gives up after the time it asked for |
 //!
 //! [`BringUpStore`] stands over a map that another library keeps ([`TextMap`]), such as PyTorch's. It carries no leases, so it is for
 //! teams whose members stay.
 //!
-//! A call ends within the bound of its handle ([`Store::bounded`], 5 s if nobody asked) and tries nothing again: with
-//! [`StoreError::Unreachable`] or [`StoreError::Late`], and nothing was changed, or with [`StoreError::NoAnswer`], and the change may
-//! have been made ([`StoreError::known`]). [`Timed`] says how long a call took. [`Patient`] repeats calls for those who can only go
-//! on or give up. A system call of a directory cannot be ended: a file system that hangs holds its caller. A directory and a prefix of etcd belong to one run: a rank of
-//! another run cannot open them ([`StoreError::OtherRun`]).
+//! A call ends within the bound of its handle ([`Store::bounded`], 5 s by default) and tries nothing again. With
+//! [`StoreError::Unreachable`] or [`StoreError::Late`] nothing was changed; with [`StoreError::NoAnswer`] the change may have
+//! been made ([`StoreError::known`]). [`Timed`] says how long a call took. [`Patient`] repeats calls for callers that can only go
+//! on or give up. A system call of a directory cannot be ended: a file system that hangs holds its caller. A directory and a
+//! prefix of etcd belong to one run: a rank of another run cannot open them ([`StoreError::OtherRun`]).
 //!
 //! [`measure()`] says how fast a store answers, and which leases it carries.
 //!
-//! [`Process`] names the process that has written something and says whether it still runs. If a thread that a store or a lease
+//! [`Process`] names the process that has written a value and says whether it still runs. If a thread that a store or a lease
 //! runs for itself panics, which is a defect, the next call fails with [`ThreadPanicked`].
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
 mod bring_up;
 mod call;
+mod counted;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -84,6 +85,7 @@ use std::time::{Duration, Instant};
 
 pub use bring_up::{BringUpStore, TextMap};
 pub use call::{Known, MAX_BOUND, Timed};
+pub use counted::{Asked, Counted};
 pub use error::StoreError;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdStore;
@@ -96,6 +98,7 @@ pub use patient::{Patient, repeat};
 pub use process::{Life, Process};
 pub use records::{RECORD_VERSION, Records};
 pub use thread::ThreadPanicked;
+pub use trust::read_secret;
 pub use watch::{KeyChange, KeyWatch};
 
 /// Most bytes of a key.
@@ -106,7 +109,7 @@ pub const MAX_VALUE: usize = 1 << 20;
 pub const LEASE_TTL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(3600);
 
-/// Names one taking of a lease: who takes the same key later has another one.
+/// Names one taking of a lease: a later taking of the same key has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseId(pub u64);
 
@@ -116,13 +119,13 @@ pub struct LeaseId(pub u64);
 /// bound. A call sends each request once. Its error says whether the change can have been made ([`StoreError::known`]) and, where
 /// the store did not answer, how long the call took.
 ///
-/// **Order.** All readers see the changes of one key in one order; of two keys changed one after the other by the same rank, who
-/// sees the second change sees the first. A change that arrives late replaces nothing newer; it may set a
-/// key that was set and removed meanwhile.
+/// **Order.** All readers see the changes of one key in one order. Of two keys that one rank changed one after the other, a
+/// reader of the second change sees the first. A change that arrives late replaces nothing newer; it may set a key that was set
+/// and removed meanwhile.
 ///
 /// **Revisions.** Each change of a key gives the key a revision greater than all before it. In memory and in an etcd a revision
 /// is of the whole store, and all handles see the same ones. In a directory the handle that looks gives the number when it first
-/// sees the change: the number means nothing to another handle, except to those made from it by [`Store::bounded`]. No look
+/// sees the change. The number means nothing to another handle, except to those made from it by [`Store::bounded`]. No look
 /// misses a change behind the revision that it asks for.
 pub trait Store: Send + Sync + Debug {
     /// Another handle on the same store, with the same leases and revisions, whose calls end within `bound`, and within
@@ -154,7 +157,7 @@ pub trait Store: Send + Sync + Debug {
     /// Removes `key`. Returns whether it was set.
     fn remove(&self, key: &str) -> Result<bool, StoreError>;
 
-    /// The names directly below `key` that are set, sorted; none if there is nothing.
+    /// The names directly below `key` that are set, sorted; none if no key is set.
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError>;
 
     /// Removes all keys below `key`, at every depth, and returns how many were set.
@@ -166,7 +169,7 @@ pub trait Store: Send + Sync + Debug {
     /// Those of `keys` and of the keys below `below`, at every depth, that are set and whose newest change is behind the revision
     /// `since`; 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
     ///
-    /// Keys that were removed are not told: [`Store::count`] tells that some are gone.
+    /// Keys that were removed are not listed: [`Store::count`] shows that some are gone.
     ///
     /// # Errors
     /// More than [`MAX_LOOK`] keys. A value that cannot be read is no error of the call: see [`Changed::unreadable`].
@@ -182,10 +185,10 @@ pub trait Store: Send + Sync + Debug {
     fn count(&self, key: &str) -> Result<Count, StoreError>;
 
     /// Sets `key` to `value` unless it is set, for as long as [`Store::renew_lease`] is called at least every `ttl`. `None` if
-    /// somebody else holds the key. [`Lease`] does the renewing.
+    /// another rank holds the key. [`Lease`] does the renewing.
     ///
-    /// A key that is not renewed is gone after `ttl`; for who looks at a directory for the first time, after he has seen it
-    /// stand still for `ttl`. A process that has ended loses its leases at once where that can be seen.
+    /// A key that is not renewed is gone after `ttl`. For a rank that looks at a directory for the first time, it is gone after
+    /// the rank has seen it stand still for `ttl`. A process that has ended loses its leases at once where that can be seen.
     fn take_lease(
         &self,
         key: &str,
@@ -199,8 +202,9 @@ pub trait Store: Send + Sync + Debug {
 
     /// Keeps a lease for another time to live. `false`: the store says that it is gone, or that `key` is not under it any more.
     ///
-    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if nobody has taken or
-    /// changed its key meanwhile: what a look has found gone may be there at the next. In memory and in an etcd it stays gone.
+    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if no rank has taken
+    /// or changed its key meanwhile: a lease that one look has found gone may live at the next. In memory and in an etcd it stays
+    /// gone.
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError>;
 
     /// Gives a lease back, so that all keys under it are gone at once. Nothing happens if it is already lost.
@@ -210,8 +214,8 @@ pub trait Store: Send + Sync + Debug {
     fn wait_for_change(&self, timeout: Duration);
 
     /// Waits until the key of `watch` has changed behind the revision `since`, or was removed behind it, at most for `timeout`. A
-    /// watch that is waited for again goes on where it was: an etcd is asked once for as long as its answer lasts, which is the
-    /// `timeout` with which it was opened. `since` does not decrease from one wait to the next.
+    /// second wait for a watch goes on where the first one was. An etcd is asked once for as long as its answer lasts, which is
+    /// the `timeout` with which it was opened. `since` does not decrease from one wait to the next.
     ///
     /// # Errors
     /// The store cannot be asked, or has ended the watch. The caller waits before it asks again.
@@ -263,8 +267,8 @@ pub trait Store: Send + Sync + Debug {
 
 /// Opens the store that `url` names for the run `run_id`.
 ///
-/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace a
-///   directory above it; `shared` says that those who can are trusted.
+/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace
+///   a directory above it; `shared` says that users with that right are trusted.
 /// - `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?insecure]`: an etcd, in plain text. A password goes beyond this machine
 ///   only with `insecure`.
 /// - `etcds://..[?ca=FILE&cert=FILE&key=FILE]`: an etcd by TLS 1.2 or later. The certificates of its members must name them, and come

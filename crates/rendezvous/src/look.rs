@@ -34,7 +34,7 @@ pub struct Changed {
 pub struct Count {
     /// Keys at every depth.
     pub keys: u64,
-    /// The greatest [`Entry::created`] of them; 0 if there is none.
+    /// The greatest [`Entry::created`] of them; 0 if no key is set.
     pub newest_created: u64,
     /// The store's revision when they were counted.
     pub revision: u64,

@@ -12,7 +12,7 @@ const AT_ONCE: u32 = 16;
 const TTL: Duration = Duration::from_secs(60);
 /// Bytes of a value: as many as a record of a rank has.
 const VALUE: usize = 256;
-/// A lease lives so many times as long as 99 of 100 calls take: a holder renews it three times in each time to live, and a
+/// A lease lives so many times as long as 99 of 100 calls take. A holder renews it three times in each time to live, and a
 /// renewal that is lost leaves time for the next.
 const CALLS_PER_TTL: u32 = 6;
 

@@ -36,7 +36,7 @@ struct Map {
     revision: u64,
     /// When a key was last removed.
     removed: u64,
-    /// No lease runs out before this time; none: there is no lease.
+    /// No lease runs out before this time; none: the store has no lease.
     next_end: Option<Instant>,
     /// The keys for which threads wait.
     watched: BTreeMap<String, Watched>,
@@ -80,7 +80,7 @@ impl MemoryStore {
         map
     }
 
-    /// What `change` changes, told to those who wait.
+    /// Applies `change` and wakes the callers that wait.
     fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
         let result = change(&mut self.map());
         self.shared.changed.notify_all();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_for_a_key_is_woken_when_the_key_goes_with_its_lease() {
+    fn a_thread_that_waits_for_a_key_wakes_when_the_lease_of_the_key_ends() {
         let store = Arc::new(MemoryStore::new());
         let ttl = Duration::from_millis(60);
         store.take_lease("other", b"", LONG).unwrap();

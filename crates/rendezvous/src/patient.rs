@@ -40,11 +40,11 @@ pub fn repeat<T>(
 
 /// A store each call of which begins again while the store does not answer, until `patience` has passed since the first try.
 ///
-/// A change whose answer is lost is made again only if its key is as it was when the request was sent: the change was not made
+/// A change whose answer is lost is made again only if its key is as it was when the request was sent. The change was not made
 /// then, and of two requests that hold only at the same revision one is done. In any other case the caller gets
-/// [`StoreError::NoAnswer`], except that a `put` has been made if the key now has the value that was put.
+/// [`StoreError::NoAnswer`]. A `put` counts as made if the key now has the value that was put.
 ///
-/// A call takes up to `patience` and one bound of the store. Who follows others by what the store says uses
+/// A call takes up to `patience` and one bound of the store. A rank that follows others by the store's answers uses
 /// [`Store::bounded`], which leaves the repeating out.
 #[derive(Debug)]
 pub struct Patient {
@@ -122,7 +122,7 @@ impl Store for Patient {
         expected: Option<&[u8]>,
         value: &[u8],
     ) -> Result<bool, StoreError> {
-        // The value proves nothing: somebody else may have set the same.
+        // The value proves nothing: another rank may have set the same.
         let set = || self.store.compare_and_set(key, expected, value);
         self.change(key, None, set)
     }

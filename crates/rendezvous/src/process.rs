@@ -1,7 +1,7 @@
 //! Which process wrote something, and whether it still runs, as far as this machine can tell.
 //!
-//! /proc may hide a process from this one (mount option hidepid), or refuse to be read. Only what /proc says of a process, or the
-//! kernel's word that no process has its number, ends it: all else is unknown, and counts as a process that lives.
+//! /proc may hide a process from this one (mount option hidepid), or refuse to be read. A process has ended if /proc says so, or
+//! if the kernel says that no process has its number. All else is unknown, and counts as a process that lives.
 
 use std::fs;
 use std::io;
@@ -103,7 +103,7 @@ impl Process {
         told.then(|| self.seen_from == here)
     }
 
-    /// What was seen of its number says of it.
+    /// The state of the process by a look at its number.
     fn judge(&self, seen: Seen) -> Life {
         match seen {
             Seen::Runs { started } if started == self.started => Life::Runs,
@@ -136,7 +136,7 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// What was seen of a process number.
+/// The result of a look at a process number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     /// A process has it, which started at that time.
@@ -146,7 +146,7 @@ enum Seen {
     },
     /// No process has it, or only the exit status of one is left.
     Ended,
-    /// It cannot be told.
+    /// The system gives no answer.
     Unknown,
 }
 
@@ -169,7 +169,7 @@ fn judge(
             Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR)
         )
     };
-    // A file that is not there may be hidden.
+    // A missing file may be hidden.
     let missing = |is_used: bool| match is_used {
         true => Seen::Unknown,
         false => Seen::Ended,
@@ -182,7 +182,7 @@ fn judge(
     let Some((state, started)) = state_and_start(&stat) else {
         return Seen::Unknown;
     };
-    // What is said is said of its first thread, behind which others may go on.
+    // The file describes its first thread, behind which others may go on.
     if !matches!(state, "Z" | "X") {
         return Seen::Runs { started };
     }
@@ -213,7 +213,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_process_has_ended_when_it_is_dead_even_if_nobody_has_asked_for_its_status() {
+    fn a_killed_process_has_ended_even_before_its_parent_waits_for_it() {
         assert!(!Process::this().has_ended());
         let mut child = Command::new("sleep")
             .arg("600")
@@ -238,7 +238,7 @@ mod tests {
         let zombie = STAT.replace(") S", ") Z");
         let runs = Seen::Runs { started: 4711 };
         let stat = |code: i32| -> io::Result<String> { Err(io::Error::from_raw_os_error(code)) };
-        let never = || -> io::Result<usize> { panic!("nobody asks") };
+        let never = || -> io::Result<usize> { panic!("no caller asks") };
         for code in [libc::ENOENT, libc::ESRCH, libc::ENOTDIR] {
             assert_eq!(judge(stat(code), never, || false), Seen::Ended, "{code}");
             // Hidden, as by hidepid=2.

@@ -1,4 +1,4 @@
-//! Values with a header: who wrote them, in which version.
+//! Values with a header: their writer and its version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl Store for Records {
             KeyChange::Set(entry) => entry,
             other => return Ok(other),
         };
-        // A look tells what is wrong with a value.
+        // A look shows what is wrong with a value.
         Ok(match self.unwrap(&entry.key, Some(entry.value)) {
             Ok(Some(value)) => KeyChange::Set(Entry { value, ..entry }),
             Ok(None) | Err(_) => KeyChange::Unknown,

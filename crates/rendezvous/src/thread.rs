@@ -44,7 +44,7 @@ impl ThreadPanicked {
     }
 }
 
-/// A thread of the library. Whoever owns it asks [`OwnThread::check`] in each of its calls.
+/// A thread of the library. Its owner asks [`OwnThread::check`] in each of its calls.
 #[derive(Debug)]
 pub struct OwnThread {
     handle: JoinHandle<()>,
@@ -94,7 +94,7 @@ impl OwnThread {
         self.handle.is_finished()
     }
 
-    /// Waits until it has ended. Its panic was told.
+    /// Waits until it has ended. Its panic was reported before.
     pub fn join(self) {
         let _ = self.handle.join();
     }

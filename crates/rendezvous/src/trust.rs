@@ -1,19 +1,19 @@
 //! Whose directories and files a rank relies on.
 //!
-//! What stands in a store directory decides which memory of a rank its peers write to, so no other user may change it. The rule is
-//! that of sshd for keys: the directory and everything above it on the same mount belongs to this user or to root, and no other
-//! user can write there. Above the directory, a sticky bit is enough (`/tmp`): others can add to such a directory and cannot
-//! replace what is this user's.
+//! The contents of a store directory decide which memory of a rank its peers write to, so no other user may change it. The rule
+//! is that of sshd for keys. The directory and everything above it on the same mount belongs to this user or to root, and no
+//! other user can write to it. Above the directory, a sticky bit is enough (`/tmp`): others can add to such a directory and
+//! cannot replace this user's files.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-#[cfg(feature = "etcd")]
 const OPEN_TO_OTHERS: u32 = 0o077;
 
 /// The user of this process.
@@ -34,7 +34,7 @@ pub(crate) fn resolved(directory: &Path) -> Result<PathBuf, StoreError> {
     let mut mount = None;
     for part in resolved.ancestors() {
         let of = fs::metadata(part).map_err(|error| io_error(part, error))?;
-        // What is above the root of a mount gives nobody the right to change what is in it.
+        // A directory above the root of a mount gives no user the right to change the contents of the mount.
         if *mount.get_or_insert(of.dev()) != of.dev() {
             break;
         }
@@ -51,7 +51,7 @@ pub(crate) fn resolved(directory: &Path) -> Result<PathBuf, StoreError> {
     Ok(resolved)
 }
 
-/// What is wrong with a directory, in words.
+/// The defect of a directory, in words.
 fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
     if of.uid() != user && of.uid() != 0 {
         return Some(format!("belongs to user {}", of.uid()));
@@ -61,9 +61,40 @@ fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
     writable.then(|| format!("can be changed by others (mode {:04o})", of.mode() & 0o7777))
 }
 
-/// What is wrong with the file of a secret: only its user, this one or root, may read it.
-#[cfg(feature = "etcd")]
-pub(crate) fn problem_of_secret(of: &Metadata) -> Option<String> {
+/// What a file with a secret holds, at most `most` bytes. Only its user, this one or root, may read it.
+///
+/// # Errors
+/// In words, why it is not taken.
+pub fn read_secret(file: &Path, most: u64) -> Result<Vec<u8>, String> {
+    // A pipe without a writer is not waited for.
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(file)
+        .map_err(|error| error.to_string())?;
+    // Of the file that is open, whatever the name stands for by now.
+    let of = opened.metadata().map_err(|error| error.to_string())?;
+    if !of.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    match problem_of_secret(&of) {
+        Some(problem) => Err(problem),
+        None => read_bounded(&opened, most),
+    }
+}
+
+/// All of an open file, if that is at most `most` bytes; else, in words, why not.
+pub(crate) fn read_bounded(file: &File, most: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    match bytes.len() as u64 > most {
+        true => Err(format!("it has more than {most} bytes")),
+        false => Ok(bytes),
+    }
+}
+
+fn problem_of_secret(of: &Metadata) -> Option<String> {
     if of.uid() != own_user() && of.uid() != 0 {
         return Some(format!("belongs to user {}", of.uid()));
     }
@@ -128,6 +159,32 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_read_from_a_short_file_that_others_may_not_use() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("secret");
+        fs::write(&file, b"12345678").unwrap();
+        for mode in [0o600, 0o400] {
+            set_mode(&file, mode);
+            assert_eq!(read_secret(&file, 8).unwrap(), b"12345678");
+        }
+        assert_eq!(
+            read_secret(&file, 7).unwrap_err(),
+            "it has more than 7 bytes"
+        );
+        for mode in [0o640, 0o604, 0o610] {
+            set_mode(&file, mode);
+            let problem = read_secret(&file, 8).unwrap_err();
+            assert!(problem.starts_with("others may use it"), "{problem}");
+        }
+        let problem = read_secret(root.path(), 8).unwrap_err();
+        assert_eq!(problem, "it is no regular file");
+        assert!(read_secret(&root.path().join("none"), 8).is_err());
+        let pipe = root.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(read_secret(&pipe, 8).unwrap_err(), "it is no regular file");
+    }
+
+    #[test]
     fn a_directory_that_becomes_writable_is_refused_at_the_next_open() {
         let root = tempfile::tempdir().unwrap();
         set_mode(root.path(), 0o700);
@@ -147,7 +204,7 @@ mod tests {
         let (own, other) = (of.uid(), of.uid() + 1);
         assert_eq!(problem(&of, own, false), None);
         match own {
-            // Root's directories are everybody's ground.
+            // Directories of root are trusted for every user.
             0 => assert_eq!(problem(&of, other, false), None),
             _ => assert_eq!(
                 problem(&of, other, false),

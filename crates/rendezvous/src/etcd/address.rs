@@ -38,7 +38,7 @@ struct Options {
     files: TlsFiles,
 }
 
-/// Who asks. The password is never printed.
+/// The user of a request. The password is never printed.
 #[derive(PartialEq, Eq)]
 pub(super) struct User {
     pub(super) name: String,
@@ -138,7 +138,7 @@ impl Options {
     }
 }
 
-/// Sets what is not set yet.
+/// Sets the options that are not set yet.
 fn set<T>(option: &mut Option<T>, value: T) -> Option<()> {
     option.replace(value).is_none().then_some(())
 }
@@ -163,7 +163,7 @@ fn without_user(url: &str) -> String {
     }
 }
 
-/// Whether what is sent to this member stays on this machine.
+/// Whether requests to this member stay on this machine.
 fn is_loopback(member: &str) -> bool {
     let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
     match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {

@@ -1,4 +1,4 @@
-//! A thread that watches all keys of a store, so that who waits is woken by a change and need not ask all the time.
+//! A thread that watches all keys of a store, so that a change wakes a waiting caller, which need not ask all the time.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::thread::{OwnThread, ThreadPanicked};
 const WATCH: Duration = Duration::from_secs(30);
 /// Longest wait while the watch stands, for the same reason.
 const WATCHED: Duration = Duration::from_millis(500);
-/// Longest wait while there is none, and pause before it is tried again.
+/// Longest wait while no watch stands, and pause before it is tried again.
 const UNWATCHED: Duration = Duration::from_millis(50);
 
 /// Counts changes below a prefix.
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Changes {
-    /// Nothing is watched before somebody waits.
+    /// Nothing is watched before a caller waits.
     pub(super) fn new(client: &Arc<Client>, from: &str, to: &str) -> Self {
         let shared = Shared {
             client: Arc::clone(client),
@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// A watch that tells nothing any more.
+/// The error of a watch that has ended.
 fn broken(cause: String) -> CallError {
     CallError::Unreachable {
         waited: Duration::ZERO,

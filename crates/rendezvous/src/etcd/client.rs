@@ -1,9 +1,9 @@
 //! Requests to an etcd: HTTP with JSON to its gateway.
 //!
-//! A request is sent once, to one member, and nothing is tried again when its answer does not come: the caller is told so within
-//! the bound of its call, and whoever calls again asks the next member. A request goes to the next member at once only if it
-//! could not be sent to the one before, and each member is tried once. A token that the etcd has forgotten is replaced once.
-//! When the answer to a change is lost, nobody knows whether it was done, and the caller is told that.
+//! A request is sent once, to one member, and nothing is tried again when its answer does not come. The caller gets the error
+//! within the bound of its call, and its next call asks the next member. A request goes to the next member at once only if it
+//! could not be sent to the one before, and each member is tried once. A token that the etcd has forgotten is replaced once. When
+//! the answer to a change is lost, the client cannot know whether it was done, and its error says that.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +69,7 @@ enum Kind {
 /// How one attempt failed.
 enum Failure {
     Refused(Refusal),
-    /// The token is unknown, or there is none.
+    /// The token is unknown, or the request had none.
     Token(Refusal),
     /// It was not sent.
     NotSent(String),
@@ -213,7 +213,7 @@ impl Client {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Gets a token where a user is named and there is none.
+    /// Gets a token where a user is named and no token is held.
     fn authorised(&self, limit: Duration) -> Result<(), Failure> {
         let Some(user) = &self.user else {
             return Ok(());
@@ -309,7 +309,7 @@ impl Client {
     }
 }
 
-/// Connections that keep to what was configured: no proxy, no redirection to another place or to plain text.
+/// Connections that keep to the configuration: no proxy, no redirection to another place or to plain text.
 fn agent(tls: Option<&TlsConfig>, idle: usize) -> Agent {
     let config = Agent::config_builder()
         .proxy(None)

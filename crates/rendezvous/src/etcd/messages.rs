@@ -15,7 +15,7 @@ pub(super) fn encoded(bytes: impl AsRef<[u8]>) -> String {
 pub(super) struct Range {
     pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
-    /// How many keys there are, whichever were asked for.
+    /// The number of all keys, whichever were asked for.
     #[serde(deserialize_with = "number")]
     pub(super) count: u64,
 }
@@ -71,7 +71,7 @@ pub(super) struct Deleted {
     pub(super) deleted: u64,
 }
 
-/// A lease, granted or kept alive. No time to live: there is none.
+/// A lease, granted or kept alive. No time to live: the lease is gone.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Granted {
@@ -81,7 +81,7 @@ pub(super) struct Granted {
     pub(super) ttl: u64,
 }
 
-/// An answer that tells nothing.
+/// An answer whose fields are not needed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Nothing {}
 

@@ -2,10 +2,11 @@
 //!
 //! It is asked by HTTP with JSON ([etcd's gateway](https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)), not by gRPC: see
 //! ARCHITECTURE.md. Reads are linearizable. Each change is a transaction that holds only at the revision of the key that was
-//! looked at before, so that a request that is late, even behind a member that was stopped for a while, never replaces
-//! something newer. A call makes that look and sends the transaction; it begins again only when the etcd has answered that somebody
-//! else was faster, and ends within its bound. Leases are etcd's own, whose clock is the leader's: times to live are whole seconds, and at least etcd's
-//! own minimum (2 s as it comes); the holder gives up after the time that was asked for, which is never longer.
+//! looked at before. So a request that is late, even behind a member that was stopped for a while, never replaces something
+//! newer. A call makes that look and sends the transaction. It begins again only when the etcd has answered that another writer
+//! was faster, and ends within its bound. Leases are etcd's own, whose clock is the leader's. Times to live are whole seconds,
+//! and at least etcd's own minimum (2 s as it comes). The holder gives up after the time that it asked for, which is never
+//! longer.
 
 mod address;
 mod changes;
@@ -52,8 +53,8 @@ impl EtcdStore {
     /// first rank to come writes the run there.
     ///
     /// # Errors
-    /// Another kind of URL; a password in plain text; a certificate or key that cannot be used; no member that answers within
-    /// [`MAX_BOUND`], for which it is tried again and again; one that refuses user or password; keys of another run.
+    /// Another kind of URL; a password in plain text; a certificate or key that cannot be used. No member that answers within
+    /// [`MAX_BOUND`], for which this function tries again. A member that refuses user or password; keys of another run.
     pub fn open(url: &str, run_id: &str) -> Result<Self, StoreError> {
         let Address {
             members,
@@ -84,7 +85,7 @@ impl EtcdStore {
         };
         let found = repeat(until, || {
             match self.change(RUN, until, put) {
-                // What is there now says whether it was done, or somebody else was faster.
+                // The present value says whether it was done, or another rank was faster.
                 Ok(_) | Err(StoreError::NoAnswer { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -142,7 +143,7 @@ impl EtcdStore {
         Ok(range.kvs.into_iter().next())
     }
 
-    /// Changes `key` by what `operation` makes of it, until nobody else was faster. `false` if it is to stay.
+    /// Changes `key` by what `operation` makes of it, until no other writer was faster. `false` if it is to stay.
     fn change(
         &self,
         key: &str,
@@ -257,7 +258,7 @@ impl Store for EtcdStore {
             if range.count == 0 {
                 return Ok(0);
             }
-            // Late, it removes nothing: some key below is newer then, or there is none.
+            // Late, it removes nothing: some key below is newer then, or none is left.
             let behind = (range.header.revision + 1).to_string();
             let request = json!({
                 "compare": [{"key": first, "range_end": end, "target": "MOD", "result": "LESS", "mod_revision": behind}],
@@ -354,7 +355,7 @@ impl Store for EtcdStore {
             return Ok(None);
         }
         let seconds = ttl.as_millis().div_ceil(1000);
-        // Without an answer, a lease that nobody uses runs out by itself.
+        // Without an answer, a lease that no rank uses runs out by itself.
         let request = json!({"TTL": seconds.to_string()});
         let granted: Granted = self.ask("lease/grant", &request, until)?;
         let id = granted.id;
@@ -387,7 +388,7 @@ impl Store for EtcdStore {
             match committed {
                 Ok(committed) if committed.succeeded => return Ok(true),
                 Ok(_) => {}
-                // There is no such lease.
+                // The lease does not exist.
                 Err(CallError::Refused {
                     code: NOT_FOUND, ..
                 }) => return Ok(false),
@@ -447,7 +448,7 @@ impl Store for EtcdStore {
         for line in &mut lines {
             let line = match line {
                 Ok(line) => line,
-                // What ends a watch that stood is its time, or a member that is gone: the next request tells which.
+                // A watch that stood ends by its time, or because a member is gone: the next request shows which.
                 Err(_) if watch.stands => return Ok(KeyChange::Nothing),
                 Err(error) => return Err(broken(error.to_string())),
             };
@@ -461,7 +462,7 @@ impl Store for EtcdStore {
                 self.client.forget_token();
                 return Err(broken(format!("{line:?}")));
             };
-            // What was compacted has changed, and is not told any more.
+            // A compacted change has happened, and the etcd does not report it any more.
             if watched.compact_revision != 0 {
                 return Ok(KeyChange::Unknown);
             }

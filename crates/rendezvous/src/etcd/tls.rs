@@ -1,14 +1,13 @@
 //! The certificates and the key of a connection to an etcd.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
 use super::address::TlsFiles;
 use crate::StoreError;
-use crate::trust::problem_of_secret;
+use crate::trust::{read_bounded, read_secret};
 
 /// Largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
@@ -16,7 +15,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// What a connection needs of `files`.
 ///
 /// # Errors
-/// [`StoreError::Tls`]: a file that cannot be read, that holds nothing of what it should, or a key that others may read.
+/// [`StoreError::Tls`]: a file that cannot be read, without the expected contents, or a key that others may read.
 pub(super) fn config(files: &TlsFiles) -> Result<TlsConfig, StoreError> {
     let mut config = TlsConfig::builder();
     if let Some(file) = &files.authorities {
@@ -33,7 +32,7 @@ pub(super) fn config(files: &TlsFiles) -> Result<TlsConfig, StoreError> {
 }
 
 fn certificates(what: &'static str, file: &Path) -> Result<Vec<Certificate<'static>>, StoreError> {
-    let bytes = read(what, file, &File::open(file))?;
+    let bytes = read(what, file)?;
     let mut found = Vec::new();
     for item in parse_pem(&bytes) {
         match item {
@@ -50,39 +49,13 @@ fn certificates(what: &'static str, file: &Path) -> Result<Vec<Certificate<'stat
 
 fn private_key(file: &Path) -> Result<PrivateKey<'static>, StoreError> {
     const WHAT: &str = "the key file";
-    let opened = File::open(file);
-    // Of the file that is open, whatever the name stands for by now.
-    if let Ok(key) = &opened {
-        let of = key
-            .metadata()
-            .map_err(|error| unusable(WHAT, file, error.to_string()))?;
-        if let Some(problem) = problem_of_secret(&of) {
-            return Err(unusable(WHAT, file, problem));
-        }
-    }
-    let bytes = read(WHAT, file, &opened)?;
+    let bytes = read_secret(file, MAX_FILE).map_err(|problem| unusable(WHAT, file, problem))?;
     PrivateKey::from_pem(&bytes).map_err(|_| unusable(WHAT, file, "it holds no key".to_owned()))
 }
 
-fn read(
-    what: &'static str,
-    path: &Path,
-    file: &std::io::Result<File>,
-) -> Result<Vec<u8>, StoreError> {
-    let file = file
-        .as_ref()
-        .map_err(|error| unusable(what, path, error.to_string()))?;
-    let mut bytes = Vec::new();
-    let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    read.map_err(|error| unusable(what, path, error.to_string()))?;
-    match bytes.len() as u64 > MAX_FILE {
-        true => Err(unusable(
-            what,
-            path,
-            format!("it has more than {MAX_FILE} bytes"),
-        )),
-        false => Ok(bytes),
-    }
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, StoreError> {
+    let file = File::open(path).map_err(|error| unusable(what, path, error.to_string()))?;
+    read_bounded(&file, MAX_FILE).map_err(|problem| unusable(what, path, problem))
 }
 
 fn unusable(what: &'static str, file: &Path, problem: String) -> StoreError {

@@ -133,7 +133,7 @@ fn grid() -> impl Iterator<Item = (u64, usize, u64)> {
 }
 
 #[test]
-fn two_writers_stopped_at_once_and_a_third_that_goes_on_make_each_change_once() {
+fn two_stopped_writers_and_a_third_that_goes_on_make_each_change_once() {
     for before in [0, 1, 2] {
         for (first, second) in (0..STEPS).flat_map(|a| (0..STEPS).map(move |b| (a, b))) {
             for meanwhile in [0, 1, 3] {
@@ -161,7 +161,7 @@ fn two_writers_stopped_at_once_and_a_third_that_goes_on_make_each_change_once() 
 }
 
 #[test]
-fn a_writer_killed_before_any_step_has_made_its_change_or_not_and_leaves_little() {
+fn a_killed_writer_leaves_a_whole_change_or_none() {
     for before in [0, 1, 2] {
         for step in 0..STEPS {
             let (directory, one, other) = changed(before);
@@ -196,7 +196,7 @@ fn a_writer_killed_before_any_step_has_made_its_change_or_not_and_leaves_little(
 }
 
 #[test]
-fn a_reader_stopped_before_any_step_finds_a_version_that_was_the_newest_meanwhile() {
+fn a_stopped_reader_finds_a_version_that_was_newest_during_its_stop() {
     for (before, step, meanwhile) in grid() {
         let (_directory, one, other) = changed(0);
         for version in 1..=before {

@@ -36,7 +36,7 @@ fn a_directory_of_another_run_is_refused_and_left_as_it_was() {
 }
 
 #[test]
-fn a_directory_that_others_may_change_later_is_refused_by_name_whenever_it_is_opened() {
+fn a_directory_opened_to_others_later_is_refused_by_name_at_each_opening() {
     let directory = tempfile::tempdir().unwrap();
     let set_mode = |mode| {
         let mode = fs::Permissions::from_mode(mode);
@@ -110,7 +110,7 @@ fn a_file_of_something_else_is_named_and_not_read_as_a_value() {
 }
 
 #[test]
-fn a_file_that_is_longer_than_any_value_is_refused_by_key_and_not_read_whole() {
+fn a_file_longer_than_any_value_is_refused_by_key_and_not_read_whole() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "r").unwrap();
     let largest = vec![b'v'; MAX_VALUE];

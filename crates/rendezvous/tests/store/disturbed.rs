@@ -313,7 +313,7 @@ fn with_faults(check: impl Fn(&Disturbed, &str, &mut fastrand::Rng)) {
     });
 }
 
-/// What one key can be, by what its only writer was told.
+/// What one key can be, by the answers to its only writer.
 #[derive(Debug, Default)]
 struct Possible {
     now: Option<Vec<u8>>,
@@ -445,13 +445,13 @@ fn counts_of_many_threads_are_between_what_was_told_and_what_is_unknown() {
     });
 }
 
-/// What is known of a lease by what was told of the calls for it.
+/// The known state of a lease, by the answers to the calls for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Holds {
     No,
     /// This one, or none if an end of it was not answered.
     This(LeaseId, bool),
-    /// A lease may have been taken whose name nobody knows.
+    /// A lease may have been taken whose name no caller knows.
     Unnamed,
 }
 

@@ -35,7 +35,7 @@ impl Counting {
         Ok(parts.try_into().unwrap())
     }
 
-    /// Counts until the end; how many changes were told done, how many had no answer.
+    /// Counts until the end; returns how many changes had the answer done, and how many had none.
     fn count(&self, mine: usize, etcd: usize) -> (u32, u32) {
         let (mut told, mut unanswered) = (0, 0);
         let mut least = 0;
@@ -44,7 +44,7 @@ impl Counting {
                 continue;
             };
             let before = parts[mine];
-            // After an error, each change that was under way is either whole or not there.
+            // After an error, each change that was under way is either whole or was not made.
             assert!(
                 (least..=told + unanswered).contains(&before),
                 "etcd {etcd}, thread {mine}: {before} counted, {told} told, {unanswered} without an answer"
@@ -57,7 +57,7 @@ impl Counting {
                     told += 1;
                     least = before + 1;
                 }
-                // Nobody else writes this part.
+                // No other thread writes this part.
                 Ok(false) => least = before,
                 Err(StoreError::NoAnswer { .. }) => unanswered += 1,
                 Err(StoreError::Unreachable { .. }) => {}
@@ -113,7 +113,7 @@ fn text(parts: [u32; THREADS]) -> Vec<u8> {
 }
 
 #[test]
-fn a_server_that_is_killed_and_started_again_under_load_loses_nothing_and_repeats_nothing() {
+fn a_server_killed_and_restarted_under_load_loses_and_repeats_nothing() {
     let Some(mut etcd) = Etcd::start(1) else {
         return;
     };
@@ -158,7 +158,7 @@ fn put(store: &EtcdStore, value: &[u8]) {
 }
 
 #[test]
-fn a_member_that_is_stopped_is_passed_over_and_what_it_does_later_replaces_nothing_newer() {
+fn a_stopped_member_is_passed_over_and_never_replaces_anything_newer() {
     let Some(etcd) = Etcd::start(3) else {
         return;
     };
@@ -189,7 +189,7 @@ fn a_member_that_is_stopped_is_passed_over_and_what_it_does_later_replaces_nothi
 }
 
 #[test]
-fn an_etcd_that_is_gone_for_a_while_fails_calls_clearly_and_heals_with_leases_and_watches() {
+fn a_lost_etcd_fails_calls_clearly_and_heals_with_leases_and_watches() {
     let Some(mut etcd) = Etcd::start(1) else {
         return;
     };
@@ -223,7 +223,7 @@ fn an_etcd_that_is_gone_for_a_while_fails_calls_clearly_and_heals_with_leases_an
             eprintln!("refused after {:?}", asked.elapsed());
         }
         thread::sleep(gone.saturating_sub(start.elapsed()));
-        assert!(!lease.is_held() && !lease.is_gone(), "nobody knows");
+        assert!(!lease.is_held() && !lease.is_gone(), "its state is unknown");
         etcd.start_member(0);
         assert!(etcd.serves(0));
         assert!(store.compare_and_set("record", Some(b"1"), b"2").unwrap());
@@ -236,7 +236,7 @@ fn an_etcd_that_is_gone_for_a_while_fails_calls_clearly_and_heals_with_leases_an
 }
 
 #[test]
-fn who_waits_is_woken_by_a_change_of_another_process_and_not_only_by_the_clock() {
+fn a_change_of_another_process_wakes_a_waiter_before_its_clock_does() {
     let Some(etcd) = Etcd::start(1) else {
         return;
     };
@@ -418,7 +418,7 @@ fn silent_to_changes() -> (String, Arc<AtomicU32>) {
 }
 
 #[test]
-fn a_change_without_an_answer_is_sent_once_and_its_call_ends_at_its_bound_as_unknown() {
+fn an_unanswered_change_is_sent_once_and_ends_at_its_bound_as_unknown() {
     let (address, changes) = silent_to_changes();
     let store = EtcdStore::open(&format!("etcd://{address}/p"), "run").unwrap();
     let bound = Duration::from_millis(500);
@@ -438,7 +438,7 @@ fn a_change_without_an_answer_is_sent_once_and_its_call_ends_at_its_bound_as_unk
 }
 
 #[test]
-fn calls_to_an_etcd_that_is_stopped_end_at_their_bound_and_nothing_of_a_read_is_unknown() {
+fn calls_to_a_stopped_etcd_end_at_their_bound_and_reads_are_not_unknown() {
     let Some(etcd) = Etcd::start(1) else {
         return;
     };
@@ -468,7 +468,7 @@ fn calls_to_an_etcd_that_is_stopped_end_at_their_bound_and_nothing_of_a_read_is_
 }
 
 #[test]
-fn an_etcd_that_is_gone_fails_a_call_at_once_and_a_patient_one_when_it_is_back_succeeds() {
+fn a_lost_etcd_fails_a_call_at_once_and_a_patient_call_succeeds_later() {
     let Some(mut etcd) = Etcd::start(1) else {
         return;
     };

@@ -49,7 +49,7 @@ fn files_of_keys(directory: &Path) -> Vec<(String, usize)> {
     found
 }
 
-/// What is in a small directory, by one system call, which is one moment.
+/// The names in a small directory, by one system call, which is one moment.
 fn names_at_once(path: &Path) -> Option<Vec<String>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -67,7 +67,7 @@ fn names_at_once(path: &Path) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Checks the number of files of each key, and returns how many keys there are.
+/// Checks the number of files of each key, and returns the number of keys.
 #[track_caller]
 pub(crate) fn check(directory: &Path) -> usize {
     let found = files_of_keys(directory);

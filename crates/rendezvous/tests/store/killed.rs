@@ -190,7 +190,7 @@ fn a_stopped_process_holds_up_nobody() {
 }
 
 #[test]
-fn writers_and_readers_stopped_and_killed_at_any_point_leave_few_files_and_never_go_back() {
+fn stopped_and_killed_writers_leave_few_files_and_readers_never_go_back() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "run").unwrap();
     store.put("n", b"0").unwrap();
@@ -216,7 +216,7 @@ fn writers_and_readers_stopped_and_killed_at_any_point_leave_few_files_and_never
             increment(&store, "n");
             own += 1;
         }
-        // Those that go on are stopped at another point, so that nobody changes anything while files are counted.
+        // Those that go on are stopped at another point, so that no worker changes anything while files are counted.
         workers().for_each(Worker::stop);
         check(directory.path());
         workers().for_each(|worker| worker.signal("CONT"));
@@ -254,7 +254,7 @@ fn writers_and_readers_stopped_and_killed_at_any_point_leave_few_files_and_never
     check(directory.path());
 }
 
-/// The newest that any reader has told.
+/// The newest version that any reader has reported.
 fn newest_read(store: &dyn Store) -> u32 {
     let readers = store.list("read").unwrap();
     let told = readers
@@ -299,7 +299,7 @@ fn a_process_that_is_stopped_too_long_loses_its_lease_and_learns_it() {
 }
 
 #[test]
-fn a_process_without_descriptors_says_nothing_of_another_and_never_that_it_has_ended() {
+fn a_process_without_descriptors_never_reports_that_another_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "run").unwrap();
     let role = format!("blind {}", std::process::id());

@@ -1,4 +1,4 @@
-//! Leases: keys that are there while their holder is.
+//! Leases: keys that are set while their holder lives.
 
 use std::sync::Arc;
 use std::thread;
@@ -74,7 +74,7 @@ fn a_lease_is_there_while_it_is_renewed_and_gone_some_time_after() {
 }
 
 #[test]
-fn a_lease_given_back_is_gone_at_once_and_giving_it_back_again_does_nothing() {
+fn a_returned_lease_is_gone_at_once_and_a_second_return_does_nothing() {
     on_each(|store| {
         let id = store.take_lease("k", b"1", HANG).unwrap().unwrap();
         store.end_lease("k", id).unwrap();
@@ -103,7 +103,7 @@ fn a_time_to_live_outside_the_limits_is_refused_with_them() {
 }
 
 #[test]
-fn a_lease_that_renews_itself_outlives_its_time_to_live_and_ends_with_its_owner() {
+fn a_self_renewing_lease_outlives_its_time_and_ends_with_its_owner() {
     in_time(|store, key, ttl| {
         let lease = Lease::take(store, key, b"me", ttl).unwrap().unwrap();
         let other = Lease::take(store, key, b"you", ttl).unwrap();
@@ -169,7 +169,7 @@ fn another_handle_on_the_directory_sees_a_lease_run_out_by_its_own_clock() {
         }
         assert_eq!(other.watch(key, Some(b"1"), HANG).unwrap(), None);
         assert!(renewed.elapsed() >= ttl, "{:?}", renewed.elapsed());
-        // Nobody has taken its key: what one look found gone is there at the next.
+        // No rank has taken its key: a lease that one look found gone lives at the next.
         assert!(holder.renew_lease(key, id).unwrap());
         unless_lost(seen(), "gone when it was renewed late")?;
         assert_eq!(other.watch(key, Some(b"1"), HANG).unwrap(), None);

@@ -53,7 +53,7 @@ fn a_look_finds_what_has_changed_behind_a_revision_and_each_key_once() {
         store.remove("row/1").unwrap();
         assert!(
             look(second.revision).entries.is_empty(),
-            "removals are not told"
+            "removals are not listed"
         );
         store.put("row/1", b"again").unwrap();
         let third = look(second.revision);
@@ -88,7 +88,7 @@ fn a_look_at_too_many_keys_or_at_one_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_count_differs_when_a_key_has_come_or_gone_and_not_when_one_has_changed() {
+fn a_count_differs_when_keys_come_or_go_and_not_when_they_change() {
     on_each(|store| {
         let count = || {
             let count = store.count("member").unwrap();
@@ -114,7 +114,7 @@ fn a_count_differs_when_a_key_has_come_or_gone_and_not_when_one_has_changed() {
 }
 
 #[test]
-fn keys_put_under_a_lease_go_with_it_and_only_the_lease_that_lives_takes_them() {
+fn keys_under_a_lease_go_with_it_and_only_a_living_lease_takes_them() {
     on_each(|store| {
         let never = LeaseId(u64::MAX >> 2);
         assert!(!store.put_leased("a", b"1", never).unwrap());
@@ -124,7 +124,7 @@ fn keys_put_under_a_lease_go_with_it_and_only_the_lease_that_lives_takes_them() 
         assert!(store.put_leased("a", b"2", id).unwrap());
         assert_eq!(store.try_get("a").unwrap().unwrap(), b"2");
 
-        // Somebody else writes the holder's key; the holder sees it and writes it again.
+        // Another rank writes the holder's key; the holder sees it and writes it again.
         store.put("member/1", b"not mine").unwrap();
         assert!(!store.renew_lease("member/1", id).unwrap());
         assert_eq!(
@@ -164,7 +164,7 @@ fn a_prefix_is_removed_with_all_depths_and_nothing_beside_it() {
 }
 
 #[test]
-fn a_watch_of_one_key_is_told_of_a_change_and_of_a_removal_and_not_of_other_keys() {
+fn a_watch_of_one_key_reports_changes_and_removals_of_that_key_only() {
     on_each(|store| {
         let short = Duration::from_millis(50);
         store.put("watched", b"1").unwrap();
@@ -180,7 +180,7 @@ fn a_watch_of_one_key_is_told_of_a_change_and_of_a_removal_and_not_of_other_keys
         for change in [Some(b"2"), None, Some(b"3")] {
             let known = revision();
             thread::scope(|scope| {
-                // It watches before or after the change, and is told in any case.
+                // It watches before or after the change, and gets it in any case.
                 let watcher = scope.spawn(|| store.wait_for_key("watched", known, HANG));
                 match change {
                     Some(value) => store.put("watched", value).unwrap(),
@@ -220,7 +220,7 @@ fn a_watch_that_stands_tells_every_change_and_asks_once() {
         assert!(store.remove("watched").unwrap());
         let gone = store.next_change(&mut watch, known, HANG).unwrap();
         assert_eq!(gone, KeyChange::Unknown);
-        // What has not changed is not told, and the next wait asks anew.
+        // Unchanged keys are not reported, and the next wait asks anew.
         let mut watch = KeyWatch::new("watched");
         let known = store.changed_since(&["watched"], None, 0).unwrap().revision;
         let short = Duration::from_millis(50);
@@ -257,7 +257,7 @@ fn a_handle_of_another_bound_is_the_same_store_with_the_same_revisions() {
 }
 
 #[test]
-fn a_look_misses_no_key_that_another_thread_of_the_same_handle_has_seen_first() {
+fn a_look_misses_no_key_that_another_thread_of_its_handle_saw_first() {
     on_each(|store| {
         let rounds = 300u32;
         let name = |round: u32| format!("first/{round}");

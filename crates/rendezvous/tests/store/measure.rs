@@ -67,7 +67,7 @@ fn a_store_that_does_not_answer_is_an_error_and_gets_no_keys() {
 }
 
 #[test]
-fn those_who_measure_at_once_have_keys_of_their_own_and_one_too_many_is_told() {
+fn concurrent_measurements_have_their_own_keys_and_one_too_many_fails() {
     on_each(|store| {
         thread::scope(|scope| {
             let all = [(); 4].map(|()| scope.spawn(|| measure(&*store, 25, HANG)));

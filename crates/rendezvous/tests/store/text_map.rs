@@ -46,7 +46,7 @@ impl TextMap for Shelf {
         let there = texts.get(key).cloned();
         match there {
             Some(there) if there != expected => Ok(there),
-            // As c10d answers: what was expected, of a key that is not there.
+            // As c10d answers: the expected text, of a key that is not set.
             None if !expected.is_empty() => Ok(expected.to_owned()),
             _ => {
                 texts.insert(key.to_owned(), text.to_owned());
