@@ -1,7 +1,7 @@
 //! Ids of transfers: a slot is used again while an old id is polled (T3).
 //!
-//! The id is a slot's number and its generation. Another thread releases the transfer and submits the next one in the same slot;
-//! a poll of the old id returns what became of its own transfer, or that the id is unknown.
+//! The id is a slot's number and its generation. Another thread releases the transfer and submits the next one in the same slot.
+//! A poll of the old id returns what became of its own transfer, or that the id is unknown.
 
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ use crate::explore::{Codec, Model, broken};
 
 type Broken = crate::explore::Broken<Property>;
 
-/// What is in a slot.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// No transfer.
@@ -39,7 +39,7 @@ pub enum Status {
 pub struct Parts {
     /// Which use of the slot it is.
     pub generation: u64,
-    /// What is in it.
+    /// Its content.
     pub held: Held,
 }
 
@@ -105,7 +105,7 @@ impl SlotWord for Parts {
     }
 }
 
-/// What is done wrong in one.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -118,7 +118,7 @@ pub enum Mutant {
 pub struct Slot<W> {
     /// How often the slot is used, at most 8 times.
     pub uses: u8,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
     /// How many states the reference found.
     pub states: Option<usize>,
@@ -155,7 +155,7 @@ const USES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct State<W> {
     word: W,
-    /// What the first id was told last; none: nothing yet.
+    /// The last answer to a poll of the first id; none: no poll yet.
     told: Option<Status>,
     uses: u8,
     /// How each use has ended, the first one first.
@@ -273,7 +273,7 @@ fn check<W>(state: &State<W>, told: Status) -> Result<(), Broken> {
     if let Some(before) = state.told
         && before != told
     {
-        let text = format!("the first id was told {before:?}, now {told:?}");
+        let text = format!("the first id got {before:?}, now {told:?}");
         return broken(Property::T3, text);
     }
     match state.ended[0] == Some(outcome) {

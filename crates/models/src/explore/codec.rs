@@ -138,7 +138,7 @@ impl Codec for Reader<'_> {
 
     #[inline]
     fn whole(&mut self, value: &mut u8) {
-        // What is pending are bits of one byte.
+        // Pending values are bits of one byte.
         (self.pending, self.used) = (0, 0);
         *value = self.next();
     }

@@ -40,7 +40,7 @@ impl Cycles {
         }
     }
 
-    /// All steps of the state are told. `passing`: no cycle may hold it.
+    /// All steps of the state were added. `passing`: no cycle may hold it.
     pub(super) fn state(&mut self, passing: bool) {
         self.ends.push(self.to.len());
         self.passing.push(passing);

@@ -32,15 +32,15 @@ pub trait Model {
         emit: &mut impl FnMut(Self::Step, Self::State),
     ) -> Result<(), Broken<Self::Property>>;
 
-    /// What must hold where there is no step.
+    /// What must hold where no step is possible.
     fn at_rest(&self, state: &Self::State) -> Result<(), Broken<Self::Property>>;
 
-    /// Whether from every state one must be reachable for which `at_rest` holds; there may be steps from that one.
+    /// Whether from every state one must be reachable for which `at_rest` holds; that one may have steps.
     fn is_live(&self) -> bool {
         false
     }
 
-    /// What breaks if a step with [`Edge::Once`] lies on a cycle. None: nobody looks for cycles.
+    /// What breaks if a step with [`Edge::Once`] lies on a cycle. None: the search looks for no cycles.
     fn once(&self) -> Option<Broken<Self::Property>> {
         None
     }
@@ -61,7 +61,7 @@ pub trait Model {
 pub struct Broken<P> {
     /// Which one.
     pub property: P,
-    /// What was seen.
+    /// The seen states.
     pub text: String,
 }
 

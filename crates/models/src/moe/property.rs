@@ -5,21 +5,21 @@
 pub enum Property {
     /// A payload never lands in a slot whose earlier call is not released.
     C1,
-    /// An accepted word tells what the slot holds.
+    /// An accepted word says what the slot holds.
     E1,
-    /// Nothing of a dropped generation lands in a slot in use, and nobody commits without having fenced it.
+    /// Nothing of a dropped generation lands in a slot in use, and no rank commits without having fenced it.
     E2,
     /// One view per call.
     E3,
-    /// Nobody has fenced a rank that the new epoch keeps.
+    /// No rank has fenced a rank that the new epoch keeps.
     E6,
     /// A call that ends as not sent was not sent.
     K1,
     /// `token_valid` is what was really processed and added.
     M3,
-    /// Without clocks nobody is stuck.
+    /// Without clocks no rank is stuck.
     DL,
-    /// Nobody gives up on a healthy rank.
+    /// No rank gives up on a healthy rank.
     P4,
     /// A call is the same invocation on all ranks.
     AL,

@@ -41,7 +41,7 @@ impl Step<'_> {
             Admission::Margin | Admission::SoftFull if self.room(Word::RESV, c.margin) => {
                 self.goto(At::Reserve, |_| ());
             }
-            // Nobody else reserves.
+            // No other thread reserves.
             Admission::Alone if self.room(Word::RESV, 0) => {
                 self.goto_with(At::Write, &[self.add(Word::RESV, blocks)], |thread| {
                     thread.index = resv;

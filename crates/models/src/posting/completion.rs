@@ -1,10 +1,11 @@
 //! Completions: what the NIC writes, and how a poller takes it one access at a time.
 //!
-//! Collapsed CQ: cons is loaded first, then the one entry with its 16-bit counter. Wide CQ: `consumed`, cons, the entry
-//! `consumed & mask`, which counts when its owner bit is that of the lap and `consumed` is still the same; then cons by a
-//! maximum, `consumed` by a compare-and-swap. Without the second look at `consumed` an old entry may meet a new cons: with few
-//! WQEs signalled, entries stay for many times the ring's length. An error entry is latched and never passed: in a wide CQ the cause is what everybody sees, in a collapsed
-//! one a flush may have overwritten it, and then the status says so.
+//! Collapsed CQ: the poller loads cons first, then the one entry with its 16-bit counter. Wide CQ: it loads `consumed`, cons, and
+//! the entry `consumed & mask`. The entry counts when its owner bit is that of the lap and `consumed` is still the same. The
+//! poller then raises cons by a maximum, and `consumed` by a compare-and-swap. Without the second look at `consumed` an old entry
+//! may meet a new cons. With few WQEs signalled, entries stay for many times the ring's length. An error entry is latched and
+//! never passed. In a wide CQ all threads see the cause. In a collapsed one a flush may have overwritten it, and then the status
+//! says so.
 
 use super::Violation;
 use super::configuration::{Configuration, Cq};
@@ -260,7 +261,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The entry is taken: by whoever is first.
+    /// The entry is taken, by the first poller.
     pub(crate) fn poll_cas(&mut self) {
         let (word, mine) = (self.configuration.consumed_word(), self.thread.head);
         if self.word(word) == mine || self.is(Mutant::ConsumedStored) {

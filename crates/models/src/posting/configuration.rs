@@ -1,4 +1,4 @@
-//! What is checked: depth, programs, kind of NIC, and the one thing that a mutant does wrong.
+//! A configuration to check: depth, programs, kind of NIC, and the one thing that a mutant does wrong.
 
 use super::property::{Expect, Mutant, Property};
 
@@ -138,7 +138,7 @@ pub enum Nic {
     reason = "independent switches of the model"
 )]
 pub struct Configuration {
-    /// What is printed.
+    /// Its name in the output.
     pub name: String,
     /// What the search must find.
     pub expect: Expect,
@@ -156,7 +156,7 @@ pub struct Configuration {
     pub admission: Admission,
     /// For margins.
     pub margin: i32,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Mutant,
     /// How the NIC learns what to run.
     pub nic: Nic,
@@ -178,7 +178,7 @@ pub struct Configuration {
     pub mailbox: bool,
     /// Every WQE of a batch is written by a lane of its own.
     pub lanes: bool,
-    /// Threads of the same program are lanes of one warp, each of which posts by itself: they begin an operation when all have
+    /// Threads of the same program are lanes of one warp, each of which posts by itself. They begin an operation when all have
     /// ended the one before, since the compiler makes lanes wait for each other behind each of them.
     pub warps: bool,
     /// How completions are looked at.
@@ -187,7 +187,7 @@ pub struct Configuration {
     pub wqe_error: bool,
     /// Indices in flags are kept modulo this; 0: whole.
     pub flag_range: i32,
-    /// There is a doorbell record.
+    /// The QP has a doorbell record.
     pub record: bool,
     /// The holder leaves by the second branch only.
     pub leave_quietly: bool,
@@ -268,7 +268,7 @@ impl Configuration {
         Self { nic, ..self }
     }
 
-    /// There is no doorbell record.
+    /// The QP has no doorbell record.
     pub fn without_record(self) -> Self {
         Self {
             record: false,

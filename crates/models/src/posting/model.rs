@@ -1,4 +1,4 @@
-//! Posting as a model: its first state, who may move, and what must hold where nothing can move.
+//! Posting as a model: its first state, the threads that may move, and what must hold where nothing can move.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::property::Property;
 use super::state::{At, State, Thread, Word, parked};
 use crate::explore::{Codec, Model, broken};
 
-/// Who moves in a step. Threads have the numbers that they have before it: states keep them sorted.
+/// The mover of a step. Threads have the numbers that they have before it: states keep them sorted.
 #[derive(Clone, Copy, Debug)]
 pub enum Move {
     /// The NIC does this.

@@ -1,10 +1,10 @@
 //! What the modes change: scopes of fences, lanes of a warp that share a post or post by themselves, a mailbox and its host
 //! thread, a QP with one user.
 //!
-//! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so
-//! what a thread is to make visible is tracked: `known` are the WQEs that it wrote or learned of by an acquire fence after
-//! reading a flag whose writer knew them. A release fence that reaches the NIC is cumulative: it waits for all of those, in
-//! whoever's store buffer they are.
+//! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so what
+//! a thread is to make visible is tracked: `known` are the WQEs that it wrote or learned of by an acquire fence after reading a
+//! flag whose writer knew them. A release fence that reaches the NIC is cumulative: it waits for all of those, in any thread's
+//! store buffer.
 
 use super::Violation;
 use super::configuration::{Configuration, Fence, Scope};
@@ -78,7 +78,7 @@ impl Configuration {
 }
 
 impl Step<'_> {
-    /// Whether a release fence is over: it waits until everything that it covers is visible to whom it is for.
+    /// Whether a release fence is over: it waits until everything that it covers is visible to its scope.
     pub(crate) fn fence(&self, fence: Fence) -> bool {
         let (scope, needed) = self.configuration.scope(fence);
         scope < needed || self.fenced()
@@ -209,7 +209,7 @@ impl Step<'_> {
 
     // ---- mailbox ----
 
-    /// The host's thread: loads the mailbox and stores the register. Its stores are buffered like anybody's.
+    /// The host's thread: loads the mailbox and stores the register. Its stores are buffered like those of any thread.
     pub(crate) fn agent(&mut self) {
         let c = self.configuration;
         let index = self.word(c.mailbox_word());

@@ -73,11 +73,11 @@ pub enum Property {
     NothingLost,
     /// I6: one token.
     OneToken,
-    /// I7: cons never passes what is completed.
+    /// I7: cons never passes the completed WQEs.
     Completed,
     /// I8: every call ends.
     Ends,
-    /// I9: every call ends once there is an error.
+    /// I9: every call ends behind an error.
     EndsAfterError,
     /// I12: nothing of an old life acts after the reset.
     Life,

@@ -132,7 +132,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Nobody is on the way: park first, ring after.
+    /// No thread is on the way: park first, ring after.
     pub(crate) fn leave_park(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         if self.unchanged() {

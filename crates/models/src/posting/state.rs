@@ -62,7 +62,7 @@ impl Word {
 /// All shared words.
 pub(crate) type Words = [i32; Word::COUNT];
 
-/// The token parked at `index`; whoever takes it must ring if `owed`.
+/// The token parked at `index`. The thread that takes it must ring if `owed`.
 pub(crate) fn parked(index: i32, owed: bool) -> i32 {
     index << 8 | i32::from(owed) << 1 | 1
 }
@@ -224,21 +224,21 @@ pub(crate) struct Thread {
     pub(crate) blocks: i32,
     /// As holder of the token: behind the last batch swept.
     pub(crate) head: i32,
-    /// As holder: the flag seen there.
+    /// As holder: the flag seen behind it.
     pub(crate) flag: i32,
     /// As holder: rounds, ringing ones and then quiet ones.
     pub(crate) round: i32,
     pub(crate) bits: i32,
     pub(crate) ticket: i32,
     pub(crate) life: i32,
-    /// Block mode: ring slots, by bit, whose WQEs this thread has written or learned of by an acquire fence and that the NIC
-    /// may not see yet. A release fence of wider scope waits for them: it is cumulative.
+    /// Block mode: ring slots, by bit, whose WQEs the NIC may not see yet. This thread has written them or learned of them by an
+    /// acquire fence. A release fence of wider scope waits for them: it is cumulative.
     pub(crate) known: u8,
     /// The same, read in flags and not yet acquired.
     pub(crate) seen: u8,
     /// Lanes, by bit, that have not written their WQE yet.
     pub(crate) lanes: u8,
-    /// Stores that nobody else sees yet. Stores to one word stay in order.
+    /// Stores that no other thread sees yet. Stores to one word stay in order.
     pub(crate) buffer: Buffer,
 }
 

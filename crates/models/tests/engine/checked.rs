@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use models::engine::account::Account;
+use models::engine::counting::Counting;
+use models::engine::keys::Keys;
 use models::engine::notices::Notices;
 use models::engine::slots::{Slot, SlotWord};
 use models::engine::stream::Stream;
@@ -53,6 +55,38 @@ impl Checked for Notices {
     }
     fn states(&self) -> Option<usize> {
         self.states
+    }
+}
+
+impl Checked for Keys {
+    fn name(&self) -> String {
+        let Self {
+            others,
+            refusals,
+            mutant,
+        } = self;
+        format!("{others} others, {refusals} refusals {mutant:?}")
+    }
+    fn states(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Checked for Counting {
+    fn name(&self) -> String {
+        let Self {
+            writes,
+            second,
+            receives,
+            failures,
+            mutant,
+        } = self;
+        format!(
+            "{writes} WRITEs, {second} of a second life, {receives} receives, {failures} failures {mutant:?}"
+        )
+    }
+    fn states(&self) -> Option<usize> {
+        None
     }
 }
 

@@ -1,7 +1,7 @@
 //! The host engine's protocols, checked: every interleaving of small configurations of a striped transfer, of the ids of its
-//! slots, and of notices in a ring and on streams.
+//! slots, of notices in a ring and on streams, of keys of peers, and of counters.
 //!
-//! All but the last are anew what an independent model has checked before, so the numbers of states must be the same: encodings
+//! All but the last three are anew what an independent model has checked before, so the numbers of states must be the same: encodings
 //! differ, states do not. A mutant does one thing wrong and must break the property named with it; every property has one.
 //!
 //! `cargo test -p models --test engine -- --nocapture` prints the table. What this proves and what not: docs/models.md.
@@ -10,10 +10,20 @@ mod checked;
 
 use checked::{check, check_larger, check_mutants};
 use models::engine::account::Fields;
+use models::engine::counting;
+use models::engine::keys;
 use models::engine::notices;
 use models::engine::slots::{self, Parts};
 use models::engine::stream;
 use models::engine::transfer::{self, Property};
+
+/// Each property is broken by a mutant.
+fn breaks_all<M, P: PartialEq + std::fmt::Debug>(all: &[P], mutants: &[(M, P)]) {
+    for property in all {
+        let breaks = mutants.iter().any(|(_, broken)| broken == property);
+        assert!(breaks, "no mutant breaks {property:?}");
+    }
+}
 
 #[test]
 fn a_striped_transfer_is_concluded_once_and_with_nothing_under_way() {
@@ -86,12 +96,21 @@ fn every_property_of_transfers_is_broken_by_a_mutant() {
 #[test]
 fn every_property_of_notices_is_broken_by_a_mutant() {
     let mutants = notices::mutants();
-    for property in notices::Property::ALL {
-        let breaks = mutants.iter().any(|(_, breaks)| *breaks == property);
-        assert!(breaks, "no mutant breaks {property:?}");
-    }
+    breaks_all(&notices::Property::ALL, &mutants);
     let configurations = notices::configurations().len() + notices::harmless().len();
     assert!(configurations >= 7 && mutants.len() >= 7);
+}
+
+#[test]
+fn an_ended_key_gives_no_later_byte_and_no_byte_of_others() {
+    check("keys", &keys::configurations());
+}
+
+#[test]
+fn every_mutant_of_keys_is_caught() {
+    let mutants = keys::mutants();
+    breaks_all(&keys::Property::ALL, &mutants);
+    check_mutants("keys", &mutants);
 }
 
 #[test]
@@ -112,8 +131,18 @@ fn that_one_stream_carries_is_for_cost_alone() {
 #[test]
 fn every_mutant_of_streams_is_caught() {
     let mutants = stream::mutants();
-    for property in stream::Property::ALL {
-        assert!(mutants.iter().any(|(_, broken)| *broken == property));
-    }
+    breaks_all(&stream::Property::ALL, &mutants);
     check_mutants("stream", &mutants);
+}
+
+#[test]
+fn a_counter_says_what_has_landed_and_loses_nothing_that_is_done() {
+    check("counting", &counting::configurations());
+}
+
+#[test]
+fn every_mutant_of_counters_is_caught() {
+    let mutants = counting::mutants();
+    breaks_all(&counting::Property::ALL, &mutants);
+    check_mutants("counting", &mutants);
 }

@@ -8,8 +8,8 @@
 //!   phases and is not awaited, although it may send.
 //! - Parallel: a phase waits for all peers at once, as the threads of the kernels do.
 //! - Numbers that wrap: modulo 16, so half of them are newer than a given one, as with 32 bits. The states are as many as
-//!   without, if words of zero name no call, in credits too (else `ZeroIsCall`), if a lap ends with a jump over 0 and 1, and if
-//!   no run of skips grows to half of all numbers.
+//!   without, under three conditions. Words of zero name no call, in credits too (else `ZeroIsCall`). A lap ends with a jump over
+//!   0 and 1. No run of skips grows to half of all numbers.
 
 use models::moe::Property;
 use models::moe::signals::pattern::Pattern::{
@@ -103,7 +103,7 @@ pub(crate) fn stopped_calls_and_one_slow() -> Vec<Signals> {
     models
 }
 
-/// Skips that cover gaps where there are none: as many states as rule A5 has. And all peers waited for at once.
+/// Skips that cover gaps in worlds without gaps: as many states as rule A5 has. And all peers waited for at once.
 pub(crate) fn gaps_and_parallel() -> Vec<Signals> {
     vec![
         gaps(Split, 2, 5, ANY).states(205_373),

@@ -1,9 +1,9 @@
 //! The MoE protocol, checked: every interleaving of small configurations of its signals, its membership, its rejoin, and of
 //! two ranks that part and unite.
 //!
-//! `signals`, `epoch` and `rejoin` have the configurations of the three models and their mutants. All of these are anew what an
-//! independent model has checked before, so the numbers of states must be the same where that model has counted them: encodings
-//! differ, states do not. Calls count from 1 here, 0 is none.
+//! `signals`, `epoch` and `rejoin` have the configurations of the three models and their mutants. An independent model has
+//! checked all of these before. So the numbers of states must be the same where that model has counted them: encodings differ,
+//! states do not. Calls count from 1 here, 0 is none.
 //!
 //! `parted` has two ranks that both live, part from each other and unite again.
 //!

@@ -1,12 +1,12 @@
 //! Two ranks that part and unite: configurations, and mutants with the property that each breaks.
 //!
 //! The first calls of the two views fall on every call that interleavings allow, so on both sets and on distances of 0 to all
-//! calls. A leap stands for the calls of a pair that is parted for long: of 256 numbers it passes all but a few, so what was left
-//! lying looks new (`words.cuh` has 2^32).
+//! calls. A leap stands for the calls of a pair that is parted for long. Of 256 numbers it passes all but a few, so leftover
+//! words look new (`words.cuh` has 2^32).
 //!
-//! Without a leap words and `last` of before the parting do no harm: both ends have promised the view that parts them, so all
-//! that they say is older than its first call, and a lap of the numbers must pass before it looks new. What harms at once is
-//! suspicion, and rows that land late.
+//! Without a leap words and `last` of before the parting do no harm. Both ends have promised the view that parts them, so all
+//! that they say is older than its first call. A lap of the numbers must pass before it looks new. Suspicion, and rows that land
+//! late, harm at once.
 //!
 //! Where a call ends aborted, the next call of that rank that runs says so again, to each rank that has become a member since. Without that two
 //! healthy ranks wait for each other until a deadline, and nothing else ends it: the mutants that leave it out break `DL`.

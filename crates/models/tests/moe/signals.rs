@@ -21,7 +21,7 @@ fn overtaken(signals: Signals) -> Signals {
     }
 }
 
-/// No clock: nobody may be stuck.
+/// No clock: no rank may be stuck.
 pub(crate) fn without_clock() -> Vec<Signals> {
     let counts = [373, 1_285, 2_661, 181, 1_151, 277, 12_418];
     let mut models: Vec<Signals> = Pattern::ALL
@@ -56,7 +56,7 @@ pub(crate) fn with_timeouts() -> Vec<Signals> {
     ]
 }
 
-/// Rank 0 is slow or dead: it is the only one that anybody gives up.
+/// Rank 0 is slow or dead: it is the only one that any rank gives up.
 pub(crate) fn one_slow() -> Vec<Signals> {
     vec![
         two(Fused, 6, Clock::Slow).states(181_857),

@@ -71,7 +71,7 @@ pub(crate) fn nearly_full() -> Vec<Configuration> {
             .states(77_142)
         },
         new(
-            "hand-over to one who waits for space",
+            "hand-over to a thread that waits for space",
             2,
             same(3, puts(2, 1)),
         )

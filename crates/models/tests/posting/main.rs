@@ -147,7 +147,7 @@ fn nothing_of_the_reference_is_missing() {
     }
 }
 
-/// The tests that the table of invariants in kernels/README.md names are there: `binary::module::name`.
+/// The tests that the table of invariants in kernels/README.md names exist: `binary::module::name`.
 #[test]
 fn the_tests_that_the_table_of_invariants_names_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

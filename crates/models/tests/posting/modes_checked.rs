@@ -111,7 +111,7 @@ pub(crate) fn block_owned() -> Vec<Configuration> {
 }
 
 #[test]
-fn block_fences_are_enough_where_the_holder_acquires_and_fences_for_the_nic() {
+fn block_fences_suffice_if_the_holder_acquires_and_fences_for_the_nic() {
     check("block", block_owned());
 }
 

@@ -62,7 +62,8 @@ pub(crate) fn faults_of_service() -> Vec<Configuration> {
             .mutant(Mutant::OneFenceWithRecord, Property::Due),
         new("rounds not counted", 2, vec![puts(10, 1), puts(2, 1)])
             .mutant(Mutant::RoundsNotCounted, Property::Bounded),
-        two_by_three("hand over to nobody").mutant(Mutant::HandOverToNobody, Property::NothingLost),
+        two_by_three("hand over to no thread")
+            .mutant(Mutant::HandOverToNobody, Property::NothingLost),
         two_by_three("leave without doorbell")
             .mutant(Mutant::LeaveWithoutDoorbell, Property::NothingLost),
         two_by_three("park by store").mutant(Mutant::ParkByStore, Property::Ends),

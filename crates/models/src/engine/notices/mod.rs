@@ -1,9 +1,9 @@
 //! Notices: a ring of records in the receiver's memory, over a connection that breaks and is made again.
 //!
-//! The sender writes a record's body, then its header with its absolute number, in order on one QP. The receiver takes the
-//! record that is due and writes credit back: an absolute count of records. The connection may break at any moment, between the
-//! same two incarnations: the receiver resets its end, takes what is whole, clears the ring, and tells what it has accepted; the
-//! sender goes on there.
+//! The sender writes a record's body, then its header with its absolute number, in order on one QP. The receiver takes the record
+//! that is due and writes credit back: an absolute count of records. The connection may break at any moment, between the same two
+//! incarnations. The receiver then resets its end, takes what is whole, clears the ring, and reports the number that it has
+//! accepted. The sender goes on there.
 //!
 //! The Python model of the reference has the same states. `state` has what is remembered, `steps` what may happen,
 //! `configurations` what is checked.
@@ -35,7 +35,7 @@ impl Property {
 
 type Broken = crate::explore::Broken<Property>;
 
-/// What is done wrong in one.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -60,7 +60,7 @@ pub struct Notices {
     pub ring: u8,
     /// How often the connection breaks, at most twice.
     pub breaks: u8,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutants: &'static [Mutant],
     /// How many states the reference found.
     pub states: Option<usize>,

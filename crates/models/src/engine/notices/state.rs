@@ -26,7 +26,7 @@ pub(super) struct Receiver {
     /// Records taken and delivered.
     pub(super) taken: u8,
     pub(super) connection: u8,
-    /// Of the records taken, those that a credit has told of.
+    /// Of the records taken, those that a credit has reported.
     pub(super) told: u8,
     /// 1 + the records that it says it has accepted, behind a break; 0: it says nothing.
     pub(super) answer: u8,

@@ -104,7 +104,7 @@ impl Notices {
             next.receiver.told = taken;
             let count = taken + self.ring;
             next.credits.push(Credit { connection, count });
-            emit("the receiver tells credit", next);
+            emit("the receiver sends credit", next);
         }
         Ok(())
     }

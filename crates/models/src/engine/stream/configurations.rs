@@ -1,4 +1,4 @@
-//! What is checked: configurations, and mutants with the property that each breaks.
+//! Configurations, and mutants with the property that each breaks.
 
 use super::{Mutant, Property, Stream};
 

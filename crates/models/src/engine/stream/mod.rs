@@ -1,10 +1,11 @@
 //! Notices as the engine sends them: over control streams, of which several may be open and any may end, between the same two lives.
 //!
-//! The sender keeps each notice until the receiver's program has taken it, and keeps no more than the inbox has room for. One stream at a
-//! time carries; a new one begins with the number that the receiver has said it waits for. The receiver takes the number that is due,
-//! drops a lower one, and tells how many its program has taken. A stream keeps its order, and loses what is under way when it ends.
+//! The sender keeps each notice until the receiver's program has taken it, and keeps no more than the inbox has room for. One
+//! stream at a time carries; a new one begins with the number for which the receiver has said it waits. The receiver takes the
+//! number that is due, drops a lower one, and reports how many its program has taken. A stream keeps its order, and loses what is
+//! under way when it ends.
 //!
-//! `state` has what is remembered, `steps` what may happen, `configurations` what is checked.
+//! `state` has the state, `steps` its steps, `configurations` the worlds to check.
 
 mod configurations;
 mod state;
@@ -33,7 +34,7 @@ impl Property {
 
 type Broken = crate::explore::Broken<Property>;
 
-/// What is done wrong in one.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -41,7 +42,7 @@ pub enum Mutant {
     ForgottenOnceSent,
     OldNumberAccepted,
     ResumedAtTheLastSent,
-    /// A stream that waits its turn begins with what was accepted when it was made, though less is kept by then.
+    /// A stream that waits its turn begins with the number that was accepted when it was made, though less is kept by then.
     ResumedBeforeTheKept,
     CountStoredNotRaised,
     /// A stream that has ended goes on to be the one that carries.
@@ -59,7 +60,7 @@ pub struct Stream {
     pub room: u8,
     /// Streams that are made, at most 3.
     pub streams: u8,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
 }
 

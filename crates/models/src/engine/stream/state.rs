@@ -6,7 +6,7 @@ pub(super) const STREAMS: usize = 3;
 /// Most of one stream under way in one direction.
 const UNDER_WAY: usize = 10;
 
-/// What is under way in one direction of a stream, the oldest first.
+/// Messages under way in one direction of a stream, the oldest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnderWay {
     length: u8,
@@ -44,15 +44,15 @@ pub(super) struct Way {
     /// The sender has it; the receiver has it.
     pub(super) at_sender: bool,
     pub(super) at_receiver: bool,
-    /// The sender has heard what is accepted. That is the first that comes back.
+    /// The sender has heard the accepted number. That is the first word that comes back.
     pub(super) is_heard: bool,
     /// What the sender sends next over it.
     pub(super) next: u8,
-    /// How many the receiver has told over it that were taken.
+    /// The number of taken notices that the receiver has reported over it.
     pub(super) told: u8,
     /// Numbers of notices.
     pub(super) there: UnderWay,
-    /// What was accepted, then counts of those that were taken.
+    /// The accepted number, then counts of the taken notices.
     pub(super) back: UnderWay,
 }
 

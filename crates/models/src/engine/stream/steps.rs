@@ -1,4 +1,5 @@
-//! What may happen: a notice is sent, put on a stream, accepted, taken and told; a stream is made, and ends at either end first.
+//! What may happen: a notice is sent, put on a stream, accepted, taken and reported; a stream is made, and ends at either end
+//! first.
 
 use super::state::{State, UnderWay};
 use super::{Broken, Mutant, Property, Stream};
@@ -135,7 +136,7 @@ impl Stream {
                 if way.at_sender {
                     next.ways[at].back.push(state.taken);
                 }
-                emit("the receiver tells what was taken", next);
+                emit("the receiver reports what was taken", next);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is checked: configurations with the numbers of states that the reference found, and mutants with the property that
+//! Configurations with the numbers of states that the reference found, and mutants with the property that
 //! each breaks.
 
 use super::{Mutant, Property, Transfer};

@@ -1,4 +1,5 @@
-//! The steps of the connection's own thread behind the panic of a worker: it ends the connection, and finishes what nobody else will.
+//! The steps of the connection's own thread behind the panic of a worker: it ends the connection, and finishes the worker's
+//! slices.
 
 use super::state::{At, Closer, Notice, Peer, Place, Qp, Slice, State, User};
 use super::steps::Step;

@@ -70,7 +70,7 @@ impl<A: Account> Transfer<A> {
             }
             let holds =
                 |slice: &Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
-            // The queue of a worker that is dead is not waited for: nobody takes its CQEs.
+            // No thread takes the CQEs of a dead worker's queue, so the engine does not wait for it.
             let is_quiet = state.is_dead(number) || !self.slices(state).iter().any(holds);
             if *qp == Qp::Error && state.peer == Peer::Reachable && is_quiet {
                 go("is reset at both ends", fenced(state, number));
@@ -86,7 +86,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// The peer is lost; each side notices at some moment. That one resets its QPs, and then tells its program.
+    /// The peer is lost; each side notices at some moment. The peer's side resets its QPs, and then informs its program.
     pub(super) fn peer_moves(&self, state: &State<A>, emit: &mut impl FnMut(Step, State<A>)) {
         let mut here = |what, peer| {
             let peer_is_lost = false;
@@ -107,16 +107,18 @@ impl<A: Account> Transfer<A> {
         let early = self.is(Mutant::PeerGoneBeforeReset);
         let (what, remote) = match state.remote {
             _ if state.peer == Peer::Reachable => return,
-            Remote::There if early => ("tells its program", Remote::ToldEarly),
+            Remote::There if early => ("informs its program", Remote::ToldEarly),
             Remote::There => ("resets its QPs", Remote::Reset),
-            Remote::Reset | Remote::ToldEarly => ("has reset and told", Remote::Told),
+            Remote::Reset | Remote::ToldEarly => {
+                ("has reset and informed its program", Remote::Told)
+            }
             Remote::Told => return,
         };
         emit(Step::new("peer", 0, what), State { remote, ..*state });
     }
 }
 
-/// What is under way of the pair is refused from now on.
+/// Packets of the pair under way are refused from now on.
 fn fenced<A: Account>(state: &State<A>, number: usize) -> State<A> {
     let mut next = *state;
     next.qps[number] = Qp::Fenced;
@@ -142,7 +144,7 @@ fn can_land<A: Account>(state: &State<A>) -> bool {
 fn check_landing<A: Account>(state: &State<A>, number: usize) -> Result<(), Broken> {
     let user = state.user;
     if state.remote == Remote::ToldEarly {
-        let text = format!("slice {number} lands and the peer's program was told of the end");
+        let text = format!("slice {number} lands after the peer's program has learned of the end");
         return broken(Property::T6, text);
     }
     match user.status {

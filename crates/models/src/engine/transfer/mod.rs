@@ -1,15 +1,15 @@
 //! One striped transfer: workers, each with a QP of its own, pull slices from one account word.
 //!
-//! They post chains, reap completions, retry what was flushed and finish slices; a user cancels at any moment and polls. Whose
-//! read-modify-write makes the account settled concludes: cause, status, notice. The cause goes through a store buffer, so it
-//! may become visible late. A QP fails at any moment, a chain may be refused in part, and packets of a failed QP may land until
+//! They post chains, reap completions, retry flushed slices and finish slices; a user cancels at any moment and polls. Whose
+//! read-modify-write makes the account settled concludes: cause, status, notice. The cause goes through a store buffer, so it may
+//! become visible late. A QP fails at any moment, and an HCA may refuse part of a chain. Packets of a failed QP may land until
 //! both ends have reset the pair.
 //!
 //! The Python model of the reference has the same states, but for two rules ([`Mutant::AsTheReference`]). It has no deadlines, no
-//! QP that stalls, no worker that panics, no peer that is lost, no second QP that fails and no pair that is used again.
+//! QP that stalls, no worker that panics and no lost peer. It has no second QP that fails and no pair that is used again.
 //!
-//! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, `control` those of the connection's own thread when a
-//! worker has panicked, `user` those of the user and of the engine's clock.
+//! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, and `user` those of the user and of the engine's
+//! clock. `control` has those of the connection's own thread when a worker has panicked.
 
 mod configurations;
 mod control;
@@ -40,8 +40,8 @@ pub enum Property {
     T4,
     /// The HCA has nothing of a transfer that is concluded.
     T5,
-    /// Nothing lands behind the conclusion; where the report says that the other end is unknown, nothing lands there once its
-    /// program has been told that this side is gone.
+    /// Nothing lands behind the conclusion. Where the report says that the other end is unknown, nothing lands there once its
+    /// program has learned that this side is gone.
     T6,
     /// A status is seen with its cause.
     T7,
@@ -71,7 +71,7 @@ impl Property {
 
 pub(super) type Broken = crate::explore::Broken<Property>;
 
-/// What is done wrong in one.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -100,18 +100,18 @@ pub enum Mutant {
     LostPeerWaitedFor,
     /// What may still land at a lost peer changes no outcome.
     LostPeerCalledFenced,
-    /// The peer tells its program of this side's end before it resets its QPs.
+    /// The peer informs its program of this side's end before it resets its QPs.
     PeerGoneBeforeReset,
     /// A pair is used again, and taken for fenced, when this end is reset.
     UsedAgainAtOneEnd,
-    /// What a worker held when it panicked is finished by nobody.
+    /// No thread finishes the slices that a worker held when it panicked.
     PanicForgotten,
     /// It is finished while the QPs still move its bytes.
     WrittenOffBeforeReset,
     /// It is finished while another worker has slices of the transfer.
     WrittenOffBesideWorkers,
-    /// Harmless: a cancel behind a failure is noted too, and a failure decides the outcome whenever it comes; and the half of a
-    /// chain that is not refused may still land where both ends have reset the pair.
+    /// Harmless: a cancel behind a failure is noted too, and a failure decides the outcome whenever it comes. The half of a chain
+    /// that is not refused may still land where both ends have reset the pair.
     AsTheReference,
 }
 
@@ -122,7 +122,7 @@ pub enum Mutant {
     reason = "independent switches of the model"
 )]
 pub struct Transfer<A> {
-    /// What is printed.
+    /// Its name in the output.
     pub name: &'static str,
     /// Slices of the transfer, at most 4.
     pub slices: u8,
@@ -146,7 +146,7 @@ pub struct Transfer<A> {
     pub qp_failures: u8,
     /// How often a pair that both ends have reset is used again.
     pub reuses: u8,
-    /// How often a QP stops moving, at any moment, until somebody puts it into the error state.
+    /// How often a QP stops moving, at any moment, until a thread puts it into the error state.
     pub stalls: u8,
     /// How many workers panic, at any moment.
     pub panics: u8,
@@ -154,7 +154,7 @@ pub struct Transfer<A> {
     pub post_fails: bool,
     /// From every state an end must be reachable.
     pub live: bool,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
     /// How many states the reference found.
     pub states: Option<usize>,

@@ -159,7 +159,7 @@ impl Qp {
 pub(super) enum Peer {
     #[default]
     Reachable,
-    /// It answers nothing any more; packets may still land there.
+    /// It answers nothing any more; packets may still land in its memory.
     Lost,
     /// This side has noticed, and waits for no answer.
     GivenUp,
@@ -174,7 +174,7 @@ pub(super) enum Remote {
     There,
     /// Its QPs to this side are reset.
     Reset,
-    /// Its program has been told that this side is gone, and uses the memory for something else.
+    /// Its program has learned that this side is gone, and uses the memory for something else.
     Told,
     /// A mutant's: the same, and its QPs are not reset yet.
     ToldEarly,
@@ -213,7 +213,7 @@ pub(super) struct User {
     pub(super) notice: Notice,
 }
 
-/// What is left to do behind a cancel or a deadline.
+/// The steps that remain behind a cancel or a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Closer {
     #[default]

@@ -1,4 +1,4 @@
-//! All steps of the model, and what must hold where there is none.
+//! All steps of the model, and what must hold where none is possible.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::engine::MOST_STATES;
 use crate::engine::account::{Account, Outcome};
 use crate::explore::{Codec, Model, broken};
 
-/// A step by what it is about: `worker 0 posts`.
+/// A step by its subject: `worker 0 posts`.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     whose: &'static str,

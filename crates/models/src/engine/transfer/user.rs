@@ -168,7 +168,7 @@ fn concluded(user: User, outcome: Outcome) -> User {
     }
 }
 
-/// A mutant's: the closer compares what was finished with what was handed out.
+/// A mutant's: the closer compares the finished slices with those handed out.
 fn looked<A: Account>(state: &State<A>) -> State<A> {
     let mut next = *state;
     next.closer = Closer::Nothing;

@@ -41,7 +41,7 @@ pub struct Epoch {
     pub aborts: u8,
     /// The last rank is no member yet, and joins.
     pub join: bool,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
     /// States, as an independent model has counted them.
     pub states: Option<usize>,

@@ -7,7 +7,7 @@ use super::{Epoch, Mutant};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// One step, by name; `value` is what it is about.
+/// One step, by name; `value` is its subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     rank: usize,

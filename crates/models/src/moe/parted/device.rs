@@ -224,8 +224,8 @@ impl Parted {
         passes(next, me);
     }
 
-    /// `tell_aborted`: the calls right before this one ended aborted, each in the view that it found, of which the other may have
-    /// been no member. It is told so now, before anything is awaited.
+    /// `tell_aborted`: the calls right before this one ended aborted, each in the view that it found. The other end may have been
+    /// no member of that view. It gets the word now, before this call waits for anything.
     fn tell_aborted(&self, next: &mut State, me: usize, index: u8, untold: u8) {
         if !next.ends[me].open {
             return;
@@ -299,7 +299,7 @@ impl Parted {
     fn post(&self, next: &mut State, me: usize, i: usize, message: Message) {
         let end = &next.ends[me];
         let set = usize::from(message.call % SETS);
-        // Nobody asks when a control word was written.
+        // No rule asks when a control word was written.
         let epoch = match message.is_data {
             true => end.handles[set].epoch,
             false => 0,
@@ -371,7 +371,7 @@ impl Parted {
                 return broken(Property::K1, text);
             }
             if whole {
-                return not_whole("it was told that they were not sent");
+                return not_whole("a word said that they were not sent");
             }
             next.ends[me].peer.suspect = false;
             emit(step("finds not sent"), next);

@@ -2,10 +2,10 @@
 //!
 //! Two ranks run calls with each other. The QPs between them fail, at each end at another time, with words in flight. A view
 //! parts them: each end fences its QP before it promises, and each applies the view at its own time. When the calls before that
-//! view have ended, an end clears what it and the other have told each other, makes its QP anew and connects; tries are
-//! repeated. When both say that they are connected, another view unites them, and from its first call on they send to each
-//! other as if they had never met. What kernels keep of a peer and what they do with it is taken from `kernels/moe`, call numbers
-//! have 8 bits for their 32 (`numbers`), and all limits of those are in proportion.
+//! view have ended, an end clears what both have sent each other. It makes its QP anew and connects; tries are repeated. When
+//! both say that they are connected, another view unites them. From its first call on they send to each other as if they had
+//! never met. `kernels/moe` defines what kernels keep of a peer and what they do with it. Call numbers have 8 bits for their 32
+//! (`numbers`), and all limits of those are in proportion.
 //!
 //! `device` has the phases of a call, `host` the change of views and the connection, `network` the packets. Agreement is taken
 //! as proved (`epoch`): a view begins behind every call that has started.
@@ -75,7 +75,7 @@ pub struct Parted {
     pub later: u8,
     /// A third rank is a member with both, and waits for both in every call.
     pub third: bool,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
     /// Those of `pattern`, for all calls.
     pub phases: Vec<Phase>,

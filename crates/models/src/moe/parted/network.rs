@@ -102,7 +102,7 @@ impl Parted {
         Ok(())
     }
 
-    /// Forgets what nobody will ever take: it makes no difference whether it is refused or lost.
+    /// Forgets what no end will ever take: it makes no difference whether it is refused or lost.
     pub(super) fn tidy(&self, state: &mut State) {
         for end in &mut state.ends {
             // Nothing asks for it but suspicion.

@@ -17,7 +17,7 @@ pub(super) enum Stage {
     Held,
     /// The call has its view.
     Entered,
-    /// It has told its credits, and waits for one.
+    /// It has sent its credits, and waits for one.
     Waits,
     /// It has found out about the other end, and reads.
     Reading,
@@ -36,7 +36,7 @@ pub(super) enum Qp {
     #[default]
     Rts,
     Err,
-    /// Reset: it has told its packet numbers, and takes nothing yet.
+    /// Reset: it has published its packet numbers, and takes nothing yet.
     Fresh,
 }
 
@@ -211,7 +211,7 @@ pub struct State {
     pub(super) aborts: u8,
 }
 
-/// One bit for what is not there.
+/// One bit for a missing value.
 fn some<T: Default + PartialEq, C: Codec>(
     value: &mut T,
     codec: &mut C,

@@ -8,7 +8,7 @@ use crate::explore::{Codec, Model, broken};
 use crate::moe::signals::pattern::DISPATCH;
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// Who takes a step that neither end takes alone, and the third rank.
+/// The actor of a step that neither end takes alone, and the third rank.
 pub(super) const BOTH: usize = 2;
 const THIRD: usize = 3;
 

@@ -1,9 +1,9 @@
 //! What a rejoin must do with words, credits and slots.
 //!
 //! A survivor S and one peer slot: generation A (epoch 1) is dropped, B joins (epoch 2, from call `first`). Dispatch only, two
-//! sets, a QP per set. A runs at any speed and gives up freely, so it may be far ahead, and its packets may be late. S runs
-//! calls of the old epoch, fences A, commits, finishes all old calls, clears what A left, connects B. In epoch 2 both send the
-//! next dispatch before they receive this one and tell credits after each release; nobody may be stuck (rules J1 to J3).
+//! sets, a QP per set. A runs at any speed and gives up freely, so it may be far ahead, and its packets may be late. S runs calls
+//! of the old epoch, fences A, commits, finishes all old calls, clears what A left, connects B. In epoch 2 both send the next
+//! dispatch before they receive this one, and send credits after each release. No rank may be stuck (rules J1 to J3).
 
 mod state;
 mod steps;
@@ -26,7 +26,7 @@ pub enum Mutant {
 pub struct Rejoin {
     /// Calls of the survivor.
     pub calls: u8,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
 }
 

@@ -4,7 +4,7 @@ use crate::explore::Codec;
 
 pub(super) const MESSAGES: usize = 12;
 
-/// Who wrote, or runs.
+/// The writer or the running rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Who {
     #[default]

@@ -1,6 +1,6 @@
 //! Words, slots, credits, skips and deadlines: every interleaving of a few ranks that run one order of phases.
 //!
-//! Per (sender, receiver, kind, set) there is one FIFO (the QP), one payload slot and one signal in the receiver's memory:
+//! Each (sender, receiver, kind, set) has one FIFO (the QP) and one payload slot. It has one signal in the receiver's memory:
 //! data word (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between
 //! FIFOs. The rules are A1 to A10; `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
 
@@ -14,7 +14,7 @@ use pattern::{Pattern, Phase};
 /// How clocks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Not at all: nobody may be stuck.
+    /// Not at all: no rank may be stuck.
     Stopped,
     /// So many waits, of any rank at any moment, end by timeout.
     Any(u8),
@@ -43,7 +43,7 @@ pub enum Mutant {
     RunFromLast,
     /// The kernels' rule for gaps, but a run goes on where data was sent in between.
     RunOverData,
-    /// A call that ends aborted is not told to anybody.
+    /// A call that ends aborted is announced to no rank.
     AbortNotTold,
     /// A rank that is masked gets no word.
     MaskNotTold,
@@ -71,7 +71,7 @@ pub struct Signals {
     pub calls: u8,
     /// Which deadlines may pass.
     pub clock: Clock,
-    /// What is done wrong.
+    /// Its mutant.
     pub mutant: Option<Mutant>,
     /// Control writes have a FIFO of their own.
     pub overtakes: bool,

@@ -25,7 +25,7 @@ pub enum Pattern {
     Hook,
     /// Two micro-batches.
     TwoBatches,
-    /// There is no combine.
+    /// Calls have no combine.
     DispatchOnly,
     /// Dispatch only, received after the next one is sent.
     Split,

@@ -129,7 +129,7 @@ impl Model for Signals {
             .iter()
             .map(|rank| self.phases.get(usize::from(rank.at)))
             .collect();
-        broken(Property::DL, format!("nobody can move: {places:?}"))
+        broken(Property::DL, format!("no rank can move: {places:?}"))
     }
 }
 
@@ -241,7 +241,7 @@ impl Signals {
         Ok((step, next))
     }
 
-    /// The run of calls that a peer is told were not sent, with `call` added.
+    /// The run of calls of which a peer learns that they were not sent, with `call` added.
     pub(super) fn with_skipped(&self, run: Run, last: u8, call: u8) -> Run {
         let behind = match self.wraps_from {
             None => run.first + 2 * run.number,

@@ -150,7 +150,7 @@ impl RankStep<'_> {
         }
     }
 
-    /// Data if the credit is there; else credits are told, then it is waited for.
+    /// Data if the credit has come; else the rank sends credits, then waits for it.
     fn send_to(&self, steps: &mut Steps, begun: &State, place: usize) {
         let (model, kind) = (self.model, self.phase.kind);
         let rank = &begun.ranks[self.rank];
@@ -172,7 +172,7 @@ impl RankStep<'_> {
             for place in places.filter(|place| untold(*place)) {
                 self.control(&mut next, place);
             }
-            self.push(steps, Needs::Nothing, "tells credits before", place, next);
+            self.push(steps, Needs::Nothing, "sends credits before", place, next);
             return;
         }
         match peer.suspect {
@@ -228,7 +228,7 @@ impl RankStep<'_> {
         self.push(steps, Needs::Nothing, "sends", place, next);
     }
 
-    /// Nothing is sent, and the peer is told so. `late`: it becomes a suspect.
+    /// Nothing is sent, and the peer gets a word that says so. `late`: it becomes a suspect.
     fn skip(&self, steps: &mut Steps, begun: &State, place: usize, late: bool, what: &'static str) {
         let model = self.model;
         let mut next = *begun;

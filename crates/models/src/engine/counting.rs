@@ -1,0 +1,531 @@
+//! WRITEs with an immediate that count at the receiver, over one pair of QPs that fails and is used again, and two lives of the sender.
+//!
+//! The bytes of a WRITE land first, then it takes a receive WQE and completes at the receiver; only then it is acknowledged. The
+//! receiver's worker reaps the completion, counts, and posts the receive WQE again. The pair may fail at any moment. The sender
+//! then knows nothing of WRITEs that were not acknowledged, and reports them as failed, behind the fence. The receiver resets its
+//! end when its QP is in error and all that was received is counted. The program may ask for the counter late; behind the end of
+//! the sender's first life it sets the counter back, and the second life writes anew.
+
+use super::MOST_STATES;
+use super::keys::one_of;
+use crate::explore::{Codec, Model, broken};
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// The counter says n only where the bytes of n WRITEs are there.
+    Order,
+    /// No WRITE is counted twice.
+    Twice,
+    /// What is done is counted.
+    Lost,
+    /// Behind the conclusion of a WRITE that has failed it is not counted any more.
+    Final,
+    /// Behind the end of a life no WRITE of it is counted.
+    Stale,
+    /// The counter says no more than what is done. It is not held: one that has failed may be counted.
+    Exact,
+    /// Every WRITE is concluded.
+    Ends,
+}
+
+impl Property {
+    /// Those that some mutant must break: all.
+    pub const ALL: [Self; 7] = [
+        Self::Order,
+        Self::Twice,
+        Self::Lost,
+        Self::Final,
+        Self::Stale,
+        Self::Exact,
+        Self::Ends,
+    ];
+}
+
+type Broken = crate::explore::Broken<Property>;
+
+/// What is done wrong in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
+    ImmediateByAnotherQp,
+    ImmediateRepeated,
+    FlushedLooksDone,
+    DroppedBeforeAsked,
+    DroppedWithoutReceive,
+    ReceiveNotPostedAgain,
+    ResetWithUncounted,
+    OldCompletionsCounted,
+    ConcludedBeforeTheFence,
+    GoneBeforeReset,
+    FailedTakenForUncounted,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting {
+    /// WRITEs of both lives, at most 4.
+    pub writes: u8,
+    /// Of them, those of the second life.
+    pub second: u8,
+    /// Receive WQEs, 1 or 2.
+    pub receives: u8,
+    /// How often the pair fails, at most 3.
+    pub failures: u8,
+    /// What is done wrong.
+    pub mutant: Option<Mutant>,
+}
+
+/// Those of every run.
+pub fn configurations() -> Vec<Counting> {
+    [
+        (3, 0, 1, 0),
+        (3, 0, 2, 1),
+        (4, 0, 2, 2),
+        (3, 1, 1, 1),
+        (4, 2, 2, 1),
+    ]
+    .map(|(writes, second, receives, failures)| Counting {
+        writes,
+        second,
+        receives,
+        failures,
+        mutant: None,
+    })
+    .into()
+}
+
+/// Each breaks the property named with it.
+pub fn mutants() -> Vec<(Counting, Property)> {
+    [
+        (Mutant::ImmediateByAnotherQp, Property::Order),
+        (Mutant::ImmediateRepeated, Property::Twice),
+        (Mutant::FlushedLooksDone, Property::Lost),
+        (Mutant::DroppedBeforeAsked, Property::Lost),
+        (Mutant::DroppedWithoutReceive, Property::Lost),
+        (Mutant::ReceiveNotPostedAgain, Property::Ends),
+        (Mutant::ResetWithUncounted, Property::Lost),
+        (Mutant::OldCompletionsCounted, Property::Final),
+        (Mutant::ConcludedBeforeTheFence, Property::Final),
+        (Mutant::GoneBeforeReset, Property::Stale),
+        (Mutant::FailedTakenForUncounted, Property::Exact),
+    ]
+    .map(|(mutant, property)| {
+        let counting = Counting {
+            writes: 3,
+            second: u8::from(property == Property::Stale),
+            receives: 1,
+            failures: 1,
+            mutant: Some(mutant),
+        };
+        (counting, property)
+    })
+    .into()
+}
+
+/// How far a WRITE is on its way to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    NotPosted,
+    Posted,
+    /// Its bytes are there; it waits for a receive WQE.
+    Landed,
+    /// It has completed at the receiver.
+    Received,
+    /// The receiver's end was reset before.
+    Refused,
+}
+
+/// What the sender knows of a WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Pending,
+    Done,
+    /// It has failed, and waits for the fence.
+    Flushed,
+    Failed,
+    /// It was never posted.
+    Cancelled,
+    /// Its life is over.
+    Nobodys,
+}
+
+/// The pair of QPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pair {
+    Up,
+    /// It has failed at the sender; what is under way may still land.
+    Failed,
+    /// The receiver's QP is in error.
+    Error,
+    /// The receiver has reset its end.
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Write {
+    way: Way,
+    outcome: Outcome,
+    has_bytes: bool,
+    /// Completions of it that the receiver has not reaped.
+    queued: u8,
+    counted: u8,
+    was_repeated: bool,
+}
+
+/// Most WRITEs.
+const MOST: usize = 4;
+
+/// Everything that a step may change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct State {
+    writes: [Write; MOST],
+    pair: Pair,
+    /// Receive WQEs that no WRITE has taken.
+    receives: u8,
+    /// What the counter says.
+    count: u8,
+    is_asked: bool,
+    is_cancelled: bool,
+    is_dead: bool,
+    is_second: bool,
+    failures: u8,
+}
+
+impl Counting {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn numbers(&self) -> std::ops::Range<usize> {
+        0..usize::from(self.writes)
+    }
+
+    fn is_of_second(&self, number: usize) -> bool {
+        number >= usize::from(self.writes - self.second)
+    }
+
+    fn post(&self, state: &State, number: usize, emit: &mut impl FnMut(&'static str, State)) {
+        let write = state.writes[number];
+        let mut next = *state;
+        let lives = !state.is_dead && state.is_second == self.is_of_second(number);
+        if !lives || state.is_cancelled && write.way == Way::NotPosted {
+            return;
+        }
+        let is_up = state.pair == Pair::Up;
+        if is_up && write.way == Way::NotPosted && write.outcome == Outcome::Pending {
+            next.writes[number].way = Way::Posted;
+            emit("a WRITE is posted", next);
+        }
+        let repeats = self.is(Mutant::ImmediateRepeated) && !write.was_repeated;
+        if is_up && repeats && write.outcome == Outcome::Failed {
+            let write = &mut next.writes[number];
+            (write.way, write.outcome) = (Way::Posted, Outcome::Pending);
+            write.was_repeated = true;
+            emit("a WRITE that has failed is posted again", next);
+        }
+        if is_up && write.way == Way::Received && write.outcome == Outcome::Pending {
+            next.writes[number].outcome = Outcome::Done;
+            emit("a WRITE is acknowledged", next);
+        }
+    }
+
+    fn land(&self, state: &State, number: usize, emit: &mut impl FnMut(&'static str, State)) {
+        if !matches!(state.pair, Pair::Up | Pair::Failed) {
+            return;
+        }
+        let mut next = *state;
+        let write = &mut next.writes[number];
+        match write.way {
+            Way::Posted => {
+                (write.way, write.has_bytes) = (Way::Landed, true);
+                emit("the bytes of a WRITE land", next);
+                if self.is(Mutant::ImmediateByAnotherQp) && state.receives > 0 {
+                    let mut next = *state;
+                    next.receive(number);
+                    emit("the immediate comes before the bytes", next);
+                }
+            }
+            Way::Landed if state.receives > 0 => {
+                next.receive(number);
+                emit("a WRITE completes at the receiver", next);
+            }
+            Way::Landed if self.is(Mutant::DroppedWithoutReceive) => {
+                write.way = Way::Received;
+                emit("a WRITE that meets no receive WQE is acknowledged", next);
+            }
+            Way::Landed | Way::NotPosted | Way::Received | Way::Refused => {}
+        }
+    }
+
+    fn reap(
+        &self,
+        state: &State,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State),
+    ) -> Result<(), Broken> {
+        if state.writes[number].queued == 0 {
+            return Ok(());
+        }
+        let mut next = *state;
+        next.writes[number].queued -= 1;
+        let is_taking = matches!(state.pair, Pair::Up | Pair::Failed);
+        if is_taking && !self.is(Mutant::ReceiveNotPostedAgain) {
+            next.receives = (state.receives + 1).min(self.receives);
+        }
+        if self.is(Mutant::DroppedBeforeAsked) && !state.is_asked {
+            emit("the worker drops what nobody has asked for", next);
+            return Ok(());
+        }
+        self.check(state, number)?;
+        next.writes[number].counted += 1;
+        next.count += 1;
+        let landed = self.landed(&next);
+        if next.count > landed {
+            let text = format!("the counter says {}, {landed} have landed", next.count);
+            return broken(Property::Order, text);
+        }
+        emit("the worker counts", next);
+        Ok(())
+    }
+
+    /// What must not hold of a WRITE that is counted now.
+    fn check(&self, state: &State, number: usize) -> Result<(), Broken> {
+        let write = &state.writes[number];
+        if state.is_second && !self.is_of_second(number) {
+            return broken(Property::Stale, format!("WRITE {number} is counted"));
+        }
+        if write.counted > 0 {
+            return broken(Property::Twice, format!("WRITE {number} is counted again"));
+        }
+        if write.outcome == Outcome::Failed {
+            let text = format!("WRITE {number} has failed and is counted");
+            return broken(Property::Final, text);
+        }
+        Ok(())
+    }
+
+    /// WRITEs, of the present life of the sender, whose bytes are there.
+    fn landed(&self, state: &State) -> u8 {
+        let is_there = |number: &usize| {
+            state.writes[*number].has_bytes && state.is_second == self.is_of_second(*number)
+        };
+        u8::try_from(self.numbers().filter(is_there).count()).unwrap_or(u8::MAX)
+    }
+
+    fn fail(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
+        if state.pair != Pair::Up {
+            return;
+        }
+        let is_first = self.second > 0 && !state.is_second;
+        if is_first {
+            let mut next = *state;
+            (next.pair, next.is_dead) = (Pair::Failed, true);
+            for number in self.numbers().filter(|it| !self.is_of_second(*it)) {
+                let outcome = &mut next.writes[number].outcome;
+                if matches!(outcome, Outcome::Pending | Outcome::Flushed) {
+                    *outcome = Outcome::Nobodys;
+                }
+            }
+            emit("the sender's process ends", next);
+        }
+        if state.failures < self.failures {
+            let mut next = *state;
+            (next.pair, next.failures) = (Pair::Failed, state.failures + 1);
+            for write in &mut next.writes {
+                if write.way != Way::NotPosted && write.outcome == Outcome::Pending {
+                    write.outcome = match () {
+                        () if self.is(Mutant::FlushedLooksDone) => Outcome::Done,
+                        () if self.is(Mutant::ConcludedBeforeTheFence) => Outcome::Failed,
+                        () => Outcome::Flushed,
+                    };
+                }
+            }
+            emit("the pair fails", next);
+        }
+    }
+
+    /// The pair is reset at both ends and used again.
+    fn recover(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
+        let mut next = *state;
+        let is_dry = state.writes.iter().all(|write| write.queued == 0);
+        match state.pair {
+            Pair::Up => {}
+            Pair::Failed => {
+                if state.is_dead && self.is(Mutant::GoneBeforeReset) && !state.is_second {
+                    let mut next = *state;
+                    (next.is_second, next.count) = (true, 0);
+                    emit("the program is told too early that the peer is gone", next);
+                }
+                (next.pair, next.receives) = (Pair::Error, 0);
+                emit("the receiver's QP is in error", next);
+            }
+            Pair::Error => {
+                let leaves = self.is(Mutant::ResetWithUncounted);
+                if leaves {
+                    next.writes.iter_mut().for_each(|write| write.queued = 0);
+                }
+                if is_dry || leaves || self.is(Mutant::OldCompletionsCounted) {
+                    next.pair = Pair::Reset;
+                    for write in &mut next.writes {
+                        if matches!(write.way, Way::Posted | Way::Landed) {
+                            write.way = Way::Refused;
+                        }
+                    }
+                    emit("the receiver has reset its end", next);
+                }
+            }
+            Pair::Reset => {
+                for write in &mut next.writes {
+                    if write.outcome == Outcome::Flushed {
+                        write.outcome = Outcome::Failed;
+                    }
+                }
+                if state.is_dead {
+                    (next.is_dead, next.is_second, next.count) = (false, true, 0);
+                }
+                (next.pair, next.receives) = (Pair::Up, self.receives);
+                emit("the fence stands, and the pair is used again", next);
+            }
+        }
+    }
+
+    fn program(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
+        if !state.is_asked {
+            let next = State {
+                is_asked: true,
+                ..*state
+            };
+            emit("the program asks for the counter", next);
+        }
+        if !state.is_cancelled {
+            let mut next = *state;
+            next.is_cancelled = true;
+            for write in &mut next.writes {
+                if write.way == Way::NotPosted && write.outcome == Outcome::Pending {
+                    write.outcome = Outcome::Cancelled;
+                }
+            }
+            emit("the sender's program cancels", next);
+        }
+    }
+}
+
+impl State {
+    fn receive(&mut self, number: usize) {
+        let write = &mut self.writes[number];
+        write.way = Way::Received;
+        write.queued += 1;
+        self.receives -= 1;
+    }
+}
+
+impl Model for Counting {
+    type State = State;
+    type Step = &'static str;
+    type Property = Property;
+
+    const MOST_STATES: usize = MOST_STATES;
+
+    fn first(&self) -> State {
+        let write = |number: usize| Write {
+            way: Way::NotPosted,
+            outcome: match number < usize::from(self.writes) {
+                true => Outcome::Pending,
+                false => Outcome::Cancelled,
+            },
+            has_bytes: false,
+            queued: 0,
+            counted: 0,
+            was_repeated: false,
+        };
+        State {
+            writes: [0, 1, 2, 3].map(write),
+            pair: Pair::Up,
+            receives: self.receives,
+            count: 0,
+            is_asked: false,
+            is_cancelled: false,
+            is_dead: false,
+            is_second: false,
+            failures: 0,
+        }
+    }
+
+    fn code(&self, state: &mut State, codec: &mut impl Codec) {
+        for write in &mut state.writes {
+            write.way = one_of(write.way, &WAYS, codec);
+            write.outcome = one_of(write.outcome, &OUTCOMES, codec);
+            codec.flag(&mut write.has_bytes);
+            codec.byte(&mut write.queued, 2);
+            codec.byte(&mut write.counted, 2);
+            codec.flag(&mut write.was_repeated);
+        }
+        state.pair = one_of(state.pair, &PAIRS, codec);
+        codec.byte(&mut state.receives, 2);
+        codec.byte(&mut state.count, 3);
+        codec.flag(&mut state.is_asked);
+        codec.flag(&mut state.is_cancelled);
+        codec.flag(&mut state.is_dead);
+        codec.flag(&mut state.is_second);
+        codec.byte(&mut state.failures, 2);
+    }
+
+    fn steps(
+        &self,
+        state: &State,
+        emit: &mut impl FnMut(&'static str, State),
+    ) -> Result<(), Broken> {
+        for number in self.numbers() {
+            self.post(state, number, emit);
+            self.land(state, number, emit);
+            self.reap(state, number, emit)?;
+        }
+        self.fail(state, emit);
+        self.recover(state, emit);
+        self.program(state, emit);
+        Ok(())
+    }
+
+    fn at_rest(&self, state: &State) -> Result<(), Broken> {
+        for write in &state.writes {
+            let (outcome, counted) = (write.outcome, write.counted);
+            match outcome {
+                Outcome::Pending | Outcome::Flushed => {
+                    return broken(Property::Ends, format!("{state:?}"));
+                }
+                Outcome::Done if counted + write.queued == 0 => {
+                    return broken(Property::Lost, format!("{state:?}"));
+                }
+                Outcome::Failed if counted > 0 && self.is(Mutant::FailedTakenForUncounted) => {
+                    return broken(Property::Exact, format!("{state:?}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+}
+
+const WAYS: [Way; 5] = [
+    Way::NotPosted,
+    Way::Posted,
+    Way::Landed,
+    Way::Received,
+    Way::Refused,
+];
+
+const OUTCOMES: [Outcome; 6] = [
+    Outcome::Pending,
+    Outcome::Done,
+    Outcome::Flushed,
+    Outcome::Failed,
+    Outcome::Cancelled,
+    Outcome::Nobodys,
+];
+
+const PAIRS: [Pair; 4] = [Pair::Up, Pair::Failed, Pair::Error, Pair::Reset];
