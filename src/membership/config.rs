@@ -85,6 +85,36 @@ impl fmt::Display for Bounds {
 }
 
 impl Bounds {
+    /// Whether a rank may have written `text` as its bounds: `name duration` five times.
+    pub(super) fn are_in(text: &[u8]) -> bool {
+        const NAMES: [&str; 5] = [
+            "lease_ttl ",
+            "stall_bound ",
+            "error_bound ",
+            "promise_bound ",
+            "found_bound ",
+        ];
+        // Every unit of time ends so.
+        let is_time = |time: &str| {
+            time.starts_with(|first: char| first.is_ascii_digit()) && time.ends_with('s')
+        };
+        let parts = std::str::from_utf8(text).map(|text| text.split(", ").collect::<Vec<_>>());
+        let Ok(parts) = parts else { return false };
+        let mut named = parts.iter().zip(NAMES);
+        parts.len() == NAMES.len()
+            && named.all(|(part, name)| part.strip_prefix(name).is_some_and(is_time))
+    }
+
+    /// Whether a rank may go before its pairs have gone round a rail that carries nothing. That takes the HCA's `patience`, the error
+    /// bound, and the `deadline` behind which a rail counts as silent.
+    pub(super) fn ends_before(&self, patience: Duration, deadline: Duration) -> bool {
+        let times = [patience, self.error, deadline];
+        let round = times
+            .into_iter()
+            .fold(Duration::ZERO, Duration::saturating_add);
+        round >= self.stall
+    }
+
     /// The bounds of clocks before a call of the store was made.
     pub(super) fn clocks(&self) -> clocks::Bounds<Duration> {
         let configured = clocks::Bounds {
@@ -161,6 +191,42 @@ mod tests {
         assert_eq!(patient.promise, 2 * patient.lease_ttl);
         assert_eq!(bounds.error, DEADLINE);
         assert_eq!(bounds.found, TIMEOUT);
+    }
+
+    #[test]
+    fn a_stall_bound_leaves_time_to_go_round_a_rail_or_does_not() {
+        let second = Duration::from_secs(1);
+        let config = GroupConfig::default()
+            .with_stall_bound(Some(6 * second))
+            .with_error_bound(Some(second));
+        let bounds = config.bounds(second, TIMEOUT).unwrap();
+        let ms = Duration::from_millis(1);
+        assert!(!bounds.ends_before(4 * second - ms, second));
+        assert!(bounds.ends_before(4 * second, second));
+        assert!(bounds.ends_before(4 * second - ms, second + ms));
+        assert!(bounds.ends_before(Duration::MAX, second));
+    }
+
+    #[test]
+    fn bounds_are_known_from_garbage_and_from_a_part_of_them() {
+        let bounds = GroupConfig::default().bounds(DEADLINE, TIMEOUT).unwrap();
+        let longest = Bounds {
+            stall: Duration::MAX,
+            error: Duration::from_nanos(1),
+            promise: Duration::from_micros(1500),
+            found: Duration::ZERO,
+            ..bounds
+        };
+        for text in [bounds.to_string(), longest.to_string()] {
+            assert!(Bounds::are_in(text.as_bytes()), "{text}");
+            for end in 0..text.len() {
+                assert!(!Bounds::are_in(&text.as_bytes()[..end]), "{text} to {end}");
+                let mut flipped = text.clone().into_bytes();
+                flipped[end] = 0xff;
+                assert!(!Bounds::are_in(&flipped), "{text} at {end}");
+            }
+            assert!(!Bounds::are_in(format!("{text}, {text}").as_bytes()));
+        }
     }
 
     #[test]

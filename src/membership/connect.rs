@@ -1,7 +1,7 @@
 //! The thread that connects QPs to ranks that come in, and to members from which this rank is parted, so that the thread which
 //! agrees on views never waits for another rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use super::event::GroupEventKind;
 use super::rules::clocks::back_off;
 use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared};
+use crate::team::TeamError;
 
 /// Time between two looks at calls that have to end first, at a parted pair whose other end has not come, and before the first look
 /// at a newcomer that has not. A newcomer is looked for at intervals which double: all ranks of a group wait for the same one.
@@ -21,6 +22,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 const CHECK: Duration = Duration::from_millis(20);
 /// Longest wait for something to do.
 const IDLE: Duration = Duration::from_millis(200);
+/// Time before this rank first looks at what it has told those with whom it connects, and the longest time between two looks, in such
+/// times.
+const RETELL: Duration = Duration::from_secs(1);
+const MOST_RETELLS: u32 = 8;
 /// P7: a parted pair waits for at most so many error bounds.
 const MOST_BOUNDS: u32 = 32;
 
@@ -32,8 +37,40 @@ struct Schedule {
     failures: BTreeMap<RankGeneration, u32>,
     /// Looks in a row that have not found the newcomer.
     waits: BTreeMap<RankGeneration, u32>,
+    /// Newcomers that have not answered in time, which were told.
+    late: BTreeSet<RankGeneration>,
     /// A rank that cannot be connected to does not keep the others waiting.
     last: RankGeneration,
+    retell: Retell,
+    /// Records of others that count as missing, which were told.
+    odd: BTreeSet<String>,
+}
+
+/// When this rank looks at its own records, which another writer may have spoiled: while a pair is being connected.
+#[derive(Debug, Default)]
+struct Retell {
+    next: Option<Instant>,
+    times: u32,
+    /// Those whose records are to be looked at now.
+    left: Vec<RankGeneration>,
+    /// The next turn looks at none.
+    rests: bool,
+}
+
+/// Why a try to connect has come to nothing.
+enum Trouble {
+    /// A record of the other end cannot be read: it has told nothing yet, or will tell it again.
+    Missing(String),
+    Failed(String),
+}
+
+impl From<TeamError> for Trouble {
+    fn from(error: TeamError) -> Self {
+        match error.counts_as_missing() {
+            true => Self::Missing(error.to_string()),
+            false => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 /// Connects until the group stops.
@@ -44,6 +81,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
         let targets = targets(shared, &inner);
         let now = Instant::now();
         schedule.forget(&inner);
+        if let Some((rank, generation)) = schedule.retell.due(&inner, now) {
+            drop(inner);
+            if let Err(error) = shared.transport.tell_again(rank, generation) {
+                tracing::debug!("what rank {rank} was told stays as it is: {error}");
+            }
+            schedule.retell.look_again();
+            continue;
+        }
         let Some(who) = schedule.due(&targets, now) else {
             let over = over(shared, &inner);
             let idle = match waits_for_calls(shared, &inner) {
@@ -63,8 +108,18 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 CHECK
             }
             Ok(false) if parted => LOOK,
-            Ok(false) => wait_again(&mut schedule.waits, who, LOOK, MOST_LOOKS),
-            Err(error) => {
+            Ok(false) => {
+                schedule.tell_late(shared, who);
+                wait_again(&mut schedule.waits, who, LOOK, MOST_LOOKS)
+            }
+            Err(Trouble::Missing(error)) => {
+                if schedule.odd.insert(error.clone()) {
+                    let error = format!("{error}; the record counts as missing");
+                    shared.tell(GroupEventKind::Failed { error });
+                }
+                CHECK
+            }
+            Err(Trouble::Failed(error)) => {
                 let (rank, generation) = who;
                 shared.tell(GroupEventKind::NotConnected {
                     rank,
@@ -101,6 +156,24 @@ impl Schedule {
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
+    /// Tells once of a newcomer that has not answered for as long as a member may leave a proposal unanswered. It is still looked for.
+    fn tell_late(&mut self, shared: &Shared, who: RankGeneration) {
+        let bound = shared.bounds.promise;
+        let since = shared.lock().begun.get(&who).map(Instant::elapsed);
+        if since.is_none_or(|since| since < bound) || !self.late.insert(who) {
+            return;
+        }
+        let (rank, generation) = who;
+        let error = format!(
+            "it has not answered for {bound:?} (promise_bound), or kernels of this rank still hold guards of it"
+        );
+        shared.tell(GroupEventKind::NotConnected {
+            rank,
+            generation,
+            error,
+        });
+    }
+
     /// Ranks that are neither wanted nor parted from this one are no targets any more. A pair that was united and parts again has
     /// failed once more.
     fn forget(&mut self, inner: &Inner) {
@@ -108,9 +181,41 @@ impl Schedule {
             |who: &RankGeneration| inner.wanted.contains(who) || inner.parted.contains(who);
         self.next.retain(|who, _| is_target(who));
         self.waits.retain(|who, _| is_target(who));
+        self.late.retain(is_target);
+        if inner.wanted.is_empty() && inner.parted.is_empty() {
+            self.odd.clear();
+        }
         let members = inner.suspects.members();
         self.failures
             .retain(|(slot, generation), _| members.get(slot) == Some(generation));
+    }
+}
+
+impl Retell {
+    /// With whom this rank connects, or is connected as far as it knows, and whose records are due. Each second turn it is none, so that
+    /// connecting goes on.
+    fn due(&mut self, inner: &Inner, now: Instant) -> Option<RankGeneration> {
+        if inner.wanted.is_empty() && inner.parted.is_empty() {
+            *self = Self::default();
+            return None;
+        }
+        let next = *self.next.get_or_insert(now + RETELL);
+        if self.left.is_empty() && next <= now {
+            self.left = inner.wanted.union(&inner.parted).copied().collect();
+            self.times = self.times.saturating_add(1);
+        }
+        if std::mem::take(&mut self.rests) {
+            return None;
+        }
+        self.rests = true;
+        self.left.pop()
+    }
+
+    /// The records of one were looked at. The next round begins some time behind the end of this one.
+    fn look_again(&mut self) {
+        if self.left.is_empty() {
+            self.next = Some(Instant::now() + back_off(RETELL, self.times, MOST_RETELLS));
+        }
     }
 }
 
@@ -180,7 +285,7 @@ fn release(shared: &Shared, over: &[u32]) {
 }
 
 /// Whether the QPs are connected now; if not, the other end has not come yet.
-fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, String> {
+fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, Trouble> {
     let (rank, generation) = who;
     let since = *shared.lock().begun.entry(who).or_insert_with(Instant::now);
     if shared.lock().traces.contains_key(&rank) {
@@ -189,11 +294,11 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, S
             true => Ok(true),
             false => shared.transport.is_silent(rank, generation),
         };
-        if !silent.map_err(|error| error.to_string())? {
+        if !silent? {
             return Ok(false);
         }
         let cleared = shared.layer.clear_peer(rank);
-        cleared.map_err(|error| format!("clearing its words: {error}"))?;
+        cleared.map_err(|error| Trouble::Failed(format!("clearing its words: {error}")))?;
         let mut inner = shared.lock();
         inner.traces.remove(&rank);
         inner.masked = None;
@@ -219,7 +324,7 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, S
             inner.news = true;
             shared.notify();
         }
-        return connected.map(|_| false).map_err(|error| error.to_string());
+        return Ok(connected.map(|_| false)?);
     }
     if inner.connected.insert(who) {
         inner.begun.remove(&who);

@@ -23,6 +23,7 @@ use super::rules::steps::Step;
 use super::see::{Heard, Newcomers};
 use super::shared::Shared;
 use super::stored::StoredRow;
+use super::tidy::Tidying;
 
 /// Shortest pause between two looks of a rank whose turn it is in a change.
 const BUSY: Duration = Duration::from_millis(2);
@@ -37,6 +38,9 @@ const AGAIN: Duration = Duration::from_millis(10);
 const UNITE: Duration = Duration::from_millis(40);
 /// In peace one look in so many is at changes, which the record's bell may have missed; the others are at leases.
 const PEACE: u32 = 4;
+/// A turn does for this part of a lease what may take long; the next turn goes on, behind a look. A thousand peers take thousands of
+/// commands to end their QPs.
+pub(super) const TURN_PART: u32 = 8;
 
 /// What a turn has left to do.
 pub(super) enum TurnOutcome {
@@ -65,8 +69,7 @@ pub(super) struct Driver {
     pub(super) through: Option<u32>,
     pub(super) heard: Heard,
     pub(super) newcomers: Newcomers,
-    /// The record behind which this rank, in the lowest slot, has removed what others have left.
-    pub(super) tidied: Option<Record>,
+    pub(super) tidying: Tidying,
     /// What was told last, for each cause that follows from looks.
     pub(super) causes: BTreeMap<Cause, Slots>,
     preparing: Option<Slots>,
@@ -137,7 +140,7 @@ impl Driver {
             opened,
             told: StoredRow::default(),
             through: None,
-            tidied: None,
+            tidying: Tidying::default(),
             causes: BTreeMap::new(),
             preparing: None,
             reads: !founds,
@@ -259,6 +262,7 @@ impl Driver {
             passed = before.map_or(Duration::ZERO, |before| now.duration_since(before));
             call = self.store.take_slowest();
         }
+        self.store.mend_bounds()?;
         // L4: no step asks for the own lease.
         if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
             self.store_failed(&error);
@@ -272,10 +276,11 @@ impl Driver {
         let meets = self.rules.observe(&mut self.own, &record, &look);
         // Behind the look that they are asked for: a call that was slow does not excuse itself.
         let clocks = self.shared.bounds.clocks();
-        self.rules.bounds = self
+        let bounds = self
             .store
             .pace
             .bounds(self.shared.bounds.lease_ttl, &clocks);
+        self.rules.keep_pace(&mut self.own, bounds);
         let row = self.rules.row(&self.own, &record, &look, meets);
         look.rows.insert(self.own.slot, row.clone());
         if let Some(ask) = look.asks.get_mut(&self.own()) {
@@ -296,7 +301,10 @@ impl Driver {
         if self.reads && !self.whole && !quiet {
             return Ok(TurnOutcome::Again);
         }
-        let outcome = self.follow(&record, look)?;
+        let outcome = match self.follow(&record, look)? {
+            TurnOutcome::Wait(time) => self.sweep(&record, time),
+            outcome => outcome,
+        };
         if let (TurnOutcome::Wait(_), true) = (&outcome, quiet) {
             self.peace = before.wrapping_add(looks.into()).max(1);
             // Behind a lease of peace.
@@ -672,7 +680,9 @@ impl Driver {
 
     fn hello(&mut self) -> Result<(), GroupError> {
         if !self.said_hello {
-            self.shared.transport.hello()?;
+            if let Some((key, text)) = self.shared.transport.hello()? {
+                self.store.put(&key, &text)?;
+            }
             self.said_hello = true;
         }
         Ok(())

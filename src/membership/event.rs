@@ -259,6 +259,22 @@ pub enum GroupEventKind {
     Ended(GroupState),
 }
 
+impl GroupEventKind {
+    /// A step of a change, which each change has.
+    pub(super) fn is_step(&self) -> bool {
+        matches!(
+            self,
+            Self::Masked { .. }
+                | Self::Proposed { .. }
+                | Self::Promised { .. }
+                | Self::Fenced { .. }
+                | Self::Resumed { .. }
+                | Self::Cleared { .. }
+                | Self::Connected { .. }
+        )
+    }
+}
+
 impl fmt::Display for GroupView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slots: Vec<u32> = self.members.keys().copied().collect();

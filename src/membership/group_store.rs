@@ -9,7 +9,7 @@
 //! group/leaves/S.G        it wants to leave: its view, and the last call that it starts in it
 //! group/over/S.G          it has ended, by its own word
 //! group/taken/S.G         it has, or had, its group
-//! generation/S            newest generation of slot S
+//! generation/S/G          generation G of slot S was drawn
 //! ```
 //!
 //! A key that is none of these, or whose value cannot be, counts as missing and is told once, by name. No call is made twice here:
@@ -29,23 +29,30 @@ use serde::{Deserialize, Serialize};
 use super::GroupError;
 use super::config::Bounds;
 use super::event::GroupView;
+use super::generations::note_generation;
 use super::holders::{Holder, Holders};
 use super::rules::clocks::Pace;
 use super::rules::record::{Promise, RankGeneration, Record};
 use super::stored::{StoredRow, Unreadable, parse_record, parse_row, record_text, row_text};
+use crate::team::Sweep;
 
 const GROUP: &str = "group";
-const RECORD: &str = "group/record";
+pub(super) const RECORD: &str = "group/record";
+/// What follows from a record that cannot be used, and who mends it.
+const MENDS: &str = "Calls go on in the view that is, and no view changes until that key holds a record of the group again. No rank can \
+                     write it: whoever runs the store puts back the last value that was one, or starts all ranks anew with another store";
 const MEMBERS: &str = "group/member";
 const CONFIG: &str = "group/config";
 const ROWS: &str = "group/row/";
 pub(super) const PROMISES: &str = "group/promise/";
 /// Below it are the words of ranks that want to leave.
 pub(super) const GOODBYES: &str = "group/leaves/";
+/// What a generation writes by its name.
+const WORDS: [&str; 4] = ["row", "leaves", "over", "taken"];
 /// What a rank says that has ended.
 const OVER: &[u8] = b"1";
 /// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// So many calls more than it needs a rank makes at its start, to know how fast the store is.
 const LOOKS: u32 = 4;
@@ -155,6 +162,10 @@ pub(super) struct GroupStore {
     pub(super) takings: u32,
     /// What is to be told with the next look.
     notes: Vec<String>,
+    /// What this rank and all others have said of their bounds.
+    bounds: Vec<u8>,
+    /// Another value stands in the store.
+    bounds_differ: bool,
 }
 
 impl GroupStore {
@@ -180,12 +191,14 @@ impl GroupStore {
             value: Vec::new(),
             takings: 0,
             notes: Vec::new(),
+            bounds: Vec::new(),
+            bounds_differ: false,
         }
     }
 
     /// Takes the place of this generation, once, in a group that has these bounds. A founder has drawn no generation: from now on
     /// that is the newest. What calls of the store took meanwhile.
-    pub(super) fn enter(&self, bounds: &Bounds) -> Result<Measured, GroupError> {
+    pub(super) fn enter(&mut self, bounds: &Bounds) -> Result<Measured, GroupError> {
         let store = Patient::new(Arc::clone(&self.opened), PATIENCE);
         let mut times = Vec::new();
         let mut timed = |call: &dyn Fn() -> Result<bool, StoreError>| {
@@ -199,16 +212,11 @@ impl GroupStore {
         if timed(&|| Ok(store.try_get(&place)?.is_some()))? {
             return Err(taken);
         }
-        let own = bounds.to_string();
-        if !timed(&|| store.compare_and_set(CONFIG, None, own.as_bytes()))? {
-            let theirs = store.try_get(CONFIG)?.unwrap_or_default();
-            if theirs != own.as_bytes() {
-                let theirs = String::from_utf8_lossy(&theirs).into_owned();
-                return Err(GroupError::Differs { own, theirs });
-            }
+        self.bounds = bounds.to_string().into_bytes();
+        if !timed(&|| store.compare_and_set(CONFIG, None, &self.bounds))? {
+            self.agree(&store, bounds.found)?;
         }
-        let text = generation.to_string();
-        timed(&|| store.compare_and_set(&generation_key(rank), None, text.as_bytes()))?;
+        timed(&|| note_generation(&store, self.own))?;
         if !timed(&|| store.compare_and_set(&place, None, b"1"))? {
             return Err(taken);
         }
@@ -216,6 +224,53 @@ impl GroupStore {
             timed(&|| store.count(MEMBERS).map(|_| true))?;
         }
         Ok(Measured::of(times))
+    }
+
+    /// Compares the bounds of this rank with those in the store. Where garbage stands one of the ranks that are there writes them again
+    /// (`mend_bounds`), for which this one waits up to `patience`; if there is none this rank does.
+    fn agree(&self, store: &Patient, patience: Duration) -> Result<(), GroupError> {
+        let (own, start) = (&self.bounds, Instant::now());
+        loop {
+            let reason = match store.try_get(CONFIG) {
+                Ok(Some(theirs)) if theirs == *own => return Ok(()),
+                Ok(Some(theirs)) if Bounds::are_in(&theirs) => {
+                    let [own, theirs] =
+                        [own, &theirs].map(|text| String::from_utf8_lossy(text).into_owned());
+                    return Err(GroupError::Differs { own, theirs });
+                }
+                Ok(Some(_)) => "it does not hold the bounds of a group".to_owned(),
+                Ok(None) => "it was removed".to_owned(),
+                Err(error) if error.is_unreadable() => error.to_string(),
+                Err(error) => return Err(error.into()),
+            };
+            if store.count(MEMBERS)?.keys == 0 {
+                tracing::warn!("'{CONFIG}' counts as missing: {reason}");
+                store.remove(CONFIG)?;
+            }
+            if store.compare_and_set(CONFIG, None, own)? {
+                return Ok(());
+            }
+            let left = patience.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let waited = start.elapsed();
+                return Err(GroupError::Record {
+                    key: CONFIG.to_owned(),
+                    reason: format!(
+                        "{reason}; no rank that is there has written it again within {waited:.1?}"
+                    ),
+                });
+            }
+            store.wait_for_change(left.min(self.ttl / 4));
+        }
+    }
+
+    /// Writes the bounds again where another has changed them: those that come compare theirs.
+    pub(super) fn mend_bounds(&mut self) -> Result<(), StoreError> {
+        if std::mem::take(&mut self.bounds_differ) && !self.bounds.is_empty() {
+            let bounds = self.bounds.clone();
+            self.call(|store| store.put(CONFIG, &bounds))?;
+        }
+        Ok(())
     }
 
     /// A store for the thread that waits for the record.
@@ -235,9 +290,9 @@ impl GroupStore {
         }
         let timed = Timed::of(|| call(self.store.as_ref()));
         self.pace.took(timed.took);
-        self.slowest = match timed.result {
-            Ok(_) => self.slowest.max(timed.took),
-            Err(_) => Duration::MAX,
+        self.slowest = match &timed.result {
+            Err(error) if !error.is_unreadable() => Duration::MAX,
+            _ => self.slowest.max(timed.took),
         };
         timed.result
     }
@@ -418,6 +473,7 @@ impl GroupStore {
             }
         }
         for error in found.unreadable {
+            self.bounds_differ |= error.unreadable_key() == Some(CONFIG);
             self.odd(&error.to_string(), "it cannot be read", odd);
         }
     }
@@ -462,7 +518,10 @@ impl GroupStore {
 
     fn odd(&mut self, key: &str, reason: &str, odd: &mut Vec<String>) {
         if self.kept.told.insert(key.to_owned()) {
-            odd.push(format!("'{key}' counts as missing: {reason}"));
+            odd.push(match key.contains(RECORD) {
+                true => format!("'{RECORD}' cannot be used: {reason}. {MENDS}"),
+                false => format!("'{key}' counts as missing: {reason}"),
+            });
         }
     }
 
@@ -470,7 +529,17 @@ impl GroupStore {
         let names: Vec<&str> = entry.key.split('/').skip(1).collect();
         let kept = &mut self.kept;
         match names[..] {
-            ["config"] | ["taken", _] => return Ok(()),
+            ["taken", _] => return Ok(()),
+            ["config"] => {
+                // A reader that is no rank has none.
+                self.bounds_differ = match self.bounds.is_empty() {
+                    true => !Bounds::are_in(&entry.value),
+                    false => entry.value != self.bounds,
+                };
+                if self.bounds_differ {
+                    return Err("they are not the bounds of this group".to_owned());
+                }
+            }
             // A watch may have told it before this look.
             ["record"] if kept.record.is_some() && entry.value == kept.text => {}
             ["record"] => kept.keep_record(parse_record(&entry.value, self.slots), &entry.value)?,
@@ -571,7 +640,12 @@ impl GroupStore {
             self.kept.text = text;
             return Ok(Replaced::Done);
         }
-        match self.call(|store| store.try_get(RECORD))? {
+        let found = match self.call(|store| store.try_get(RECORD)) {
+            Err(error) if error.is_unreadable() => return Ok(Replaced::Unreadable),
+            found => found?,
+        };
+        match found {
+            Some(text) if parse_record(&text, self.slots).is_err() => Ok(Replaced::Unreadable),
             Some(_) => Ok(Replaced::Changed),
             None => Ok(Replaced::Missing),
         }
@@ -580,6 +654,11 @@ impl GroupStore {
     pub(super) fn promise(&mut self, number: u64, promise: &Promise) -> Result<(), StoreError> {
         let (key, text) = (promise_key(number, self.own), text(promise));
         self.call(|store| store.put(&key, &text))
+    }
+
+    /// Sets a key that is none of a group.
+    pub(super) fn put(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.call(|store| store.put(key, value))
     }
 
     pub(super) fn leave(&mut self, goodbye: Goodbye) -> Result<(), StoreError> {
@@ -598,65 +677,24 @@ impl GroupStore {
         self.call(|store| say_over(store, own))
     }
 
-    /// A rank that was dropped says nothing any more.
-    pub(super) fn clear(&mut self, who: RankGeneration) -> Result<(), StoreError> {
-        for kind in ["row", "leaves", "over"] {
-            let key = key(kind, who);
-            self.call(|store| store.remove(&key))?;
-        }
-        Ok(())
-    }
-
-    /// Removes everything of `who`, which was a member and is none any more.
-    pub(super) fn tidy_one(&mut self, who: RankGeneration) -> Result<(), StoreError> {
-        self.clear(who)?;
-        let place = key("taken", who);
-        self.call(|store| store.remove(&place)).map(drop)
-    }
-
-    /// Removes everything of generations that were members once, or came before one that was, and are none any more.
-    pub(super) fn tidy(&mut self, record: &Record) -> Result<(), StoreError> {
-        for kind in ["row", "leaves", "over", "taken"] {
-            let names = self.call(|store| store.list(&format!("{GROUP}/{kind}")))?;
-            let slots = self.slots;
-            for who in names
-                .iter()
-                .filter_map(|name| rank_generation(name, slots).ok())
-            {
-                if record.was_dropped(who.0, who.1) {
-                    let key = key(kind, who);
-                    self.call(|store| store.remove(&key))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes all promises up to the view of `record`, if no proposal is open. This rank has removed those up to `from`, if it
-    /// has removed any.
-    pub(super) fn tidy_promises(
+    /// Makes the next call of `sweep`.
+    pub(super) fn sweep(
         &mut self,
-        record: &Record,
-        from: Option<u64>,
+        sweep: &mut Sweep,
+        is_over: &dyn Fn(u32, u32) -> bool,
     ) -> Result<(), StoreError> {
-        if record.open.is_some() {
-            return Ok(());
-        }
-        // Most views come one proposal behind the other, whose number says where its promises are.
-        let next = from.filter(|from| from.checked_add(1) == Some(record.number));
-        let numbers = match next {
-            Some(_) => vec![record.number],
-            None => {
-                let names = self.call(|store| store.list("group/promise"))?;
-                names.iter().filter_map(|name| name.parse().ok()).collect()
-            }
-        };
-        for number in numbers.into_iter().filter(|of| *of <= record.number) {
-            let key = format!("group/promise/{number}");
-            self.call(|store| store.remove_below(&key))?;
-        }
-        Ok(())
+        self.call(|store| sweep.step(store, is_over))
     }
+}
+
+/// Below these keys generations say something under their names, which nobody reads of those that are over.
+pub(super) fn all_words() -> impl Iterator<Item = String> {
+    WORDS.into_iter().map(|kind| format!("{GROUP}/{kind}"))
+}
+
+/// What `who` says there.
+pub(super) fn words_of(who: RankGeneration) -> impl Iterator<Item = String> {
+    WORDS.into_iter().map(move |kind| key(kind, who))
 }
 
 /// `who` has ended, and says so.
@@ -704,6 +742,8 @@ pub(super) enum Replaced {
     Changed,
     /// The store has none.
     Missing,
+    /// What the store has cannot be read, which looks report.
+    Unreadable,
 }
 
 fn text(value: &impl Serialize) -> Vec<u8> {
@@ -728,31 +768,6 @@ fn rank_generation(name: &str, slots: u32) -> Result<RankGeneration, String> {
     }
 }
 
-/// The next generation of `slot`: each is given once, so that two processes are never taken for one.
-///
-/// # Errors
-/// The store's; a counter that cannot be.
-pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> {
-    let key = generation_key(slot);
-    loop {
-        let until = Instant::now() + PATIENCE;
-        let text = repeat(until, || store.try_get(&key))?;
-        let newest = match &text {
-            None => 0,
-            Some(text) => parse_generation(&key, text)?,
-        };
-        let next = newest.checked_add(1).ok_or_else(|| GroupError::Record {
-            key: key.clone(),
-            reason: format!("generation {newest}; there is none behind it"),
-        })?;
-        let next_text = next.to_string();
-        let set = || store.compare_and_set(&key, text.as_deref(), next_text.as_bytes());
-        if repeat(until, set)? {
-            return Ok(next);
-        }
-    }
-}
-
 /// The newest view of the group that meets in `store`, of `slots` ranks: whom a rank that wants to come in finds there. None
 /// before the founders have met.
 ///
@@ -770,20 +785,6 @@ pub fn newest_view(store: &Arc<dyn Store>, slots: u32) -> Result<Option<GroupVie
     Ok(Some(GroupView::from(&record)))
 }
 
-fn generation_key(slot: u32) -> String {
-    format!("generation/{slot}")
-}
-
-fn parse_generation(key: &str, text: &[u8]) -> Result<u32, GroupError> {
-    let number = std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    number.ok_or_else(|| GroupError::Record {
-        key: key.to_owned(),
-        reason: format!("'{}' is no generation", String::from_utf8_lossy(text)),
-    })
-}
-
 fn key(kind: &str, (slot, generation): RankGeneration) -> String {
     format!("group/{kind}/{slot}.{generation}")
 }
@@ -798,7 +799,7 @@ mod tests {
     use super::*;
     use crate::membership::GroupConfig;
     use crate::membership::rules::slots::Slots;
-    use rendezvous::MemoryStore;
+    use rendezvous::{MemoryStore, Records};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -808,41 +809,8 @@ mod tests {
     }
 
     #[test]
-    fn each_generation_of_a_slot_is_given_once() {
-        let store = MemoryStore::new();
-        let given: Vec<u32> = std::thread::scope(|scope| {
-            let take = || {
-                (0..20)
-                    .map(|_| next_generation(&store, 3).unwrap())
-                    .collect()
-            };
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
-            let all = threads
-                .into_iter()
-                .flat_map(|thread| -> Vec<u32> { thread.join().unwrap() });
-            let mut all: Vec<u32> = all.collect();
-            all.sort_unstable();
-            all
-        });
-        assert_eq!(given, (1..=80).collect::<Vec<u32>>());
-        assert_eq!(next_generation(&store, 4).unwrap(), 1);
-    }
-
-    #[test]
-    fn a_counter_or_a_record_that_cannot_be_is_refused_with_its_key() {
+    fn a_record_that_cannot_be_is_refused_with_its_key() {
         let store = Arc::new(MemoryStore::new());
-        store.put("generation/0", b"x").unwrap();
-        let error = next_generation(store.as_ref(), 0).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "invalid record 'generation/0' of the group: 'x' is no generation"
-        );
-        store.put("generation/0", b"4294967295").unwrap();
-        let error = next_generation(store.as_ref(), 0).unwrap_err().to_string();
-        assert!(
-            error.ends_with("generation 4294967295; there is none behind it"),
-            "{error}"
-        );
         let record = Record::founded([(0, 1), (2, 1)].into());
         store.put(RECORD, &record_text(&record, 3)).unwrap();
         let all = Arc::clone(&store) as Arc<dyn Store>;
@@ -977,7 +945,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_an_earlier_view_is_one_of_a_store_that_has_lost_what_it_held() {
+    fn a_record_of_an_earlier_view_shows_that_the_store_has_lost_its_data() {
         let store = Arc::new(MemoryStore::new());
         let mut looker = opened(&store, (0, 1), 2);
         let of = |epoch: u32| {
@@ -1002,7 +970,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_leases_are_gone_is_found_by_names_only_if_no_dropped_rank_explains_it() {
+    fn a_look_finds_ended_leases_beside_that_of_a_dropped_rank() {
         let store = Arc::new(MemoryStore::new());
         let mut holders: Vec<GroupStore> =
             (0..4).map(|slot| opened(&store, (slot, 1), 5)).collect();
@@ -1118,7 +1086,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_hold_leases_only_the_processes_that_can_be_watched_are_kept() {
+    fn a_look_keeps_only_the_processes_of_members_that_it_can_watch() {
         let store = Arc::new(MemoryStore::new());
         let mut looker = opened(&store, (0, 1), 4);
         let this = serde_json::to_value(Process::this()).unwrap();
@@ -1196,7 +1164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_key_under_the_lease_of_another_is_taken_back_and_stays_when_that_lease_ends() {
+    fn a_rank_takes_its_member_key_back_from_another_lease_and_keeps_it() {
         let store = Arc::new(MemoryStore::new());
         let ttl = Duration::from_secs(1);
         let mut own = GroupStore::new(
@@ -1262,12 +1230,53 @@ mod tests {
     }
 
     #[test]
+    fn garbage_in_the_bounds_is_written_again_by_a_member_or_a_newcomer() {
+        let memory = Arc::new(MemoryStore::new());
+        let raw = Arc::clone(&memory) as Arc<dyn Store>;
+        let store: Arc<dyn Store> = Arc::new(Records::new(raw, "run").unwrap());
+        let opened = |own| GroupStore::new(Arc::clone(&store), own, 9, TTL, Process::this());
+        let second = Duration::from_secs(1);
+        let hasty = GroupConfig::default().with_found_bound(Some(Duration::ZERO));
+        let bounds = hasty.bounds(second, second).unwrap();
+        let mut there = opened((0, 1));
+        there.enter(&bounds).unwrap();
+        let written = memory.try_get(CONFIG).unwrap();
+        let mut slots = 1..;
+        let mut comes = || opened((slots.next().unwrap(), 1)).enter(&bounds);
+        let cut = written.as_ref().map(|text| &text[..text.len() - 1]);
+        for garbage in [&b"no record"[..], b"", cut.unwrap()] {
+            // None is there.
+            memory.put(CONFIG, garbage).unwrap();
+            comes().unwrap();
+            assert_eq!(memory.try_get(CONFIG).unwrap(), written);
+            // One is there, and does not look.
+            there.keep_lease(false).unwrap();
+            memory.put(CONFIG, garbage).unwrap();
+            let error = comes().unwrap_err().to_string();
+            let named = "invalid record 'group/config' of the group: ";
+            assert!(error.starts_with(named), "{error}");
+            assert!(error.contains("has written it again within"), "{error}");
+            for times in [1, 0] {
+                let odd = there.look(&LookAt::All).unwrap();
+                let named = odd.iter().filter(|error| error.contains("'group/config'"));
+                assert_eq!(named.count(), times, "{odd:?}");
+            }
+            there.mend_bounds().unwrap();
+            assert_eq!(memory.try_get(CONFIG).unwrap(), written);
+            comes().unwrap();
+            assert_eq!(there.look(&LookAt::All).unwrap(), [""; 0]);
+            there.kept.told.clear();
+            there.end_lease();
+        }
+    }
+
+    #[test]
     fn a_generation_has_one_group_and_all_have_the_same_bounds() {
         let store = Arc::new(MemoryStore::new());
         let second = Duration::from_secs(1);
         let bounds = |config: GroupConfig| config.bounds(second, second).unwrap();
         let usual = bounds(GroupConfig::default());
-        let one = opened(&store, (1, 2), 2);
+        let mut one = opened(&store, (1, 2), 2);
         one.enter(&usual).unwrap();
         let error = one.enter(&usual).unwrap_err().to_string();
         assert!(

@@ -69,14 +69,17 @@ mod bell;
 mod changes;
 mod config;
 mod connect;
+mod counters;
 mod driver;
 mod error;
 mod event;
+mod generations;
 mod group_store;
 mod holders;
 mod layer;
 mod of_team;
 mod pidfd;
+mod report;
 mod rules;
 #[cfg(test)]
 mod scenarios;
@@ -88,6 +91,7 @@ pub mod sim;
 mod steps;
 mod stored;
 mod suspects;
+mod tidy;
 mod transport;
 mod watch;
 
@@ -97,12 +101,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use config::GroupConfig;
+pub use counters::GroupCounters;
 use driver::Driver;
 pub use error::GroupError;
 pub use event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
+pub use generations::next_generation;
 use group_store::GroupStore;
-pub use group_store::{newest_view, next_generation};
+pub use group_store::newest_view;
 pub use layer::{Layer, LayerError, LayerView};
+pub use report::{GroupReport, OpenProposal, RankReport, read_group};
 pub use rules::members::Members;
 use shared::Shared;
 use transport::Transport;
@@ -134,9 +141,9 @@ impl Group {
     ) -> Result<Self, GroupError> {
         let group = Self::with_transport(Arc::clone(team) as Arc<dyn Transport>, layer, config)?;
         let (patience, bounds) = (team.patience(), group.shared.bounds);
-        if team.rails() > 1 && patience.saturating_add(bounds.error) >= bounds.stall {
+        if team.rails() > 1 && bounds.ends_before(patience, team.config().deadline) {
             tracing::warn!(
-                "HCAs try for {patience:?} before they give a peer up, and the stall bound is {:?}: a rank of which one rail carries \
+                "HCAs try for up to {patience:?} before they give a peer up, and the stall bound is {:?}: a rank of which one rail carries \
                  nothing may go before its pairs go round that rail. WARPVERBS_ACK_TIMEOUT makes HCAs give up sooner",
                 bounds.stall
             );
@@ -154,7 +161,7 @@ impl Group {
         }
         let bounds = config.bounds(transport.deadline(), transport.timeout())?;
         let own = (transport.slot(), transport.generation());
-        let store = GroupStore::new(
+        let mut store = GroupStore::new(
             transport.store(),
             own,
             transport.slots(),
@@ -201,6 +208,10 @@ impl Group {
         #[cfg(test)]
         scenarios::limits::check(&name).map_err(GroupError::Thread)?;
         let shared = Arc::downgrade(&self.shared);
+        let transport = &self.shared.transport;
+        let (rank, generation) = (transport.slot(), transport.generation());
+        let span = tracing::info_span!("group", rank, generation);
+        let body = move || span.in_scope(body);
         let thread = OwnThread::spawn(&name, body, move |panicked| {
             if let Some(shared) = shared.upgrade() {
                 shared.break_down(panicked);
@@ -228,6 +239,12 @@ impl Group {
     #[must_use]
     pub fn view(&self) -> Option<GroupView> {
         self.shared.lock().view.clone()
+    }
+
+    /// How often things have happened so far, and how many pairs are parted now.
+    #[must_use]
+    pub fn counters(&self) -> GroupCounters {
+        self.shared.lock().counting.counters()
     }
 
     /// What has happened since the last call, oldest first. The newest 4,096 are kept.

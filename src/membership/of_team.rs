@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rendezvous::{Store, StoreError};
+use rendezvous::Store;
 
 use super::event::Cause;
 use super::transport::{Alarm, Transport};
 use crate::abi::Status;
-use crate::team::{Team, TeamError};
+use crate::team::{Sweep, Team, TeamError};
 use crate::verbs::{HcaEvent, QpState};
 
 /// Longest wait for one peer before the next one is tried.
@@ -46,8 +46,8 @@ impl Transport for Team {
         self.config().timeout
     }
 
-    fn hello(&self) -> Result<(), TeamError> {
-        Self::hello(self)
+    fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {
+        self.hello_record()
     }
 
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
@@ -80,12 +80,16 @@ impl Transport for Team {
         Self::reunite_peer(self, peer, generation)
     }
 
+    fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        Self::tell_again(self, peer, generation)
+    }
+
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
         Self::open_peer(self, peer)
     }
 
-    fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
-        Self::forget(self, is_over)
+    fn leftovers(&self) -> Sweep {
+        Sweep::of_team()
     }
 
     fn alarms(&self) -> Vec<Alarm> {

@@ -555,7 +555,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_word_is_a_sign_of_life_for_half_a_lease_and_the_first_look_says_nothing() {
+    fn a_word_proves_life_for_half_a_lease_and_the_first_look_proves_nothing() {
         let start = Instant::now();
         let mut heard = Heard::new(TTL, TTL / 2);
         heard.words(&[5, 7, 0], start);
@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_rank_that_runs_for_months_age_as_those_of_one_that_has_begun() {
+    fn words_of_a_rank_that_runs_for_months_age_as_those_of_a_new_rank() {
         let mut heard = Heard::new(TTL, TTL);
         let wrap = heard.begun + Duration::from_millis(1 << 32);
         heard.words(&[1, 1], wrap - 3 * TTL);

@@ -9,6 +9,7 @@ use rendezvous::{Entry, Process};
 
 use super::changes::Changes;
 use super::config::Bounds;
+use super::counters::Counting;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use super::layer::Layer;
 use super::rules::record::RankGeneration;
@@ -66,6 +67,7 @@ pub(super) struct Inner {
     /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
     events: VecDeque<GroupEvent>,
+    pub(super) counting: Counting,
     /// Changes of the state, of the view, and of what kernels are told.
     pub(super) changes: Changes,
     /// What kernels were told last.
@@ -99,6 +101,7 @@ impl Shared {
             traces: BTreeMap::new(),
             farewells: BTreeMap::new(),
             events: VecDeque::new(),
+            counting: Counting::default(),
             changes: Changes::default(),
             masked: None,
             alone: false,
@@ -326,7 +329,7 @@ impl Inner {
     }
 
     pub(super) fn tell(&mut self, what: GroupEventKind) {
-        tracing::debug!("{what:?}");
+        self.counting.count(&what);
         // The same failure again and again would drive out everything else.
         let repeats = matches!(
             what,
@@ -334,6 +337,10 @@ impl Inner {
         );
         if repeats && self.events.back().is_some_and(|last| last.what == what) {
             return;
+        }
+        match what.is_step() {
+            true => tracing::debug!("{what:?}"),
+            false => tracing::info!("{what:?}"),
         }
         if self.events.len() == MOST_EVENTS {
             self.events.pop_front();

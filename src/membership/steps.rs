@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::GroupError;
-use super::driver::{Driver, TurnOutcome, rank_generations};
+use super::driver::{Driver, TURN_PART, TurnOutcome, rank_generations};
 use super::event::{Cause, GroupEventKind, GroupState, GroupView};
 use super::group_store::{Goodbye, Replaced};
 use super::layer::LayerView;
@@ -15,21 +15,6 @@ use super::rules::slots::Slots;
 use super::rules::steps::Step;
 use super::see::says_through;
 
-/// Of so many views one has the store searched for what ranks have left that are over; behind the others it is removed by name.
-const SWEEP: u32 = 16;
-
-/// Members of `before` that are over in `now`. None where others may have written something as well: those that asked in vain before
-/// a later generation of their slot came in.
-fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
-    let next = |(slot, generation): (&u32, &u32)| {
-        let earlier = before.admitted.get(slot).copied().unwrap_or(0);
-        *generation <= earlier.saturating_add(1)
-    };
-    let stays = |who: &RankGeneration| now.members.get(&who.0) == Some(&who.1);
-    let gone = rank_generations(&before.members).filter(|who| !stays(who));
-    now.admitted.iter().all(next).then(|| gone.collect())
-}
-
 impl Driver {
     /// Does `step`, which was asked for after `record` was seen.
     pub(super) fn take(
@@ -37,6 +22,8 @@ impl Driver {
         record: &Arc<Record>,
         step: Step,
     ) -> Result<TurnOutcome, GroupError> {
+        let (proposal, epoch) = (record.number, record.epoch);
+        let _span = tracing::info_span!("change", proposal, epoch).entered();
         match step {
             Step::Wait => {}
             Step::End => return Ok(TurnOutcome::Over(self.over())),
@@ -89,16 +76,18 @@ impl Driver {
                     .to_owned();
                 self.shared.tell(GroupEventKind::Failed { error });
             }
-            (Replaced::Done | Replaced::Changed, _) => {}
+            (Replaced::Done | Replaced::Changed | Replaced::Unreadable, _) => {}
         }
         Ok(replaced)
     }
 
-    /// What is left to do behind a record that was to be replaced. One that is gone does not come back by looking at once.
+    /// What is left to do behind a record that was to be replaced. One that is gone, or spoiled, does not come back by looking at once.
     fn behind(&self, replaced: Replaced) -> TurnOutcome {
         match replaced {
             Replaced::Done | Replaced::Changed => TurnOutcome::Again,
-            Replaced::Missing => TurnOutcome::Wait(self.shared.bounds.lease_ttl / 4),
+            Replaced::Missing | Replaced::Unreadable => {
+                TurnOutcome::Wait(self.shared.bounds.lease_ttl / 4)
+            }
         }
     }
 
@@ -114,11 +103,16 @@ impl Driver {
             self.shared.layer.set_limit(Some(started));
         }
         let promise = self.own.promise(record, started);
-        self.end_qps(&fence.without(&self.own.fenced))?;
-        self.own.fenced.add(fence);
+        let left = fence.without(&self.own.fenced);
+        let ended = self.end_qps(&left)?;
+        self.own.fenced.add(&ended);
+        if ended != left {
+            return Ok(());
+        }
         self.store.promise(record.number, &promise)?;
         self.own.promised = Some((record.number, promise));
-        self.own.unanswered = (record.number, Duration::ZERO);
+        // Its clock starts with the next look: what has passed since the last one is from before this.
+        self.own.unanswered = (0, Duration::ZERO);
         self.shared.tell(GroupEventKind::Promised {
             proposal: record.number,
             last: promise.last,
@@ -126,30 +120,41 @@ impl Driver {
         Ok(())
     }
 
-    /// QPs to these slots to Err. The lease is kept meanwhile: each peer takes a few commands.
-    pub(super) fn end_qps(&mut self, slots: &Slots) -> Result<(), GroupError> {
-        if slots.is_empty() {
-            return Ok(());
-        }
+    /// Moves the QPs to these slots to Err, for as long as a turn may take and to one of them at least. Returns the slots to which
+    /// none is left. The lease is kept meanwhile: each peer takes a few commands.
+    pub(super) fn end_qps(&mut self, slots: &Slots) -> Result<Slots, GroupError> {
+        let mut ended = Slots::default();
+        let begun = Instant::now();
+        let mut refused = Ok(());
         for slot in slots.iter() {
-            self.shared.transport.fail_peer(slot)?;
-            self.shared
-                .lock()
-                .connected
-                .retain(|(connected, _)| *connected != slot);
+            refused = self.shared.transport.fail_peer(slot);
+            if refused.is_err() {
+                break;
+            }
+            ended.insert(slot);
             if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
                 tracing::warn!("the lease is not renewed: {error}");
             }
+            if begun.elapsed() >= self.shared.bounds.lease_ttl / TURN_PART {
+                break;
+            }
         }
-        self.opened.retain(|opened, _| !slots.contains(*opened));
-        self.shared.tell(GroupEventKind::Fenced {
-            ranks: slots.iter().collect(),
-        });
-        Ok(())
+        if !ended.is_empty() {
+            self.opened.retain(|opened, _| !ended.contains(*opened));
+            let mut inner = self.shared.lock();
+            inner
+                .connected
+                .retain(|(connected, _)| !ended.contains(*connected));
+            inner.tell(GroupEventKind::Fenced {
+                ranks: ended.iter().collect(),
+            });
+        }
+        refused?;
+        Ok(ended)
     }
 
     /// P7: the device gets the view, then kernels may post to those who come, then all calls may start.
-    fn view(&mut self, record: &Record) -> Result<(), GroupError> {
+    fn view(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
         let own = self.own();
         let members: Vec<u32> = record.members.keys().copied().collect();
         let parted = record.parted.of(own.0);
@@ -267,36 +272,6 @@ impl Driver {
         self.shared.notify();
     }
 
-    /// Removes what nobody reads any more. One member is enough; if it dies, the next view has another one.
-    fn tidy(&mut self, record: &Record) {
-        // A rank that was late may write behind this. So all of it is looked for now and then.
-        let before = self.tidied.take();
-        let before = before.filter(|_| !record.epoch.is_multiple_of(SWEEP));
-        if record.members.keys().next() != Some(&self.own.slot) {
-            return;
-        }
-        let is_over = |slot: u32, generation: u32| record.was_dropped(slot, generation);
-        let from = before.as_ref().map(|before| before.number);
-        let over = before.and_then(|before| dropped(&before, record));
-        let forgotten = match over.as_deref() {
-            Some([]) => Ok(()),
-            over => self
-                .shared
-                .transport
-                .forget(&is_over)
-                .and_then(|()| match over {
-                    Some([one]) => self.store.tidy_one(*one),
-                    _ => self.store.tidy(record),
-                }),
-        };
-        match forgotten.and_then(|()| self.store.tidy_promises(record, from)) {
-            Ok(()) => self.tidied = Some(record.clone()),
-            Err(error) => {
-                tracing::warn!("records of ranks that are gone are left in the store: {error}");
-            }
-        }
-    }
-
     /// A member that wants to go starts no call behind `last` and says so. Whenever a view has let it go on, it does so again.
     fn say_goodbye(&mut self, record: &Record, last: u32) -> Result<(), GroupError> {
         self.since.held.get_or_insert_with(Instant::now);
@@ -368,17 +343,17 @@ impl Driver {
         if over.is_empty() {
             return Ok(());
         }
-        self.end_qps(&over)?;
+        let ended = self.end_qps(&over)?;
         let mut inner = self.shared.lock();
-        inner.farewells.retain(|who, _| !over.contains(who.0));
+        inner.farewells.retain(|who, _| !ended.contains(who.0));
+        // The next turn goes on.
+        inner.news |= ended != over;
         self.shared.mask(&mut inner);
         drop(inner);
         self.shared.notify();
-        if record.members.keys().next() == Some(&self.own.slot) {
-            for (who, _) in leavers.iter().filter(|(who, _)| over.contains(who.0)) {
-                if let Err(error) = self.store.clear(*who) {
-                    tracing::warn!("keys of a rank that has left are still in the store: {error}");
-                }
+        if self.is_lowest(record) {
+            for (who, _) in leavers.iter().filter(|(who, _)| ended.contains(who.0)) {
+                self.tidy_leaver(*who);
             }
         }
         Ok(())
@@ -422,36 +397,5 @@ impl Driver {
             tracing::warn!("the others learn of the end of this rank by its lease: {error}");
         }
         self.store.end_lease();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::membership::rules::record::{Members, Proposal};
-
-    #[test]
-    fn a_view_that_only_takes_in_the_next_generations_leaves_nothing_of_others() {
-        let before = Record::founded(Members::from([(0, 1), (1, 1)]));
-        let after = |keep: &[u32], takes: &[(u32, u32)]| {
-            let proposal = Proposal {
-                keep: keep.iter().copied().collect(),
-                takes: takes.iter().copied().collect(),
-                ..Proposal::default()
-            };
-            before.commit(&proposal, 1)
-        };
-        assert_eq!(dropped(&before, &after(&[0, 1], &[])), Some(vec![]));
-        assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 1)])), Some(vec![]));
-        // Its first generation has asked in vain.
-        assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 2)])), None);
-        assert_eq!(dropped(&before, &after(&[0], &[])), Some(vec![(1, 1)]));
-        let without = after(&[0], &[]);
-        let again = Proposal {
-            keep: [0].into_iter().collect(),
-            takes: Members::from([(1, 2)]),
-            ..Proposal::default()
-        };
-        assert_eq!(dropped(&without, &without.commit(&again, 2)), Some(vec![]));
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_qp_in_error_counts_for_kernels_at_once_and_for_the_record_after_its_bound() {
+    fn a_qp_error_counts_for_kernels_at_once_and_in_the_record_at_its_bound() {
         let (mut suspects, start) = (of(&[0, 1, 2]), Instant::now());
         let added = suspects.add(1, Cause::QpError(0x8115), start);
         assert_eq!(added, Added::New);

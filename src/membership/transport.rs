@@ -5,11 +5,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rendezvous::{Process, Store, StoreError};
+use rendezvous::{Process, Store};
 
 use super::event::Cause;
 use super::rules::record::RankGeneration;
-use crate::team::TeamError;
+use crate::team::{Sweep, TeamError};
 
 /// Time between two looks of the thread that watches.
 const LOOK: Duration = Duration::from_millis(1);
@@ -59,8 +59,8 @@ pub(super) trait Transport: Send + Sync + Debug {
         std::thread::sleep(LOOK);
     }
 
-    /// Tells what this generation is, for the others to connect to it.
-    fn hello(&self) -> Result<(), TeamError>;
+    /// What this generation tells the others, for them to connect to it: key and value. None if it has told that before.
+    fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError>;
 
     /// Ends everything with `peer`, at once: its QPs are in Err.
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError>;
@@ -89,11 +89,17 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// After [`TeamError::Unreached`] the next call begins another attempt: the caller waits before it.
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
+    /// Writes again what this rank has told this generation of `peer`, or all, to connect with it, where another writer has changed
+    /// that.
+    fn tell_again(&self, _peer: u32, _generation: u32) -> Result<(), TeamError> {
+        Ok(())
+    }
+
     /// Kernels may post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
 
-    /// Removes from the store what generations that are over, by slot and number, have told and were told.
-    fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError>;
+    /// What there is to remove from the store of what generations that are over have told and were told to connect.
+    fn leftovers(&self) -> Sweep;
 
     /// What the HCAs have told since the last call.
     fn alarms(&self) -> Vec<Alarm>;

@@ -14,6 +14,8 @@ use super::transport::Alarm;
 const ROUND: u32 = 4;
 /// The HCA is asked about the QPs to a rank for which kernels wait in vain once in so many looks.
 const ASK: u32 = 128;
+/// A process that could not be watched, as when no descriptor was left, is tried again once in so many looks.
+const WATCH_AGAIN: u32 = 1024;
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -58,7 +60,10 @@ impl Watch {
     fn look_at_processes(&mut self) {
         let inner = self.shared.lock();
         let now = &inner.processes;
-        self.processes.retain(|who, _| now.contains_key(who));
+        let again = self.turn.is_multiple_of(WATCH_AGAIN);
+        let stays = |watched: &Watched| !again || !matches!(watched, Watched::Unknown);
+        self.processes
+            .retain(|who, watched| now.contains_key(who) && stays(watched));
         let known = &self.processes;
         let new = now.iter().filter(|(who, _)| !known.contains_key(who));
         let new: Vec<_> = new.map(|(who, it)| (*who, Arc::clone(it))).collect();
@@ -127,7 +132,10 @@ impl Watch {
                         self.shared.tell(GroupEventKind::RailLost { rail });
                     }
                 }
-                Alarm::Qp(peer, kind) => self.shared.suspect(peer, Cause::QpEvent(kind)),
+                Alarm::Qp(peer, kind) => {
+                    let _span = tracing::info_span!("qp_failure", peer).entered();
+                    self.shared.suspect(peer, Cause::QpEvent(kind));
+                }
             }
         }
         if self.failed.len() >= self.shared.transport.rails() {
@@ -161,6 +169,7 @@ impl Watch {
                 Ok(Some(cause)) => {
                     let reached = self.reaches(&self.shared.lock(), slot);
                     if reached {
+                        let _span = tracing::info_span!("qp_failure", peer = slot).entered();
                         self.shared.suspect(slot, cause);
                     }
                 }

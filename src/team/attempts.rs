@@ -18,10 +18,20 @@ pub(super) struct Reunion {
     generation: u32,
     /// The attempt that was begun last; 0: none.
     attempt: u64,
-    /// Whether that was told, and whether it was told as ready.
-    told: Option<bool>,
+    told: Told,
     /// Rails that it leaves out at this end.
     without: RailSet,
+    /// Rails that it leaves out at the other end, when that has told.
+    theirs: Option<RailSet>,
+}
+
+/// What the other end was told of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Told {
+    #[default]
+    Nothing,
+    Begun,
+    Ready,
 }
 
 /// Where this end is in its attempt.
@@ -55,6 +65,15 @@ pub(super) enum Outcome {
     GoRound,
     /// The attempt has come to nothing.
     Unreached,
+}
+
+impl Told {
+    fn of(ready: bool) -> Self {
+        match ready {
+            true => Self::Ready,
+            false => Self::Begun,
+        }
+    }
 }
 
 impl Reunion {
@@ -94,17 +113,26 @@ impl Reunion {
             }
             false => own + 1,
         };
-        self.told = None;
+        (self.told, self.theirs) = (Told::Nothing, None);
         Ok(Some(self.attempt))
+    }
+
+    /// The rails that both ends leave out, if the other end names these. What it has named in this attempt before stays: an `Err` is
+    /// that, and another set is refused.
+    pub(super) fn agree(&mut self, theirs: RailSet) -> Result<RailSet, RailSet> {
+        match *self.theirs.get_or_insert(theirs) {
+            known if known == theirs => Ok(self.without.with(theirs)),
+            known => Err(known),
+        }
     }
 
     /// Whether the other end is to be told that this one is in its attempt, and whether its QPs are ready.
     pub(super) fn is_to_tell(&self, ready: bool) -> bool {
-        self.told.is_none_or(|told| ready && !told)
+        self.told < Told::of(ready)
     }
 
     pub(super) fn has_told(&mut self, ready: bool) {
-        self.told = Some(ready);
+        self.told = Told::of(ready);
     }
 
     /// What follows from what was heard of the rails that `carriers` names, each of which but one may be left out if `shares`. The

@@ -75,16 +75,17 @@ pub struct Posts {
 }
 
 impl Team {
-    /// Proves that a launch that makes no other posts than `posts` finds ring space at once: no call waits for space, none ends
-    /// `would_block`, and nothing that is in flight is overwritten, even if no thread ever polls. True from now on as long as
-    /// nobody else posts on these QPs.
+    /// Proves that a launch that makes no other posts than `posts` finds ring space at once. No call waits for space, and none
+    /// ends `would_block`. No call overwrites a WQE in flight, even if no thread ever polls. True from now on as long as nobody
+    /// else posts on these QPs.
     ///
     /// Space counts as kernels find it: what has completed but was never looked at still takes its place. A `wait` or `quiet` at
     /// the end of the launch before looks.
     ///
     /// # Errors
-    /// [`TeamError::RingSpace`] with QP, need and space; [`TeamError::Batch`] if one call takes more than a quarter of the ring,
-    /// which the device library refuses as `invalid`; no such peer or QP, no thread; the device's.
+    /// [`TeamError::RingSpace`] with QP, need and space. [`TeamError::Batch`] if one call takes more than a quarter of the ring,
+    /// which the device library refuses as `invalid`. Also a peer or QP that does not exist, `threads` of 0, and the device's
+    /// errors.
     pub fn check_no_poll(&self, posts: &[Posts]) -> Result<(), TeamError> {
         let mut needs: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for posts in posts {

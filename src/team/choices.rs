@@ -10,8 +10,7 @@ use crate::gpu::Gpu;
 use crate::verbs::Context;
 
 impl Team {
-    /// What this rank has chosen in each matter: the step that it takes, the steps above it with the reasons why not, and what that
-    /// costs.
+    /// What this rank has chosen in each matter: the step that it takes, its cost, and why the rank did not take the steps above.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
         let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,8 +23,8 @@ impl Team {
 /// step that it tries, and takes all of it down again.
 ///
 /// # Errors
-/// [`TeamError::NoWay`] for a matter of which no step holds; a step that the configuration names and that is refused; what is no
-/// matter of a step.
+/// [`TeamError::NoWay`] for a matter in which no step holds. Also a step that the configuration names and the device refuses, and
+/// errors that concern no step.
 pub fn choices_on(
     config: &TeamConfig,
     contexts: &[Arc<Context>],

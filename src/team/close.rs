@@ -51,9 +51,9 @@ impl fmt::Display for CloseReport {
 }
 
 impl Team {
-    /// Ends the team of this rank: moves its QPs to Err, waits within [`TeamConfig::deadline`](super::TeamConfig::deadline) until
-    /// the HCA has nothing of them left to send, and destroys them; then frees the windows. As with a drop, no kernel may use the
-    /// team any more, and peers see that it has gone as they see a rank that ends.
+    /// Ends the team of this rank. It moves its QPs to Err and waits within [`TeamConfig::deadline`](super::TeamConfig::deadline)
+    /// until the HCA has nothing of them left to send. It destroys the QPs; then it frees the windows. As after a drop, no kernel
+    /// may use the team any more. Peers see the same as when a rank ends.
     ///
     /// # Errors
     ///

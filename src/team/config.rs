@@ -28,8 +28,8 @@ pub struct TeamConfig {
     pub rank: u32,
     /// Places for ranks, 1 to 1,024: each rank has QPs and keys for every other place, and no table ever grows.
     pub ranks: u32,
-    /// Who meets in [`Team::join`](super::Team::join): the founders, this rank among them; or, for a rank that joins a team
-    /// which works already, the members that it finds, without itself. Default `None`: all ranks.
+    /// The ranks that meet in [`Team::join`](super::Team::join). For a founder these are all founders, this rank among them. For
+    /// a rank that joins a working team they are the members that it finds, without itself. Default `None`: all ranks.
     pub members: Option<RankSet>,
     /// Generation of this rank, from 1: another one for every process that takes the rank. Default 1.
     pub generation: u32,
@@ -140,8 +140,8 @@ impl TeamConfig {
         }
     }
 
-    /// The same as a rank that joins a team which works already: generation `generation` of its rank, which nobody has had
-    /// before, and the members that it finds.
+    /// The configuration of a rank that joins a working team. `generation` is a generation of this rank that no process has had
+    /// before; `members` are the members that it finds.
     #[must_use]
     pub fn joining(self, generation: u32, members: RankSet) -> Self {
         Self {

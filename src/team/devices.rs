@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{MAX_RANKS, TeamError};
+use super::exchange::Exchange;
+use super::{MAX_RANKS, Store, TeamConfig, TeamError};
 use crate::config::{Config, DeviceChoice, GidChoice, GpuSelector, PortName};
 use crate::error::Error;
 use crate::gpu::{self, Gpu};
-use crate::topology::{Machine, PassedOver, PciAddress, Reason, Wish};
+use crate::topology::{
+    LayerOffer, LinkLayer, Machine, PassedOver, PciAddress, RdmaDevice, RdmaPort, Reason, Wish,
+    layers_of,
+};
 use crate::verbs::{Context, DeviceInfo, DeviceSelector, VerbsError, device_list};
 
 /// What errors call the number of a rank on its machine.
@@ -25,12 +29,37 @@ pub struct RankDevices {
 }
 
 impl RankDevices {
-    /// Finds and opens what `config` names.
+    /// Finds and opens what `config` names. `auto` knows this machine alone.
     ///
     /// # Errors
-    /// A device that is not there or does not do; where none does, every RDMA device with its reason; a number on the machine
-    /// to which it has no GPU.
+    /// A named device that does not exist or is not suitable. If no device is suitable: every RDMA device with its reason. A
+    /// local rank for which the machine has no GPU.
     pub fn open(config: &Config) -> Result<Self, Error> {
+        Self::open_with(config, |_| Ok(None))
+    }
+
+    /// The same for a rank of `team`, which meets in `store`: of several link layers `auto` takes one that all ranks have, and waits
+    /// for the other founders where its machine leaves a choice. A rank that joins later takes the one of the team.
+    ///
+    /// # Errors
+    /// As [`RankDevices::open`]; [`TeamError::Mismatch`] of two ranks that have no link layer in common; ranks that do not come; the
+    /// store's.
+    pub fn open_in(
+        config: &Config,
+        team: &TeamConfig,
+        store: &Arc<dyn Store>,
+    ) -> Result<Self, Error> {
+        Self::open_with(config, |offers| {
+            team.check(1)?;
+            Exchange::new(Arc::clone(store), team).settle_link_layer(offers, team.ranks)
+        })
+    }
+
+    /// `settle` chooses among the link layers that this machine offers, if it does.
+    fn open_with(
+        config: &Config,
+        settle: impl FnOnce(&[LayerOffer]) -> Result<Option<LinkLayer>, TeamError>,
+    ) -> Result<Self, Error> {
         let visible = match config.gpu {
             GpuSelector::Auto | GpuSelector::Cuda(_) => gpu::visible()?,
             GpuSelector::Simt | GpuSelector::SimtDmabuf => Vec::new(),
@@ -49,10 +78,11 @@ impl RankDevices {
                 let list = device_list()?;
                 let machine = Machine::of_this_process();
                 let (gpus, place) = gpus_of_ranks(selector, local, &visible, &machine);
+                let offers = layers_of(&machine, usable(&list, &config.device));
                 let wish = Wish {
                     gpus: &gpus,
                     place,
-                    link_layer: None,
+                    link_layer: settle(&offers)?,
                 };
                 let (context, passed_over) = best(&machine, &wish, config, &list)?;
                 (vec![context], passed_over)
@@ -167,15 +197,7 @@ fn candidates(
     devices: &DeviceChoice,
     list: &[DeviceInfo],
 ) -> (Vec<PortName>, Vec<String>) {
-    let choice = wish.choose(machine, |device, port| {
-        let listed = list.iter().find(|info| info.name == device.name);
-        match listed {
-            None => Err(Reason::NotListed),
-            Some(info) if !info.mlx5 => Err(Reason::Provider),
-            Some(_) if devices.leaves_out(&device.name, port.number) => Err(Reason::LeftOut),
-            Some(_) => Ok(()),
-        }
-    });
+    let choice = wish.choose(machine, usable(list, devices));
     let unseen = list.iter().filter(|info| {
         let is_seen = machine.rdma_device(&info.name).is_some();
         !is_seen && info.mlx5 && !devices.leaves_out(&info.name, 1)
@@ -190,6 +212,22 @@ fn candidates(
     });
     let passed_over = choice.passed_over.iter().map(PassedOver::to_string);
     (seen.chain(unseen).collect(), passed_over.collect())
+}
+
+/// Says of each port that sysfs shows why `auto` must not use it, if so.
+fn usable(
+    list: &[DeviceInfo],
+    devices: &DeviceChoice,
+) -> impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason> {
+    move |device, port| {
+        let listed = list.iter().find(|info| info.name == device.name);
+        match listed {
+            None => Err(Reason::NotListed),
+            Some(info) if !info.mlx5 => Err(Reason::Provider),
+            Some(_) if devices.leaves_out(&device.name, port.number) => Err(Reason::LeftOut),
+            Some(_) => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Windows of peers that kernels of this rank reach by load and store: opened when a peer is connected, closed in its grace period.
 //!
 //! What holds stores back is not what holds packets back. A QP in Err and a key that has ended mean nothing to a process that has
-//! the memory mapped. So a rank that could store into the windows of this one is replaced only when its process has ended (or, in
-//! one process, its team): until then nothing of the layer is cleared, no QP is connected, and its successor waits. What this rank
-//! itself had opened is closed as soon as the peer has been failed and no kernel holds a guard of it; with it goes the memory of
-//! the process that has died.
+//! the memory mapped. So a rank that could store into the windows of this one is replaced only when its process has ended. In one
+//! process, its team must have ended. Until then this rank clears nothing of the layer and connects no QP, and the successor
+//! waits. This rank closes its own mappings of the peer as soon as the peer has been failed and no kernel holds a guard of it.
+//! That frees the memory of the process that has died.
 
 use std::time::Instant;
 
@@ -41,8 +41,8 @@ impl Shown {
         }
     }
 
-    /// Where kernels of this rank reach the window at `peer`; 0: nowhere. A peer of this process has it `here`, as its team has
-    /// registered it; one of another process has told by which `handle` it is opened, which was checked.
+    /// Where kernels of this rank reach the window at `peer`; 0: nowhere. A peer of this process has it at `here`, as its team
+    /// has registered it. A peer of another process has published the `handle` that opens it; the caller has checked the handle.
     pub(super) fn open(
         &mut self,
         gpu: &dyn Gpu,
@@ -101,9 +101,9 @@ impl Team {
         Ok(!windows.is_empty() && !windows.contains(&false))
     }
 
-    /// Closes what this rank has opened of the memory of `peer`, which has been failed and is not waited for: whoever has
-    /// died keeps its memory until all others have closed it. `false` while kernels hold guards of it, or if it has not been
-    /// failed; call it again. [`Team::connect_peer`] does it, too, for the next generation.
+    /// Closes what this rank has opened of the memory of `peer`, which has been failed and is not waited for. The memory of a
+    /// dead process stays allocated until all other ranks have closed it. `false` while kernels hold guards of it, or if it has
+    /// not been failed; call it again. [`Team::connect_peer`] does it, too, for the next generation.
     ///
     /// # Errors
     /// A rank that the team does not have; the device's.
@@ -124,8 +124,9 @@ impl Team {
         Ok(true)
     }
 
-    /// Refuses generation `generation` of `peer` while the one before it may still store into windows of this rank.
-    /// [`Team::connect_peer`] does so, too: a layer asks before it clears what it knows of the one before.
+    /// Refuses generation `generation` of `peer` while the generation before it may still store into windows of this rank. The
+    /// same check is part of [`Team::connect_peer`]. A layer calls this one before it clears what it knows of the former
+    /// generation.
     ///
     /// # Errors
     /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has not told what it is; as

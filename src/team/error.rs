@@ -253,6 +253,15 @@ impl TeamError {
         matches!(self, Self::PeerFailed { .. })
     }
 
+    /// Whether a record in the store cannot be what a rank writes. It counts as missing until its rank writes it again.
+    pub(crate) fn counts_as_missing(&self) -> bool {
+        match self {
+            Self::Record { .. } => true,
+            Self::Store(error) => error.is_unreadable(),
+            _ => false,
+        }
+    }
+
     fn absent(missing: &[u32]) -> String {
         match missing {
             [rank] => format!("rank {rank} has not come"),

@@ -1,15 +1,16 @@
 //! What ranks tell each other through the store, and how a failure at one ends the wait at all.
 //!
-//! A rank writes `topic/rank` and reads the same of every other rank. A rank that gives up writes its error to
-//! `failed/rank-id`; every wait looks there, so the others end soon after with that error and not at their timeout. The id
-//! is of the process or thread: one that took a rank which is not its own is another's failure for the real one. A process that
-//! ends without a word ends the waits for it, too, once it is known which process of this machine it was.
+//! A rank writes `topic/rank` and reads the same of every other rank. A rank that gives up writes its error to `failed/rank-id`.
+//! Every wait looks at these keys, so the other ranks end soon after with that error and not at their timeout. The id is of the
+//! process or thread: one that took a rank which is not its own is another's failure for the real one. A process that ends
+//! without a word ends the waits for it, too, once it is known which process of this machine it was.
 //!
-//! Founders meet like that. A rank that joins later waits for nobody: it compares what it would tell with what the members
-//! have told when they came, and its failure is its own affair.
+//! Founders meet like that. A rank that joins later does not wait for the founders: it compares its settings with what the
+//! members published when they came. Its failure does not fail the members.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rendezvous::{MAX_LOOK, MAX_VALUE, Patient, Process, Store, StoreError};
@@ -17,12 +18,18 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::config::MAX_QPS_PER_PEER;
+use super::failed::{self, Failure};
 use super::{RankSet, SignalOrder, TeamConfig, TeamError, hello};
 
 /// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at the processes of ranks that are waited for.
 const PROCESSES: Duration = Duration::from_millis(250);
+/// A rank that waits for all others waits this part of the time already waited before it looks again, whatever has changed. Where
+/// a thousand ranks come one after the other, each of them changes something.
+const PAUSE_PART: u32 = 4;
+/// Shortest and longest of these pauses.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// What a rank wants before it makes a QP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,6 +72,33 @@ pub(super) struct Exchange {
     failed: String,
     /// Processes of other founders on this machine, when they have told them.
     processes: Arc<OnceLock<Vec<(u32, Process)>>>,
+    /// Keys that cannot be, which were told.
+    odd: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// What ranks have told of one topic.
+struct Gathered<T> {
+    /// By rank; none of those that have told nothing yet.
+    values: BTreeMap<u32, Option<T>>,
+    /// Ranks that have told what cannot be.
+    lost: BTreeMap<u32, TeamError>,
+}
+
+impl<T> Gathered<T> {
+    fn new(ranks: &RankSet) -> Self {
+        Self {
+            values: ranks.iter().map(|rank| (rank, None)).collect(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let values = self.values.iter();
+        let missing = values
+            .filter(|(rank, value)| value.is_none() && !self.lost.contains_key(rank))
+            .map(|(rank, _)| *rank);
+        missing.collect()
+    }
 }
 
 impl Exchange {
@@ -79,6 +113,7 @@ impl Exchange {
             timeout: config.timeout,
             failed: format!("{rank}.{generation}-{:08x}", fastrand::u32(..)),
             processes: Arc::default(),
+            odd: Arc::default(),
         }
     }
 
@@ -118,6 +153,15 @@ impl Exchange {
         }
     }
 
+    pub(super) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Whether this rank joins a team that works already.
+    pub(super) fn joins(&self) -> bool {
+        self.joins
+    }
+
     /// Where all ranks meet.
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -142,7 +186,7 @@ impl Exchange {
             return;
         }
         let key = format!("failed/{}", self.failed);
-        if let Err(unwritten) = self.store.put(&key, message.as_bytes()) {
+        if let Err(unwritten) = self.store.put(&key, &Failure::new(message).text()) {
             tracing::error!("rank {} cannot tell its failure: {unwritten}", self.rank);
         }
     }
@@ -151,29 +195,43 @@ impl Exchange {
     pub(super) fn failure(&self) -> Result<(), TeamError> {
         match self.joins {
             true => Ok(()),
-            // A later generation that fails has failed alone.
-            false => self.failure_among(|_, generation| generation.is_none_or(|one| one == 1)),
+            // A later generation that fails has failed alone. A rank that the team has not has failed for all.
+            false => self.failure_among(|_, generation| generation == 1),
         }
     }
 
-    /// The failure of a rank `of` which, by rank and generation, that is; none where the name says none.
-    fn failure_among(&self, of: impl Fn(u32, Option<u32>) -> bool) -> Result<(), TeamError> {
+    /// The failure of a rank `of` which, by rank and generation, that is.
+    fn failure_among(&self, of: impl Fn(u32, u32) -> bool) -> Result<(), TeamError> {
         for name in self.store.list("failed")? {
-            let mut who = name.split('-').next().unwrap_or("").splitn(2, '.');
-            let mut number = || who.next().and_then(|text| text.parse::<u32>().ok());
-            let Some(rank) = number() else {
+            let Some((rank, generation)) = failed::named(&name) else {
                 continue;
             };
-            let generation = number();
-            if name != self.failed
-                && of(rank, generation)
-                && let Some(message) = self.store.try_get(&format!("failed/{name}"))?
-            {
-                let message = String::from_utf8_lossy(&message).into_owned();
-                return Err(TeamError::PeerFailed { rank, message });
+            if name == self.failed || !of(rank, generation) {
+                continue;
+            }
+            let key = format!("failed/{name}");
+            let text = match self.store.try_get(&key) {
+                Err(error) if error.is_unreadable() => {
+                    self.count_as_missing(&key, &error);
+                    continue;
+                }
+                found => found?,
+            };
+            match text.map(|text| Failure::parse(&text)) {
+                Some(Ok(message)) => return Err(TeamError::PeerFailed { rank, message }),
+                Some(Err(reason)) => self.count_as_missing(&key, &reason),
+                None => {}
             }
         }
         Ok(())
+    }
+
+    /// What stands under `key` cannot be, which is told once.
+    fn count_as_missing(&self, key: &str, reason: &dyn Display) {
+        let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
+        if odd.insert(key.to_owned()) {
+            tracing::warn!("'{key}' counts as missing: {reason}");
+        }
     }
 
     /// Writes this rank's `value` under `topic` and waits for everybody's: in the order of the ranks, its own included.
@@ -199,8 +257,7 @@ impl Exchange {
     {
         self.put(&key(self.rank), value)?;
         let start = Instant::now();
-        let mut values: Vec<(u32, Option<T>)> =
-            self.ranks.iter().map(|rank| (rank, None)).collect();
+        let mut gathered = Gathered::new(&self.ranks);
         let mut next_look = start + PROCESSES;
         loop {
             // Before the values: what a process has told before its end is seen behind this.
@@ -209,35 +266,10 @@ impl Exchange {
                 ended.extend(self.ended());
                 next_look = Instant::now() + PROCESSES;
             }
-            let told = self.told(&key)?;
-            let new = |(rank, value): &&mut (u32, Option<T>)| {
-                value.is_none() && told.contains(&key(*rank))
-            };
-            let mut new: Vec<&mut (u32, Option<T>)> = values.iter_mut().filter(new).collect();
-            // So many at a time that the answer stays small.
-            for some in new.chunks_mut(MAX_LOOK) {
-                let names: Vec<String> = some.iter().map(|(rank, _)| key(*rank)).collect();
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                let mut found = self.store.changed_since(&names, None, 0)?;
-                if let Some(error) = found.unreadable.pop() {
-                    return Err(error.into());
-                }
-                for (rank, place) in some {
-                    let entry = found.entries.iter().find(|entry| entry.key == key(*rank));
-                    if let Some(entry) = entry {
-                        let value = self.parse(*rank, topic, &entry.key, &entry.value)?;
-                        check(*rank, &value)?;
-                        *place = Some(value);
-                    }
-                }
-            }
-            let missing: Vec<u32> = values
-                .iter()
-                .filter_map(|(rank, value)| value.is_none().then_some(*rank))
-                .collect();
+            self.gather(topic, &key, &check, &mut gathered)?;
+            let missing = gathered.missing();
             if missing.is_empty() {
-                let whole = |(rank, value): (u32, Option<T>)| value.map(|value| (rank, value));
-                return Ok(values.into_iter().filter_map(whole).collect());
+                return self.gathered(gathered);
             }
             self.failure()?;
             if let Some((rank, process)) = ended.iter().find(|(rank, _)| missing.contains(rank)) {
@@ -254,7 +286,73 @@ impl Exchange {
                     waited: start.elapsed(),
                 });
             }
+            let look = Instant::now();
             self.store.wait_for_change(left.min(PROCESSES));
+            let pause = (start.elapsed() / PAUSE_PART).clamp(PAUSES[0], PAUSES[1]);
+            std::thread::sleep(pause.min(left).saturating_sub(look.elapsed()));
+        }
+    }
+
+    /// What `ranks` have told under the `key` of each, without a wait. What cannot be counts as missing.
+    pub(super) fn told_by<T: DeserializeOwned>(
+        &self,
+        ranks: &RankSet,
+        topic: &str,
+        key: impl Fn(u32) -> String,
+        check: impl Fn(u32, &T) -> Result<(), TeamError>,
+    ) -> Result<Vec<(u32, T)>, TeamError> {
+        let mut gathered = Gathered::new(ranks);
+        self.gather(topic, &key, &check, &mut gathered)?;
+        let values = gathered.values.into_iter();
+        Ok(values
+            .filter_map(|(rank, value)| Some((rank, value?)))
+            .collect())
+    }
+
+    /// Reads what has come since. Of members that have told what cannot be a rank that joins needs nothing, if another has told what
+    /// can: all have told the same.
+    fn gather<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        key: &impl Fn(u32) -> String,
+        check: &impl Fn(u32, &T) -> Result<(), TeamError>,
+        gathered: &mut Gathered<T>,
+    ) -> Result<(), TeamError> {
+        let told = self.told(key)?;
+        let mut new = gathered.missing();
+        new.retain(|rank| told.contains(&key(*rank)));
+        // So many at a time that the answer stays small.
+        for some in new.chunks(MAX_LOOK) {
+            let names: Vec<String> = some.iter().map(|rank| key(*rank)).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut found = self.store.changed_since(&names, None, 0)?;
+            for (rank, name) in some.iter().zip(&names) {
+                let entry = found.entries.iter().find(|entry| entry.key == *name);
+                let read = match (entry, take_unreadable(&mut found.unreadable, name)) {
+                    (Some(entry), _) => self.parse(*rank, topic, name, &entry.value),
+                    (None, Some(error)) => Err(error.into()),
+                    (None, None) => continue,
+                };
+                let checked = read.and_then(|value| check(*rank, &value).map(|()| value));
+                match checked {
+                    Err(error) if self.joins && error.counts_as_missing() => {
+                        self.count_as_missing(name, &error);
+                        gathered.lost.insert(*rank, error);
+                    }
+                    checked => drop(gathered.values.insert(*rank, Some(checked?))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All that was told, if it was not lost of all others.
+    fn gathered<T>(&self, mut gathered: Gathered<T>) -> Result<Vec<(u32, T)>, TeamError> {
+        let whole = |(rank, value): (u32, Option<T>)| value.map(|value| (rank, value));
+        let all: Vec<(u32, T)> = gathered.values.into_iter().filter_map(whole).collect();
+        match gathered.lost.pop_first() {
+            Some((_, error)) if all.iter().all(|(rank, _)| *rank == self.rank) => Err(error),
+            _ => Ok(all),
         }
     }
 
@@ -268,9 +366,35 @@ impl Exchange {
 
     /// Sets `key`.
     pub(super) fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), TeamError> {
-        let text =
-            serde_json::to_vec(value).map_err(|error| self.record(self.rank, key, &error))?;
-        Ok(self.store.put(key, &text)?)
+        Ok(self.store.put(key, &self.text(key, value)?)?)
+    }
+
+    /// Sets `key` and returns what stands there, for [`Exchange::put_again`].
+    pub(super) fn put_kept<T: Serialize>(
+        &self,
+        key: &str,
+        value: &T,
+    ) -> Result<Vec<u8>, TeamError> {
+        let text = self.text(key, value)?;
+        self.store.put(key, &text)?;
+        Ok(text)
+    }
+
+    /// Sets `key` to `text` where another writer has changed it.
+    pub(super) fn put_again(&self, key: &str, text: &[u8]) -> Result<(), TeamError> {
+        let stands = match self.store.try_get(key) {
+            Err(error) if error.is_unreadable() => false,
+            found => found?.as_deref() == Some(text),
+        };
+        if !stands {
+            tracing::warn!("'{key}' was changed by another writer, and is written again");
+            self.store.put(key, text)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn text<T: Serialize>(&self, key: &str, value: &T) -> Result<Vec<u8>, TeamError> {
+        serde_json::to_vec(value).map_err(|error| self.record(self.rank, key, &error))
     }
 
     /// What `rank` has told under `key`, if it has. In errors it is called `topic`.
@@ -366,9 +490,7 @@ impl Exchange {
         self.until(peer, topic, deadline, || {
             let found = self.read(peer, topic, &format!("{topic}/{peer}"))?;
             if found.is_none() {
-                self.failure_among(|rank, of| {
-                    rank == peer && of.is_none_or(|of| of == generation)
-                })?;
+                self.failure_among(|rank, of| (rank, of) == (peer, generation))?;
             }
             Ok(found)
         })
@@ -383,9 +505,9 @@ impl Exchange {
         Ok(())
     }
 
-    /// Compares the settings of all ranks; the first difference is an error that names both ranks. The QPs to each peer are as many
-    /// as the founder that asks for the fewest, and the order of signals is one that all founders can take: a rank that joins later
-    /// takes what the members have.
+    /// Compares the settings of all ranks; the first difference is an error that names both ranks. The number of QPs to each peer
+    /// is the smallest that a founder asks for. The order of signals is one that all founders can take. A rank that joins later
+    /// takes both from the members.
     pub(super) fn settle(&self, own: Settings) -> Result<Settled, TeamError> {
         const TOPIC: &str = "config";
         let key = |rank: u32| format!("{TOPIC}/{rank}");
@@ -518,6 +640,13 @@ impl Exchange {
     }
 }
 
+/// Why the value of `key` cannot be read, if it cannot.
+fn take_unreadable(errors: &mut Vec<StoreError>, key: &str) -> Option<StoreError> {
+    let is_of = |error: &StoreError| error.unreadable_key() == Some(key);
+    let place = errors.iter().position(is_of)?;
+    Some(errors.swap_remove(place))
+}
+
 fn words(orders: &[SignalOrder]) -> String {
     let words: Vec<String> = orders.iter().map(SignalOrder::to_string).collect();
     match words.is_empty() {
@@ -530,6 +659,7 @@ fn words(orders: &[SignalOrder]) -> String {
 mod tests {
     use super::*;
     use crate::team::MemoryStore;
+    use rendezvous::Counted;
     use std::process::Command;
     use std::thread;
 
@@ -563,6 +693,34 @@ mod tests {
                 assert_eq!(all, [(0, 0), (1, 1), (2, 4), (3, 9)]);
             }
         });
+    }
+
+    #[test]
+    fn a_meeting_costs_each_rank_one_write_and_few_ranged_reads() {
+        let ranks = 64;
+        let store = Counted::new(Arc::new(MemoryStore::new()));
+        let asked = store.asked();
+        let store: Arc<dyn Store> = Arc::new(store);
+        let exchange = |rank| Exchange::new(Arc::clone(&store), &TeamConfig::new(rank, ranks));
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for rank in 0..ranks {
+                scope.spawn(move || exchange(rank).all("number", &rank).unwrap());
+            }
+        });
+        let waited = start.elapsed();
+        let calls = asked.by_kind();
+        eprintln!("{ranks} ranks met within {waited:.1?}: {calls:?}");
+        let mut looks = 2;
+        let mut time = PAUSES[0];
+        while time < waited {
+            time += (time / PAUSE_PART).clamp(PAUSES[0], PAUSES[1]);
+            looks += 1;
+        }
+        assert_eq!(calls["put"], u64::from(ranks), "{calls:?}");
+        // In each look the names of those that have come and of those that have failed, and the values that are new.
+        let most = u64::from(ranks) * (1 + 3 * looks);
+        assert!(asked.calls() <= most, "{calls:?}, at most {most}");
     }
 
     #[test]
@@ -617,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_without_a_word_ends_the_wait_for_what_it_has_not_told() {
+    fn the_end_of_a_process_ends_the_wait_for_values_that_it_never_told() {
         let exchanges = exchanges(3, LONG);
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = Process::of(child.id());
@@ -679,6 +837,29 @@ mod tests {
             error.starts_with("invalid record 'hello' from rank 1: "),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_unreadable_value_is_of_the_rank_whose_key_it_has() {
+        let garbage = |key: &str| StoreError::NotARecord {
+            key: key.to_owned(),
+            bytes: 3,
+        };
+        let mut errors = vec![
+            garbage("number/12"),
+            StoreError::Foreign {
+                store: "a map".to_owned(),
+                message: "number/1 is away".to_owned(),
+            },
+            garbage("a/number/1"),
+        ];
+        assert!(take_unreadable(&mut errors, "number/1").is_none());
+        errors.push(garbage("number/1"));
+        for key in ["number/1", "number/12"] {
+            let error = take_unreadable(&mut errors, key).unwrap();
+            assert_eq!(error.unreadable_key(), Some(key));
+        }
+        assert_eq!(errors.len(), 2);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Words by which kernels tell the host that a QP has failed, so that a host with a thousand peers looks at no QP in peace.
+//! Words by which kernels tell the host that a QP has failed. With them a host with a thousand peers reads no QP while none has
+//! failed.
 
 use std::sync::atomic::Ordering;
 

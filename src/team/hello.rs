@@ -213,5 +213,6 @@ impl Wanted<'_> {
     }
 }
 
+pub(crate) mod reader;
 #[cfg(test)]
 mod tests;

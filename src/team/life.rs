@@ -4,8 +4,8 @@
 //! ([`Team::rebuild`]) are one sequence of steps.
 //! They differ in what the next life keeps ([`Keeps`]) and in how the two ends meet.
 //!
-//! 1. This rank closes the peer, so that kernels get no more guards of it, moves the QPs to Err and raises their error words, which
-//!    ends every wait ([`Team::next_life`]).
+//! 1. This rank closes the peer, so that kernels get no more guards of it. It moves the QPs to Err and raises their error words,
+//!    which ends every wait ([`Team::next_life`]).
 //! 2. It waits until no kernel holds a guard: the grace period. If another generation is to come, it closes what it has opened of
 //!    the former one's memory, and that one must be over.
 //! 3. It resets the QPs and fills in their memory for a life that begins at the next multiple of 65,536 indices, or makes new QPs. A

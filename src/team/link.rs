@@ -243,8 +243,8 @@ impl Link {
     /// The host has no compare-and-swap on device memory, so a kernel may latch a failure between the look and the store, which
     /// then replaces it. That loses the cause and nothing else:
     ///
-    /// - The word goes from 0 to a failure on either way and never back before the reset, which comes after the grace period: who
-    ///   waits or posts ends, and no kernel counts anything as done that is not.
+    /// - The word goes from 0 to a failure in either case, and never back before the reset, which comes after the grace period.
+    ///   So every wait and post ends, and no kernel counts a WQE as done that is not.
     /// - Error and syndrome are written by one aligned store of 8 bytes, so nobody sees those of two failures mixed.
     /// - A kernel that latches later finds the host's word and leaves it. `QpContext::errors` counts a replaced failure.
     /// - Of two callers one may be told the cause and the other `status`. Both know that the outcome is unknown: the QP is in Err.

@@ -1,5 +1,5 @@
-//! `qps_per_peer` QPs from this rank to every other place of the team, and the steps in which those to one peer are taken down
-//! and brought up: the same for founders, for a rank that joins, for its successor, for a recovery and for a reunion.
+//! `qps_per_peer` QPs from this rank to every other place of the team, and the steps that take down and bring up those to one
+//! peer. The steps are the same for founders, a rank that joins, its successor, a recovery and a reunion.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -68,6 +68,16 @@ pub(super) struct PeerState {
     pub(super) visitor: Option<(u32, Identity)>,
     /// The newest generation whose hello was read: how its rails are reached.
     pub(super) known: Option<Known>,
+    /// What a generation of it was told last, until kernels post to that: another writer may change it meanwhile.
+    pub(super) said: Option<Said>,
+}
+
+/// A record for one generation of a peer, as this rank has written it.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) generation: u32,
+    pub(super) key: String,
+    pub(super) text: Vec<u8>,
 }
 
 /// Why another life of the QPs to a peer is being made.
@@ -396,7 +406,8 @@ impl PeerState {
     /// To Reset, with the memory of the next life. In the grace period. Of the first `asked` QPs the HCA is asked which packet
     /// numbers are in use.
     ///
-    /// All begin at one index: a number of a QP may lead to another one in the next life, which must know a ticket of this one.
+    /// All begin at one index. A QP number may lead to another QP in the next life, and that QP must recognise a ticket of this
+    /// life.
     pub(super) fn reset(&mut self, gpu: &dyn Gpu, asked: usize) -> Result<(), TeamError> {
         // The peer table has room for so many bits; a context holds as many.
         let life = self.next_life() & ((1 << RAIL_SHIFT) - 1);
@@ -467,15 +478,10 @@ pub(super) fn make(
     let links = (0usize..).zip(numbers).take(config.qps_per_peer as usize);
     links
         .map(|(place, (number, rail))| {
-            let lag_port = lag_port(rail, config, place / rails.len());
-            let shape = rail.shape().with_lag_port(lag_port);
+            let place = u32::try_from(place / rails.len()).ok();
+            let lag_port = config.path.lag_port.unwrap_or(0);
+            let shape = rail.shape().with_lag_port(lag_port).with_place(place);
             Link::new(gpu, rail, &shape, (peer, number), failures.addr(peer), life)
         })
         .collect()
-}
-
-/// Port of the rail's link aggregation group for QP `place` of those to a peer on this rail; 0 where a QP names none.
-fn lag_port(rail: &Rail, config: &TeamConfig, place: usize) -> u8 {
-    let in_turn = || rail.context().caps().lag_port_in_turn(place);
-    config.path.lag_port.unwrap_or_else(in_turn)
 }

@@ -4,9 +4,9 @@
 //! connect. What kernels need is then in device memory, behind one address that does not move. A rank that fails in a
 //! collective call tells the others, which end soon after with its error.
 //!
-//! A team has places for more ranks than it may begin with. A rank that comes later, or another time
-//! ([`TeamConfig::joining`]), joins alone, makes its windows alone and says what it is ([`Team::hello`]); then each member and
-//! it connect with each other ([`Team::connect_peer`]), and nothing else of the members changes.
+//! A team has places for more ranks than it may begin with. A rank that comes later or again ([`TeamConfig::joining`]) joins
+//! alone, makes its windows alone and publishes its record ([`Team::hello`]). Then each member and the new rank connect with each
+//! other ([`Team::connect_peer`]). Nothing else of the members changes.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,10 +37,12 @@ mod direct;
 mod error;
 mod exchange;
 mod export;
+mod failed;
 mod failures;
-mod hello;
+pub(crate) mod hello;
 mod life;
 mod link;
+mod link_layer;
 mod links;
 mod order;
 mod paths;
@@ -49,6 +51,7 @@ mod ranks;
 mod rebuild;
 mod recover;
 mod replace;
+mod retell;
 mod reunite;
 mod summary;
 mod tables;
@@ -77,6 +80,7 @@ pub(crate) use deadline::deadline_in;
 pub use devices::RankDevices;
 pub use error::TeamError;
 use exchange::{Exchange, Settings};
+pub(crate) use failed::tell_failure;
 use link::Link;
 use links::{Links, PeerLinks};
 pub use order::SignalOrder;
@@ -90,10 +94,11 @@ pub use rendezvous::{
     TextMap, measure as measure_store, open_store,
 };
 use tables::Tables;
+pub(crate) use tidy::Sweep;
 use window::{OwnedWindow, Place, Purpose};
 
-/// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report): no
-/// kernel may use them any more, and a [`Team::barrier`] before makes sure that no peer writes to them.
+/// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report). No
+/// kernel may use them any more. A [`Team::barrier`] before the drop makes sure that no peer still writes to the windows.
 #[derive(Debug)]
 pub struct Team {
     config: TeamConfig,
@@ -101,6 +106,8 @@ pub struct Team {
     gpu: Arc<dyn Gpu>,
     tables: Tables,
     links: Links,
+    /// The hello of a rank that joins, as it was written.
+    told: Mutex<Option<Vec<u8>>>,
     /// How its HCAs hear of work and reach its memory.
     ways: Mutex<Ways>,
     /// How signals are kept behind data.
@@ -144,8 +151,9 @@ impl Team {
         Self::join_on(config, devices, gpu, store)
     }
 
-    /// The same in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the caller
-    /// in such a domain may use what the team registers, if they know its keys, and the team's what the caller registers.
+    /// The same in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the
+    /// caller in such a domain may use memory that the team registers, if they know its keys. The team's QPs may use what the
+    /// caller registers.
     ///
     /// # Errors
     /// As [`Team::join_rails`].
@@ -185,8 +193,8 @@ impl Team {
         Self::start_as(config, |team, _| Ok(team))
     }
 
-    /// The same as whom `role` says: of a team of all defaults, and the store in which it meets, it makes one with other founders,
-    /// or one that joins later ([`TeamConfig::joining`]).
+    /// The same with a role. `role` gets the default configuration of a team and the store in which it meets. It returns the
+    /// configuration of a founder, or of a rank that joins later ([`TeamConfig::joining`]).
     ///
     /// # Errors
     /// As [`Team::start`], and those of `role`, before anything else is opened than the store.
@@ -220,7 +228,7 @@ impl Team {
     ) -> Result<Arc<Self>, E> {
         let team = role(TeamConfig::of(config), &store)?;
         let open = || -> Result<_, Error> {
-            let devices = RankDevices::open(config)?;
+            let devices = RankDevices::open_in(config, &team, &store)?;
             for reason in &devices.passed_over {
                 tracing::info!("rank {} passes over {reason}", config.rank);
             }
@@ -232,7 +240,10 @@ impl Team {
                 Ok(Self::join_rails(team, &contexts, &gpu, store).map_err(Error::from)?)
             }
             Err(error) => {
-                Exchange::new(store, &team).fail_with(&error.to_string());
+                let team_error: Option<&TeamError> = error.downcast_ref();
+                if !team_error.is_some_and(TeamError::is_remote) {
+                    Exchange::new(store, &team).fail_with(&error.to_string());
+                }
                 Err(error.into())
             }
         }
@@ -244,10 +255,13 @@ impl Team {
         gpu: &Arc<dyn Gpu>,
         exchange: &Exchange,
     ) -> Result<Self, TeamError> {
+        let (rank, generation) = (config.rank, config.generation);
+        let _span = tracing::info_span!("join", rank, generation).entered();
         let contexts = devices.contexts;
         let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
         config.check(rails)?;
         exchange.enter()?;
+        exchange.tell_link_layer(contexts)?;
         let (mut ways, signals) = choices::settle(&config, contexts, gpu.as_ref())?;
         let mut agreed = config.agreed(rails);
         let settled = exchange.settle(Settings {
@@ -295,6 +309,7 @@ impl Team {
             gpu: Arc::clone(gpu),
             tables,
             links,
+            told: Mutex::default(),
             ways: Mutex::new(ways),
             signals,
             windows: Mutex::default(),
@@ -390,8 +405,8 @@ impl Team {
         self.add_window(bytes, Purpose::Any)
     }
 
-    /// The same for data that is read only behind a signal in a window made by [`Team::window`], or behind a completion: its
-    /// writes may overtake each other on PCIe. Nobody may poll it.
+    /// The same for data that kernels read only behind a completion, or behind a signal in a window made by [`Team::window`]. The
+    /// writes of such data may overtake each other on PCIe. Nobody may poll it.
     ///
     /// # Errors
     /// As [`Team::window`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Sharing, Team, TeamConfig, TeamError};
-use crate::verbs::SendAttr;
+use crate::fabric::longest;
 
 /// Rails of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -134,10 +134,11 @@ impl Team {
             .collect())
     }
 
-    /// How long the most patient of its HCAs tries before it gives a peer up.
+    /// How long the most patient of its HCAs may try before it gives a peer up.
     pub(crate) fn patience(&self) -> Duration {
-        let of_rails = self.links.patience().iter();
-        of_rails.map(SendAttr::patience).max().unwrap_or_default()
+        let of_rails = self.rails.iter().zip(self.links.patience());
+        let longest = of_rails.map(|(rail, send)| longest(send, rail.context().info().is_soft()));
+        longest.max().unwrap_or_default()
     }
 
     /// Rails by which nothing goes to `peer`; none of a rank that the team does not have.
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_number_of_rails_has_sets_and_rails_without_qps_stay_as_they_are() {
+    fn rail_sets_hold_the_most_rails_and_rails_without_qps_stay_unchanged() {
         let all = RailSet::first(MAX_RAILS);
         assert_eq!(all.iter().count(), MAX_RAILS as usize);
         assert!(!all.contains(MAX_RAILS) && !all.contains(u32::MAX));

@@ -9,9 +9,10 @@ use super::{Team, TeamError, deadline_in};
 
 impl Team {
     /// Destroys the QPs to all of `peers`, by rank and generation, makes and connects new ones with new keys, and opens the
-    /// peers. All of them call it for each other with the same `round`, which is used once. How others bring a rank back, kept
-    /// to be measured beside [`Team::connect_peer`]: while it runs nobody reaches anybody, and contexts and rings that kernels
-    /// and graphs have captured are gone. No kernel of the team may run. Returns how long the peers were closed.
+    /// peers. All of them call it for each other with the same `round`, which is used once. This is how other libraries bring a
+    /// rank back, kept to be measured beside [`Team::connect_peer`]. While it runs no rank reaches another, and contexts and
+    /// rings that kernels and graphs have captured are gone. No kernel of the team may run. Returns how long the peers were
+    /// closed.
     ///
     /// # Errors
     /// As [`Team::connect_peer`]; the team is of no use then.

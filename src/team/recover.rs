@@ -1,7 +1,7 @@
 //! Taking the QPs to one peer down and bringing them up again; the others are not touched.
 //!
-//! Both ends call [`Team::recover`]. Each ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`); meets the
-//! other end, which does the same; connects again with new packet numbers; and opens the peer.
+//! Both ends call [`Team::recover`]. Each end ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`).
+//! It meets the other end, which does the same. It connects again with new packet numbers, and opens the peer.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ impl Team {
     ///
     /// # Errors
     /// [`TeamError::Guarded`] if kernels do not drop their guards, [`TeamError::Absent`] if the peer does not come, both within
-    /// the team's timeout; [`TeamError::NotConnected`]; [`TeamError::Recovering`]; what HCA and device refuse. The peer stays
-    /// closed; call it again.
+    /// the team's timeout. Also [`TeamError::NotConnected`], [`TeamError::Recovering`], and errors of the HCA and the device. The
+    /// peer stays closed; call it again.
     pub fn recover(&self, peer: u32) -> Result<u32, TeamError> {
         self.recover_within(peer, self.config.timeout)
     }
@@ -82,8 +82,8 @@ impl Team {
     }
 
     /// Ends everything with `peer`: no kernel gets a guard of it any more, its QPs are in Err, every wait for them ends
-    /// `aborted`. Never waits, and needs nothing of the peer. [`Team::recover`] brings them back if the peer is still the same
-    /// generation and does so, too; otherwise that generation is over, and [`Team::connect_peer`] takes a later one.
+    /// `aborted`. Never waits, and needs nothing of the peer. If the peer is still the same generation, [`Team::recover`] also
+    /// does this and brings the QPs back. Otherwise that generation is over, and [`Team::connect_peer`] takes a later one.
     ///
     /// A call of either that is under way in another thread ends with an error.
     ///

@@ -1,20 +1,21 @@
 //! Replacing one peer: a new generation of it, or the first one in its place. Nobody else's QPs and keys are touched.
 //!
 //! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier generation ends their
-//! life and makes the next (`life.rs`); a rank that has offered nothing to that place yet skips that. Then each publishes what it
-//! offers the other, waits for the other's, checks it, and begins the life.
+//! life and makes the next (`life.rs`). A rank that has offered nothing to that place yet skips this step. Then each publishes
+//! what it offers the other, waits for the other's, checks it, and begins the life.
 //!
-//! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated; a rank that stays issues
-//! five commands for each QP, its transitions from Err to Rts, and eight more: two for each window and rail of which the peer has
-//! keys, and with what is left it asks for packet numbers in use. Those of the QPs that are asked about are followed by numbers at
-//! least 2^22 away. The others' are anywhere: an old packet meets the new window once in 2^24 then, and is refused by its key,
+//! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated. A rank that stays issues
+//! five commands for each QP, for its transitions from Err to Rts, and eight more. Two of these are for each window and rail of
+//! which the peer has keys; the rest ask for packet numbers in use. Those of the QPs that are asked about are followed by numbers
+//! at least 2^22 away. The others' are anywhere: an old packet meets the new window once in 2^24 then, and is refused by its key,
 //! as any is.
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::hello::{Hello, Offer, WindowOffer, WindowShape, hello_key, welcome_key};
 use super::life::Keeps;
-use super::links::{Known, Making, PeerState};
+use super::links::{Known, Making, PeerState, Said};
 use super::{Team, TeamError, deadline_in};
 
 impl Team {
@@ -24,25 +25,36 @@ impl Team {
     /// # Errors
     /// The store's, a record that is too long among them.
     pub fn hello(&self) -> Result<(), TeamError> {
-        if !self.config.joins() {
-            return Ok(());
+        match self.hello_record()? {
+            Some((key, text)) => Ok(self.exchange.store().put(&key, &text)?),
+            None => Ok(()),
         }
+    }
+
+    /// That record, key and value, for who writes it; none of a founder.
+    pub(crate) fn hello_record(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {
+        if !self.config.joins() {
+            return Ok(None);
+        }
+        let key = hello_key(self.rank(), self.config.generation);
         let hello = Hello {
             windows: Some(self.window_shapes()),
             identity: self.links.hello.identity.renewed(),
             ..self.links.hello.clone()
         };
-        let key = hello_key(self.rank(), self.config.generation);
-        self.exchange.put(&key, &hello)
+        let text = self.exchange.text(&key, &hello)?;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = Some(text.clone());
+        Ok(Some((key, text)))
     }
 
-    /// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses behind it, which may take as
-    /// long as ARP does. [`Team::connect_peer`] does it, too, unless it has been done: call this before, where waiting hurts
-    /// nobody.
+    /// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses behind it. This may take as long
+    /// as ARP takes. The same is part of [`Team::connect_peer`] if it has not been done: call this function earlier, at a moment
+    /// when waiting does no harm.
     ///
     /// # Errors
-    /// [`TeamError::Absent`] if there is no hello within `patience`; what does not fit, by name: [`TeamError::Mismatch`],
-    /// [`TeamError::Record`], and records of another run or version; what the HCA says.
+    /// [`TeamError::Absent`] if there is no hello within `patience`. For settings that do not fit: [`TeamError::Mismatch`]. For
+    /// records that do not fit, also of another run or version: [`TeamError::Record`]. Also what the HCA refuses.
     pub fn resolve_peer(
         &self,
         peer: u32,
@@ -67,9 +79,10 @@ impl Team {
     /// that post to the peer hold guards of it while they do, or have ended.
     ///
     /// # Errors
-    /// As [`Team::resolve_peer`]; [`TeamError::Guarded`] if kernels do not drop their guards, [`TeamError::Absent`] if the
-    /// other end does not come; [`TeamError::StillRuns`] while the former generation could store into windows of this rank;
-    /// [`TeamError::Generation`] for one that is over, [`TeamError::Recovering`]; what HCA, device and store refuse.
+    /// As [`Team::resolve_peer`]. Also [`TeamError::Guarded`] if kernels do not drop their guards, and [`TeamError::Absent`] if
+    /// the other end does not come. Also [`TeamError::StillRuns`] while the former generation could store into windows of this
+    /// rank. Also [`TeamError::Generation`] for a generation that is over, [`TeamError::Recovering`], and what HCA, device and
+    /// store refuse.
     pub fn connect_peer(
         &self,
         peer: u32,
@@ -91,8 +104,13 @@ impl Team {
         let mut state = links.state();
         let offer = self.offer_to(&mut state, peer, &known);
         drop(state);
-        self.exchange
-            .put(&welcome_key(own, (peer, generation)), &offer)?;
+        let key = welcome_key(own, (peer, generation));
+        let text = self.exchange.put_kept(&key, &offer)?;
+        links.state().said = Some(Said {
+            generation,
+            key,
+            text,
+        });
         let theirs = self.welcome_of((peer, generation), deadline)?;
 
         let mut state = links.state();
@@ -107,11 +125,13 @@ impl Team {
     /// [`TeamError::NotConnected`]; a rank that the team does not have.
     pub fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
         // Held, so that nobody fails the peer in between.
-        let state = self.peer(peer)?.state();
+        let mut state = self.peer(peer)?.state();
         match state.connected != 0 && state.is_connected_with(state.told) {
             true => self.tables.open(peer),
             false => return Err(TeamError::NotConnected { peer }),
         }
+        // The other end has read it, or there would be no answer.
+        state.said = None;
         Ok(())
     }
 

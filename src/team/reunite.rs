@@ -8,16 +8,16 @@
 //! 3. When the other end is ready, they go to Rts, and the host posts the probe on each: a write of no bytes.
 //! 4. When all probes have completed, the life is the present one. The peer stays closed.
 //!
-//! **Rails.** An attempt names rails that it leaves out: none at first. An end that has an answer through one rail, and none through
-//! another although the HCA has given up or the team's deadline has passed, ends the attempt, and the next one leaves that rail out as
-//! well. Whoever follows to a higher attempt takes over what that one leaves out; if both ends begin the same one, both sets are left
-//! out. Both ends read both sets before they connect, so they connect the same QPs. Nothing is left out any more when no rail has
-//! answered, or none would be left: then all must answer. What is posted to QPs of a rail that is left out goes by others
-//! (`rails.rs`), until the pair is connected anew: that begins with all rails.
+//! **Rails.** An attempt names rails that it leaves out: none at first. An end that has an answer through one rail may get none
+//! through another, although the HCA has given up or the team deadline has passed. Then it ends the attempt, and the next one leaves
+//! that rail out as well. Whoever follows to a higher attempt takes over what that one leaves out; if both ends begin the same
+//! one, both sets are left out. Both ends read both sets before they connect, so they connect the same QPs. Nothing is left out
+//! any more when no rail has answered, or none would be left: then all must answer. What kernels post to QPs of a rail that is
+//! left out goes by other QPs (`rails.rs`) until the pair is connected anew. A new connection begins with all rails.
 //!
-//! An attempt names one reset, so an end that has to begin again, whatever the reason, begins the next one. An end that finds a higher
-//! number at the other end goes there. So both come to the same number without a word about who leads, and the QPs of two different
-//! attempts are never connected: packet numbers that belong together stand in one record.
+//! An attempt names one reset, so an end that has to begin again, whatever the reason, begins the next one. An end that finds a
+//! higher number at the other end goes there. So both ends come to the same number without a message about which of them leads.
+//! QPs of two different attempts are never connected, because packet numbers that belong together stand in one record.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::attempts::{At, Heard, LAST_ATTEMPT, Outcome};
 use super::hello::{QpOffer, VERSION};
 use super::life::Keeps;
-use super::links::{Making, PeerState};
+use super::links::{Making, PeerState, Said};
 use super::rails::RailSet;
 use super::{Team, TeamError};
 use crate::abi::Status;
@@ -49,8 +49,8 @@ struct Attempt {
 
 impl PeerState {
     /// Takes what the other end sends in the attempt in which both are, by the rails that neither leaves out.
-    fn meet(&mut self, met: &Attempt) -> Result<(), TeamError> {
-        self.without = self.reunion.without().with(met.without);
+    fn meet(&mut self, met: &Attempt, without: RailSet) -> Result<(), TeamError> {
+        self.without = without;
         self.receive_again(&met.qps)
     }
 
@@ -104,15 +104,16 @@ impl Team {
     /// whoever opens the peer opens it when both ends have found `true`. An end that begins anew behind that is found by
     /// kernels, whose writes get no answer.
     ///
-    /// Old tickets are `stale_life`; the counters go on, and count the probes. [`Team::fail_peer`] ends an attempt at any time, and
-    /// [`Team::recover`] or [`Team::connect_peer`] for a later generation takes the QPs over.
+    /// Old tickets are `stale_life`. The counters go on, and count the probes. A call of [`Team::fail_peer`] ends an attempt at
+    /// any time. A call of [`Team::recover`] or [`Team::connect_peer`] for a later generation takes the QPs over.
     ///
     /// # Errors
-    /// [`TeamError::Unreached`] if a probe has failed; this and what HCA and device refuse behind the reset end the attempt, and the
-    /// next call begins another: the caller waits before it. [`TeamError::NotConnected`] if the QPs were never connected with that
-    /// generation, [`TeamError::Generation`] for one that is over; [`TeamError::Record`] if what the other end has told cannot be;
-    /// [`TeamError::Recovering`]; [`TeamError::Limit`] behind the last attempt; a thread that rings doorbells and does not run; the
-    /// store's, which a call waits for as long as the team does elsewhere, and which end no attempt.
+    /// [`TeamError::Unreached`] if a probe has failed. This, and what HCA and device refuse behind the reset, end the attempt.
+    /// The next call begins another attempt, so the caller waits before it. Also [`TeamError::NotConnected`] if the QPs were
+    /// never connected with that generation, and [`TeamError::Generation`] for one that is over. Also [`TeamError::Record`] for
+    /// an invalid record of the other end, [`TeamError::Recovering`], and [`TeamError::Limit`] behind the last attempt. Also an
+    /// error if a thread that rings doorbells does not run. Errors of the store end no attempt; a call waits for the store as
+    /// long as the team does elsewhere.
     pub(crate) fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         let links = self.peer(peer)?;
         let Some(_only) = links.try_work() else {
@@ -140,10 +141,11 @@ impl Team {
             return Ok(false);
         }
         let met = theirs.filter(|theirs| theirs.attempt == attempt);
-        if let Some(met) = &met
-            && !self.step(peer, |state| state.meet(met).map(|()| true))?
-        {
-            return Ok(false);
+        if let Some(met) = &met {
+            let without = self.agreed((peer, generation), met)?;
+            if !self.step(peer, |state| state.meet(met, without).map(|()| true))? {
+                return Ok(false);
+            }
         }
         let key = reunite_key(own, (peer, generation));
         self.tell_attempt(peer, &key, met.is_some())?;
@@ -170,6 +172,20 @@ impl Team {
             Ok(()) => Ok(told),
             Err(reason) => Err(self.exchange.record(peer.0, &key, &reason)),
         }
+    }
+
+    /// The rails that both ends leave out in this attempt.
+    fn agreed(&self, peer: (u32, u32), met: &Attempt) -> Result<RailSet, TeamError> {
+        let agreed = self.peer(peer.0)?.state().reunion.agree(met.without);
+        agreed.map_err(|known| {
+            let own = (self.rank(), self.config.generation);
+            let reason = format!(
+                "attempt {} leaves out rails {}; it left out {known} before, and one attempt keeps its rails",
+                met.attempt, met.without
+            );
+            let key = reunite_key(peer, own);
+            self.exchange.record(peer.0, &key, &reason)
+        })
     }
 
     /// Resets the QPs for `attempt`, unless that has been done. `false`: kernels hold guards.
@@ -204,8 +220,14 @@ impl Team {
                 qps: state.qps(),
             }
         };
-        self.exchange.put(key, &own)?;
-        links.state().reunion.has_told(ready);
+        let text = self.exchange.put_kept(key, &own)?;
+        let mut state = links.state();
+        state.said = Some(Said {
+            generation: state.told,
+            key: key.to_owned(),
+            text,
+        });
+        state.reunion.has_told(ready);
         Ok(())
     }
 
@@ -274,8 +296,8 @@ impl Team {
 }
 
 impl Attempt {
-    /// Refuses what the other end of QPs with these numbers cannot have told, if each of `rails` rails but one may be left out; why,
-    /// in words.
+    /// Refuses an attempt that the other end of QPs with these numbers cannot have published. It may leave out all but one of
+    /// `rails` rails. The error is the reason in words.
     fn check(&self, known: &[u32], rails: u32) -> Result<(), String> {
         if !(1..=LAST_ATTEMPT).contains(&self.attempt) {
             let attempt = self.attempt;

@@ -6,8 +6,8 @@ use crate::fabric::Reach;
 impl Team {
     /// What this rank has joined as and what carries its payload, in one line.
     ///
-    /// A peer counts as direct where both ranks asked for it and are beside each other. [`Team::is_direct`] says whether the
-    /// memory of a peer could then be opened, too.
+    /// A peer counts as direct where both ranks asked for it and are beside each other. Whether the memory of a peer can then be
+    /// opened, [`Team::is_direct`] says.
     #[must_use]
     pub fn summary(&self) -> String {
         let config = &self.config;

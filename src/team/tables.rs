@@ -196,8 +196,9 @@ impl Tables {
         self.write_peer(&shadow, peer)
     }
 
-    /// Fills in every entry of a new generation of `peer`: life of the QPs and what goes with it, where kernels reach it by load and
-    /// store (by window), and address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
+    /// Fills in every entry of a new generation of `peer`. These are the life of the QPs and what goes with it, and by window the
+    /// address for load and store. By window and rail they are address and key (big-endian). Inside its grace period only. May be
+    /// called again.
     pub(super) fn set_peer(
         &self,
         peer: u32,

@@ -14,8 +14,8 @@ impl Team {
             .sum()
     }
 
-    /// Bytes of device and pinned host memory that were ever taken on this team's device, and those that QPs hold of the heaps
-    /// that are part of it. Between two looks that show the same nothing was allocated.
+    /// Bytes of device and pinned host memory that were ever taken on this team's device, plus the bytes of its heaps that QPs
+    /// hold. Between two looks that show the same nothing was allocated.
     #[must_use]
     pub(crate) fn bytes_allocated(&self) -> u64 {
         let heaps: u64 = self.rails.iter().map(Rail::heap_bytes).sum();

@@ -183,8 +183,9 @@ impl OwnedWindow {
         })
     }
 
-    /// Tells the other founders of it and returns `entries[rail][peer]`, address and key, as a rank that joins later has them
-    /// at first: nothing of anybody else. And where kernels reach it by load and store, by peer, each as `peers` says.
+    /// Publishes it to the other founders and returns `entries[rail][peer]`, address and key. For a rank that joins later the
+    /// entries are those of its start: they hold no peer's window. And where kernels reach it by load and store, by peer, each as
+    /// `peers` says.
     pub(super) fn entries(
         &mut self,
         gpu: &dyn Gpu,
@@ -349,7 +350,7 @@ fn register(
 ) -> Result<Mr, VerbsError> {
     let range = (memory.addr(), memory.bytes() as u64);
     let dmabuf = offered.dmabuf();
-    // SAFETY: what is offered is this memory. It is device memory, to which no Rust reference exists, and dropped after the registrations: by the
-    // order of the fields, or in `new`, where what has been registered is dropped first.
+    // SAFETY: what is offered is this memory. It is device memory, to which no Rust reference exists. It is dropped after the
+    // registrations: by the order of the fields, or in `new`, which drops the registrations first.
     unsafe { Mr::on(pd, range, purpose.access(), offered.rung(), dmabuf.as_ref()) }
 }

@@ -7,7 +7,7 @@ use warpverbs::membership::{GroupConfig, GroupState};
 use crate::fleet::{Fleet, LONG, Point};
 
 /// So long that kernels do not give up a rank which the machine runs late.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// A rank whose lease runs out because the machine is busy stays: its words arrive.
 pub(crate) const CONFIG: GroupConfig = GroupConfig::new()
     .with_lease_ttl(Duration::from_secs(3))
@@ -52,8 +52,7 @@ fn window_b_a_rank_dies_when_it_has_sent_back() {
 }
 
 #[test]
-fn window_c_a_slow_rank_with_a_lease_stays_until_the_stall_bound_and_then_learns_that_it_was_dropped()
- {
+fn window_c_a_slow_rank_is_dropped_only_at_the_stall_bound_and_learns_it() {
     let deadline = Duration::from_secs(2);
     // From the first suspicion to the next call of rank 1 less time passes, however busy the machine is.
     let config = CONFIG.with_stall_bound(Some(10 * deadline));
@@ -94,7 +93,7 @@ fn window_d_a_second_rank_dies_while_the_first_is_being_dropped() {
     let mut first = fleet.remove(3);
     let mut second = fleet.remove(0);
     first.die_at(Point::Send);
-    // As soon as somebody has asked for the first change.
+    // As soon as a rank has asked for the first change.
     let start = std::time::Instant::now();
     while second.group().state() == GroupState::Serving && second.members().len() == 4 {
         assert!(start.elapsed() < LONG, "no change");
@@ -129,7 +128,7 @@ fn window_f_a_rank_that_is_taken_for_dead_and_still_sends_changes_nothing() {
 }
 
 #[test]
-fn while_the_store_is_away_calls_go_on_and_nobody_is_dropped_and_then_the_dead_one_is() {
+fn calls_go_on_without_the_store_and_a_dead_rank_is_dropped_afterwards() {
     let mut fleet = serving(4);
     fleet.outage.set(true);
     // The store is away for so long that all leases run out.

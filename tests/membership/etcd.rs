@@ -1,6 +1,7 @@
 //! A group over real etcd servers: a leader that is lost during a change, an etcd that is gone for a while. Skipped where etcd is
 //! not installed.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use warpverbs::membership::{GroupConfig, GroupEventKind, GroupState};
 use warpverbs::team::{EtcdStore, Store};
 
 use crate::deaths::CONFIG;
+use crate::etcd_ill::{dies, goes_behind_that, has_gone_behind_that};
 use crate::fleet::{Fleet, LONG, Plan, Point};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -78,10 +80,7 @@ fn while_etcd_is_gone_calls_go_on_and_no_view_changes_and_then_it_heals() {
     let mut fleet = over(&etcd, CONFIG);
     etcd.kill(0);
     let since = Instant::now();
-    let before: Vec<usize> = fleet.ranks.iter().map(|rank| rank.calls().len()).collect();
-    fleet.until("it goes on", |rank| {
-        rank.calls().len() >= before[rank.slot as usize] + 3
-    });
+    calls_go_on(&fleet, "etcd is gone");
     let mut dead = fleet.remove(1);
     dead.die_at(Point::Send);
     std::thread::sleep(gone.saturating_sub(since.elapsed()));
@@ -99,21 +98,28 @@ fn while_etcd_is_gone_calls_go_on_and_no_view_changes_and_then_it_heals() {
 /// Leases that an election may outlast.
 pub(crate) const SHORT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(2));
 
-/// Each rank goes on making calls while this is done, no rank has gone, no view has changed, and at most two proposals were made
-/// for it. What each rank tells meanwhile.
+/// Calls that each rank makes at least during a disturbance.
+const CALLS: usize = 3;
+
+/// While `disturb` runs each rank goes on making calls, and so it does behind that; no rank has gone, no view has changed, and at most
+/// two proposals were made for it. Returns the events of each rank meanwhile.
+///
+/// Between begin and end of what it does `disturb` calls what it is given: that returns when all ranks have made some calls, and not
+/// before the time has passed.
 pub(crate) fn disturbs_nobody(
     fleet: &Fleet,
     what: &str,
-    disturb: impl FnOnce(),
+    disturb: impl FnOnce(&dyn Fn(Duration)),
 ) -> Vec<Vec<GroupEventKind>> {
-    let calls = || -> Vec<usize> { fleet.ranks.iter().map(|rank| rank.calls().len()).collect() };
-    let before = calls();
-    disturb();
-    let during = calls();
-    fleet.until("calls go on", |rank| {
-        let slot = rank.slot as usize;
-        rank.calls().len() >= before[slot].max(during[slot]) + 3
+    let seen = Cell::new(false);
+    disturb(&|time| {
+        let start = Instant::now();
+        calls_go_on(fleet, &format!("{what}, meanwhile"));
+        std::thread::sleep(time.saturating_sub(start.elapsed()));
+        seen.set(true);
     });
+    assert!(seen.get(), "{what}: nobody has looked during it");
+    calls_go_on(fleet, &format!("{what}, behind it"));
     // What would be concluded from it would be concluded by then.
     std::thread::sleep(3 * SHORT.lease_ttl);
     let mut proposals = 0;
@@ -136,35 +142,63 @@ pub(crate) fn disturbs_nobody(
     told
 }
 
+/// Waits until each rank has made some more calls.
+fn calls_go_on(fleet: &Fleet, what: &str) {
+    let before: Vec<usize> = fleet.ranks.iter().map(|rank| rank.calls().len()).collect();
+    fleet.until(&format!("{what}: calls go on"), |rank| {
+        rank.calls().len() >= before[rank.slot as usize] + CALLS
+    });
+}
+
 #[test]
-fn an_etcd_that_stands_still_costs_nobody_its_place_and_who_dies_meanwhile_goes() {
+fn a_stopped_etcd_costs_no_living_rank_its_place_and_a_dead_one_goes() {
     let Some(etcd) = Etcd::start(1) else {
         return;
     };
     let mut fleet = over(&etcd, SHORT);
     let times: &[u64] = match std::env::var_os("WV_TEST_FULL") {
         Some(_) => &[500, 1000, 2000, 3500, 10_000],
-        None => &[1000, 3500],
-    };
-    let stopped = |time: Duration| {
-        etcd.signal(0, "STOP");
-        std::thread::sleep(time);
-        etcd.signal(0, "CONT");
+        None => &[3500],
     };
     for time in times.iter().map(|time| Duration::from_millis(*time)) {
-        disturbs_nobody(&fleet, &format!("stopped for {time:?}"), || stopped(time));
+        disturbs_nobody(&fleet, &format!("stopped for {time:?}"), |meanwhile| {
+            etcd.signal(0, "STOP");
+            meanwhile(time);
+            etcd.signal(0, "CONT");
+        });
     }
     etcd.signal(0, "STOP");
-    let mut dead = fleet.remove(2);
-    // Its process is gone, and what it would say of itself does not arrive.
-    dead.cut.set(true);
-    dead.die_at(Point::Send);
+    dies(&mut fleet);
     std::thread::sleep(2 * SHORT.lease_ttl);
-    etcd.signal(0, "CONT");
-    fleet.until_members(2, &[0, 1]);
-    fleet.until_whole(2, 2);
-    fleet.dead.push(dead);
-    fleet.end();
+    goes_behind_that(fleet, "a stopped etcd", || etcd.signal(0, "CONT"));
+}
+
+#[test]
+fn a_rank_that_dies_while_etcd_has_no_leader_goes_under_the_next_leader() {
+    for kill in [true, false] {
+        let Some(mut etcd) = Etcd::start(3) else {
+            return;
+        };
+        let mut fleet = over(&etcd, SHORT);
+        let leader = etcd.leader();
+        match kill {
+            true => etcd.kill(leader),
+            false => etcd.signal(leader, "STOP"),
+        };
+        dies(&mut fleet);
+        std::thread::sleep(2 * SHORT.lease_ttl);
+        let what = match kill {
+            true => "a leader that was killed",
+            false => "a leader that was stopped",
+        };
+        has_gone_behind_that(fleet, what, || match kill {
+            true => {
+                etcd.start_member(leader);
+                assert!(etcd.serves(leader));
+            }
+            false => etcd.signal(leader, "CONT"),
+        });
+    }
 }
 
 #[test]
@@ -182,19 +216,20 @@ fn the_leader_is_lost_with_default_times_and_all_stay() {
         disturbs_nobody(
             &fleet,
             &format!("round {round}: a leader that is killed"),
-            || {
+            |meanwhile| {
                 etcd.kill(leader);
+                meanwhile(Duration::ZERO);
+                etcd.start_member(leader);
+                assert!(etcd.serves(leader));
             },
         );
-        etcd.start_member(leader);
-        assert!(etcd.serves(leader));
         let leader = etcd.leader();
         disturbs_nobody(
             &fleet,
             &format!("round {round}: a leader that is stopped"),
-            || {
+            |meanwhile| {
                 etcd.signal(leader, "STOP");
-                std::thread::sleep(2 * SHORT.lease_ttl);
+                meanwhile(2 * SHORT.lease_ttl);
                 etcd.signal(leader, "CONT");
             },
         );

@@ -1,5 +1,5 @@
-//! A group over an etcd that is slow, that forgets its history, that is full, or that has lost everything. Nobody goes for that,
-//! calls go on, no view changes, and who dies meanwhile goes when it is over. Skipped where etcd is not installed.
+//! A group over an etcd that is slow, that forgets its history, that is full, or that has lost everything. No rank goes for that,
+//! calls go on, no view changes, and a rank that dies meanwhile goes when it is over. Skipped where etcd is not installed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,18 +59,23 @@ impl Metronome {
 }
 
 /// Rank 2 dies, and no process sees it.
-fn dies(fleet: &mut Fleet) {
+pub(crate) fn dies(fleet: &mut Fleet) {
     let mut dead = fleet.remove(2);
     dead.cut.set(true);
     dead.die_at(Point::Send);
     fleet.dead.push(dead);
 }
 
-/// `ends` ends what was done to etcd: soon after the others go on without rank 2, which has died before.
-fn goes_behind_that(fleet: Fleet, what: &str, ends: impl FnOnce()) {
+/// `ends` ends the fault of etcd: soon after the others go on without rank 2, which has died before and is still a member.
+pub(crate) fn goes_behind_that(fleet: Fleet, what: &str, ends: impl FnOnce()) {
     for rank in &fleet.ranks {
         assert_eq!(rank.members(), [0, 1, 2], "{what}: {}", rank.story());
     }
+    has_gone_behind_that(fleet, what, ends);
+}
+
+/// The same of a rank that may have gone before.
+pub(crate) fn has_gone_behind_that(fleet: Fleet, what: &str, ends: impl FnOnce()) {
     let (metronome, start) = (Metronome::start(), Instant::now());
     ends();
     fleet.until_members(2, &[0, 1]);
@@ -97,13 +102,17 @@ fn calls_of_an_etcd_that_take_up_to_three_leases_cost_nobody_its_place() {
     };
     let proxy = Proxy::new(etcd.address(0));
     let mut fleet = over_url(&format!("etcd://{}/group", proxy.address()), SHORT);
+    let delays: &[u32] = match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => &[1, 5, 10, 30],
+        None => &[5, 30],
+    };
     for round in 0..rounds() {
-        for tenths in [1, 5, 10, 30] {
+        for &tenths in delays {
             let delay = TTL * tenths / 10;
             let what = format!("round {round}: requests that take {delay:?}");
-            disturbs_nobody(&fleet, &what, || {
+            disturbs_nobody(&fleet, &what, |meanwhile| {
                 proxy.set_delay(delay);
-                thread::sleep(3 * TTL);
+                meanwhile(3 * TTL);
                 proxy.set_delay(Duration::ZERO);
             });
         }
@@ -130,7 +139,14 @@ fn an_etcd_that_forgets_its_history_all_the_time_is_as_good_as_any() {
         }
     };
     for round in 0..rounds() {
-        disturbs_nobody(&fleet, &format!("round {round}: history is gone"), compacts);
+        let what = format!("round {round}: history is gone");
+        disturbs_nobody(&fleet, &what, |meanwhile| {
+            thread::scope(|scope| {
+                let compacting = scope.spawn(compacts);
+                meanwhile(Duration::ZERO);
+                compacting.join().unwrap();
+            });
+        });
     }
     let died = Instant::now();
     dies(&mut fleet);
@@ -194,22 +210,22 @@ fn what_has_changed_and_is_forgotten_while_a_rank_is_away_is_found() {
 }
 
 #[test]
-fn a_full_etcd_costs_nobody_its_place_and_who_dies_meanwhile_goes_when_there_is_room() {
+fn a_full_etcd_costs_no_living_rank_its_place_and_later_drops_the_dead() {
     let Some(etcd) = Etcd::start_small() else {
         return;
     };
     let mut fleet = over(&etcd, SHORT);
     for round in 0..rounds() {
         let what = format!("round {round}: no space");
-        disturbs_nobody(&fleet, &what, || {
+        disturbs_nobody(&fleet, &what, |meanwhile| {
             etcd.fill();
-            thread::sleep(3 * TTL);
+            meanwhile(3 * TTL);
             etcd.make_room();
         });
     }
     etcd.fill();
     dies(&mut fleet);
-    // What the others have to say of the dead one cannot be written: that is told, and once.
+    // What the others have to say of the dead one cannot be written. A rank reports that, once.
     let mut told = Vec::new();
     let refused = |what: &GroupEventKind| matches!(what, GroupEventKind::StoreLost { error } if error.contains("space exceeded"));
     until("a change is refused", || {
@@ -235,7 +251,7 @@ fn a_full_etcd_costs_nobody_its_place_and_who_dies_meanwhile_goes_when_there_is_
 }
 
 #[test]
-fn a_member_key_that_somebody_puts_under_a_lease_of_his_own_costs_nobody_its_place() {
+fn a_member_key_under_a_foreign_lease_costs_no_rank_its_place() {
     let Some(etcd) = Etcd::start(1) else {
         return;
     };
@@ -245,9 +261,10 @@ fn a_member_key_that_somebody_puts_under_a_lease_of_his_own_costs_nobody_its_pla
     for round in 0..rounds() {
         for ends in [false, true] {
             let what = format!("round {round}: another's lease, which ends: {ends}");
-            disturbs_nobody(&fleet, &what, || {
+            disturbs_nobody(&fleet, &what, |meanwhile| {
                 let other = store.take_lease("other", b"", TTL).unwrap().unwrap();
                 assert!(store.put_leased(key, b"{", other).unwrap());
+                meanwhile(Duration::ZERO);
                 if ends {
                     store.end_lease("other", other).unwrap();
                 }
@@ -276,8 +293,9 @@ fn an_etcd_that_has_lost_everything_changes_nothing_and_is_told_by_name() {
     let mut fleet = over(&etcd, SHORT);
     for round in 0..rounds() {
         let what = format!("round {round}: all is lost");
-        let told = disturbs_nobody(&fleet, &what, || {
+        let told = disturbs_nobody(&fleet, &what, |meanwhile| {
             etcd.wipe(0);
+            meanwhile(Duration::ZERO);
             etcd.start_member(0);
             assert!(etcd.serves(0));
         });
@@ -286,10 +304,10 @@ fn an_etcd_that_has_lost_everything_changes_nothing_and_is_told_by_name() {
             assert_eq!(events.iter().filter(lost).count(), 1, "{what}: {events:#?}");
         }
     }
-    // There is no record that a view could follow. That is told, and etcd is not asked without end.
+    // No record exists that a view could follow. A rank reports that, and etcd is not asked without end.
     dies(&mut fleet);
     let gone = |what: &GroupEventKind| matches!(what, GroupEventKind::Failed { error } if error.contains("record is gone from the store"));
-    fleet.until("it tells that the record is gone", |rank| {
+    fleet.until("it reports that the record is gone", |rank| {
         rank.group().events().iter().any(|event| gone(&event.what))
     });
     let before = store_calls(&fleet);

@@ -1,4 +1,4 @@
-//! What an HCA tells by itself: that it has failed for good, that a QP has.
+//! What an HCA reports by itself: that it has failed for good, that a QP has.
 
 // UNSAFETY: launches a test kernel on memory of the team.
 #![expect(unsafe_code, reason = "launch of a test kernel")]
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytemuck::bytes_of;
 use test_support::abi::kernels::{GuardPutParams, GuardSeen};
 use test_support::device::read;
+use test_support::log::Lines;
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
 use warpverbs::gpu::Launch;
 use warpverbs::membership::{Cause, GroupEvent, GroupEventKind, GroupState};
@@ -19,6 +20,18 @@ use crate::fleet::{Fleet, LONG, Rank};
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Type of the event "local access violation" of the programmer's manual.
 const ACCESS_ERROR: u16 = 0x11;
+
+/// Lines of level info and worse of all threads of this process, from now on.
+fn log_of_process() -> Lines {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .without_time()
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    lines
+}
 
 /// Waits until `rank` has suspected each of `others` because of this.
 fn suspects(rank: &Rank, others: &[u32], cause: &Cause) {
@@ -37,7 +50,7 @@ fn suspects(rank: &Rank, others: &[u32], cause: &Cause) {
 }
 
 #[test]
-fn a_rank_whose_hca_fails_for_good_hears_of_it_and_goes_and_the_others_serve() {
+fn a_rank_with_an_hca_that_fails_for_good_learns_it_and_others_serve_on() {
     let mut fleet = Fleet::new(4, DEADLINE, CONFIG);
     fleet.until_whole(1, 3);
     let ill = fleet.remove(2);
@@ -53,12 +66,16 @@ fn a_rank_whose_hca_fails_for_good_hears_of_it_and_goes_and_the_others_serve() {
 }
 
 #[test]
-fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part_and_unite() {
+fn a_write_beside_the_window_raises_a_qp_event_and_parts_and_unites_two() {
+    let log = log_of_process();
     let mut fleet = Fleet::new(3, DEADLINE, CONFIG);
     fleet.expected = Some("the peer's request is refused");
     fleet.until_whole(1, 3);
     put_beside(fleet.rank(0).moe.team(), 1);
     suspects(fleet.rank(1), &[0], &Cause::QpEvent(ACCESS_ERROR));
+    let said = log.text();
+    let span = "group{rank=1 generation=1}:qp_failure{peer=0}: ";
+    assert!(said.contains(span), "{said}");
     // No rank goes for it, and the third has no part in it.
     let parted = |event: &GroupEvent| matches!(&event.what, GroupEventKind::Viewed(view) if view.parted == [(0, 1)]);
     let start = Instant::now();
@@ -109,7 +126,8 @@ fn put_beside(team: &Team, peer: u32) {
         reserved: 0,
     };
     let launch = Launch::new("wv_test_guard_thread", 1, 1).with_deadline(LONG);
-    // SAFETY: the parameters are those of the kernel, which has ended before what they name goes; the target is nobody's memory.
+    // SAFETY: the parameters are those of the kernel, which has ended before what they name goes; the target is no allocated
+    // memory.
     let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
     gpu.wait(&event, LONG).unwrap();
     let seen = read::<GuardSeen>(gpu, memory.addr(), 1)[0];

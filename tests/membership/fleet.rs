@@ -14,14 +14,17 @@ use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
 use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};
 use crate::graph::Replays;
-use crate::store::{Cut, CutStore};
+use crate::store::{Cut, CutStore, Spoils};
 use test_support::hca::hca_with;
 use test_support::moe::small::{SHAPE, TRAFFIC};
 use test_support::moe::{Setup, batch, join};
 
 pub(crate) use test_support::limits::HANG as LONG;
 
-/// How a rank is told what to do.
+/// Between two calls of a rank: the ranks of many tests share the cores, and most of the time their tests wait.
+const PACE: Duration = Duration::from_millis(5);
+
+/// Orders for a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     /// The point at which it stops in its next call; 0: it goes on.
@@ -30,7 +33,7 @@ pub(crate) struct Control {
     pause: AtomicBool,
     /// It makes none for that reason.
     rests: AtomicBool,
-    /// The last call that it makes; 0: there is none.
+    /// The last call that it makes; 0: none.
     last: AtomicU32,
     calls: Mutex<Vec<Call>>,
     /// Why it ended badly.
@@ -66,10 +69,14 @@ pub(crate) struct Plan {
     pub(crate) group: GroupConfig,
     /// HCAs of each rank.
     pub(crate) rails: usize,
+    /// HCAs send packets to each other, which can be lost.
+    pub(crate) packets: bool,
     /// Every rank captures one call into a graph, and replays it.
     pub(crate) graphs: bool,
     /// Opens a rank's way to the store of all.
     pub(crate) store: Arc<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
+    /// Changes to values that ranks put.
+    pub(crate) spoils: Spoils,
 }
 
 impl Plan {
@@ -81,8 +88,10 @@ impl Plan {
             deadline,
             group,
             rails: 1,
+            packets: false,
             graphs: false,
             store: Arc::new(move || Arc::clone(&store)),
+            spoils: Spoils::default(),
         }
     }
 }
@@ -106,7 +115,7 @@ impl Fleet {
         Self::start(Plan::new(ranks, deadline, config))
     }
 
-    /// The same; the team has further places, which nobody takes yet.
+    /// The same; the team has further places, which no rank takes yet.
     pub(crate) fn of(slots: u32, ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
         Self::start(Plan {
             slots,
@@ -268,6 +277,7 @@ impl Rank {
         let hca = |_| {
             Arc::new(hca_with(softhca::HcaConfig {
                 adversary: setup.hca.adversary,
+                loopback: !plan.packets,
                 ..softhca::HcaConfig::default()
             }))
         };
@@ -279,6 +289,7 @@ impl Rank {
             store: (plan.store)(),
             cuts,
             calls: Arc::clone(&store_calls),
+            spoils: plan.spoils.clone(),
         });
         let slot = team.rank;
         let team = join(team, &rails, way).unwrap();
@@ -311,7 +322,7 @@ impl Rank {
         let group = Arc::downgrade(self.group.as_ref().expect("it has just begun"));
         let joins = moe.team().config().joins();
         self.caller = Some(std::thread::spawn(move || {
-            // Who joins makes no call before it serves.
+            // A joining rank makes no call before it serves.
             let waits = || {
                 group
                     .upgrade()
@@ -398,7 +409,7 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls until it is told to end.
+/// Calls until the test orders its end.
 fn call_on(control: &Control, moe: &Arc<Moe>, graphs: bool) {
     let mut work = Workspace::new(moe).unwrap();
     let replays = graphs.then(|| Replays::capture(moe));
@@ -427,10 +438,7 @@ fn call_on(control: &Control, moe: &Arc<Moe>, graphs: bool) {
             return;
         };
         assert_eq!(call.number, number);
-        if call.seen.is_empty() {
-            // Aborted: nothing paces it.
-            std::thread::sleep(Duration::from_millis(2));
-        }
         lock(&control.calls).push(call);
+        std::thread::sleep(PACE);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Replays {
     input: [DeviceMemory; 3],
     /// Sums, and which of them are whole.
     output: [DeviceMemory; 2],
-    /// Rows that come, what is told of them, what experts make of them.
+    /// Rows that come, their lists, and what experts make of them.
     _between: Vec<DeviceMemory>,
 }
 

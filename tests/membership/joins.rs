@@ -1,5 +1,5 @@
-//! Ranks that come: the next generation of one that died, several at once, places that nobody had. Those who are there go on
-//! with the same QPs, buffers and handles.
+//! Ranks that come: the next generation of one that died, several at once, places that no rank had. The serving ranks go on with
+//! the same QPs, buffers and handles.
 
 use std::time::Duration;
 

@@ -78,7 +78,7 @@ fn placed(config: MoeConfig, choose: fn(&Moe), two: &Placement, three: &Placemen
         for number in 4..=6 {
             one_call(&moe, &mut work, &ALL, number);
         }
-        // Nobody goes while another waits for its words.
+        // No rank goes while another waits for its words.
         served.wait();
         if founds {
             group.wait_view(3, LONG).unwrap();

@@ -1,7 +1,7 @@
 //! A store that can be taken away, from one rank or from all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpverbs::team::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
@@ -16,6 +16,47 @@ impl Cut {
     }
 }
 
+/// Values that come into a store in the place of others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spoils(Arc<Mutex<Vec<Spoil>>>);
+
+/// What is put under `key` when `skip` values were put there becomes `value`, once.
+#[derive(Debug)]
+struct Spoil {
+    key: String,
+    skip: u32,
+    value: Vec<u8>,
+}
+
+impl Spoils {
+    pub(crate) fn add(&self, key: String, skip: u32, value: &[u8]) {
+        let value = value.to_vec();
+        self.lock().push(Spoil { key, skip, value });
+    }
+
+    /// Whether all of them have come into the store.
+    pub(crate) fn are_done(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// What comes into the store in the place of a value of `key`.
+    fn next(&self, key: &str) -> Option<Vec<u8>> {
+        let mut all = self.lock();
+        let place = all.iter().position(|spoil| spoil.key == key)?;
+        match all[place].skip {
+            0 => Some(all.swap_remove(place).value),
+            _ => {
+                all[place].skip -= 1;
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Spoil>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The way of one rank to a store; ends in an error while one of its cuts is set.
 #[derive(Debug)]
 pub(crate) struct CutStore {
@@ -23,6 +64,7 @@ pub(crate) struct CutStore {
     pub(crate) cuts: [Cut; 2],
     /// Calls so far.
     pub(crate) calls: Arc<AtomicU64>,
+    pub(crate) spoils: Spoils,
 }
 
 impl CutStore {
@@ -45,6 +87,7 @@ impl Store for CutStore {
             store: self.store.bounded(bound),
             cuts: self.cuts.clone(),
             calls: Arc::clone(&self.calls),
+            spoils: self.spoils.clone(),
         })
     }
 
@@ -80,7 +123,11 @@ impl Store for CutStore {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.open(key)?.put(key, value)
+        let store = self.open(key)?;
+        match self.spoils.next(key) {
+            Some(spoilt) => store.put(key, &spoilt),
+            None => store.put(key, value),
+        }
     }
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {

@@ -1,5 +1,5 @@
-//! Failure windows (g) and (h), graphs across changes, deaths of who drives a change. Windows (a) to (d) and (f) are in `deaths`;
-//! (e), QPs that cannot be made or connected, is in `src/membership/scenarios` and in `tests/team`.
+//! Failure windows (g) and (h), graphs across changes, deaths of the rank that drives a change. Windows (a) to (d) and (f) are in
+//! `deaths`; (e), QPs that cannot be made or connected, is in `src/membership/scenarios` and in `tests/team`.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ fn window_g_nobody_posts_to_a_newcomer_before_both_ends_receive() {
 }
 
 #[test]
-fn window_h_a_graph_is_replayed_across_a_change_that_one_rank_learns_of_late() {
+fn window_h_a_graph_is_replayed_across_a_change_that_one_rank_hears_late() {
     let mut fleet = Fleet::start(Plan {
         graphs: true,
         ..Plan::new(3, DEADLINE, PATIENT)
@@ -108,7 +108,7 @@ fn the_rank_that_proposed_a_change_dies_before_it_is_done() {
         if let Some(slot) = proposer(&fleet) {
             break slot;
         }
-        assert!(start.elapsed() < LONG, "nobody proposes");
+        assert!(start.elapsed() < LONG, "no rank proposes");
     };
     assert_eq!(
         fleet.rank(1 - slot).members(),
@@ -133,7 +133,7 @@ fn both_ranks_restart_at_once_and_found_the_group_anew() {
     let mut fleet = Fleet::new(2, Duration::from_secs(2), config);
     fleet.until_whole(1, 3);
     let mut dead: Vec<_> = [0, 1].map(|slot| fleet.remove(slot)).into();
-    // Neither drops the other before it dies: both are gone before anybody looks.
+    // Neither drops the other before it dies: both are gone before any rank looks.
     for rank in &mut dead {
         rank.cut.set(true);
     }

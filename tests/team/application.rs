@@ -44,7 +44,7 @@ impl Memory {
         self.0.expose_provenance() as u64
     }
 
-    /// The last word, which nobody else writes.
+    /// The last word, which no other code writes.
     fn last(&self) -> *mut u64 {
         self.0.wrapping_add(LAYOUT.size() - 8).cast()
     }
@@ -82,7 +82,7 @@ fn a_team_lives_in_what_the_application_has_and_leaves_it() {
         let _attendance = barrier.attend();
         let application = &applications[number as usize];
         let memory = Memory::new();
-        // SAFETY: nobody else has the memory yet.
+        // SAFETY: no other code has the memory yet.
         unsafe { memory.last().write(4711) };
         let gpu = open(GpuSelector::Simt).unwrap();
         let team = Team::join_domains(
@@ -182,7 +182,7 @@ fn commands_of_a_join_fail(link: Link, status: Refusal) {
         let rest = (live.pd - 1) + live.mr + live.mkey + live.umem + live.cq + live.qp;
         application.check_works();
         if rest != 0 {
-            // Of what was tried before the join: the HCA would not end it.
+            // An object of an attempt before the join: the HCA would not end it.
             kept += 1;
             continue;
         }

@@ -132,7 +132,7 @@ fn work_for_a_peer_that_sleeps_is_drained() {
         ..Put::new(1, 20)
     };
     let seen = fleet.rank(0).put(&put).finish()[0];
-    assert_ne!(seen.status, Status::OK, "nobody has answered: {seen:?}");
+    assert_ne!(seen.status, Status::OK, "no peer has answered: {seen:?}");
     let report = fleet.leave(0).close().expect("the last holder");
     assert!(report.is_clean() && report.drained == 2, "{report}");
     hcas.of(1)[0].pause(Duration::ZERO);

@@ -17,7 +17,7 @@ const EXPORTING: &str = "simt-dmabuf";
 
 /// Teams on a device whose memory is exported, in a process of their own: the same tests as on one whose memory is not.
 #[test]
-fn with_dmabufs_a_team_works_has_its_rails_and_replaces_a_peer_for_as_many_commands() {
+fn a_team_with_dmabufs_works_and_replaces_a_peer_for_as_many_commands() {
     let tests = [
         "exports::every_registration_says_what_it_was_made_from",
         "exports::a_heap_in_which_no_queue_is_made_steps_down_alone",

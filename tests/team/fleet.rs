@@ -90,7 +90,7 @@ impl<'a> DrivenFleet<'a> {
         (0..self.setup.team.ranks).filter(lives).collect()
     }
 
-    /// Ends a rank as SIGKILL would: its HCA objects go, and nobody is told.
+    /// Ends a rank as SIGKILL would: its HCA objects go, and no other rank gets a word.
     pub(crate) fn kill(&mut self, rank: u32) {
         self.ranks[rank as usize] = None;
     }
@@ -121,7 +121,7 @@ impl<'a> DrivenFleet<'a> {
         self.settle(new);
     }
 
-    /// Who has come takes its place.
+    /// A rank that has come takes its place.
     pub(crate) fn settle(&mut self, new: Rank<'a>) {
         let place = new.number() as usize;
         self.ranks[place] = Some(new);
@@ -186,10 +186,8 @@ impl<'a> DrivenFleet<'a> {
     /// Puts words from each end of the pair to the other on each QP, and looks whether they have arrived.
     pub(crate) fn talk(&self, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
-            // The window has room for so many.
-            let qps = self.rank(from).team.config().qps_per_peer.min(8);
-            for qp in 0..qps {
-                let dst_word = WORDS / 2 + 64 * (from * qps + qp);
+            for qp in 0..self.rank(from).team.config().qps_per_peer {
+                let dst_word = WORDS / 2 + 64 * qp;
                 let put = Put {
                     qp,
                     dst_word,

@@ -75,7 +75,7 @@ fn what_is_accepted_finds_space_and_one_more_is_refused() {
                         "{what}: {ends:?}"
                     );
                     assert!(after.posted - before.posted <= room, "{what}");
-                    assert_eq!(after.completed, before.completed, "{what}: somebody polled");
+                    assert_eq!(after.completed, before.completed, "{what}: a thread polled");
                     // A poster that finds no room looks again, and counts the time between two looks.
                     assert_eq!(after.full_ring, before.full_ring, "{what}");
                     // What is left is exactly what would be accepted now.
@@ -108,7 +108,7 @@ fn what_is_accepted_finds_space_and_one_more_is_refused() {
                         looked || ends.contains(&Status::WOULD_BLOCK),
                         "{what}: {ends:?}"
                     );
-                    // Somebody looks: the ring is empty again.
+                    // A thread looks: the ring is empty again.
                     assert_eq!(rank.no_poll(&NoPoll::quiet(peer)), [Status::OK], "{what}");
                     assert_eq!(room_of(rank, peer), DEPTH, "{what}");
                 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use softhca::HcaConfig;
+use mlx5_prm::cmd::{Opcode, Status};
+use serde_json::Value;
 use softhca::link::Link;
 use softhca::profile::Profile;
+use softhca::{FailCommand, HcaConfig};
 use warpverbs::config::{GrhUse, PathConfig};
 use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankSet, TeamConfig};
@@ -80,13 +82,27 @@ fn a_peer_is_replaced_on_infiniband() {
 
 #[test]
 fn the_qps_to_a_peer_leave_by_the_ports_of_a_bond_in_turn() {
-    for (lag_port, unused) in [(None, None), (Some(1), Some(1)), (Some(2), Some(0))] {
+    for (lag_port, unused, refuses) in [
+        (None, None, false),
+        // Firmware that does not let a QP name its port once more.
+        (None, None, true),
+        (Some(1), Some(1), false),
+        (Some(2), Some(0), false),
+    ] {
         let mut setup = on(
             Link::Ethernet,
             PathConfig::default().with_lag_port(lag_port),
         );
         setup.hca.profile = Profile::ConnectX7Lag;
         let hcas = Hcas::new(&setup);
+        let refusal = FailCommand {
+            opcode: Some(Opcode::RTS2RTS_QP.0),
+            nth: 1,
+            status: Status::BAD_PARAM.0,
+            syndrome: 1,
+        };
+        let refusing = hcas.all().filter(|_| refuses);
+        refusing.for_each(|hca| hca.fail_command(refusal));
         run_on(&setup, &hcas, |rank| exchange(rank, 2));
         for hca in hcas.all() {
             let counters = hca.counters();
@@ -185,7 +201,8 @@ fn a_smaller_mtu_makes_more_packets_and_one_that_is_none_ends_the_start() {
     }
 }
 
-/// Founders that ask for these numbers of QPs, and a rank that comes later.
+/// What founders that ask for these numbers of QPs come to, and a rank that comes later, and a founder that comes back. Every pair
+/// writes to each other by each of its QPs.
 fn settled(founders: [u32; 2], later: u32) -> [u32; 3] {
     let mut setup = setup(3);
     setup.team.qps_per_peer = founders[0];
@@ -200,20 +217,19 @@ fn settled(founders: [u32; 2], later: u32) -> [u32; 3] {
     fleet.talk_all();
     fleet.kill(fewest);
     fleet.fail(fewest);
-    let new = Rank::alone(
-        asks(fleet.joining(2, 1)),
-        hcas.of(2),
-        Arc::clone(&fleet.store),
-    );
-    let other = fleet.rank(1 - fewest).team.config().qps_per_peer;
-    let joined = new.unwrap().team.config().qps_per_peer;
-    let back = Rank::alone(
-        asks(fleet.joining(fewest, 2)),
-        hcas.of(fewest),
-        Arc::clone(&fleet.store),
-    );
-    let back = back.unwrap().team.config().qps_per_peer;
-    [other, joined, back]
+    for (rank, generation) in [(2, 1), (fewest, 2)] {
+        let config = asks(fleet.joining(rank, generation));
+        let new = Rank::alone(config, hcas.of(rank), Arc::clone(&fleet.store)).unwrap();
+        new.team.hello().unwrap();
+        fleet.settle(new);
+        fleet.connect(rank);
+        fleet.open(rank);
+        fleet.talk_all();
+    }
+    let counts = [1 - fewest, 2, fewest].map(|rank| fleet.rank(rank).team.config().qps_per_peer);
+    drop(fleet);
+    hcas.check();
+    counts
 }
 
 #[test]
@@ -221,7 +237,7 @@ fn the_founder_that_asks_for_the_fewest_qps_decides_for_all() {
     let seed = fastrand::u64(..);
     println!("seed {seed:#x}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut cases = vec![[1, 64, 64], [64, 1, 1], [2, 3, 5], [3, 2, 1], [4, 4, 8]];
+    let mut cases = vec![[1, 64, 64], [64, 1, 1], [2, 3, 5], [3, 2, 1], [64, 64, 8]];
     cases.extend((0..3).map(|_| [(); 3].map(|()| random.u32(1..=64))));
     if full() {
         let counts = [1, 2, 3, 5, 8, 16, 33, 64];
@@ -241,18 +257,45 @@ fn the_founder_that_asks_for_the_fewest_qps_decides_for_all() {
 
 /// What rank 0 says of rank 1, which comes with a port of its own.
 fn refused(own: (Link, PathConfig), theirs: (Link, PathConfig)) -> String {
-    let [own, theirs] = [own, theirs].map(|(link, path)| on(link, path));
+    refused_as(own, theirs, |_| ())
+}
+
+/// The same, where `change` alters the port in the record of rank 1.
+fn refused_as(
+    own: (Link, PathConfig),
+    theirs: (Link, PathConfig),
+    change: impl Fn(&mut Value),
+) -> String {
+    let [own, theirs] = [own, theirs].map(|(link, path)| {
+        let mut setup = on(link, path);
+        if link == Link::InfiniBand {
+            setup.hca.pkeys = KEYS.parse().unwrap();
+        }
+        setup
+    });
     let (hcas, others) = (Hcas::new(&own), Hcas::new(&theirs));
     let fleet = DrivenFleet::found(&own, &hcas, RankSet::first(1));
     let config = fleet.joining(1, 1).with_path(theirs.team.path);
     let new = Rank::alone(config, others.of(1), Arc::clone(&fleet.store)).unwrap();
     new.team.hello().unwrap();
+    let told = fleet.store.try_get(HELLO).unwrap().unwrap();
+    let mut told: Value = serde_json::from_slice(&told).unwrap();
+    change(&mut told["rails"][0]);
+    fleet
+        .store
+        .put(HELLO, &serde_json::to_vec(&told).unwrap())
+        .unwrap();
     let team = &fleet.rank(0).team;
     let before = team.commands();
     let refused = team.resolve_peer(1, 1, Duration::ZERO).unwrap_err();
     assert_eq!(team.commands(), before, "nothing is touched");
     refused.to_string()
 }
+
+/// The record of rank 1 for rank 0.
+const HELLO: &str = "hello/1.1";
+/// Partitions of the ports: the second and third have no member in common.
+const KEYS: &str = "0xffff,0x8001,0x8002";
 
 #[test]
 fn ports_that_do_not_reach_each_other_are_refused_by_name() {
@@ -271,23 +314,93 @@ fn ports_that_do_not_reach_each_other_are_refused_by_name() {
 }
 
 #[test]
+fn partitions_subnets_and_grhs_that_do_not_fit_are_refused_by_name() {
+    let plain = PathConfig::default();
+    let [own, theirs] = [0x8001, 0x8002].map(|key| (Link::InfiniBand, plain.with_pkey(Some(key))));
+    assert_eq!(
+        refused(own, theirs),
+        "partition key of rail 0 is 0x8001 at rank 0 but 0x8002 at rank 1"
+    );
+    let local = (Link::InfiniBand, plain.with_grh(GrhUse::Never));
+    let far = |port: &mut Value| port["gid"][1] = 0xc0.into();
+    assert_eq!(
+        refused_as(local, local, far),
+        "subnet prefix (paths have no GRH) of rail 0 is 0xfe80000000000000 at rank 0 but 0xfec0000000000000 at rank 1"
+    );
+    let demands = |port: &mut Value| port["grh_required"] = true.into();
+    assert_eq!(
+        refused_as(local, local, demands),
+        "need of a GRH (paths have none) of rail 0 is false at rank 0 but true at rank 1"
+    );
+}
+
+#[test]
+fn founders_whose_partitions_do_not_fit_take_no_qp_out_of_init() {
+    let mut setup = on(Link::InfiniBand, PathConfig::default());
+    setup.hca.pkeys = KEYS.parse().unwrap();
+    let hcas = Hcas::new(&setup);
+    hcas.all().for_each(|hca| hca.record_commands());
+    let refused = test_support::ranks::on_threads(2, |number, store| {
+        let key = if number == 0 { 0x8001 } else { 0x8002 };
+        let config = setup.of_rank(number);
+        let path = config.path.with_pkey(Some(key));
+        let joined = Rank::alone(config.with_path(path), hcas.of(number), store);
+        joined.map(drop).unwrap_err().to_string()
+    });
+    let of_rank_0 = "partition key of rail 0 is 0x8001 at rank 0 but 0x8002 at rank 1";
+    let of_rank_1 = "partition key of rail 0 is 0x8002 at rank 1 but 0x8001 at rank 0";
+    for text in refused {
+        assert!(
+            text.contains(of_rank_0) || text.contains(of_rank_1),
+            "{text}"
+        );
+    }
+    for hca in hcas.all() {
+        let opcodes = hca.recorded_commands();
+        let mut opcodes = opcodes.iter().map(|it| u16::from_be_bytes([it[0], it[1]]));
+        assert!(opcodes.all(|opcode| opcode != Opcode::INIT2RTR_QP.0));
+    }
+    hcas.check();
+}
+
+#[test]
+fn a_peer_without_a_mac_is_named_with_both_gids_and_the_interface() {
+    let v6 = (
+        Link::Ethernet,
+        PathConfig::default().with_gid_index(Some(1)),
+    );
+    // An address that no software HCA has, and so no host that is asked for its MAC.
+    let nowhere: Vec<u8> = [0xfe, 0x80]
+        .into_iter()
+        .chain([0; 13])
+        .chain([0x77])
+        .collect();
+    let text = refused_as(v6, v6, |port| port["gid"] = nowhere.clone().into());
+    let begin = "rank 1 is not reached: no MAC for fe80::77 from fe80::";
+    assert!(text.starts_with(begin), "{text}");
+    for part in [" on mlx5_", " (lo): ", "ip neigh", "ip route get"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
 fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
     let plain = PathConfig::default();
     for (link, path, reason) in [
         (
             Link::InfiniBand,
             plain.with_pkey(Some(0x8001)),
-            "partition key is 0x8001: expected one of the port's 1: 0xffff",
+            "partition key is 0x8001; it must be one of the port's 1: 0xffff",
         ),
         (
             Link::InfiniBand,
             plain.with_gid_index(Some(1)),
-            "GID index is 1: expected one of [0]",
+            "GID index is 1; it must be one of [0]",
         ),
         (
             Link::Ethernet,
             plain.with_gid_index(Some(4)),
-            "GID index is 4: expected one of [0, 1, 2, 3]",
+            "GID index is 4; it must be one of [0, 1, 2, 3]",
         ),
         (
             Link::Ethernet,
@@ -297,7 +410,7 @@ fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
         (
             Link::Ethernet,
             plain.with_lag_port(Some(1)),
-            "lag_port is 1: expected 0 to 0",
+            "lag_port is 1; it must be 0 to 0",
         ),
         (
             Link::InfiniBand,

@@ -22,7 +22,7 @@ use warpverbs::team::{FileStore, RankSet, Store, TeamError};
 use crate::rank::{PATIENCE, Rank, WORDS, setup, until};
 use test_support::fleet::Hcas;
 
-/// By what a process is told its store, generation, and whether it wants to be direct.
+/// The variable with a process's store, generation, and whether it wants to be direct.
 const SPEC: &str = "WV_TEST_RANK_PROCESS";
 /// Words that one kernel puts: by two QPs, three times a warp.
 const PUT: u32 = 2 * 3 * 32;
@@ -125,7 +125,7 @@ impl Process {
         }
     }
 
-    /// Tells it to do something, and waits until it has.
+    /// Orders it to do something, and waits until it has.
     fn does(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
         self.has_done(what);
@@ -222,7 +222,7 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
 }
 
 #[test]
-fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed_before() {
+fn a_killed_rank_is_replaced_after_its_memory_closes_and_its_process_ends() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = Process::start(directory.path(), 1, true);
     let mut setup = setup(2);
@@ -263,7 +263,7 @@ fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed
             assert_eq!(*process, first.child.id().to_string());
         }
     }
-    // It wakes up, and stores where it could: nobody has connected with its successor.
+    // It wakes up, and stores where it could: no rank has connected with its successor.
     first.signal("-CONT");
     first.does("put");
     first.kill();
@@ -287,7 +287,7 @@ fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed
     look(&rank);
     assert_eq!(posted(&hcas), 0);
 
-    // The name that a dead process has told is not used: its successor is reached by the HCA.
+    // The name that a dead process has published is not used: its successor is reached by the HCA.
     second.kill();
     team.fail_peer(1).unwrap();
     let mut third = Process::start(directory.path(), 3, true);

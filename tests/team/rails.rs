@@ -127,7 +127,7 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
                 .finish()[0];
             assert_eq!((seen.status, seen.done, seen.failed), (Status::OK, 8, 0));
         }
-        assert!(rank.team.failing().is_empty(), "a recovery tells nothing");
+        assert!(rank.team.failing().is_empty(), "a recovery reports nothing");
     });
     hcas.check();
 }
@@ -145,7 +145,7 @@ fn ranks_with_different_numbers_of_rails_are_told_so() {
 }
 
 #[test]
-fn ranks_of_one_process_and_device_are_marked_as_direct_unless_that_is_turned_off() {
+fn ranks_of_one_process_and_device_are_direct_unless_that_is_turned_off() {
     for direct in [true, false] {
         let mut setup = setup(2);
         setup.team.modes.direct = direct;

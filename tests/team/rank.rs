@@ -33,7 +33,7 @@ pub(crate) fn setup(ranks: u32) -> Setup {
     setup
 }
 
-/// Where somebody waits who has nobody to wait for.
+/// The meeting of a rank that has no other to wait for.
 static ALONE: Meeting = Meeting::new(1);
 
 /// One rank in a test.
@@ -53,7 +53,7 @@ pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Rank<'_>) -> T + Sync) 
     results
 }
 
-/// The same on HCAs that are there.
+/// The same on existing HCAs.
 pub(crate) fn run_on<T: Send>(
     setup: &Setup,
     hcas: &Hcas,
@@ -64,13 +64,13 @@ pub(crate) fn run_on<T: Send>(
         let _attendance = barrier.attend();
         let rank = Rank::join(setup.of_rank(number), hcas.of(number), store, &barrier).unwrap();
         let result = body(&rank);
-        // Nobody takes its window away while others may still write to it.
+        // No rank takes its window away while others may still write to it.
         rank.sync();
         result
     })
 }
 
-/// Joins with the HCAs of each rank that `choose` takes, in vain; what each rank is told.
+/// Joins with the HCAs of each rank that `choose` takes, in vain; the error of each rank.
 pub(crate) fn join_errors(
     setup: &Setup,
     hcas: &Hcas,
@@ -351,7 +351,7 @@ pub(crate) struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Tells it to end.
+    /// Orders its end.
     pub(crate) fn stop(&self) {
         self.stop.u32_at(0).store(1, Ordering::Relaxed);
     }

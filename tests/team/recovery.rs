@@ -225,7 +225,7 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
             }
             rank.sync();
             if alone && rank.number() != first {
-                // The first has told that its QPs are reset, so this one gets to Rtr, and waits there in vain.
+                // The first has said that its QPs are reset, so this one gets to Rtr, and waits there in vain.
                 let error = rank
                     .team
                     .recover_within(peer, SHORT)
@@ -247,7 +247,7 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
 }
 
 #[test]
-fn a_command_that_the_hca_refuses_leaves_a_recovery_that_can_be_called_again() {
+fn a_recovery_can_be_called_again_after_the_hca_refused_a_command() {
     // 2ERR_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP, QUERY_QP; first and second QP.
     for opcode in [0x507, 0x50a, 0x502, 0x503, 0x504, 0x50b] {
         for nth in [1, 2] {
@@ -326,7 +326,7 @@ fn an_abort_outlives_a_recovery() {
 fn waits_of_a_peer_that_fails_end_at_once_with_aborted() {
     run(&setup(2), |rank| {
         let peer = 1 - rank.number();
-        // After the failure the kernel waits for the peer to be opened; the host tells it to end meanwhile.
+        // After the failure the kernel waits for the peer to be opened; the host orders its end meanwhile.
         let running = rank.put(&Put {
             threads: 4,
             deadline: PATIENCE,

@@ -1,4 +1,4 @@
-//! Who comes and does not fit is refused by name, and the place is free for the next.
+//! A rank that comes and does not fit is refused by name, and the place is free for the next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::fleet::DrivenFleet;
 use crate::rank::{Rank, setup};
 use test_support::fleet::Hcas;
 
-/// What both ends are told when rank 2 comes as `generation` and has made windows as `window` does beside its first.
+/// The errors of both ends when rank 2 comes as `generation` and has made windows as `window` does beside its first.
 fn refused(
     fleet: &mut DrivenFleet<'_>,
     generation: u32,
@@ -21,7 +21,7 @@ fn refused(
     change(&mut config);
     let new = Rank::alone(config, fleet.hcas.of(2), Arc::clone(&fleet.store));
     let new = match new {
-        // It finds out itself, from what the members have told.
+        // It finds out itself, from the records of the members.
         Err(error) => return error.to_string(),
         Ok(new) => new,
     };
@@ -59,7 +59,7 @@ fn a_rank_that_does_not_fit_is_refused_by_name() {
         },
     );
     assert_eq!(message, "number of windows is 1 at rank 0 but 2 at rank 2");
-    // The founders make another, and who comes makes it larger, or for another purpose.
+    // The founders make another, and the newcomer makes it larger, or for another purpose.
     std::thread::scope(|scope| {
         for rank in [0, 1] {
             let team = &fleet.rank(rank).team;
@@ -165,7 +165,7 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     let error = connect(&fleet);
     assert!(error.contains("it must be 1 to 5"), "{error}");
 
-    // The welcome: for somebody else, with a QP too many, a key too few, numbers that cannot be.
+    // The welcome: for another rank, with a QP too many, a key too few, numbers that cannot be.
     put("hello/1.1", &hello);
     fleet.connect_end(1, 0).unwrap_err();
     let key = "welcome/1.1/0.1";

@@ -87,7 +87,7 @@ fn a_rank_comes_into_a_place_where_nobody_ever_was() {
         fleet.connect(rank);
         fleet.open(rank);
         let team = &fleet.rank(0).team;
-        // To Rtr and to Rts: the QPs were never told to anybody.
+        // To Rtr and to Rts: no rank ever got the QPs.
         assert_eq!(team.commands() - commands, 2 * 2);
         assert_eq!(team.bytes_allocated(), bytes);
         fleet.talk_all();
@@ -95,7 +95,7 @@ fn a_rank_comes_into_a_place_where_nobody_ever_was() {
     fleet.replace(4, 2);
     fleet.replace(3, 2);
     fleet.talk_all();
-    // Those who came later met each other in the same way as founders and they.
+    // Ranks that came later met each other in the same way as founders and they.
     assert_eq!(fleet.rank(4).team.peer_generation(1).unwrap(), 1);
     assert_eq!(fleet.rank(1).team.peer_generation(3).unwrap(), 2);
     drop(fleet);
@@ -177,7 +177,7 @@ fn several_peers_that_died_at_once_come_back_at_once() {
 }
 
 #[test]
-fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
+fn a_peer_that_dies_at_any_step_of_its_return_is_replaced_by_the_next() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
@@ -247,7 +247,7 @@ fn a_generation_that_was_given_up_is_over() {
     over(connect(&fleet, 3), 3, 4);
     fleet.rank(0).team.fail_peer(1).unwrap();
     over(connect(&fleet, 4), 4, 5);
-    // A recovery is for those who were connected.
+    // A recovery is for connected ranks.
     let error = fleet.rank(0).team.recover(1).unwrap_err();
     assert!(
         matches!(error, TeamError::NotConnected { peer: 1 }),
@@ -287,7 +287,7 @@ fn a_pair_that_was_replaced_recovers_like_any_other() {
 }
 
 #[test]
-fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_under_it() {
+fn a_kernel_posting_in_the_grace_period_is_caught_and_no_entry_changes() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
@@ -325,12 +325,13 @@ fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_und
 }
 
 #[test]
-fn a_command_that_the_hca_refuses_leaves_a_replacement_that_goes_on_when_called_again() {
+fn a_replacement_goes_on_when_called_again_after_a_refused_command() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;
-    // 2ERR_QP, QUERY_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP; first and second QP; at who stays and who comes.
+    // 2ERR_QP, QUERY_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP; first and second QP; at the rank that stays and at the
+    // newcomer.
     for opcode in [0x507, 0x50b, 0x50a, 0x502, 0x503, 0x504] {
         for (nth, at) in [(1, 0), (2, 0), (1, 1), (2, 1)] {
             let comes = matches!(opcode, 0x503 | 0x504);

@@ -6,39 +6,39 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use softhca::FailCommand;
 use test_support::fleet::{Hcas, Setup};
-use warpverbs::abi::{PEER_DIRECT, PeerEntry, RAIL_SHIFT, Status};
+use warpverbs::abi::{PEER_DIRECT, RAIL_SHIFT, Status};
 use warpverbs::internal::TeamInternal;
-use warpverbs::team::{CqKind, Doorbell, Queues, RankSet, Sharing, TeamError};
+use warpverbs::team::{CqKind, Doorbell, Queues, RankSet, TeamError};
 use warpverbs::verbs::QpState;
 
 use crate::fleet::DrivenFleet;
 use crate::rank::{PATIENCE, Put, WORDS, seed, setup, until};
 
 /// Rank 0 and rank 1, both of generation 1.
-struct Pair<'a> {
-    fleet: DrivenFleet<'a>,
+pub(crate) struct Pair<'a> {
+    pub(crate) fleet: DrivenFleet<'a>,
     /// Of each end the attempts that have failed at the HCA.
-    unreached: RefCell<[Vec<u64>; 2]>,
+    pub(crate) unreached: RefCell<[Vec<u64>; 2]>,
 }
 
 impl<'a> Pair<'a> {
-    fn new(setup: &'a Setup, hcas: &'a Hcas) -> Self {
+    pub(crate) fn new(setup: &'a Setup, hcas: &'a Hcas) -> Self {
         Self {
             fleet: DrivenFleet::found(setup, hcas, RankSet::first(2)),
             unreached: RefCell::default(),
         }
     }
 
-    fn call(&self, from: u32) -> Result<bool, TeamError> {
+    pub(crate) fn call(&self, from: u32) -> Result<bool, TeamError> {
         self.fleet.rank(from).team.reunite_peer(1 - from, 1)
     }
 
-    fn fail(&self, from: u32) {
+    pub(crate) fn fail(&self, from: u32) {
         self.fleet.rank(from).team.fail_peer(1 - from).unwrap();
     }
 
     /// Calls at one end; an attempt that the HCA has given up is kept and means no.
-    fn try_call(&self, from: u32) -> bool {
+    pub(crate) fn try_call(&self, from: u32) -> bool {
         match self.call(from) {
             Ok(done) => {
                 self.check_counters();
@@ -54,7 +54,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Calls at both ends, `first` first, until both are together.
-    fn meet(&self, first: u32) {
+    pub(crate) fn meet(&self, first: u32) {
         let start = Instant::now();
         while !(self.try_call(first) & self.try_call(1 - first)) {
             assert!(start.elapsed() < PATIENCE, "they do not come together");
@@ -67,7 +67,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Indices jump by 65,536 from one life to the next; what has been posted does not.
-    fn check_counters(&self) {
+    pub(crate) fn check_counters(&self) {
         for from in [0, 1] {
             let counters = self.fleet.rank(from).team.counters(1 - from, 0).unwrap();
             assert!(
@@ -77,30 +77,30 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         for from in [0, 1] {
             self.fleet.rank(from).team.open_peer(1 - from).unwrap();
         }
     }
 
-    fn meet_and_talk(&self, first: u32) {
+    pub(crate) fn meet_and_talk(&self, first: u32) {
         self.meet(first);
         self.open();
         self.fleet.talk(0, 1);
     }
 
-    /// What `from` has told the other end.
-    fn told(&self, from: u32) -> Option<Value> {
+    /// What `from` has published to the other end.
+    pub(crate) fn told(&self, from: u32) -> Option<Value> {
         let text = self.fleet.store.try_get(&key(from)).unwrap()?;
         Some(serde_json::from_slice(&text).unwrap())
     }
 
-    fn attempt(&self, from: u32) -> u64 {
+    pub(crate) fn attempt(&self, from: u32) -> u64 {
         self.told(from)
             .map_or(0, |told| told["attempt"].as_u64().unwrap())
     }
 
-    fn tell(&self, from: u32, record: &Value) {
+    pub(crate) fn tell(&self, from: u32, record: &Value) {
         let text = serde_json::to_vec(record).unwrap();
         self.fleet.store.put(&key(from), &text).unwrap();
     }
@@ -111,7 +111,7 @@ fn key(from: u32) -> String {
 }
 
 /// Runs `test` with a pair of this setup, and looks for findings and objects that are left.
-fn with(setup: &Setup, test: impl FnOnce(&Pair<'_>)) {
+pub(crate) fn with(setup: &Setup, test: impl FnOnce(&Pair<'_>)) {
     let hcas = Hcas::new(setup);
     let pair = Pair::new(setup, &hcas);
     test(&pair);
@@ -120,7 +120,7 @@ fn with(setup: &Setup, test: impl FnOnce(&Pair<'_>)) {
 }
 
 /// QPs that give up after some tens of milliseconds.
-fn impatient() -> Setup {
+pub(crate) fn impatient() -> Setup {
     let mut setup = setup(2);
     setup.team.path.ack_timeout = Some(12);
     setup.team.path.retry_count = 1;
@@ -212,7 +212,7 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
                 (&told["attempt"], &told["ready"]),
                 (&json!(attempt), &json!(false))
             );
-            // The other end has been told, and takes writes; it sends none before this end does.
+            // The other end has read it, and takes writes; it sends none before this end does.
             for _ in 0..3 {
                 assert!(!pair.call(1 - first).unwrap());
                 let report = pair.fleet.rank(1 - first).team.qp_status(first, 1);
@@ -293,7 +293,7 @@ fn an_end_that_begins_anew_behind_the_proof_of_the_other_is_followed() {
             pair.meet(0);
             let attempt = pair.attempt(0);
             pair.fail(anew);
-            // Nothing has been told yet.
+            // Nothing has been published yet.
             assert!(pair.call(1 - anew).unwrap());
             assert!(!pair.call(anew).unwrap());
             assert!(!pair.call(1 - anew).unwrap());
@@ -306,7 +306,7 @@ fn an_end_that_begins_anew_behind_the_proof_of_the_other_is_followed() {
 }
 
 #[test]
-fn a_path_that_carries_nothing_is_never_proven_and_is_when_it_carries_again() {
+fn a_path_that_carries_nothing_is_not_proven_until_it_carries_again() {
     let setup = impatient();
     let hcas = Hcas::new(&setup);
     let pair = Pair::new(&setup, &hcas);
@@ -368,7 +368,7 @@ fn a_probe_that_gets_no_answer_and_no_error_proves_nothing() {
     let pair = Pair::new(&setup, &hcas);
     pair.fail(0);
     pair.fail(1);
-    // Rank 0 tells its QPs, rank 1 that it is ready, and rank 0 posts.
+    // Rank 0 publishes its QPs, rank 1 that it is ready, and rank 0 posts.
     assert!(!pair.call(0).unwrap() && !pair.call(1).unwrap());
     hcas.of(1)[0].pause(2 * PATIENCE);
     let posted = || pair.fleet.rank(0).team.counters(1, 0).unwrap().posted;
@@ -383,7 +383,7 @@ fn a_probe_that_gets_no_answer_and_no_error_proves_nothing() {
     hcas.check();
 }
 
-/// What is the same in the memory of a QP after one post, whoever has made it.
+/// What is the same in the memory of a QP after one post, whichever end has made it.
 fn behind_one_post(pair: &Pair<'_>, qp: u32) -> Vec<u64> {
     let rank = pair.fleet.rank(0);
     let context = rank.qp(1, qp);
@@ -410,7 +410,7 @@ fn behind_one_post(pair: &Pair<'_>, qp: u32) -> Vec<u64> {
 }
 
 #[test]
-fn in_every_mode_kernels_go_on_behind_the_probe_as_behind_a_post_of_their_own() {
+fn kernels_go_on_behind_the_probe_as_behind_their_own_post_in_every_mode() {
     let doorbells = [Doorbell::Record, Doorbell::NoRecord, Doorbell::Mailbox];
     for doorbell in doorbells {
         for queues in [Queues::Device, Queues::Host] {
@@ -495,271 +495,13 @@ fn several_rails_and_many_qps_come_together() {
     }
 }
 
-/// Four rails, and two QPs of each.
-fn four_rails(setup: Setup) -> Setup {
-    let mut setup = setup;
-    setup.rails = 4;
-    setup.team.qps_per_peer = 8;
-    setup.team.modes.doorbell = Some(Doorbell::Record);
-    setup
-}
-
-impl Pair<'_> {
-    fn carriers(&self) -> [Vec<u32>; 2] {
-        [0, 1].map(|rank| self.fleet.rank(rank).team.carriers(1 - rank).unwrap())
-    }
-
-    /// Entries of one window by rail, as a rank reaches the other.
-    fn entries(&self, rank: u32, window: u32) -> Vec<PeerEntry> {
-        let row = |rail| self.fleet.entry(rank, 1 - rank, 4 * window + rail);
-        (0..4).map(row).collect()
-    }
-
-    /// Sets the ports of these HCAs, by rank and rail.
-    fn set_ports(&self, ports: &[(u32, usize)], up: bool) {
-        for &(rank, rail) in ports {
-            self.fleet.hcas.of(rank)[rail].set_port(up);
-        }
-    }
-
-    /// Bytes that each HCA has sent, by rank and rail.
-    fn sent(&self) -> [[u64; 4]; 2] {
-        let of = |rank: u32, rail: usize| self.fleet.hcas.of(rank)[rail].counters().bytes_sent;
-        [0, 1].map(|rank| [0, 1, 2, 3].map(|rail| of(rank, rail)))
-    }
-}
-
-#[test]
-fn a_pair_goes_round_rails_that_carry_nothing_and_uses_them_when_it_is_connected_anew() {
-    let setup = four_rails(impatient());
-    let hcas = Hcas::new(&setup);
-    let pair = Pair::new(&setup, &hcas);
-    let all = [0, 1, 2, 3, 0, 1, 2, 3];
-    let captured = [0, 1].map(|rank| pair.fleet.captured(rank, 1 - rank));
-    let keys = |rank| -> Vec<u32> { pair.entries(rank, 0).iter().map(|it| it.rkey_be).collect() };
-    let home = [0, 1].map(keys);
-    // One rail; one of each end; all but one at one end, and at both.
-    let cases = [
-        (vec![(0, 1)], [0, 0, 2, 3]),
-        (vec![(0, 0), (1, 2)], [1, 1, 3, 3]),
-        (vec![(1, 0), (1, 1), (1, 3)], [2; 4]),
-        (vec![(0, 1), (0, 2), (1, 2), (1, 3)], [0; 4]),
-    ];
-    for (down, by) in cases {
-        pair.set_ports(&down, false);
-        for round in 0..2 {
-            pair.fail(0);
-            pair.fail(1);
-            pair.meet(round);
-            let expected: Vec<u32> = by.iter().chain(&by).copied().collect();
-            assert_eq!(pair.carriers(), [expected.clone(), expected]);
-            pair.open();
-            let before = pair.sent();
-            pair.fleet.talk(0, 1);
-            for ((rank, after), before) in (0u32..).zip(pair.sent()).zip(before) {
-                for (rail, (after, before)) in (0u32..).zip(after.into_iter().zip(before)) {
-                    assert_eq!(
-                        after > before,
-                        by.contains(&rail),
-                        "rank {rank}, rail {rail}"
-                    );
-                }
-                let there = home[rank as usize].clone();
-                let round: Vec<u32> = by.iter().map(|rail| there[*rail as usize]).collect();
-                assert_eq!(keys(rank), round, "{by:?}");
-                let rails = pair.entries(rank, 0).into_iter();
-                let rails: Vec<u32> = rails
-                    .map(|entry| (entry.rail_life & !PEER_DIRECT) >> RAIL_SHIFT)
-                    .collect();
-                assert_eq!(rails, by);
-            }
-        }
-        pair.set_ports(&down, true);
-        // A pair that works is left alone.
-        pair.fleet.talk(0, 1);
-        pair.fail(0);
-        pair.fail(1);
-        pair.meet_and_talk(0);
-        assert_eq!(pair.carriers(), [all.to_vec(), all.to_vec()]);
-        assert_eq!([0, 1].map(keys), home);
-        let now = [0, 1].map(|rank| pair.fleet.captured(rank, 1 - rank));
-        assert_eq!(now, captured);
-    }
-    drop(pair);
-    hcas.check();
-}
-
-#[test]
-fn a_pair_of_which_no_rail_carries_stays_apart_and_has_all_rails_when_they_do() {
-    let setup = four_rails(impatient());
-    let hcas = Hcas::new(&setup);
-    let pair = Pair::new(&setup, &hcas);
-    // Two at each end, and none is left.
-    let down = [(0, 0), (0, 1), (1, 2), (1, 3)];
-    pair.set_ports(&down, false);
-    pair.fail(0);
-    pair.fail(1);
-    until("three attempts come to nothing", || {
-        assert!(!(pair.try_call(0) | pair.try_call(1)));
-        pair.unreached.borrow().iter().map(Vec::len).sum::<usize>() >= 3
-    });
-    pair.set_ports(&down, true);
-    pair.meet_and_talk(0);
-    pair.fail(0);
-    pair.fail(1);
-    pair.meet_and_talk(1);
-    let all = vec![0, 1, 2, 3, 0, 1, 2, 3];
-    assert_eq!(pair.carriers(), [all.clone(), all]);
-    drop(pair);
-    hcas.check();
-}
-
-#[test]
-fn rails_calls_and_failures_in_any_order_end_with_both_together_by_rails_that_carry() {
-    let seed = seed();
-    let mut random = fastrand::Rng::with_seed(seed);
-    println!("seed {seed}");
-    let setup = four_rails(impatient());
-    let hcas = Hcas::new(&setup);
-    let pair = Pair::new(&setup, &hcas);
-    let set = |end: u32, up: u8| {
-        for rail in 0..4 {
-            hcas.of(end)[rail].set_port(up >> rail & 1 != 0);
-        }
-    };
-    for _ in 0..12 {
-        for _ in 0..random.u32(0..30) {
-            let end = u32::from(random.bool());
-            match random.u32(0..8) {
-                0 => pair.fail(end),
-                1 => set(end, random.u8(0..16)),
-                _ => drop(pair.try_call(end)),
-            }
-        }
-        // At least one rail carries.
-        let common = 1 << random.u8(0..4);
-        let up = [0, 1].map(|_| random.u8(0..16) | common);
-        set(0, up[0]);
-        set(1, up[1]);
-        for end in [0, 1] {
-            if !pair.fleet.rank(end).team.is_closed(1 - end).unwrap() {
-                pair.fail(end);
-            }
-        }
-        pair.fail(u32::from(random.bool()));
-        pair.meet_and_talk(0);
-        let [one, other] = pair.carriers();
-        assert_eq!(one, other);
-        let carries = |rail: &u32| (up[0] & up[1]) >> rail & 1 != 0;
-        assert!(one.iter().all(carries), "{one:?}, up {up:?}");
-    }
-    set(0, 15);
-    set(1, 15);
-    drop(pair);
-    hcas.check();
-}
-
-#[test]
-fn a_rail_is_gone_round_at_the_deadline_if_its_hca_has_not_given_up() {
-    // The HCAs try for half a minute.
-    let mut setup = four_rails(setup(2));
-    setup.team.path.ack_timeout = Some(20);
-    setup.team.deadline = Duration::from_millis(50);
-    let hcas = Hcas::new(&setup);
-    let pair = Pair::new(&setup, &hcas);
-    pair.set_ports(&[(1, 3)], false);
-    pair.fail(0);
-    pair.fail(1);
-    pair.meet_and_talk(0);
-    for carriers in pair.carriers() {
-        assert!(!carriers.contains(&3), "{carriers:?}");
-    }
-    assert!(pair.unreached.borrow().iter().all(Vec::is_empty));
-    pair.set_ports(&[(1, 3)], true);
-    drop(pair);
-    hcas.check();
-}
-
-#[test]
-fn tickets_are_stale_and_new_windows_have_their_keys_where_a_pair_goes_round_a_rail() {
-    let setup = four_rails(impatient());
-    let hcas = Hcas::new(&setup);
-    let pair = Pair::new(&setup, &hcas);
-    // QP 1 has posted more than one life of the others holds.
-    let put = Put {
-        qp: 1,
-        each: 0,
-        rounds: 220,
-        ..Put::new(1, 300)
-    };
-    let seen = pair.fleet.rank(0).put(&put).finish()[0];
-    assert_eq!((seen.status, seen.done), (Status::OK, 66_000));
-    pair.fleet.talk(0, 1);
-    let last = pair.fleet.rank(0).qp(1, 1).resv;
-    assert!(last > 1 << 16 && pair.fleet.rank(0).qp(1, 0).resv < 1 << 16);
-    pair.set_ports(&[(0, 1)], false);
-    pair.fail(0);
-    pair.fail(1);
-    pair.meet(0);
-    pair.open();
-    // QP 0, in the place of QP 1, posts up to the same index.
-    assert_eq!(
-        pair.fleet.rank(0).qp_addr(1, 1),
-        pair.fleet.rank(0).qp_addr(1, 0)
-    );
-    assert_eq!(pair.fleet.rank(0).wait_for(1, 1, last), Status::STALE_LIFE);
-    assert!(pair.fleet.rank(0).qp(1, 1).base >= last);
-    let window = std::thread::scope(|scope| {
-        let make = |rank: u32| {
-            let team = &pair.fleet.rank(rank).team;
-            scope.spawn(move || team.window(4096).unwrap().id)
-        };
-        let made = [make(0), make(1)];
-        made.map(|one| one.join().unwrap())[0]
-    });
-    for rank in [0, 1] {
-        let entries = pair.entries(rank, window);
-        assert_eq!(entries[1].rkey_be, entries[0].rkey_be);
-        assert_ne!(entries[2].rkey_be, entries[0].rkey_be);
-    }
-    pair.set_ports(&[(0, 1)], true);
-    pair.fail(0);
-    pair.fail(1);
-    pair.meet_and_talk(0);
-    for rank in [0, 1] {
-        let entries = pair.entries(rank, window);
-        assert_ne!(entries[1].rkey_be, entries[0].rkey_be);
-    }
-    drop(pair);
-    hcas.check();
-}
-
-#[test]
-fn qps_that_have_one_user_each_go_round_nothing() {
-    let mut setup = four_rails(impatient());
-    setup.team.modes.sharing = Sharing::Exclusive;
-    let hcas = Hcas::new(&setup);
-    let pair = Pair::new(&setup, &hcas);
-    pair.set_ports(&[(0, 1)], false);
-    pair.fail(0);
-    pair.fail(1);
-    until("two attempts come to nothing", || {
-        assert!(!(pair.try_call(0) | pair.try_call(1)));
-        pair.unreached.borrow().iter().map(Vec::len).sum::<usize>() >= 2
-    });
-    pair.set_ports(&[(0, 1)], true);
-    pair.meet(0);
-    drop(pair);
-    hcas.check();
-}
-
 #[test]
 fn attempts_are_counted_beyond_32_bits_and_end_with_an_error() {
     with(&setup(2), |pair| {
         pair.fail(0);
         pair.fail(1);
         assert!(!pair.call(1).unwrap());
-        // What rank 1 would have told after so many attempts.
+        // What rank 1 would have published after so many attempts.
         let mut record = pair.told(1).unwrap();
         for before in [u64::from(u32::MAX) - 1, u64::MAX - 3] {
             record["attempt"] = json!(before);
@@ -864,8 +606,7 @@ fn a_record_that_cannot_be_is_refused_by_name_and_costs_nothing() {
 }
 
 #[test]
-fn only_the_generation_that_the_qps_are_for_comes_together_and_a_later_one_takes_over_at_any_step()
-{
+fn only_the_generation_of_the_qps_unites_until_a_later_one_takes_over() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut pair = Pair::new(&setup, &hcas);

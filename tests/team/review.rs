@@ -1,4 +1,4 @@
-//! What the published review of Mooncake's rejoin change found wrong there, and how ranks come here.
+//! What the published review of Mooncake's rejoin change found wrong in Mooncake, and how ranks come here.
 
 use std::sync::Arc;
 use std::thread;
@@ -65,7 +65,7 @@ fn qps_that_were_connected_in_part_are_replaced_whole() {
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;
-    // RST2INIT, INIT2RTR, RTR2RTS at who stays: the first QP has gone on, the second has not. Then the next one comes.
+    // RST2INIT, INIT2RTR, RTR2RTS at the rank that stays: the first QP has gone on, the second has not. Then the next one comes.
     for opcode in [0x502, 0x503, 0x504] {
         generation += 2;
         fleet.kill(1);
@@ -124,7 +124,7 @@ fn all_ranks_restart_at_once_and_connect_with_each_other() {
     let all: Vec<(u32, u32)> = (0..4).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
     for generation in 2..=3 {
         (0..4).for_each(|rank| fleet.kill(rank));
-        // Nobody is there whom the first could ask.
+        // The first rank to come finds no rank to ask.
         (0..4).for_each(|rank| fleet.come(rank, generation));
         fleet.connect_pairs(&all).unwrap();
         (0..4).for_each(|rank| fleet.open(rank));
@@ -149,7 +149,7 @@ fn old_and_new_ranks_and_those_of_empty_places_connect_together() {
     for (rank, generation) in [(1, 2), (3, 5), (4, 1)] {
         fleet.come(rank, generation);
     }
-    // In the worst order: who is new among themselves first.
+    // In the worst order: the newcomers among themselves first.
     fleet
         .connect_pairs(&[
             (3, 1),

@@ -1,4 +1,4 @@
-//! What is left on the wire of a generation that is gone: recorded, and replayed with the packet number that is due.
+//! Packets of a dead generation on the wire: recorded, and replayed with the packet number that is due.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -61,11 +61,11 @@ fn replay(fleet: &DrivenFleet<'_>, rank: u32) {
 }
 
 #[test]
-fn a_packet_of_the_old_generation_is_refused_even_with_the_number_that_is_due() {
+fn a_packet_of_an_old_generation_is_refused_even_with_the_number_due() {
     let setup = on_the_wire();
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
-    // What comes to who stays, and what comes to the place of who has gone.
+    // What comes to the rank that stays, and what comes to the place of a rank that has gone.
     for (generation, victim) in [(2, 0), (3, 1), (4, 0)] {
         assert_eq!(record(&fleet, 1 - victim, victim), 8);
         fleet.replace(1, generation);

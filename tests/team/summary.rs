@@ -96,7 +96,7 @@ const CREATE_QP: u16 = 0x500;
 const BAD_PARAM: u8 = 3;
 
 #[test]
-fn an_hca_that_refuses_qps_without_record_gets_them_with_one_and_that_is_told_once() {
+fn a_refused_qp_without_a_record_is_made_with_one_and_logged_once() {
     let logs: Vec<_> = joined_on(|_| {}, refuse_first)
         .into_iter()
         .map(|(logged, _)| logged)
@@ -109,7 +109,7 @@ fn an_hca_that_refuses_qps_without_record_gets_them_with_one_and_that_is_told_on
     assert!(!logs[1].contains(told), "{}", logs[1]);
 }
 
-/// What a founder of two places logs where its HCA tells these events alone. Ranks on such HCAs write to each other.
+/// The log of a founder of two places where its HCA reports these events alone. Ranks on such HCAs write to each other.
 fn logged_with(events: EventSupport) -> String {
     let mut setup = setup(2);
     setup.hca.events = events;
@@ -131,7 +131,7 @@ fn logged_with(events: EventSupport) -> String {
 }
 
 #[test]
-fn events_that_may_not_be_subscribed_to_are_told_once_and_a_team_works_without() {
+fn a_team_works_without_refused_events_and_logs_the_refusal_once() {
     assert_eq!(logged_with(EventSupport::All), "");
     for (events, told) in [
         (

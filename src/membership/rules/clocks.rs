@@ -33,6 +33,18 @@ pub(crate) struct Bounds<S> {
     pub(crate) found: S,
 }
 
+/// What of `time` a clock keeps whose bound was `before` and is `now`: the same part of it, if that is shorter. What has passed while
+/// the store was slow was little of what counted then.
+pub(crate) fn rescale(time: Duration, before: Duration, now: Duration) -> Duration {
+    if now >= before {
+        time
+    } else if time >= before {
+        now
+    } else {
+        time.mul_f64(now.div_duration_f64(before))
+    }
+}
+
 /// So many looks must find nothing new of a rank, the first included.
 pub(crate) const LOOKS: u8 = 4;
 
@@ -98,7 +110,7 @@ impl Pace {
             between: (lease / 2).max(3 * pace),
             call: (lease / 3).max(2 * pace),
             unheard: (lease * 3 / 2).max(6 * pace),
-            stalled: configured.stalled.max(2 * lease),
+            stalled: configured.stalled.max(2 * lease).max(8 * pace),
             unanswered: configured.unanswered.max(12 * pace),
             found: configured.found,
         }
@@ -157,12 +169,24 @@ mod tests {
         let slow = pace.bounds(lease, &configured);
         assert_eq!(slow.unheard, 30_000 * MS);
         assert_eq!(slow.unanswered, 60_000 * MS);
+        assert_eq!(slow.stalled, 40_000 * MS);
         assert_eq!(slow.found, configured.found);
         // Eight quick calls later it is as before.
         for _ in 0..8 {
             pace.took(MS);
         }
         assert_eq!(pace.bounds(lease, &configured), bounds);
+    }
+
+    #[test]
+    fn a_clock_keeps_its_part_of_a_bound_that_becomes_shorter() {
+        let scaled = |time: u32, before: u32, now: u32| rescale(time * MS, before * MS, now * MS);
+        assert_eq!(scaled(15, 30, 3), 1500 * MS / 1000);
+        assert_eq!(scaled(30, 30, 3), 3 * MS);
+        assert_eq!(scaled(31, 30, 3), 3 * MS);
+        assert_eq!(scaled(0, 30, 3), Duration::ZERO);
+        assert_eq!(scaled(2, 3, 30), 2 * MS);
+        assert_eq!(scaled(2, 3, 3), 2 * MS);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Nothing is final here: every conclusion but the end of a process is withdrawn by a sign of life, by contact, or by a gap.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::clocks::{Clock, LOOKS, Span};
+use super::clocks::{Bounds, Clock, LOOKS, Span, rescale};
 use super::named::{Rule, Rules};
 use super::record::{Members, Promise, Record};
 use super::slots::Slots;
@@ -414,6 +415,24 @@ impl<S: Span> Rules<S> {
     }
 }
 
+impl Rules<Duration> {
+    /// Follows the pace of the store. Where it has become faster, clocks have counted time in which others could not have answered: each
+    /// keeps the part of its bound that it has run for.
+    pub(crate) fn keep_pace(&mut self, own: &mut Own<Duration>, bounds: Bounds<Duration>) {
+        let before = std::mem::replace(&mut self.bounds, bounds);
+        if own.applied != 0 {
+            for clock in own.unheard.values_mut() {
+                clock.time = rescale(clock.time, before.unheard, bounds.unheard);
+            }
+        }
+        for clock in own.apart.values_mut() {
+            clock.time = rescale(clock.time, before.stalled, bounds.stalled);
+        }
+        let unanswered = &mut own.unanswered.1;
+        *unanswered = rescale(*unanswered, before.unanswered, bounds.unanswered);
+    }
+}
+
 /// Whether a rank counts as unheard: long enough, and in enough looks.
 fn counts<S: Span>(clock: &Clock<S>, bound: S) -> bool {
     clock.time >= bound && clock.looks >= LOOKS
@@ -425,4 +444,123 @@ pub(super) fn of_slots(members: &BTreeMap<u32, (u32, &Row)>, slots: &Slots) -> M
     named
         .map(|(slot, (generation, _))| (*slot, *generation))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::rules::clocks::Pace;
+    use crate::membership::rules::record::Proposal;
+
+    const LEASE: Duration = Duration::from_secs(2);
+    /// Less than any bound.
+    const QUICK: Duration = Duration::from_millis(10);
+
+    /// Rank 0 of three, whose store has taken `call` for each of its last calls.
+    struct Watcher {
+        rules: Rules<Duration>,
+        pace: Pace,
+        own: Own<Duration>,
+        record: Record,
+    }
+
+    impl Watcher {
+        fn new(record: Record) -> Self {
+            let bounds = Bounds {
+                between: LEASE,
+                call: LEASE,
+                unheard: LEASE,
+                stalled: 2 * LEASE,
+                unanswered: 2 * LEASE,
+                found: LEASE,
+            };
+            Self {
+                rules: Rules::new(bounds),
+                pace: Pace::default(),
+                own: Own {
+                    applied: 1,
+                    ..Own::newcomer(0, 1)
+                },
+                record,
+            }
+        }
+
+        /// A look that finds nothing of rank 1, behind a call that has taken `call`, and what this rank says then.
+        fn look(&mut self, call: Duration) -> Row {
+            self.pace.took(call);
+            let rows = Row {
+                meets: [0].into_iter().collect(),
+                ..Row::default()
+            };
+            let look = Look {
+                passed: call + QUICK,
+                call,
+                holders: [0, 2].into_iter().collect(),
+                heard: [2].into_iter().collect(),
+                contact: [2].into_iter().collect(),
+                silent: [1].into_iter().collect(),
+                calls: true,
+                rows: [(2, rows)].into(),
+                ..Look::default()
+            };
+            let meets = self.rules.observe(&mut self.own, &self.record, &look);
+            let configured = self.rules.bounds;
+            let configured = Bounds {
+                stalled: 2 * LEASE,
+                unanswered: 2 * LEASE,
+                ..configured
+            };
+            let bounds = self.pace.bounds(LEASE, &configured);
+            self.rules.keep_pace(&mut self.own, bounds);
+            self.rules.row(&self.own, &self.record, &look, meets)
+        }
+
+        /// The store becomes slower step by step, so that no call is a gap, and stays so for some calls.
+        fn slow(&mut self) {
+            for call in [600, 1100, 2100, 4100, 4900, 4900] {
+                let row = self.look(Duration::from_millis(call));
+                assert!(!row.accuses(), "calls of {call} ms: {row:?}");
+            }
+        }
+
+        fn is_late(&self) -> bool {
+            self.own.unanswered.1 >= self.rules.bounds.unanswered
+        }
+    }
+
+    /// Until the slow calls are forgotten, and for no longer than the shortest bound.
+    fn quick(watcher: &mut Watcher) {
+        for _ in 0..20 {
+            let row = watcher.look(QUICK);
+            assert!(!row.accuses(), "{row:?}");
+            assert!(!watcher.is_late());
+        }
+    }
+
+    #[test]
+    fn what_has_passed_while_the_store_was_slow_counts_for_little_behind_it() {
+        let founded = Record::founded(Members::from([(0, 1), (1, 1), (2, 1)]));
+        let mut watcher = Watcher::new(founded.clone());
+        watcher.slow();
+        assert!(watcher.own.unheard[&1].time > 3 * LEASE);
+        quick(&mut watcher);
+        let looks = (0..400).find(|_| watcher.look(QUICK).unheard.contains(1));
+        assert!(looks.is_some(), "it is unheard some time");
+        let overdue = (0..400).find(|_| watcher.look(QUICK).overdue.contains(1));
+        assert!(overdue.is_some(), "and without contact");
+
+        let open = Proposal {
+            keep: founded.slots(),
+            ..Proposal::default()
+        };
+        let mut watcher = Watcher::new(founded.propose(open).unwrap());
+        watcher.slow();
+        assert!(watcher.own.unanswered.1 > 4 * LEASE);
+        quick(&mut watcher);
+        let late = (0..600).find(|_| {
+            watcher.look(QUICK);
+            watcher.is_late()
+        });
+        assert!(late.is_some(), "it is late some time");
+    }
 }

@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_whose_process_has_ended_is_taken_out_at_once_and_told_to_nobody() {
+    fn an_ended_newcomer_is_taken_out_at_once_and_not_told_to_the_others() {
         let proposal = Proposal {
             keep: set(&[0, 1, 2]),
             takes: Members::from([(3, 1)]),

@@ -9,11 +9,11 @@ use rendezvous::{MemoryStore, Store};
 use super::{LONG, PATIENT, full, world_of};
 use crate::membership::layer::Layer;
 use crate::membership::sim::{LOOK, World, lock};
-use crate::membership::{GroupConfig, GroupEventKind, GroupState};
+use crate::membership::{GroupConfig, GroupEventKind, GroupState, read_group};
 
 /// A dead rank that no process sees to end is gone after two and a half of these.
 pub(super) const TTL: Duration = Duration::from_secs(2);
-const CONFIG: GroupConfig = PATIENT
+pub(super) const CONFIG: GroupConfig = PATIENT
     .with_lease_ttl(TTL)
     .with_stall_bound(Some(Duration::from_secs(6)));
 
@@ -98,7 +98,11 @@ fn etcd_stopped_for_longer_than_a_lease_costs_nobody_his_place() {
 #[test]
 fn a_store_that_is_slow_without_failing_drops_nobody() {
     let mut world = world(4);
-    for part in [10, 45, 100, 300] {
+    let parts: &[u32] = match full() {
+        true => &[10, 45, 100, 300],
+        false => &[45, 300],
+    };
+    for &part in parts {
         let delay = TTL * part / 100;
         world
             .delay
@@ -113,7 +117,7 @@ fn a_store_that_is_slow_without_failing_drops_nobody() {
 #[test]
 fn all_stand_still_and_go_on() {
     let mut world = world(4);
-    let mut pauses = vec![TTL / 4, TTL * 5 / 4, 3 * TTL];
+    let mut pauses = vec![TTL * 5 / 4, 3 * TTL];
     if full() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
@@ -172,7 +176,7 @@ fn a_dead_rank_whose_end_no_process_sees_is_gone_by_its_lease() {
 }
 
 /// Cuts these pairs of slots, or mends them.
-fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
+pub(super) fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
     let mut down = lock(&world.wire.links_down);
     for pair in pairs {
         match cut {
@@ -182,7 +186,7 @@ fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
     }
 }
 
-fn all_pairs(ranks: u32) -> Vec<(u32, u32)> {
+pub(super) fn all_pairs(ranks: u32) -> Vec<(u32, u32)> {
     let pairs = |a| (a + 1..ranks).map(move |b| (a, b));
     (0..ranks).flat_map(pairs).collect()
 }
@@ -210,8 +214,21 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
         assert!(!rank.group().state().is_over(), "{}", rank.story());
         assert_eq!(rank.group().view().unwrap().members.len(), 4);
     }
+    let counted = |world: &World| {
+        let of = |rank: &super::Rank| {
+            let of = rank.group().counters();
+            (of.parted, of.partings, of.unions)
+        };
+        world.ranks.values().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(counted(&world), [(1, 1, 0); 4]);
+    let report = read_group(&world.store).unwrap().unwrap();
+    assert_eq!(report.view.parted, [(1, 2)]);
     cut(&world, &[(1, 2)], false);
     world.until_whole(3, "united");
+    for (parted, partings, unions) in counted(&world) {
+        assert_eq!((parted, unions), (0, partings), "each parting has its end");
+    }
     world.check("one link");
 }
 
@@ -268,28 +285,6 @@ fn two_ranks_never_drop_each_other_by_contact() {
 }
 
 #[test]
-fn the_smaller_side_goes_and_comes_back() {
-    let mut world = world(5);
-    let sides: Vec<(u32, u32)> = all_pairs(5)
-        .into_iter()
-        .filter(|(a, b)| (*a < 2) != (*b < 2))
-        .collect();
-    cut(&world, &sides, true);
-    let gone: Vec<_> = [0, 1].map(|slot| world.ranks.remove(&slot).unwrap()).into();
-    for rank in &gone {
-        rank.group().wait(GroupState::Expelled, LONG).unwrap();
-    }
-    drop(gone);
-    world.until_whole(3, "the larger side");
-    cut(&world, &sides, false);
-    for slot in [0, 1] {
-        world.join(slot).unwrap();
-    }
-    world.until_whole(3, "all again");
-    world.check("two sides");
-}
-
-#[test]
 fn a_newcomer_that_dies_again_and_again_holds_no_call() {
     let mut world = world_of(Arc::new(MemoryStore::new()), 4, 3, CONFIG);
     world.until_whole(3, "begin");
@@ -343,6 +338,23 @@ fn garbage_in_any_key_stops_nothing() {
     let record = world.store.try_get("group/record").unwrap().unwrap();
     world.store.put("group/record", b"{").unwrap();
     world.until_called(3, "the record cannot be read");
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while told.is_empty() {
+        assert!(start.elapsed() < LONG, "it is not told");
+        for event in world.ranks[&0].group().events() {
+            if let GroupEventKind::Failed { error } = event.what
+                && error.starts_with("'group/record' cannot be used: ")
+            {
+                told.push(error);
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+    let mends = "whoever runs the store puts back the last value";
+    assert!(told.len() == 1 && told[0].contains(mends), "{told:?}");
+    let epoch = world.ranks[&0].group().view().unwrap().epoch;
+    assert_eq!(epoch, 2, "no view changes");
     world.store.put("group/record", &record).unwrap();
     world.join(2).unwrap();
     world.until_whole(3, "with another rank");
@@ -363,7 +375,7 @@ fn an_ask_without_a_lease_is_nothing() {
 }
 
 #[test]
-fn a_later_generation_waits_for_the_earlier_one_and_says_so_and_comes_when_it_is_gone() {
+fn a_later_generation_says_that_it_waits_and_joins_after_the_earlier_one() {
     let mut world = world(3);
     let earlier = world.ranks.remove(&1).unwrap();
     world.join(1).unwrap();
@@ -444,7 +456,7 @@ fn a_rank_that_is_behind_by_several_views_stays() {
 }
 
 #[test]
-fn a_promise_of_a_call_that_no_rank_can_have_started_counts_as_missing_and_is_told_by_name() {
+fn a_promise_of_an_impossible_call_counts_as_missing_and_is_named() {
     let mut world = world(3);
     // What rank 1 promises does not come into the store before this ends.
     world.ranks[&1].no_promise.store(true, Ordering::Relaxed);
@@ -480,4 +492,34 @@ fn a_promise_of_a_call_that_no_rank_can_have_started_counts_as_missing_and_is_to
     world.ranks[&1].no_promise.store(false, Ordering::Relaxed);
     world.until_whole(3, "with the promise of the rank itself");
     world.check("a promise of a call far ahead");
+}
+
+#[test]
+fn fences_of_many_peers_are_cut_into_turns() {
+    let mut world = world_of(Arc::new(MemoryStore::new()), 40, 40, CONFIG);
+    world.until_whole(1, "begin");
+    // The survivors learn of all deaths before one of them proposes.
+    for slot in 0..4 {
+        world.ranks[&slot].cut.store(true, Ordering::Relaxed);
+    }
+    *lock(&world.wire.fence_time) = TTL / 40;
+    for slot in 4..40 {
+        drop(world.kill(slot));
+    }
+    for slot in 0..4 {
+        world.ranks[&slot].cut.store(false, Ordering::Relaxed);
+    }
+    world.until_whole(3, "without 36 ranks");
+    for rank in world.ranks.values() {
+        let events = rank.group().events();
+        let fenced = events.iter().filter_map(|event| match &event.what {
+            GroupEventKind::Fenced { ranks } => Some(ranks.clone()),
+            _ => None,
+        });
+        let turns: Vec<Vec<u32>> = fenced.collect();
+        // 36 of them take 1.8 s, and a turn at least 0.25 s.
+        assert!(turns.len() >= 4, "{turns:?}");
+        assert_eq!(turns.concat(), (4..40).collect::<Vec<u32>>(), "{turns:?}");
+    }
+    world.check("fences");
 }

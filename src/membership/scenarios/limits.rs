@@ -3,13 +3,16 @@
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rendezvous::{FileStore, MemoryStore, Process};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::held::{TTL, world_over};
+use super::{LONG, PATIENT};
 use crate::membership::pidfd::{PidFd, Watched};
-use crate::membership::{GroupError, GroupEventKind, GroupState};
+use crate::membership::sim::{World, WorldConfig};
+use crate::membership::{Cause, GroupError, GroupEvent, GroupEventKind, GroupState};
 
 /// The child process of a test is told so that it is one.
 const ROLE: &str = "WV_TEST_LIMITS";
@@ -84,13 +87,65 @@ fn without_descriptors() {
 }
 
 #[test]
+#[ignore = "the test below starts this, in a process of its own"]
+fn without_descriptors_at_the_begin() {
+    std::env::var_os(ROLE).expect("the test below starts this");
+    let mut others: Vec<_> = (0..3)
+        .map(|_| Command::new("sleep").arg("600").spawn().unwrap())
+        .collect();
+    let processes: Vec<Process> = others.iter().map(|it| Process::of(it.id())).collect();
+    let before = getrlimit(Resource::Nofile);
+    let set = |current| {
+        let maximum = before.maximum;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    };
+    set(Some(0));
+    let config = WorldConfig {
+        seen: false,
+        process: Box::new(move |slot| processes[slot as usize].clone()),
+        ..WorldConfig::new(3, PATIENT)
+    };
+    let mut world = World::new(Arc::new(MemoryStore::new()), config).unwrap();
+    world.until_whole(3, "without descriptors");
+    set(before.current);
+    others[1].kill().unwrap();
+    let ended = GroupEventKind::Suspected {
+        rank: 1,
+        cause: Cause::ProcessExit,
+    };
+    let start = Instant::now();
+    let mut events = Vec::new();
+    while !events.iter().any(|event: &GroupEvent| event.what == ended) {
+        assert!(start.elapsed() < LONG, "{events:#?}");
+        std::thread::sleep(Duration::from_millis(1));
+        // One of the two may drop the rank before the other looks.
+        events.extend(world.ranks[&0].group().events());
+        events.extend(world.ranks[&2].group().events());
+    }
+    for other in &mut others {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}
+
+#[test]
 fn ranks_without_descriptors_tell_that_and_take_nobody_for_gone() {
+    run_alone("without_descriptors");
+}
+
+#[test]
+fn a_process_is_watched_as_soon_as_there_are_descriptors() {
+    run_alone("without_descriptors_at_the_begin");
+}
+
+/// Runs a test of this file in a process of its own.
+fn run_alone(name: &str) {
     let this = std::env::current_exe().unwrap();
-    let name = "membership::scenarios::limits::without_descriptors";
+    let name = format!("membership::scenarios::limits::{name}");
     let child = Command::new(this)
         .args([
             "--exact",
-            name,
+            &name,
             "--ignored",
             "--test-threads=1",
             "--nocapture",

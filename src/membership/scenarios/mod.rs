@@ -1,11 +1,13 @@
 //! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
 
 mod cost;
+mod gone;
 mod held;
 pub(super) mod limits;
 mod newcomer;
 mod panics;
 mod told;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -177,7 +179,7 @@ fn slots_that_nobody_had_are_taken_several_at_once() {
 }
 
 #[test]
-fn window_e_a_survivor_that_cannot_connect_at_first_keeps_serving_and_takes_the_rank_in_later() {
+fn window_e_a_survivor_that_fails_to_connect_serves_on_and_connects_later() {
     let mut world = memory(3, 3);
     world.until_whole(3, "begin");
     drop(world.kill(2));
@@ -219,7 +221,7 @@ fn both_ranks_of_a_group_restart_at_once_and_found_it_anew() {
 }
 
 #[test]
-fn a_rank_that_only_the_store_does_not_reach_stays_until_a_change_needs_its_promise() {
+fn a_rank_cut_off_from_the_store_stays_until_a_change_needs_its_promise() {
     let mut world = memory(4, 4);
     world.until_whole(3, "begin");
     world.ranks[&0].cut.store(true, Ordering::Relaxed);
@@ -278,7 +280,7 @@ fn a_rank_whose_hca_has_failed_for_good_goes_if_two_others_meet() {
 }
 
 #[test]
-fn a_joiner_that_dies_on_its_way_in_and_its_successor_change_nothing_for_the_others() {
+fn a_dying_joiner_and_its_successor_change_nothing_for_the_others() {
     let mut world = memory(4, 3);
     world.until_whole(3, "begin");
     for round in 0..6u64 {
@@ -342,7 +344,7 @@ impl World {
 }
 
 #[test]
-fn a_view_that_stands_for_more_than_half_of_all_calls_changes_as_any_other() {
+fn a_view_that_stands_for_over_half_of_all_call_numbers_still_changes() {
     // Three of them are more than a lap of the numbers.
     let by = (1u32 << 31) - 1;
     let mut world = memory(4, 3);

@@ -12,14 +12,19 @@ use crate::membership::{GroupError, GroupEventKind, GroupState};
 use crate::team::StoreError;
 
 #[test]
-fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on() {
-    for name in ["group 1", "group watch 1", "group connect 1"] {
+fn a_panicking_group_thread_gives_a_state_and_an_error_and_others_go_on() {
+    for name in [
+        "group 1",
+        "group watch 1",
+        "group connect 1",
+        "group record 1",
+    ] {
         let mut world = memory(3, 3);
         world.until_whole(3, name);
         let broken = world.ranks.remove(&1).unwrap();
         *lock(&broken.layer.panics) = Some(name.to_owned());
-        if name == "group connect 1" {
-            // It asks the layer when a rank has gone.
+        if ["group connect 1", "group record 1"].contains(&name) {
+            // One asks the layer when a rank has gone, the other waits for the next change of the record.
             drop(world.kill(2));
         }
         let group = broken.group();
@@ -65,6 +70,7 @@ fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
         no_promise: Arc::default(),
         bound: MAX_BOUND,
         panics: AtomicBool::new(true),
+        planted: Arc::default(),
     });
     // So long that it does not run out by itself in this test.
     let ttl = Duration::from_secs(300);

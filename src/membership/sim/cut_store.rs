@@ -1,12 +1,12 @@
 //! A store that can be taken away, from one rank or from all, that can stand still or be slow, and that may panic.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rendezvous::{Changed, Count, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError};
 
-use super::world::LOOK;
+use super::world::{LOOK, lock};
 
 /// The way of one rank to the store.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(in crate::membership) struct CutStore {
     pub(in crate::membership) bound: Duration,
     /// A lease that is to be renewed panics.
     pub(in crate::membership) panics: AtomicBool,
+    /// The thread of that name panics when it waits for a change, once.
+    pub(in crate::membership) planted: Arc<Mutex<Option<String>>>,
 }
 
 impl CutStore {
@@ -67,6 +69,7 @@ impl Store for CutStore {
             no_promise: Arc::clone(&self.no_promise),
             bound: bound.min(MAX_BOUND),
             panics: AtomicBool::new(self.panics.load(Ordering::Relaxed)),
+            planted: Arc::clone(&self.planted),
         })
     }
 
@@ -97,6 +100,9 @@ impl Store for CutStore {
         since: u64,
         timeout: Duration,
     ) -> Result<KeyChange, StoreError> {
+        let is_planted = |name: &String| std::thread::current().name() == Some(name.as_str());
+        let planted = lock(&self.planted).take_if(|name| is_planted(name));
+        assert!(planted.is_none(), "planted");
         self.open()?.next_change(watch, since, timeout)
     }
 

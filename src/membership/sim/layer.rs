@@ -49,10 +49,12 @@ pub(in crate::membership) struct FakeLayer {
     pub(in crate::membership) stop: AtomicBool,
     /// Makes no call behind this one.
     pub(in crate::membership) last: AtomicU32,
-    /// Threads of the group stand still here.
+    /// Threads of the group and calls stand still here.
     pub(in crate::membership) stands: AtomicBool,
     /// The name of a thread that is to panic here.
-    pub(in crate::membership) panics: Mutex<Option<String>>,
+    pub(in crate::membership) panics: Arc<Mutex<Option<String>>>,
+    /// The thread of that name stands still.
+    pub(in crate::membership) stands_on: Mutex<Option<String>>,
 }
 
 impl FakeLayer {
@@ -80,15 +82,21 @@ impl FakeLayer {
             stop: AtomicBool::new(false),
             last: AtomicU32::new(u32::MAX),
             stands: AtomicBool::new(false),
-            panics: Mutex::default(),
+            panics: Arc::default(),
+            stands_on: Mutex::default(),
+        }
+    }
+
+    /// Stands still while the rank does, or this thread.
+    fn stand_still(&self) {
+        while (self.stands.load(Ordering::Relaxed) || self.stands_on_this()) && !self.ends() {
+            std::thread::sleep(LOOK);
         }
     }
 
     /// Stands still, or panics on the thread of that name, once.
     fn planted(&self) {
-        while self.stands.load(Ordering::Relaxed) && !self.ends() {
-            std::thread::sleep(LOOK);
-        }
+        self.stand_still();
         let mut panics = lock(&self.panics);
         let planted = panics.is_some() && std::thread::current().name() == panics.as_deref();
         if planted {
@@ -96,6 +104,11 @@ impl FakeLayer {
         }
         drop(panics);
         assert!(!planted, "planted");
+    }
+
+    fn stands_on_this(&self) -> bool {
+        let stands_on = lock(&self.stands_on);
+        stands_on.is_some() && std::thread::current().name() == stands_on.as_deref()
     }
 
     /// Whether a call that may still run has `peer` as a member.
@@ -116,6 +129,7 @@ impl FakeLayer {
     fn hold(&self, number: u32) -> bool {
         let start = Instant::now();
         loop {
+            self.stand_still();
             fence(Ordering::SeqCst);
             let limited = self.limited.load(Ordering::SeqCst);
             if !limited || !newer(number, self.limit.load(Ordering::SeqCst)) {
@@ -143,6 +157,7 @@ impl FakeLayer {
     }
 
     pub(in crate::membership) fn call(&self) {
+        self.stand_still();
         let number = self.next();
         self.started.store(number, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -158,6 +173,7 @@ impl FakeLayer {
         let alone = || self.alone.load(Ordering::Relaxed) && !self.limited.load(Ordering::SeqCst);
         while runs && newest && alone() && !self.ends() && start.elapsed() < DEADLINE {
             std::thread::sleep(LOOK);
+            self.stand_still();
         }
         let Some((_, epoch, members)) = view.filter(|_| runs) else {
             self.finished.store(number, Ordering::SeqCst);
@@ -193,6 +209,8 @@ impl FakeLayer {
         let mut waited = Duration::ZERO;
         let mut last = Instant::now();
         loop {
+            // Clocks go on meanwhile: behind that it looks once more, and then its deadline may have passed.
+            self.stand_still();
             let link = self.wire.link(self.own, from);
             let there = link.map(|link| (from, link.generation));
             if let Some(there) = there
@@ -309,5 +327,26 @@ impl Layer for FakeLayer {
 
     fn set_refuse(&self, refuse: bool) {
         self.refuse.store(refuse, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_a_rank_that_stands_still_waits_until_it_goes_on() {
+        let founders = Some(vec![0, 1]);
+        let layer = FakeLayer::new(Arc::default(), (0, 1), founders);
+        layer.stands.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| layer.call());
+            // Nobody sends: a call that ran would have ended by now.
+            std::thread::sleep(2 * DEADLINE);
+            assert_eq!(layer.started.load(Ordering::SeqCst), 0);
+            assert!(lock(&layer.done).is_empty());
+            layer.stands.store(false, Ordering::Relaxed);
+        });
+        assert_eq!(lock(&layer.done).len(), 1);
     }
 }

@@ -1,18 +1,17 @@
 //! Groups without HCA and GPU: the threads, rules and store of a real group, over QPs that are entries of a table and a layer whose
 //! calls send one word to each member. Tests run them in every kind of trouble, and `wv bench group` counts what they cost.
 
-mod counted;
 mod cut_store;
 mod layer;
 mod look;
 mod world;
 
-pub use counted::{Asked, Counted};
 #[cfg(test)]
 pub(super) use cut_store::CutStore;
 pub use look::looks;
-pub use rendezvous::Process;
+pub use rendezvous::{Asked, Counted, Process};
 #[cfg(test)]
 pub(super) use world::LOOK;
-pub(super) use world::lock;
 pub use world::{Rank, World, WorldConfig};
+#[cfg(test)]
+pub(super) use world::{founder, lock};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rendezvous::{MAX_BOUND, Process, Store, StoreError};
+use rendezvous::{MAX_BOUND, Process, Store};
 
 use super::cut_store::CutStore;
 use super::layer::FakeLayer;
@@ -17,7 +17,7 @@ use crate::membership::next_generation;
 use crate::membership::rules::record::{Members, RankGeneration};
 use crate::membership::transport::{Alarm, Transport};
 use crate::membership::{Group, GroupConfig, GroupError, GroupEventKind, GroupState};
-use crate::team::TeamError;
+use crate::team::{Sweep, TeamError};
 
 /// Longest wait of a call for one member.
 pub(in crate::membership) const DEADLINE: Duration = Duration::from_millis(400);
@@ -89,6 +89,8 @@ pub(in crate::membership) struct Wire {
     pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
     /// Connections that fail: whose, to which slot, how often still.
     pub(in crate::membership) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
+    /// How long an HCA takes to end the QPs to one peer.
+    pub(in crate::membership) fence_time: Mutex<Duration>,
 }
 
 pub(in crate::membership) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,6 +137,8 @@ pub(in crate::membership) struct FakeTransport {
     layer: Arc<FakeLayer>,
     process: Process,
     watch: Duration,
+    /// Whether the store may have records of QPs, which it has only if a test writes them.
+    leaves_records: bool,
     /// What had rung when the thread that watches looked last.
     seen: AtomicU64,
 }
@@ -181,11 +185,12 @@ impl Transport for FakeTransport {
         self.seen.store(*rung, Ordering::Relaxed);
     }
 
-    fn hello(&self) -> Result<(), TeamError> {
-        Ok(())
+    fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {
+        Ok(None)
     }
 
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
+        std::thread::sleep(*lock(&self.wire.fence_time));
         if let Some(link) = lock(&self.wire.links).get_mut(self.own, peer) {
             (link.up, link.open) = (false, false);
             link.life += 1;
@@ -231,8 +236,11 @@ impl Transport for FakeTransport {
         Ok(())
     }
 
-    fn forget(&self, _: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
-        Ok(())
+    fn leftovers(&self) -> Sweep {
+        match self.leaves_records {
+            true => Sweep::of_team(),
+            false => Sweep::default(),
+        }
     }
 
     fn alarms(&self) -> Vec<Alarm> {
@@ -301,7 +309,10 @@ impl FakeTransport {
 }
 
 /// A founder in slot 0 of `ranks`, whose thread of rules the caller is.
-pub(super) fn founder(store: &Arc<dyn Store>, ranks: u32) -> (Arc<dyn Transport>, Arc<dyn Layer>) {
+pub(in crate::membership) fn founder(
+    store: &Arc<dyn Store>,
+    ranks: u32,
+) -> (Arc<dyn Transport>, Arc<dyn Layer>) {
     let (wire, own) = (Arc::<Wire>::default(), (0, 1));
     let founders: Vec<u32> = (0..ranks).collect();
     lock(&wire.links).founders = founders.iter().copied().collect();
@@ -319,6 +330,7 @@ pub(super) fn founder(store: &Arc<dyn Store>, ranks: u32) -> (Arc<dyn Transport>
         layer: Arc::clone(&layer),
         process: Process::this(),
         watch: Duration::ZERO,
+        leaves_records: true,
         seen: AtomicU64::new(0),
     };
     (Arc::new(transport), layer)
@@ -452,10 +464,12 @@ impl World {
                 no_promise: Arc::clone(&no_promise),
                 bound: MAX_BOUND,
                 panics: AtomicBool::new(false),
+                planted: Arc::clone(&layer.panics),
             }),
             layer: Arc::clone(&layer),
             process: (self.config.process)(own.0),
             watch: self.config.watch,
+            leaves_records: false,
             seen: AtomicU64::new(0),
         });
         let group = Group::with_transport(
@@ -566,6 +580,13 @@ impl World {
     pub fn expelled(&self) -> usize {
         let over = |rank: &&Rank| rank.group().state().is_over();
         self.ranks.values().filter(over).count()
+    }
+
+    /// How often the calls of a living rank were held for a change, of the rank that was held most often.
+    #[must_use]
+    pub fn standstills(&self) -> u64 {
+        let promises = |rank: &Rank| rank.group().counters().promises;
+        self.ranks.values().map(promises).max().unwrap_or(0)
     }
 
     /// When the whole calls of each living rank have ended since this was asked last.

@@ -17,5 +17,5 @@ mod row;
 mod sets;
 
 pub(super) use error::Unreadable;
-pub(super) use record::{parse_record, record_text};
+pub(super) use record::{parse_any_record, parse_record, record_text};
 pub(super) use row::{StoredRow, parse_row, row_text};

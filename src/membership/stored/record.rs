@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
 use super::sets::{Field, pairs_text, read, set_text, table_text, two_table_text};
+use crate::config::MAX_RANKS;
 use crate::membership::rules::record::{Members, Proposal, Record};
 
 /// The JSON object.
@@ -141,6 +142,21 @@ pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Re
     Ok(record)
 }
 
+/// The same of a team of as many slots as `value` says, and how many these are.
+pub(in crate::membership) fn parse_any_record(value: &[u8]) -> Result<(Record, u32), Unreadable> {
+    #[derive(Deserialize)]
+    struct Slots {
+        slots: u32,
+    }
+    let text = serde_json::from_slice(value);
+    let Slots { slots } = text.map_err(|error| Unreadable::Json(error.to_string()))?;
+    if slots > MAX_RANKS {
+        let refused = format!("it is of {slots} slots; a team has at most {MAX_RANKS}");
+        return Err(Unreadable::Json(refused));
+    }
+    Ok((parse_record(value, slots)?, slots))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +168,22 @@ mod tests {
     fn group(slots: u32) -> Record {
         let generation = |slot: u32| if slot.is_multiple_of(100) { 2 } else { 1 };
         Record::founded((0..slots).map(|slot| (slot, generation(slot))).collect())
+    }
+
+    #[test]
+    fn a_record_says_itself_of_how_many_slots_it_is() {
+        let mut text = record_text(&group(9), 9);
+        assert_eq!(parse_any_record(&text), Ok((group(9), 9)));
+        text = String::from_utf8(text)
+            .unwrap()
+            .replace("\"slots\":9", "\"slots\":4294967295")
+            .replace("0-8", "0-4294967294")
+            .into_bytes();
+        let error = parse_any_record(&text).unwrap_err().to_string();
+        assert!(error.starts_with("it is of 4294967295 slots"), "{error}");
+        for text in ["", "{", "{}", "{\"slots\":-1}", "[9]"] {
+            assert!(parse_any_record(text.as_bytes()).is_err(), "{text}");
+        }
     }
 
     fn all_pairs(slots: u32, of: impl Fn(u32, u32) -> bool) -> Pairs {

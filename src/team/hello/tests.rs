@@ -1,26 +1,9 @@
 //! Records of another rank with any bytes: a typed error or a good record.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::*;
-use crate::team::{MemoryStore, Store, TeamConfig};
-
-const HELLO: &str = r#"{"version": 6, "rails": [{"link_layer": "ethernet", "lid": 0,
-    "gid": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1], "gid_index": 3, "mtu": 5, "speed_mbps": 100000,
-    "pkey": 65535, "log_reads": 4, "grh_required": false}],
-    "identity": {"direct": true, "process": {"seen_from": "a machine", "pid": 7, "started": 9}, "user": 0,
-    "device": "simt", "team": 77, "living": [77]}, "agreed": [["hidden", "128"]], "costs": ["words"],
-    "windows": [{"bytes": 4096, "purpose": "data"}], "offers": []}"#;
-
-const OFFER: &str = r#"{"version": 6, "rank": 0, "generation": 1,
-    "qps": [{"qpn": 17, "psn": 5, "far": null, "ece": 0}, {"qpn": 18, "psn": 16777215, "far": 3, "ece": 4294967295}],
-    "windows": [{"shape": {"bytes": 4096, "purpose": "data"}, "base": 65536, "rkeys": [1234],
-    "handle": {"bytes": 4096, "name": {"cuda": {"ipc": [1, 2, 3], "offset": 0}}}}]}"#;
-
-const HELLO_KEY: &str = "hello/1.1";
-const OFFER_KEY: &str = "welcome/1.1/0.1";
+use super::reader::{HELLO, OFFER, RecordReader};
+use crate::team::TeamError;
 
 /// Values of a field that no rank, or a rank of another kind, writes.
 const VALUES: [&str; 10] = [
@@ -36,70 +19,21 @@ const VALUES: [&str; 10] = [
     "\"\"",
 ];
 
-/// Rank 0, which reads what rank 1 has told.
-struct Reader {
-    store: Arc<MemoryStore>,
-    exchange: Exchange,
-    hello: Hello,
-}
-
-impl Reader {
-    fn new() -> Self {
-        let store = Arc::new(MemoryStore::new());
-        let shared: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
-        let config = TeamConfig {
-            timeout: Duration::ZERO,
-            ..TeamConfig::new(0, 2)
-        };
-        Self {
-            exchange: Exchange::new(shared, &config),
-            hello: serde_json::from_str(HELLO).unwrap(),
-            store,
-        }
-    }
-
-    /// What comes of a hello and of an offer of these bytes.
-    fn read(&self, key: &str, record: &[u8]) -> Result<(), TeamError> {
-        self.store.put(key, record)?;
-        let path = PathConfig::default();
-        let wanted = Wanted {
-            exchange: &self.exchange,
-            own: (0, 1),
-            hello: &self.hello,
-            qps_per_peer: 2,
-            path,
-        };
-        let windows = self.hello.windows.as_deref().unwrap();
-        if key == OFFER_KEY {
-            let offer: Offer = self.exchange.read_versioned(1, key)?.unwrap();
-            return wanted.check_offer(1, key, &offer, windows);
-        }
-        let hello: Hello = self.exchange.read_versioned(1, key)?.unwrap();
-        wanted.check_hello(1, key, &hello, windows)?;
-        // What is made of a good one.
-        for (own, theirs) in self.hello.rails.iter().zip(&hello.rails) {
-            own.path(theirs, &path, 0, 0);
-        }
-        self.hello.identity.reach(&hello.identity);
-        Ok(())
-    }
-}
-
 #[test]
 fn mutated_hellos_and_offers_are_good_or_refused_by_rank() {
     let count = match std::env::var_os("WV_TEST_FULL") {
         Some(_) => 1_000_000,
         None => 20_000,
     };
-    let reader = Reader::new();
+    let reader = RecordReader::new();
     let (mut good, mut refused) = (0, 0);
     for seed in 0..count {
-        let (key, record) = match seed % 2 {
-            0 => (HELLO_KEY, HELLO),
-            _ => (OFFER_KEY, OFFER),
+        let mut random = fastrand::Rng::with_seed(seed);
+        let read = match seed % 2 {
+            0 => reader.hello(&mutated(&mut random, HELLO)),
+            _ => reader.offer(&mutated(&mut random, OFFER)),
         };
-        let record = mutated(&mut fastrand::Rng::with_seed(seed), record.as_bytes());
-        match reader.read(key, &record) {
+        match read {
             Ok(()) => good += 1,
             Err(error) => {
                 let text = error.to_string();
@@ -118,9 +52,9 @@ fn mutated_hellos_and_offers_are_good_or_refused_by_rank() {
 
 #[test]
 fn the_records_that_are_mutated_are_good() {
-    let reader = Reader::new();
-    reader.read(HELLO_KEY, HELLO.as_bytes()).unwrap();
-    reader.read(OFFER_KEY, OFFER.as_bytes()).unwrap();
+    let reader = RecordReader::new();
+    reader.hello(HELLO).unwrap();
+    reader.offer(OFFER).unwrap();
 }
 
 fn mutated(random: &mut fastrand::Rng, record: &[u8]) -> Vec<u8> {

@@ -1022,22 +1022,6 @@ const APART: &[(&str, Config)] = &[
         },
     ),
     (
-        "one port",
-        Config {
-            split: true,
-            budget: Budget { port1: 1, ..NONE },
-            ..BASE
-        },
-    ),
-    (
-        "one is cut off",
-        Config {
-            split: true,
-            budget: Budget { cut1: 1, ..NONE },
-            ..BASE
-        },
-    ),
-    (
         "one link",
         Config {
             split: true,
@@ -1058,11 +1042,43 @@ const APART: &[(&str, Config)] = &[
         },
     ),
     (
-        "nothing carries, QPs fail one by one",
+        "a newcomer that dies, two ranks",
         Config {
+            ranks: 2,
             split: true,
-            onebyone: true,
-            budget: Budget { cutall: 1, ..NONE },
+            budget: Budget {
+                join: 1,
+                die: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "keys nobody can read, a death, two ranks",
+        Config {
+            ranks: 2,
+            split: true,
+            budget: Budget {
+                join: 1,
+                die: 1,
+                junkrow: 1,
+                junkask: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "one port, a death, two ranks",
+        Config {
+            ranks: 2,
+            split: true,
+            budget: Budget {
+                port1: 1,
+                die: 1,
+                ..NONE
+            },
             ..BASE
         },
     ),
@@ -1077,10 +1093,40 @@ const APART: &[(&str, Config)] = &[
     ),
 ];
 
+/// The same, with many states.
+const APART_FULL: &[(&str, Config)] = &[
+    (
+        "one port",
+        Config {
+            split: true,
+            budget: Budget { port1: 1, ..NONE },
+            ..BASE
+        },
+    ),
+    (
+        "one is cut off",
+        Config {
+            split: true,
+            budget: Budget { cut1: 1, ..NONE },
+            ..BASE
+        },
+    ),
+    (
+        "nothing carries, QPs fail one by one",
+        Config {
+            split: true,
+            onebyone: true,
+            budget: Budget { cutall: 1, ..NONE },
+            ..BASE
+        },
+    ),
+];
+
 #[test]
 fn writes_may_land_late_under_each_disturbance() {
+    run(APART);
     if is_full() {
-        run(APART);
+        run(APART_FULL);
     }
 }
 

@@ -1,0 +1,259 @@
+//! How a group stands by what its store holds, for a reader that is no rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rendezvous::{Patient, Process, Store, repeat};
+
+use super::GroupError;
+use super::config::GroupConfig;
+use super::event::GroupView;
+use super::group_store::{GroupStore, LookAt, PATIENCE, RECORD};
+use super::rules::members::Members;
+use super::rules::record::{Proposal, RankGeneration};
+use super::rules::slots::Slots;
+use super::stored::parse_any_record;
+
+/// A generation that no rank has: of the reader.
+const READER: RankGeneration = (u32::MAX, 0);
+
+/// What the store says of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupReport {
+    /// Places of the team.
+    pub slots: u32,
+    /// The newest view.
+    pub view: GroupView,
+    /// The proposal of the next one.
+    pub proposal: Option<OpenProposal>,
+    /// Members, and others that hold a lease.
+    pub ranks: Vec<RankReport>,
+    /// Keys that count as missing, each with its name and the reason.
+    pub odd: Vec<String>,
+}
+
+/// A proposal that not all have promised yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenProposal {
+    /// Its number.
+    pub number: u64,
+    /// The rank that has made it.
+    pub by: u32,
+    /// Members that stay.
+    pub keeps: Vec<u32>,
+    /// The generation of each newcomer, by slot.
+    pub takes: Members,
+    /// Members that leave by themselves.
+    pub leaves: Vec<u32>,
+    /// Pairs that the next view parts, the lower slot first.
+    pub parts: Vec<(u32, u32)>,
+}
+
+/// One generation of a rank, and what it says against others in the newest view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankReport {
+    /// Its slot.
+    pub rank: u32,
+    /// Which.
+    pub generation: u32,
+    /// Whether the newest view has it.
+    pub is_member: bool,
+    /// Whether it holds its lease.
+    pub holds_lease: bool,
+    /// Whether it wants to be taken in.
+    pub asks: bool,
+    /// Ranks of which it hears nothing.
+    pub unheard: Vec<u32>,
+    /// Ranks to which a QP is in error.
+    pub broken: Vec<u32>,
+    /// Ranks with which it had no contact for the stall bound.
+    pub overdue: Vec<u32>,
+    /// Ranks whose processes it has seen to end.
+    pub ended: Vec<u32>,
+}
+
+/// Reads how the group that meets in `store` stands; none before its founders have met. Changes nothing.
+///
+/// # Errors
+/// The store's; a record that cannot be.
+pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupError> {
+    let until = Instant::now() + PATIENCE;
+    let Some(text) = repeat(until, || store.try_get(RECORD))? else {
+        return Ok(None);
+    };
+    let (_, slots) = parse_any_record(&text).map_err(|error| GroupError::Record {
+        key: RECORD.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let patient: Arc<dyn Store> = Arc::new(Patient::new(Arc::clone(store), PATIENCE));
+    let ttl = GroupConfig::new().lease_ttl;
+    let mut group = GroupStore::new(patient, READER, slots, ttl, Process::this());
+    let mut odd = group.look(&LookAt::All)?;
+    odd.extend(group.look(&LookAt::Members)?);
+    let kept = &group.kept;
+    let Some(record) = &kept.record else {
+        return Ok(None);
+    };
+    let open = record.open.as_ref();
+    Ok(Some(GroupReport {
+        slots,
+        view: GroupView::from(record.as_ref()),
+        proposal: open.map(|open| OpenProposal::of(record.number, open)),
+        ranks: ranks(&group),
+        odd,
+    }))
+}
+
+/// Members of the record, and others that hold a lease, in the order of their slots.
+fn ranks(group: &GroupStore) -> Vec<RankReport> {
+    let kept = &group.kept;
+    let members: BTreeMap<u32, u32> = kept.record.as_ref().map_or_else(BTreeMap::new, |record| {
+        record
+            .members
+            .iter()
+            .map(|(rank, of)| (*rank, *of))
+            .collect()
+    });
+    let epoch = kept.record.as_ref().map_or(0, |record| record.epoch);
+    let all: BTreeSet<RankGeneration> = members
+        .iter()
+        .map(|(rank, generation)| (*rank, *generation))
+        .chain(kept.members.iter().map(|(who, _)| who))
+        .collect();
+    let report = |who: RankGeneration| {
+        let row = kept.rows.get(&who).map(|row| row.row(epoch, |_| true));
+        let row = row.unwrap_or_default();
+        RankReport {
+            rank: who.0,
+            generation: who.1,
+            is_member: members.get(&who.0) == Some(&who.1),
+            holds_lease: kept.members.contains(who),
+            asks: kept.members.asks(who),
+            unheard: slots_of(&row.unheard),
+            broken: slots_of(&row.broken),
+            overdue: slots_of(&row.overdue),
+            ended: slots_of(&row.ended),
+        }
+    };
+    all.into_iter().map(report).collect()
+}
+
+fn slots_of(slots: &Slots) -> Vec<u32> {
+    slots.iter().collect()
+}
+
+impl OpenProposal {
+    fn of(number: u64, open: &Proposal) -> Self {
+        Self {
+            number,
+            by: open.by,
+            keeps: slots_of(&open.keep),
+            takes: open.takes.clone(),
+            leaves: open.leaves.keys().copied().collect(),
+            parts: open.parts.iter().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::group_store::{Member, member_key, row_key};
+    use crate::membership::rules::record::Record;
+    use crate::membership::stored::{StoredRow, record_text, row_text};
+    use rendezvous::MemoryStore;
+    use std::time::Duration;
+
+    fn store() -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new())
+    }
+
+    #[test]
+    fn a_store_shows_members_and_parted_pairs_with_the_ranks_that_say_so() {
+        let store = store();
+        assert_eq!(read_group(&store).unwrap(), None);
+        let mut record = Record::founded([(0, 1), (1, 1), (2, 3)].into());
+        record.parted.insert(0, 2);
+        let mut parts = record.parted.clone();
+        parts.insert(1, 2);
+        let open = Proposal {
+            by: 1,
+            keep: record.slots(),
+            takes: Members::from([(3, 2)]),
+            parts,
+            ..Proposal::default()
+        };
+        let record = record.propose(open).unwrap();
+        store.put(RECORD, &record_text(&record, 5)).unwrap();
+        let lease = |who: RankGeneration, asks| {
+            let process = Process::this();
+            let member = serde_json::to_vec(&Member { process, asks }).unwrap();
+            let ttl = Duration::from_secs(60);
+            store.take_lease(&member_key(who), &member, ttl).unwrap();
+        };
+        lease((0, 1), false);
+        lease((2, 3), false);
+        lease((3, 2), true);
+        let row = StoredRow {
+            slots: 5,
+            epoch: record.epoch,
+            broken: [2].into_iter().collect(),
+            unheard: [1].into_iter().collect(),
+            ..StoredRow::default()
+        };
+        store.put(&row_key((0, 1)), &row_text(&row)).unwrap();
+        store.put(&row_key((1, 1)), b"{").unwrap();
+
+        let report = read_group(&store).unwrap().unwrap();
+        assert_eq!(report.slots, 5);
+        assert_eq!(report.view.parted, [(0, 2)]);
+        let proposal = report.proposal.as_ref().unwrap();
+        assert_eq!((proposal.by, proposal.number), (1, record.number));
+        assert_eq!(proposal.parts, [(0, 2), (1, 2)]);
+        assert_eq!(proposal.keeps, [0, 1, 2]);
+        let ranks: Vec<_> = report
+            .ranks
+            .iter()
+            .map(|it| {
+                (
+                    it.rank,
+                    it.generation,
+                    it.is_member,
+                    it.holds_lease,
+                    it.asks,
+                )
+            })
+            .collect();
+        let wanted = [
+            (0, 1, true, true, false),
+            (1, 1, true, false, false),
+            (2, 3, true, true, false),
+            (3, 2, false, true, true),
+        ];
+        assert_eq!(ranks, wanted);
+        assert_eq!(report.ranks[0].broken, [2]);
+        assert_eq!(report.ranks[0].unheard, [1]);
+        assert!(report.ranks[1].unheard.is_empty());
+        assert_eq!(report.odd.len(), 1, "{:?}", report.odd);
+        assert!(
+            report.odd[0].contains("'group/row/1.1'"),
+            "{:?}",
+            report.odd
+        );
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_is_refused_by_name() {
+        let store = store();
+        store.put(RECORD, b"{").unwrap();
+        let error = read_group(&store).unwrap_err().to_string();
+        assert!(
+            error.starts_with("invalid record 'group/record'"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! The member in the lowest slot removes from the store what ranks that are gone have left there. If that member dies, the next view
+//! has another one.
+//!
+//! No rank waits for the removal. So the thread that follows the rules does it at the end of a turn, and for a part of a lease only.
+//! A member that took longer would be unheard meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::driver::{Driver, TURN_PART, TurnOutcome, rank_generations};
+use super::group_store::{PROMISES, all_words, words_of};
+use super::rules::clocks::back_off;
+use super::rules::record::{RankGeneration, Record};
+use crate::team::Sweep;
+
+/// Of so many views one has the store searched for what ranks have left that are over; behind the others it is removed by name.
+const SWEEP: u32 = 16;
+/// Pause between two turns of a rank that has something left to remove.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Most leases that it waits behind a call that has failed.
+const MOST_LEASES: u32 = 64;
+
+/// What the member in the lowest slot has removed, and has left to remove.
+#[derive(Debug, Default)]
+pub(super) struct Tidying {
+    sweep: Sweep,
+    /// The record behind which that was begun.
+    begun: Option<Arc<Record>>,
+    /// That behind which all was removed.
+    done: Option<Arc<Record>>,
+    /// Calls in a row that have failed, and the time of the next one.
+    failures: u32,
+    next: Option<Instant>,
+}
+
+impl Tidying {
+    /// What is to be removed behind `record`, of which this rank is the lowest member.
+    fn begin(&mut self, record: &Arc<Record>, leftovers: Sweep) {
+        // A rank that was late may write behind this. So all of it is looked for now and then.
+        let all_gone = self.sweep.is_done() && !record.epoch.is_multiple_of(SWEEP);
+        let before = self.done.take().filter(|_| all_gone);
+        let mut sweep = promises(record, before.as_ref().map(|before| before.number));
+        match before
+            .and_then(|before| dropped(&before, record))
+            .as_deref()
+        {
+            Some([]) => {}
+            over => {
+                match over {
+                    Some([one]) => words_of(*one).for_each(|key| sweep.add_key(key)),
+                    _ => all_words().for_each(|key| sweep.add_tellers(key)),
+                }
+                sweep.add_all(leftovers);
+            }
+        }
+        (self.sweep, self.begun) = (sweep, Some(Arc::clone(record)));
+    }
+}
+
+/// All promises up to the view of `record`, if no proposal is open. This rank has removed those up to `from`, if it has removed any.
+fn promises(record: &Record, from: Option<u64>) -> Sweep {
+    let mut sweep = Sweep::default();
+    let all = PROMISES.trim_end_matches('/');
+    // Most views come one proposal behind the other, whose number says where its promises are.
+    match from.filter(|from| from.checked_add(1) == Some(record.number)) {
+        _ if record.open.is_some() => {}
+        Some(_) => sweep.add_below(format!("{all}/{}", record.number)),
+        None => sweep.add_proposals(all.to_owned(), record.number),
+    }
+    sweep
+}
+
+/// Members of `before` that are over in `now`. None where others may have written something as well: those that asked in vain before
+/// a later generation of their slot came in.
+fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
+    let next = |(slot, generation): (&u32, &u32)| {
+        let earlier = before.admitted.get(slot).copied().unwrap_or(0);
+        *generation <= earlier.saturating_add(1)
+    };
+    let stays = |who: &RankGeneration| now.members.get(&who.0) == Some(&who.1);
+    let gone = rank_generations(&before.members).filter(|who| !stays(who));
+    now.admitted.iter().all(next).then(|| gone.collect())
+}
+
+impl Driver {
+    /// The device has the view of `record`, and ranks may have left something behind.
+    pub(super) fn tidy(&mut self, record: &Arc<Record>) {
+        match self.is_lowest(record) {
+            true => self
+                .tidying
+                .begin(record, self.shared.transport.leftovers()),
+            false => self.tidying = Tidying::default(),
+        }
+    }
+
+    /// Whether this rank removes what others have left.
+    pub(super) fn is_lowest(&self, record: &Record) -> bool {
+        record.members.keys().next() == Some(&self.own.slot)
+    }
+
+    /// `who` has left, and all are through with it.
+    pub(super) fn tidy_leaver(&mut self, who: RankGeneration) {
+        words_of(who).for_each(|key| self.tidying.sweep.add_key(key));
+    }
+
+    /// Removes what is left, for as long as a turn may take and by one call at least. Returns how long this rank waits then: `time`
+    /// at most.
+    pub(super) fn sweep(&mut self, record: &Record, time: Duration) -> TurnOutcome {
+        let (now, ttl) = (Instant::now(), self.shared.bounds.lease_ttl);
+        let waits = self.tidying.next.is_some_and(|next| now < next);
+        if waits || record.open.is_some() {
+            return TurnOutcome::Wait(time);
+        }
+        while !self.tidying.sweep.is_done() && now.elapsed() < ttl / TURN_PART {
+            let is_over = |slot, generation| record.was_dropped(slot, generation);
+            let swept = self.store.sweep(&mut self.tidying.sweep, &is_over);
+            if let Err(error) = swept {
+                tracing::warn!("records of ranks that are gone are left in the store: {error}");
+                let failures = self.tidying.failures.saturating_add(1);
+                self.tidying.failures = failures;
+                self.tidying.next = Some(Instant::now() + back_off(ttl, failures, MOST_LEASES));
+                return TurnOutcome::Wait(time);
+            }
+            (self.tidying.failures, self.tidying.next) = (0, None);
+            if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
+                tracing::warn!("the lease is not renewed: {error}");
+                break;
+            }
+        }
+        if !self.tidying.sweep.is_done() {
+            return TurnOutcome::Wait(time.min(PAUSE));
+        }
+        if let Some(begun) = self.tidying.begun.take() {
+            self.tidying.done = Some(begun);
+        }
+        TurnOutcome::Wait(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::rules::record::{Members, Proposal};
+
+    #[test]
+    fn the_dropped_ranks_are_known_if_a_view_adds_only_next_generations() {
+        let before = Record::founded(Members::from([(0, 1), (1, 1)]));
+        let after = |keep: &[u32], takes: &[(u32, u32)]| {
+            let proposal = Proposal {
+                keep: keep.iter().copied().collect(),
+                takes: takes.iter().copied().collect(),
+                ..Proposal::default()
+            };
+            before.commit(&proposal, 1)
+        };
+        assert_eq!(dropped(&before, &after(&[0, 1], &[])), Some(vec![]));
+        assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 1)])), Some(vec![]));
+        // Its first generation has asked in vain.
+        assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 2)])), None);
+        assert_eq!(dropped(&before, &after(&[0], &[])), Some(vec![(1, 1)]));
+        let without = after(&[0], &[]);
+        let again = Proposal {
+            keep: [0].into_iter().collect(),
+            takes: Members::from([(1, 2)]),
+            ..Proposal::default()
+        };
+        assert_eq!(dropped(&without, &without.commit(&again, 2)), Some(vec![]));
+    }
+}

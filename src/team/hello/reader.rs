@@ -1,0 +1,108 @@
+//! Records of another rank as a rank reads them, without a team: for tests and fuzzers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Hello, Offer, Wanted};
+use crate::config::PathConfig;
+use crate::team::exchange::Exchange;
+use crate::team::{MemoryStore, Store, TeamConfig, TeamError};
+
+/// A good hello of rank 1, and that of rank 0.
+pub(super) const HELLO: &[u8] = br#"{"version": 6, "rails": [{"link_layer": "ethernet", "lid": 0,
+    "gid": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1], "gid_index": 3, "mtu": 5, "speed_mbps": 100000,
+    "pkey": 65535, "log_reads": 4, "grh_required": false}],
+    "identity": {"direct": true, "process": {"seen_from": "a machine", "pid": 7, "started": 9}, "user": 0,
+    "device": "simt", "team": 77, "living": [77]}, "agreed": [["hidden", "128"]], "costs": ["words"],
+    "windows": [{"bytes": 4096, "purpose": "data"}], "offers": []}"#;
+
+/// A good offer of rank 1 to rank 0.
+#[cfg(test)]
+pub(super) const OFFER: &[u8] = br#"{"version": 6, "rank": 0, "generation": 1,
+    "qps": [{"qpn": 17, "psn": 5, "far": null, "ece": 0}, {"qpn": 18, "psn": 16777215, "far": 3, "ece": 4294967295}],
+    "windows": [{"shape": {"bytes": 4096, "purpose": "data"}, "base": 65536, "rkeys": [1234],
+    "handle": {"bytes": 4096, "name": {"cuda": {"ipc": [1, 2, 3], "offset": 0}}}}]}"#;
+
+const HELLO_KEY: &str = "hello/1.1";
+const OFFER_KEY: &str = "welcome/1.1/0.1";
+
+/// Rank 0 of two, which reads what rank 1 has told.
+#[derive(Debug)]
+pub struct RecordReader {
+    store: Arc<MemoryStore>,
+    exchange: Exchange,
+    hello: Hello,
+}
+
+impl RecordReader {
+    /// One that has read nothing yet.
+    ///
+    /// # Panics
+    ///
+    /// Never: its own hello is good.
+    #[must_use]
+    pub fn new() -> Self {
+        let store = Arc::new(MemoryStore::new());
+        let shared: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
+        let config = TeamConfig {
+            timeout: Duration::ZERO,
+            ..TeamConfig::new(0, 2)
+        };
+        Self {
+            exchange: Exchange::new(shared, &config),
+            hello: serde_json::from_slice(HELLO).expect("a good hello"),
+            store,
+        }
+    }
+
+    /// Reads these bytes as a hello, and what follows from a good one.
+    ///
+    /// # Errors
+    ///
+    /// [`TeamError::Record`] and [`TeamError::Mismatch`], of rank 1.
+    pub fn hello(&self, record: &[u8]) -> Result<(), TeamError> {
+        self.store.put(HELLO_KEY, record)?;
+        let hello = self.exchange.read_versioned::<Hello>(1, HELLO_KEY)?;
+        let Some(hello) = hello else { return Ok(()) };
+        let wanted = self.wanted();
+        wanted.check_hello(1, HELLO_KEY, &hello, self.windows())?;
+        for (own, theirs) in self.hello.rails.iter().zip(&hello.rails) {
+            own.path(theirs, &wanted.path, 0, 0);
+        }
+        self.hello.identity.reach(&hello.identity);
+        Ok(())
+    }
+
+    /// Reads these bytes as an offer.
+    ///
+    /// # Errors
+    ///
+    /// As [`RecordReader::hello`].
+    pub fn offer(&self, record: &[u8]) -> Result<(), TeamError> {
+        self.store.put(OFFER_KEY, record)?;
+        let offer = self.exchange.read_versioned::<Offer>(1, OFFER_KEY)?;
+        let Some(offer) = offer else { return Ok(()) };
+        self.wanted()
+            .check_offer(1, OFFER_KEY, &offer, self.windows())
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            exchange: &self.exchange,
+            own: (0, 1),
+            hello: &self.hello,
+            qps_per_peer: 2,
+            path: PathConfig::default(),
+        }
+    }
+
+    fn windows(&self) -> &[super::WindowShape] {
+        self.hello.windows.as_deref().unwrap_or_default()
+    }
+}
+
+impl Default for RecordReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,182 @@
+//! Which link layer ranks of several machines take where their devices leave a choice.
+//!
+//! Each founder writes `link-layer/RANK`: the link layer of the port that it has opened. A founder whose machine has active ports of two
+//! layers, and whose configuration names none of them, writes both before it opens one, waits for the records of all other founders and
+//! takes the layer that all have. So only such a rank waits. A rank that joins later takes the layer that it finds.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::exchange::Exchange;
+use super::{RankSet, TeamError};
+use crate::topology::{LayerOffer, LinkLayer, common_layer};
+use crate::verbs::Context;
+
+const TOPIC: &str = "link-layer";
+
+/// The record of a founder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// One or two, each with another layer.
+    offers: Vec<LayerOffer>,
+}
+
+impl Exchange {
+    /// The link layer of which this rank takes a port, of those that it offers. None: it has no choice, and nothing was told.
+    pub(super) fn settle_link_layer(
+        &self,
+        offers: &[LayerOffer],
+        ranks: u32,
+    ) -> Result<Option<LinkLayer>, TeamError> {
+        if offers.len() < 2 {
+            return Ok(None);
+        }
+        let own = Record {
+            offers: offers.to_vec(),
+        };
+        let check = |rank, record: &Record| self.check_layers(rank, record);
+        let told = match self.joins() {
+            // A founder may be gone; what it has told stays.
+            true => {
+                let mut told = self.told_by(&RankSet::first(ranks), TOPIC, key, check)?;
+                told.retain(|(rank, _)| *rank != self.rank());
+                told.push((self.rank(), own));
+                told.sort_by_key(|(rank, _)| *rank);
+                told
+            }
+            false => self.all_checked(TOPIC, key, &own, check)?,
+        };
+        let offers: Vec<&[LayerOffer]> = told
+            .iter()
+            .map(|(_, record)| record.offers.as_slice())
+            .collect();
+        let layer = common_layer(&offers).map_err(|apart| {
+            let (one, other) = apart.unwrap_or_default();
+            let [one, other] = [&told[one], &told[other]];
+            TeamError::Mismatch {
+                what: "link layer".to_owned(),
+                first_rank: one.0,
+                first: words(&one.1),
+                second_rank: other.0,
+                second: words(&other.1),
+            }
+        })?;
+        Ok(Some(layer))
+    }
+
+    /// Tells the link layer of the ports of this founder, which are open. A port of each rail has that of the same rail of the others: the
+    /// first one stands for all.
+    pub(super) fn tell_link_layer(&self, contexts: &[Arc<Context>]) -> Result<(), TeamError> {
+        let Some(port) = contexts.first().map(|context| context.port()) else {
+            return Ok(());
+        };
+        if self.joins() {
+            return Ok(());
+        }
+        let offer = LayerOffer {
+            layer: port.link_layer,
+            rate_mbps: port.speed_mbps,
+        };
+        self.put(
+            &key(self.rank()),
+            &Record {
+                offers: vec![offer],
+            },
+        )
+    }
+
+    fn check_layers(&self, rank: u32, record: &Record) -> Result<(), TeamError> {
+        match record.offers[..] {
+            [_] => Ok(()),
+            [one, other] if one.layer != other.layer => Ok(()),
+            _ => {
+                let reason = "it must name one or two link layers, each once";
+                Err(self.record(rank, TOPIC, &reason))
+            }
+        }
+    }
+}
+
+fn key(rank: u32) -> String {
+    format!("{TOPIC}/{rank}")
+}
+
+fn words(record: &Record) -> String {
+    let layers = record.offers.iter().map(|offer| offer.layer.to_string());
+    layers.collect::<Vec<_>>().join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rendezvous::{Asked, Counted};
+
+    use super::*;
+    use crate::team::{MemoryStore, Store, TeamConfig};
+
+    fn offers(layers: &[LinkLayer]) -> Vec<LayerOffer> {
+        let offer = |layer: &LinkLayer| LayerOffer {
+            layer: *layer,
+            rate_mbps: 400_000,
+        };
+        layers.iter().map(offer).collect()
+    }
+
+    fn counted() -> (Arc<dyn Store>, Arc<Asked>) {
+        let store = Counted::new(Arc::new(MemoryStore::new()));
+        let asked = store.asked();
+        (Arc::new(store), asked)
+    }
+
+    #[test]
+    fn only_a_rank_with_a_choice_asks_the_store_and_writes_once() {
+        let ranks = 16;
+        let (store, asked) = counted();
+        let exchange = |rank| Exchange::new(Arc::clone(&store), &TeamConfig::new(rank, ranks));
+        for layers in [&[][..], &[LinkLayer::Ethernet], &[LinkLayer::InfiniBand]] {
+            let settled = exchange(0)
+                .settle_link_layer(&offers(layers), ranks)
+                .unwrap();
+            assert_eq!(settled, None);
+        }
+        assert_eq!(asked.calls(), 0);
+        let both = offers(&[LinkLayer::Ethernet, LinkLayer::InfiniBand]);
+        let settled: Vec<_> = thread::scope(|scope| {
+            let settle = |rank| {
+                let both = &both;
+                scope.spawn(move || exchange(rank).settle_link_layer(both, ranks).unwrap())
+            };
+            let threads: Vec<_> = (0..ranks).map(settle).collect();
+            threads.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        assert_eq!(settled, [Some(LinkLayer::InfiniBand); 16]);
+        assert_eq!(asked.by_kind()["put"], u64::from(ranks));
+    }
+
+    #[test]
+    fn a_rank_that_joins_reads_once_and_writes_nothing() {
+        let both = offers(&[LinkLayer::Ethernet, LinkLayer::InfiniBand]);
+        for layer in [LinkLayer::Ethernet, LinkLayer::InfiniBand] {
+            let (store, asked) = counted();
+            let record = Record {
+                offers: offers(&[layer]),
+            };
+            store
+                .put(&key(0), &serde_json::to_vec(&record).unwrap())
+                .unwrap();
+            // What another founder has told is spoiled, and it is gone.
+            store.put(&key(1), b"{").unwrap();
+            let before = asked.calls();
+            let config = TeamConfig::new(2, 4).joining(2, RankSet::first(1));
+            let exchange = Exchange::new(Arc::clone(&store), &config);
+            assert_eq!(exchange.settle_link_layer(&both, 4).unwrap(), Some(layer));
+            // The names that are there, and their values.
+            assert_eq!(asked.calls() - before, 2, "{:?}", asked.by_kind());
+            exchange.tell_link_layer(&[]).unwrap();
+            assert_eq!(store.list(TOPIC).unwrap(), ["0", "1"]);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Records of this generation that another writer has spoiled are written again.
+//!
+//! A record counts as missing where its value cannot be, and a value that can may be another rank's or an old one. The other end of a pair
+//! waits then for the right one, and this end does not hear of that. So each end looks at its own records now and then while a pair is
+//! being connected.
+
+use std::sync::PoisonError;
+
+use super::hello::hello_key;
+use super::{Team, TeamError};
+
+impl Team {
+    /// Writes again what this generation has told all ranks, and what it has told generation `generation` of `peer`, where another value
+    /// stands. Does nothing while another thread connects the pair.
+    ///
+    /// # Errors
+    /// A rank that the team does not have; the store's.
+    pub(crate) fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        let links = self.peer(peer)?;
+        let Some(_only) = links.try_work() else {
+            return Ok(());
+        };
+        let key = hello_key(self.rank(), self.config.generation);
+        if let Some(text) = self.told_hello(&key)? {
+            self.exchange.put_again(&key, &text)?;
+        }
+        let said = {
+            let mut state = links.state();
+            // The record of another generation goes when that was dropped.
+            state.said.take_if(|said| said.generation != generation);
+            state.said.clone()
+        };
+        said.map_or(Ok(()), |said| {
+            self.exchange.put_again(&said.key, &said.text)
+        })
+    }
+
+    /// What this generation has told all ranks; nothing before it has.
+    fn told_hello(&self, key: &str) -> Result<Option<Vec<u8>>, TeamError> {
+        if !self.config.joins() {
+            return self.exchange.text(key, &self.links.hello).map(Some);
+        }
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(told.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rendezvous::{MemoryStore, Store};
+    use softhca::Hca;
+
+    use super::*;
+    use crate::gpu::{self, GpuSelector};
+    use crate::team::TeamConfig;
+    use crate::verbs::{Context, DeviceSelector};
+
+    /// Rank 0 founds the team alone. Its peer comes to nothing.
+    fn founder(store: &Arc<dyn Store>, hca: &Hca) -> Arc<Team> {
+        let founders = [0].into_iter().collect();
+        join(
+            TeamConfig::new(0, 2).with_members(Some(founders)),
+            store,
+            hca,
+        )
+    }
+
+    fn join(config: TeamConfig, store: &Arc<dyn Store>, hca: &Hca) -> Arc<Team> {
+        let device = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
+        let gpu = gpu::open(GpuSelector::Simt).unwrap();
+        Team::join(config, &device, &gpu, Arc::clone(store)).unwrap()
+    }
+
+    fn stands(store: &Arc<dyn Store>, key: &str) -> Vec<u8> {
+        store.try_get(key).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_hello_that_was_replaced_by_another_valid_one_is_written_again() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let hca = Hca::new().unwrap();
+        let founder = founder(&store, &hca);
+        let members = [0].into_iter().collect();
+        let config = TeamConfig::new(1, 2).joining(2, members);
+        let newcomer = join(config, &store, &hca);
+        newcomer.tell_again(0, 1).unwrap();
+        assert_eq!(store.try_get("hello/1.2").unwrap(), None, "not told yet");
+        newcomer.hello().unwrap();
+        let own = stands(&store, "hello/1.2");
+        let other = stands(&store, "hello/0.1");
+        for garbage in [&other[..], &own, b"{", b""] {
+            store.put("hello/1.2", garbage).unwrap();
+            newcomer.tell_again(0, 1).unwrap();
+            assert_eq!(stands(&store, "hello/1.2"), own);
+            store.put("hello/0.1", garbage).unwrap();
+            founder.tell_again(1, 2).unwrap();
+            assert_eq!(stands(&store, "hello/0.1"), other);
+        }
+    }
+
+    #[test]
+    fn what_a_generation_was_told_that_is_over_is_not_told_again() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let hca = Hca::new().unwrap();
+        let founder = founder(&store, &hca);
+        let members = [0].into_iter().collect();
+        let newcomer = join(TeamConfig::new(1, 2).joining(2, members), &store, &hca);
+        newcomer.hello().unwrap();
+        let absent = founder.connect_peer(1, 2, Duration::ZERO).unwrap_err();
+        assert!(matches!(absent, TeamError::Absent { .. }), "{absent}");
+        let key = "welcome/0.1/1.2";
+        let told = stands(&store, key);
+        store.put(key, b"{").unwrap();
+        founder.tell_again(1, 2).unwrap();
+        assert_eq!(stands(&store, key), told);
+        // Generation 2 was dropped.
+        store.remove(key).unwrap();
+        for _ in 0..2 {
+            founder.tell_again(1, 3).unwrap();
+            assert_eq!(store.try_get(key).unwrap(), None);
+        }
+    }
+}
