@@ -223,8 +223,8 @@ impl AtomicAccount {
 
     /// Finishes `slices` that were handed out to the caller.
     ///
-    /// Each change of this word releases what its caller has written of the transfer, and acquires what the callers before it
-    /// have: so the one that concludes sees all of it.
+    /// Each change of this word releases what its caller has written of the transfer, and acquires what earlier callers have
+    /// written. So the thread that concludes the transfer sees all of it.
     pub fn finish(&self, slices: u32, failed: bool) -> Change {
         if failed {
             return self.change(|account| account.finish(slices, true));

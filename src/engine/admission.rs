@@ -12,16 +12,23 @@ use rustix::net::sockopt;
 
 use super::connection::{Control, THREAD};
 use super::error::{EngineError, HostError};
-use super::handshake::{Connected, Handshake};
+use super::frames::Stage;
+use super::handshake::{Connected, Handshake, failed};
 use super::host::{Inner, lock};
 use super::link::Link;
 use super::peer::Peer;
+use super::rails::Crossing;
 use super::recovery::Pairs;
+use super::seal::{Purpose, Role, shake};
 use super::wire::{Hello, Message, Wire};
 use super::worker::Held;
 use crate::error::OwnThread;
-use crate::provider::{ProviderError, Wake, Watched};
+use crate::fabric::PortRecord;
+use crate::provider::local::{LocalLane, MOST_COPIERS};
+use crate::provider::{HostLane, ProviderError, Wake, Watched};
 
+/// Most turns of a QP with small transfers for one of the QP with the slowest port.
+const MOST_TURNS: u32 = 16;
 /// Most connections that have not been accepted by the program.
 const BACKLOG: usize = 1024;
 /// A connection on which nothing comes for so long is asked whether the other end is there.
@@ -108,7 +115,9 @@ pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &List
                 let call = "fcntl";
                 ProviderError::System { call, source }.into()
             });
-            match connected.and_then(|()| connect_over(&inner, stream, &from.to_string())) {
+            match connected
+                .and_then(|()| connect_over(&inner, stream, (&from.to_string(), Role::Accepts)))
+            {
                 Ok(peer) => {
                     lock(&inner.peers).arrived.push_back(peer);
                     inner.arrived.notify_all();
@@ -130,10 +139,15 @@ pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &List
 pub(super) fn connect_over(
     inner: &Arc<Inner>,
     stream: TcpStream,
-    place: &str,
+    (place, role): (&str, Role),
 ) -> Result<Peer, HostError> {
     keep_alive(&stream)?;
     let mut wire = Wire::new(stream, inner.config.connect_timeout);
+    if let Some(key) = &inner.config.key {
+        let shaken = shake(&mut wire, key, role, Purpose::Engine);
+        shaken.map_err(|error| failed(place, &error))?;
+    }
+    wire.expect(Stage::Hello);
     if let Err(panicked) = inner.pool.check() {
         let error = EngineError::from(panicked);
         // It may be gone.
@@ -151,11 +165,13 @@ pub(super) fn connect_over(
         Ok(())
     };
     let handshake = Handshake {
-        rail: &inner.rail,
+        rails: &inner.rails,
         config: &inner.config,
         hello: &inner.hello,
+        local: &inner.local,
         takes: &takes,
         place,
+        role,
     };
     let connected = handshake.run(&mut wire);
     let mut peers = lock(&inner.peers);
@@ -186,12 +202,22 @@ fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), Stri
     if inner.is_closing.load(Ordering::Acquire) {
         return Err(EngineError::Closing.to_string());
     }
-    let ended = |(link, _, _): &mut (Arc<Link>, Arc<Hello>, OwnThread)| link.is_over();
-    for (_, _, thread) in peers.threads.extract_if(.., ended) {
+    let allow = &inner.config.allow;
+    if !allow.is_empty() && !allow.contains(&hello.name) {
+        return Err(format!(
+            "'{}' is none of the engines that '{}' connects with",
+            hello.name, inner.config.name
+        ));
+    }
+    let has_ended = |(_, _, thread): &mut (Arc<Link>, Arc<Hello>, OwnThread)| thread.is_finished();
+    for (_, _, thread) in peers.threads.extract_if(.., has_ended) {
         thread.join();
     }
+    // Behind its end a connection may tell notices for a while, and has no place any more.
+    let links = peers.threads.iter();
+    let present = links.filter(|(link, _, _)| !link.is_over()).count();
     let most = inner.config.peers as usize;
-    if peers.threads.len() + peers.entering.len() >= most {
+    if present + peers.entering.len() >= most {
         return Err(format!("this engine has {most} peers, its most"));
     }
     let is_other = |(link, it, _): &(Arc<Link>, Arc<Hello>, OwnThread)| {
@@ -209,6 +235,28 @@ fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), Stri
     }
 }
 
+/// Whose turn it is with a small transfer: each QP as often as its port is faster than the slowest, in whole times.
+fn turns(owners: &[u32], crossings: &[Crossing], ports: &[PortRecord]) -> Vec<u32> {
+    let speeds = crossings
+        .iter()
+        .map(|it| ports.get(it.own).map_or(1, PortRecord::speed));
+    let speeds: Vec<u32> = speeds.map(|speed| speed.max(1)).collect();
+    let least = speeds.iter().copied().min().unwrap_or(1);
+    let times: Vec<u32> = speeds
+        .iter()
+        .map(|it| (it / least).min(MOST_TURNS))
+        .collect();
+    let rounds = times.iter().copied().max().unwrap_or(0);
+    let all = (0..rounds).flat_map(|round| {
+        let of_round = owners
+            .iter()
+            .zip(&times)
+            .filter(move |(_, times)| round < **times);
+        of_round.map(|(owner, _)| *owner).collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
 /// Takes a connection in, whose QPs can send.
 fn admit(
     inner: &Arc<Inner>,
@@ -222,6 +270,8 @@ fn admit(
         pairs,
         lanes,
         terms,
+        crossings,
+        local,
     } = connected;
     let hello = Arc::new(peer);
     // The engine may be closed since it was asked for first.
@@ -230,28 +280,59 @@ fn admit(
         let peer = place.to_owned();
         return Err(HostError::Connection { peer, reason });
     }
-    let workers = inner.config.workers;
-    let owners: Vec<u32> = (0..).map(|n: u32| n % workers).take(lanes.len()).collect();
+    let qps = lanes.len();
+    let mut owners: Vec<u32> = crossings
+        .iter()
+        .enumerate()
+        .map(|(lane, crossing)| inner.rails.worker_of(lane, crossing.own))
+        .collect();
+    let turns = turns(&owners, &crossings, &inner.hello.ports);
+    let lanes = lanes.into_iter().map(|lane| lane.map(HostLane::Mlx5));
+    let mut lanes: Vec<Option<HostLane>> = lanes.collect();
+    if let Some(way) = &local.way {
+        for (copier, worker) in (0..inner.rails.workers()).enumerate().take(MOST_COPIERS) {
+            let lane = LocalLane::new(&way.reach, copier);
+            lanes.push(Some(HostLane::Local(Box::new(lane))));
+            owners.push(worker);
+        }
+    }
     let number = inner.links.fetch_add(1, Ordering::Relaxed);
     let ids = (number, hello.incarnation);
-    let link = Arc::new(Link::new(ids, &owners, Some(Wake::new()?)));
+    let link = Link::new(ids, &owners, Some(Wake::new()?))
+        .with_local(local.way, qps)
+        .with_crossings(&crossings, turns)
+        .with_near(inner.hello.near || hello.near)
+        .with_seat(local.seat.is_some())
+        .with_counters(&inner.counters);
+    let link = Arc::new(link);
     for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
-        inner.pool.add(owner, Held::new(&link, nth, 1, lane));
+        match lane {
+            Some(lane) => inner.pool.add(owner, Held::new(&link, nth, 1, lane)),
+            // The control thread connects it anew.
+            None => {
+                link.end_lane(nth);
+                link.lane_is_gone(nth);
+            }
+        }
     }
     let rooms = [hello.inbox, inner.hello.inbox];
     let life = (&*hello.name, hello.incarnation);
     let known = inner.known.enter(life, rooms, &link);
-    let control = Control {
+    let mut control = Control {
         link: Arc::clone(&link),
         transfers: Arc::clone(&inner.transfers),
         pool: Arc::clone(&inner.pool),
         pairs: Pairs::new(pairs, terms, inner.config.connect_timeout),
+        rails: Arc::clone(&inner.rails),
         wire,
         name: hello.name.clone(),
         known: Arc::clone(&known),
         all: Arc::clone(&inner.known),
+        keys: Arc::clone(&inner.keys),
         told: 0,
+        seat: local.seat,
     };
+    control.wire.expect(Stage::Peer);
     let thread = OwnThread::spawn(THREAD, || control.run(), |_| {});
     let thread = thread.map_err(|source| {
         link.break_off();

@@ -1,9 +1,14 @@
 //! What the configuration of an engine is checked for.
 
+use rendezvous::read_secret;
+
 use super::cut::{Cut, MOST_SLICE_BYTES};
-use super::error::EngineError;
+use super::error::{EngineError, HostError};
 use super::worker::Pace;
-use crate::config::{EngineConfig, MOST_LOG_ENTRIES, OutOfRange, in_table};
+use crate::config::{EngineConfig, EngineKey, MOST_LOG_ENTRIES, OutOfRange, in_table};
+
+/// Most bytes of a key file: digits and the end of a line.
+const MOST_KEY_FILE: u64 = 2 * EngineKey::BYTES as u64 + 2;
 
 /// How vectors are cut, if all values of `config` are inside their limits.
 pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
@@ -51,6 +56,31 @@ pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
     Ok(cut)
 }
 
+/// The key that it has, perhaps in a file.
+pub(super) fn key(config: &EngineConfig) -> Result<Option<EngineKey>, HostError> {
+    let (None, Some(file)) = (&config.key, &config.key_file) else {
+        return Ok(config.key.clone());
+    };
+    let refused = |problem: String| HostError::KeyFile {
+        file: file.clone(),
+        problem,
+    };
+    let bytes = read_secret(file, MOST_KEY_FILE).map_err(refused)?;
+    match EngineKey::of_file(&bytes) {
+        Some(key) => Ok(Some(key)),
+        None => Err(refused(format!(
+            "it has {} bytes; they must be {} random ones, or their hexadecimal digits",
+            bytes.len(),
+            EngineKey::BYTES
+        ))),
+    }
+}
+
+/// log2 of the receive WQEs of a QP: so many WRITEs that count may come before their worker looks.
+pub(super) fn log_receives(log_depth: u8) -> u8 {
+    log_depth.saturating_sub(2).clamp(4, 7)
+}
+
 /// How its workers work.
 pub(super) fn pace(config: &EngineConfig) -> Pace {
     Pace {
@@ -83,7 +113,7 @@ mod tests {
     use super::*;
     use crate::config::PathConfig;
     use crate::provider::sink::SinkLane;
-    use crate::provider::{Completion, Provider, ProviderError, Reaper, Wake};
+    use crate::provider::{Completed, Completion, Provider, ProviderError, Reaper, Wake};
 
     /// Has more completions than any worker takes at a time, of lanes that are gone, and tells how many were asked for.
     struct Endless(SyncSender<usize>);
@@ -99,6 +129,7 @@ mod tests {
         fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
             let gone = Completion {
                 lane: u32::MAX,
+                what: Completed::Sends,
                 index: 0,
                 cause: None,
             };
@@ -140,23 +171,23 @@ mod tests {
         for (config, reason) in [
             (
                 long(256),
-                "length of the name of an engine is 256: expected 1 to 255",
+                "length of the name of an engine is 256; it must be 1 to 255",
             ),
             (
                 good().with_transfers(65_537),
-                "transfers is 65537: expected 1 to 65536",
+                "transfers is 65537; it must be 1 to 65536",
             ),
             (
                 good().with_log_entries(8),
-                "log_entries is 8: expected 9 to 22",
+                "log_entries is 8; it must be 9 to 22",
             ),
             (
                 good().with_log_entries(23),
-                "log_entries is 23: expected 9 to 22",
+                "log_entries is 23; it must be 9 to 22",
             ),
             (
                 good().with_path(PathConfig::default().with_retry_count(8)),
-                "retry_count is 8: expected 0 to 7",
+                "retry_count is 8; it must be 0 to 7",
             ),
         ] {
             assert_eq!(refused(config), reason);

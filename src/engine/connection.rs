@@ -1,25 +1,28 @@
 //! The control thread of one connection: it sees to QPs that have failed, waits for the end of the connection, and takes it down.
 //!
-//! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
-//! go to the error state, the workers drop their lanes once these are dry, the pairs are reset at both ends, and what has waited
-//! for this is concluded. Then both ends send what they have of notices: a transfer that has failed with its connection is told too.
+//! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the
+//! QPs go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, and the transfers
+//! that have waited for this are concluded. Then both ends send what they have of notices: a transfer that has failed with its
+//! connection is told too.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, Known, PeerGone};
 #[cfg(test)]
 use super::link::Planted;
 use super::link::{Fence, Link, MOST_QPS};
+use super::rails::Rails;
 use super::recovery::{Ends, Pairs, RecoveryError};
 use super::report::Remote;
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::Pool;
 use crate::error::ThreadPanicked;
-use crate::provider::Watched;
-use crate::provider::mlx5::Mlx5;
+use crate::provider::local::Seat;
+use crate::provider::{Host, Watched};
 
 /// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
 const DRY: Duration = Duration::from_secs(60);
@@ -28,6 +31,9 @@ const PARTING: Duration = Duration::from_secs(60);
 /// Most messages that are taken before the thread looks at what else there is to do.
 const MOST_HEARD: u32 = 256;
 
+/// Between two looks whether a process of this machine has taken regions away whose files are mapped here.
+const SWEEP: Duration = Duration::from_secs(1);
+
 /// Name of the thread.
 pub(super) const THREAD: &str = "wv-engine-peer";
 
@@ -35,16 +41,21 @@ pub(super) const THREAD: &str = "wv-engine-peer";
 pub(super) struct Control {
     pub(super) link: Arc<Link>,
     pub(super) transfers: Arc<Transfers>,
-    pub(super) pool: Arc<Pool<Mlx5>>,
+    pub(super) pool: Arc<Pool<Host>>,
     pub(super) pairs: Pairs,
+    pub(super) rails: Arc<Rails>,
     pub(super) wire: Wire,
     /// Of the peer.
     pub(super) name: String,
     pub(super) known: Arc<Known>,
     /// Learns of the end, and of notices.
     pub(super) all: Arc<AllKnown>,
+    /// Those that the peer has go with the connection, or before.
+    pub(super) keys: Arc<Keys<PeerKey>>,
     /// How many notices the other end knows to be taken here.
     pub(super) told: u64,
+    /// The peer's, if it may copy to and from this engine.
+    pub(super) seat: Option<Seat>,
 }
 
 /// What is left of the other end.
@@ -64,6 +75,8 @@ impl Control {
         let (other, mut reason) = watched.unwrap_or_else(|panic| self.give_up(&panic));
         self.link.break_off();
         // Whoever waits for room or a slot looks again: it is refused.
+        self.transfers.waiting().change();
+        self.keys.end_link(self.link.number);
         self.transfers.waiting().change();
         let ended = ThreadPanicked::catch(THREAD, || self.take_down(other));
         let remote = ended.unwrap_or_else(|panic| {
@@ -212,7 +225,25 @@ impl Control {
     fn advance(&mut self) -> Result<Option<Duration>, RecoveryError> {
         let next = self.advance_pairs()?;
         self.tell_notices()?;
-        Ok(next.into_iter().chain(self.wire.patience()).min())
+        let due = self.expire_keys();
+        let sweep = self.link.sweep().then_some(SWEEP);
+        Ok(next
+            .into_iter()
+            .chain(self.wire.patience())
+            .chain(due)
+            .chain(sweep)
+            .min())
+    }
+
+    /// Ends the peer's keys whose time is over. How long until that of the next is.
+    fn expire_keys(&self) -> Option<Duration> {
+        let before = self.keys.count();
+        let due = self.keys.expire(self.link.number);
+        if self.keys.count() < before {
+            // Whoever waits to take a region away looks again.
+            self.transfers.waiting().change();
+        }
+        due
     }
 
     fn advance_pairs(&mut self) -> Result<Option<Duration>, RecoveryError> {
@@ -220,6 +251,7 @@ impl Control {
             link: &self.link,
             transfers: &self.transfers,
             pool: &self.pool,
+            rails: &self.rails,
             wire: &mut self.wire,
         };
         self.pairs.advance(&mut ends)
@@ -247,6 +279,8 @@ impl Control {
             tracing::error!("lanes to {} do not run dry", self.name);
         }
         let is_reset = self.pairs.reset(&self.name);
+        // Behind this the peer copies no more.
+        self.seat = None;
         if other == Other::There {
             other = self.meet(is_reset);
         } else if is_reset && self.wire.send(&Message::Reset).is_err() {
@@ -258,6 +292,8 @@ impl Control {
         };
         self.transfers.end(&self.link, fence);
         match fence {
+            // The other end does not part from one that is not reset: it hears of that by the end of the stream.
+            Fence::Whole if !is_reset => Remote::Quiet,
             Fence::Whole => {
                 if let Err(error) = self.part() {
                     tracing::debug!("{} is not told all notices: {error}", self.name);
@@ -325,7 +361,7 @@ impl Control {
     fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
         let end = Instant::now().checked_add(PARTING);
         // Its End may stand before its Reset, and before that what it has said of lanes.
-        let mut others = 2 + 3 * MOST_QPS;
+        let mut others = 2 + 4 * MOST_QPS;
         while others > 0 && end.is_none_or(|end| Instant::now() < end) {
             let message = self.wire.receive()?;
             if message == *last {

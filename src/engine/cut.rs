@@ -21,6 +21,12 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// One slice, as long as there may be.
+    pub(super) const WHOLE: Self = Self {
+        block: MOST_SLICE_BYTES,
+        fragment: 0,
+    };
+
     /// Slices of `block` bytes, with a last one of up to `fragment` more, for a port whose messages have `port_most` bytes at most.
     ///
     /// # Errors

@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::account::MOST_SLICES;
+use super::counter::MOST_COUNTERS;
 use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
+use super::grant::Rights;
 use super::notices::{MOST_NOTICE_BYTES, OVERHEAD};
-use super::plan::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
+use super::plan::{Kind, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
+use super::rails::MOST_RAILS;
 use super::slots::{MOST_SLOTS, TransferId};
 use super::transfers::TransfersError;
 use crate::error::{Error, Part, ThreadPanicked};
@@ -36,7 +40,7 @@ impl fmt::Display for Side {
 #[non_exhaustive]
 pub enum EngineError {
     /// No slots, or too many.
-    #[error("{count} transfers at a time: expected 1 to {MOST_SLOTS}")]
+    #[error("{count} transfers at a time; they must be 1 to {MOST_SLOTS}")]
     Slots {
         /// How many.
         count: u32,
@@ -56,13 +60,13 @@ pub enum EngineError {
         id: TransferId,
     },
     /// Slices too short or too long.
-    #[error("slices of {block} bytes: expected {LEAST_BLOCK} to {MOST_SLICE_BYTES}")]
+    #[error("slices of {block} bytes; they must be {LEAST_BLOCK} to {MOST_SLICE_BYTES}")]
     Block {
         /// Their bytes.
         block: u32,
     },
     /// A fragment that is longer than a slice.
-    #[error("a fragment of {fragment} bytes: expected 0 to {block}, the bytes of a slice")]
+    #[error("a fragment of {fragment} bytes; it must be 0 to {block}, the bytes of a slice")]
     Fragment {
         /// Its bytes.
         fragment: u32,
@@ -71,7 +75,7 @@ pub enum EngineError {
     },
     /// A last slice that no message carries.
     #[error(
-        "slices of {block} bytes and a fragment of {fragment}: expected at most {most} bytes together, as the port's messages have"
+        "slices of {block} bytes and a fragment of {fragment}; they must be at most {most} bytes together, as the port's messages have"
     )]
     SliceBytes {
         /// Bytes of a slice.
@@ -82,13 +86,13 @@ pub enum EngineError {
         most: u32,
     },
     /// No local ranges for a slice, or too many.
-    #[error("{gather} local ranges for a slice: expected 1 to {MOST_GATHER}")]
+    #[error("{gather} local ranges for a slice; they must be 1 to {MOST_GATHER}")]
     Gather {
         /// How many.
         gather: u32,
     },
     /// No operations, or too many.
-    #[error("{count} operations in a transfer: expected 1 to {MOST_OPERATIONS}")]
+    #[error("{count} operations in a transfer; they must be 1 to {MOST_OPERATIONS}")]
     Operations {
         /// How many.
         count: usize,
@@ -139,7 +143,7 @@ pub enum EngineError {
         slots: usize,
     },
     /// A notice that is too long.
-    #[error("a notice of {bytes} bytes: expected at most {MOST_NOTICE_BYTES}")]
+    #[error("a notice of {bytes} bytes; it must be at most {MOST_NOTICE_BYTES}")]
     NoticeBytes {
         /// Its bytes.
         bytes: usize,
@@ -201,8 +205,10 @@ pub enum EngineError {
         /// Its number.
         number: u64,
     },
-    /// A region that transfers use.
-    #[error("{users} uses of region {number} by running transfers: wait for them")]
+    /// A region that transfers or grants use.
+    #[error(
+        "{users} uses of region {number} by running transfers and grants: wait for them, or revoke the grants"
+    )]
     Busy {
         /// Its number.
         number: u64,
@@ -218,7 +224,7 @@ pub enum EngineError {
         peer: u64,
     },
     /// A configuration outside its limits.
-    #[error("{what} is {value}: expected {limit}")]
+    #[error("{what} is {value}; it must be {limit}")]
     Knob {
         /// Which value.
         what: &'static str,
@@ -227,15 +233,121 @@ pub enum EngineError {
         /// What it may be.
         limit: String,
     },
-    /// More devices than an engine has.
-    #[error("an engine on {count} RDMA devices: name one")]
+    /// More devices than an engine has, or none.
+    #[error("an engine on {count} RDMA devices; they must be 1 to {MOST_RAILS}")]
     Devices {
         /// How many were named.
         count: usize,
     },
+    /// A device was named twice.
+    #[error("the engine has RDMA device {name} twice: name each port once")]
+    SameDevice {
+        /// Its name.
+        name: String,
+    },
+    /// An engine would use some of its devices for no connection.
+    #[error(
+        "a connection has {qps} QPs for {devices} RDMA devices; they must be at least {devices} (WARPVERBS_ENGINE_QPS)"
+    )]
+    FewQps {
+        /// QPs of a connection.
+        qps: u32,
+        /// Devices of the engine.
+        devices: usize,
+    },
+    /// Bytes that are no grant.
+    #[error("invalid grant: {what}")]
+    Grant {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A grant to another engine, or to an earlier life of this one.
+    #[error("a grant to incarnation {found:#x}: this engine is {own:#x}")]
+    ForeignGrant {
+        /// For which it is.
+        found: u64,
+        /// This engine.
+        own: u64,
+    },
+    /// A range that cannot be granted.
+    #[error(
+        "a grant of {bytes} bytes at {address:#x}; it must be at least one, all of one registration"
+    )]
+    GrantRange {
+        /// First byte.
+        address: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// A grant without a time.
+    #[error("a grant with a time to live of 0; it must be more, or no limit")]
+    TimeToLive,
+    /// The addresses of grants are used up.
+    #[error(
+        "a grant of {bytes} bytes: {given} of the addresses of grants are taken, and none is given twice: start the engine anew"
+    )]
+    GrantSpace {
+        /// How many are taken.
+        given: u64,
+        /// How many are asked for.
+        bytes: u64,
+    },
+    /// A grant that the engine has not made.
+    #[error("grant {number} is not of this engine")]
+    UnknownGrant {
+        /// Its number.
+        number: u64,
+    },
+    /// An operation that the peer has not allowed.
+    #[error("operation {operation} is a {kind}: the peer has granted {rights} there")]
+    Right {
+        /// Which operation, from 0 on.
+        operation: u32,
+        /// What it does.
+        kind: Kind,
+        /// What is allowed.
+        rights: Rights,
+    },
+    /// A counter that no engine has.
+    #[error("counter {id}; it must be 0 to {last}", last = MOST_COUNTERS - 1)]
+    Counter {
+        /// Its number.
+        id: u32,
+    },
+    /// A READ that is to count.
+    #[error("operation {operation} is a READ: only WRITEs count at the peer, submit it apart")]
+    CountedRead {
+        /// Which operation, from 0 on.
+        operation: u32,
+    },
+    /// An operation that is to count, and that no single WRITE carries.
+    #[error(
+        "operation {operation} of {bytes} bytes is to count; it must be 1 to {MOST_SLICE_BYTES} in one registration at the peer, and at most {gather} local ranges"
+    )]
+    CountedParts {
+        /// Which operation, from 0 on.
+        operation: u32,
+        /// Its bytes.
+        bytes: u64,
+        /// Most local ranges.
+        gather: u32,
+    },
+    /// A transfer that was not prepared to count.
+    #[error("a transfer is to count that was prepared without: prepare it with `prepare_counting`")]
+    PreparedUncounted,
     /// The engine is being closed.
     #[error("the engine is being closed")]
     Closing,
+    /// A peer that is to be reached within the machine, and cannot be.
+    #[error(
+        "{peer} is not reached within this machine, and WARPVERBS_ENGINE_PATH is local: {reason}"
+    )]
+    NotLocal {
+        /// The peer.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
     /// A byte of a range that no registration has.
     #[error("operation {operation}: the {side} byte at {address:#x} is in no registered region")]
     NotRegistered {
@@ -252,6 +364,21 @@ impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
         Self::new(Part::Engine, error)
     }
+}
+
+/// Why two engines do not trust each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// The other end has a key.
+    #[error("it asks for a key, and this engine has none: set WARPVERBS_ENGINE_KEY_FILE")]
+    Keyed,
+    /// The other end has no key.
+    #[error("it speaks without a key: this engine connects only with those that have its own")]
+    Clear,
+    /// What has come was not made with the key, or not for this connection.
+    #[error("its key is another, or what it has sent was changed on its way or sent before")]
+    Wrong,
 }
 
 /// An error of an engine.
@@ -274,11 +401,27 @@ pub enum HostError {
     },
     /// An address that is not loopback.
     #[error(
-        "other machines reach {address}, and this engine asks no peer for a key: listen on loopback, or set `insecure`"
+        "other machines reach {address}, and this engine asks no peer for a key: give it one by WARPVERBS_ENGINE_KEY_FILE, listen on loopback, or set `insecure`"
     )]
     Insecure {
         /// Which.
         address: SocketAddr,
+    },
+    /// A peer that has not shown that it has this engine's key, or that asks for one.
+    #[error("{peer}: {distrust}")]
+    Distrusted {
+        /// Its place.
+        peer: String,
+        /// Why.
+        distrust: Distrust,
+    },
+    /// A key file that is not taken.
+    #[error("the key file {}: {problem}", file.display())]
+    KeyFile {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// A store.
     #[error("engine '{name}' in the store: {reason}")]

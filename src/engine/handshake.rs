@@ -1,27 +1,32 @@
 //! How two engines connect: hello, offers of QPs, then Rtr at both ends, and only then Rts.
 
-use std::sync::Arc;
-
 use rendezvous::Process;
 
 use super::error::HostError;
 use super::link::MOST_QPS;
+use super::local::{Local, LocalEnd, place_of};
+use super::rails::{Crossing, MOST_RAILS, Rails};
+use super::seal::Role;
 use super::wire::{Hello, Message, Wire, WireError};
-use crate::config::{EngineConfig, INBOX};
+use crate::config::{EngineConfig, EnginePairing, INBOX};
 use crate::fabric::{PortRecord, any_psn, patience};
-use crate::provider::mlx5::{Mlx5Lane, Mlx5Rail, Pair};
+use crate::provider::mlx5::{Mlx5Lane, Pair};
 use crate::verbs::{PathAttr, SendAttr};
 
 /// Messages of one end.
-const STEPS: usize = 3;
+const STEPS: usize = 4;
 
 /// Two engines that are connected.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) peer: Hello,
     pub(super) pairs: Vec<Pair>,
-    pub(super) lanes: Vec<Mlx5Lane>,
-    pub(super) terms: Terms,
+    /// By QP; none of one that has failed before it could send: its pair is reset at both ends, as any other that has failed.
+    pub(super) lanes: Vec<Option<Mlx5Lane>>,
+    /// By lane.
+    pub(super) terms: Vec<Terms>,
+    pub(super) crossings: Vec<Crossing>,
+    pub(super) local: LocalEnd,
 }
 
 /// How the QPs of a connection are set.
@@ -33,13 +38,16 @@ pub(super) struct Terms {
 
 /// One end of a handshake.
 pub(super) struct Handshake<'a> {
-    pub(super) rail: &'a Arc<Mlx5Rail>,
+    pub(super) rails: &'a Rails,
     pub(super) config: &'a EngineConfig,
     pub(super) hello: &'a Hello,
+    pub(super) local: &'a Local,
     /// Whether the engine takes this peer, or why not.
     pub(super) takes: &'a dyn Fn(&Hello) -> Result<(), String>,
     /// By which the peer is told in errors.
     pub(super) place: &'a str,
+    /// Which end this is.
+    pub(super) role: Role,
 }
 
 impl Handshake<'_> {
@@ -58,15 +66,21 @@ impl Handshake<'_> {
     }
 
     fn steps(&self, wire: &mut Wire) -> Result<Connected, HostError> {
-        self.tell(wire, &Message::Hello(self.hello.clone()))?;
+        let own = Hello {
+            local: self.local.offer(),
+            ..self.hello.clone()
+        };
+        self.tell(wire, &Message::Hello(own.clone()))?;
         let Message::Hello(peer) = self.hear(wire)? else {
             return Err(self.refused("it did not begin with a hello"));
         };
-        let qps = self.check(&peer)?;
+        let crossings = self.check(&peer)?;
+        let local = self.meet(wire, &own, &peer)?;
         let mut pairs = Vec::new();
-        for number in 0..qps {
-            let cq = number as usize % self.config.workers as usize;
-            pairs.push(self.rail.pair(cq, number, any_psn())?);
+        for (number, crossing) in (0..).zip(&crossings) {
+            let rail = &self.rails.all()[crossing.own];
+            let cq = self.rails.cq_of(number as usize);
+            pairs.push(rail.pair(cq, number, any_psn())?);
         }
         let offers = pairs.iter().filter_map(Pair::offer).collect();
         self.tell(wire, &Message::Offers(offers))?;
@@ -74,15 +88,17 @@ impl Handshake<'_> {
             return Err(self.refused("it has not offered its QPs"));
         };
         if theirs.len() != pairs.len() {
-            let reason = format!("it offers {} QPs: expected {qps}", theirs.len());
+            let reason = format!(
+                "it offers {} QPs; they must be {}",
+                theirs.len(),
+                pairs.len()
+            );
             return Err(self.refused(reason));
         }
-        let (own, class) = (&self.hello.port, self.rail.context());
-        let class = class.traffic_class(self.config.path.traffic_class).value;
-        let path = own.path(&peer.port, &self.config.path, class, 0);
-        let terms = self.terms(&peer, path);
-        let received = pairs.into_iter().zip(theirs);
-        let pairs = received.map(|(pair, theirs)| pair.receive(&terms.path, theirs));
+        let terms = crossings.iter().map(|it| self.terms(&peer, *it));
+        let terms: Vec<Terms> = terms.collect();
+        let received = pairs.into_iter().zip(&terms).zip(theirs);
+        let pairs = received.map(|((pair, terms), theirs)| pair.receive(&terms.path, theirs));
         let pairs: Vec<Pair> = pairs.collect::<Result<_, _>>()?;
         self.tell(wire, &Message::Ready)?;
         if self.hear(wire)? != Message::Ready {
@@ -93,49 +109,114 @@ impl Handshake<'_> {
             pairs: Vec::new(),
             lanes: Vec::new(),
             terms,
+            crossings,
+            local,
         };
-        for pair in pairs {
-            let (pair, lane) = pair.send(&terms.send)?;
+        for (nth, pair) in pairs.into_iter().enumerate() {
+            let send = connected.terms[nth].send;
+            let (pair, lane) = match pair.send(&send) {
+                Ok(sends) => sends,
+                // The other end sends already, and the first that it has asked for was refused.
+                Err((pair, _)) if pair.has_failed() => (pair, None),
+                Err((_, error)) => return Err(error.into()),
+            };
             connected.pairs.push(pair);
-            connected.lanes.extend(lane);
+            connected.lanes.push(lane);
         }
         Ok(connected)
     }
 
-    fn terms(&self, peer: &Hello, path: PathAttr) -> Terms {
-        let soft = self.rail.context().info().is_soft();
-        let reads = self.hello.port.reads_with(&peer.port);
+    /// Finds out whether the two reach each other within their machine. Both ends see alike whether they try.
+    fn meet(&self, wire: &mut Wire, own: &Hello, peer: &Hello) -> Result<LocalEnd, HostError> {
+        let found = match Local::refuses(own, peer) {
+            Some(reason) => (None, Err(reason.to_owned())),
+            None => {
+                let seat = self.local.seat(peer);
+                self.tell(wire, &Message::Seat(seat.as_ref().map(place_of)))?;
+                let Message::Seat(place) = self.hear(wire)? else {
+                    return Err(self.refused("it has not said where it keeps what it was told"));
+                };
+                (seat, Local::reach(own, peer, place))
+            }
+        };
+        Ok(self.local.choose(peer, found)?)
+    }
+
+    /// Of a lane between rails that both ends have.
+    fn terms(&self, peer: &Hello, crossing: Crossing) -> Terms {
+        let context = self.rails.all()[crossing.own].context();
+        let [own, theirs] = [
+            &self.hello.ports[crossing.own],
+            &peer.ports[crossing.theirs],
+        ];
+        let class = context.traffic_class(self.config.path.traffic_class).value;
+        let path = own.path(theirs, &self.config.path, class, 0);
+        let soft = context.info().is_soft();
+        let reads = own.reads_with(theirs);
         Terms {
             path,
             send: patience(&self.config.path, soft).with_log_peer_reads(Some(reads)),
         }
     }
 
-    /// How many QPs the connection has.
-    fn check(&self, peer: &Hello) -> Result<u32, HostError> {
+    /// The QPs that the connection has: how each goes by the rails of both ends.
+    fn check(&self, peer: &Hello) -> Result<Vec<Crossing>, HostError> {
         if !(1..=255).contains(&peer.name.len()) {
-            let reason = format!("its name has {} bytes: expected 1 to 255", peer.name.len());
+            let reason = format!(
+                "its name has {} bytes; they must be 1 to 255",
+                peer.name.len()
+            );
             return Err(self.refused(reason));
         }
         if !(1..=MOST_QPS as u64).contains(&peer.qps) {
-            let reason = format!("it wants {} QPs: expected 1 to {MOST_QPS}", peer.qps);
+            let reason = format!("it wants {} QPs; they must be 1 to {MOST_QPS}", peer.qps);
             return Err(self.refused(reason));
         }
         let [least, most] = INBOX;
         if !(least..=most).contains(&peer.inbox) {
             let found = peer.inbox;
-            let reason = format!("its inbox has {found} bytes: expected {least} to {most}");
+            let reason = format!("its inbox has {found} bytes; they must be {least} to {most}");
             return Err(self.refused(reason));
         }
-        peer.port.check().map_err(|reason| self.refused(reason))?;
-        let fits = self.hello.port.fits(&peer.port, &self.config.path);
-        fits.map_err(|unfit| {
-            let (what, own, theirs) = (unfit.what, unfit.own, unfit.theirs);
-            self.refused(format!("its {what} is {theirs}: this one's is {own}"))
-        })?;
-        (self.takes)(peer).map_err(|reason| self.refused(reason))?;
+        if !(1..=MOST_RAILS).contains(&peer.ports.len()) {
+            let found = peer.ports.len();
+            let reason = format!("it has {found} ports; they must be 1 to {MOST_RAILS}");
+            return Err(self.refused(reason));
+        }
+        for port in &peer.ports {
+            port.check().map_err(|reason| self.refused(reason))?;
+        }
         let qps = peer.qps.min(self.config.qps.into());
-        Ok(u32::try_from(qps).unwrap_or(1))
+        let qps = usize::try_from(qps).unwrap_or(1);
+        let rails = (self.hello.ports.len(), peer.ports.len());
+        let crossings = (0..qps).map(|lane| match self.hello.near || peer.near {
+            true => Crossing::of_near_lane(lane, rails, self.role == Role::Connects),
+            false => Crossing::of_lane(lane, rails),
+        });
+        let crossings: Vec<Crossing> = crossings.collect();
+        for crossing in &crossings {
+            self.check_ports(peer, *crossing)?;
+        }
+        (self.takes)(peer).map_err(|reason| self.refused(reason))?;
+        Ok(crossings)
+    }
+
+    /// Whether packets go between these two.
+    fn check_ports(&self, peer: &Hello, crossing: Crossing) -> Result<(), HostError> {
+        let (own, theirs) = (crossing.own, crossing.theirs);
+        let fits = self.hello.ports[own].fits(&peer.ports[theirs], &self.config.path);
+        fits.map_err(|unfit| {
+            let own = match self.hello.ports.len() {
+                1 => "this one's".to_owned(),
+                _ => format!("that of this one's port {own}"),
+            };
+            let of = match peer.ports.len() {
+                1 => String::new(),
+                _ => format!(" of port {theirs}"),
+            };
+            let (what, ours, theirs) = (unfit.what, unfit.own, unfit.theirs);
+            self.refused(format!("its {what}{of} is {theirs}: {own} is {ours}"))
+        })
     }
 
     fn tell(&self, wire: &mut Wire, message: &Message) -> Result<(), HostError> {
@@ -145,6 +226,7 @@ impl Handshake<'_> {
         // It may have refused, and gone before it has read this.
         for _ in 0..STEPS {
             match wire.receive() {
+                Err(error @ WireError::Distrust(_)) => return Err(self.failed(&error)),
                 Ok(Message::Refused(reason)) => {
                     return Err(self.refused(format!("it refuses: {reason}")));
                 }
@@ -163,7 +245,7 @@ impl Handshake<'_> {
     }
 
     fn failed(&self, error: &WireError) -> HostError {
-        self.refused(error.to_string())
+        failed(self.place, error)
     }
 
     fn refused(&self, reason: impl ToString) -> HostError {
@@ -174,18 +256,37 @@ impl Handshake<'_> {
     }
 }
 
+/// What keeps the engine at `place` from being a peer.
+pub(super) fn failed(place: &str, error: &WireError) -> HostError {
+    let peer = place.to_owned();
+    match error {
+        WireError::Distrust(distrust) => HostError::Distrusted {
+            peer,
+            distrust: *distrust,
+        },
+        error => HostError::Connection {
+            peer,
+            reason: error.to_string(),
+        },
+    }
+}
+
 /// What an engine tells of itself.
 pub(super) fn hello(
-    rail: &Mlx5Rail,
+    rails: &Rails,
     config: &EngineConfig,
     incarnation: u64,
 ) -> Result<Hello, HostError> {
+    let rails = rails.all().iter();
+    let ports = rails.map(|rail| PortRecord::of(rail.context(), &config.path));
     Ok(Hello {
         name: config.name.clone(),
         incarnation,
-        port: PortRecord::of(rail.context(), &config.path)?,
+        ports: ports.collect::<Result<_, _>>()?,
         qps: config.qps.into(),
         inbox: config.inbox.into(),
+        near: config.pairing == EnginePairing::Near,
         process: Process::this(),
+        local: None,
     })
 }

@@ -1,4 +1,4 @@
-//! The engine of a process on one HCA: regions, peers, transfers.
+//! The engine of a process on one HCA or several: regions, peers, transfers.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -10,23 +10,28 @@ use rendezvous::Store;
 
 use super::account::Outcome;
 use super::admission::{Listening, Peers, accept_all, connect_over};
-use super::config::{check, pace};
+use super::config::{check, key, log_receives, pace};
+use super::counter::Counters;
 use super::cut::Cut;
 use super::error::{EngineError, HostError};
 use super::handshake::hello;
+use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, PeerGone};
+use super::local::Local;
 use super::peer::Peer;
+use super::rails::Rails;
 use super::regions::Descriptor;
-use super::registry::{RegionId, Registry};
+use super::registry::{RegionId, Registry, Step};
 use super::report::Report;
+use super::seal::Role;
 use super::slots::{Status, TransferId};
 use super::transfers::Transfers;
 use super::wire::Hello;
 use super::worker::Pool;
 use crate::config::EngineConfig;
 use crate::error::OwnThread;
-use crate::provider::mlx5::{Mlx5, Mlx5Rail, RailShape};
-use crate::provider::{HostMemory, ProviderError, Wake};
+use crate::provider::mlx5::RailShape;
+use crate::provider::{Host, HostMemory, ProviderError, Wake};
 use crate::verbs::Context;
 
 /// Numbers engines of this process.
@@ -60,8 +65,12 @@ pub(super) struct Inner {
     pub(super) cut: Cut,
     pub(super) hello: Hello,
     pub(super) transfers: Arc<Transfers>,
-    pub(super) pool: Arc<Pool<Mlx5>>,
+    pub(super) pool: Arc<Pool<Host>>,
+    pub(super) local: Local,
+    pub(super) counters: Arc<Counters>,
     pub(super) regions: Mutex<Registry>,
+    /// A region was taken away, or stays.
+    pub(super) left: Condvar,
     pub(super) peers: Mutex<Peers>,
     pub(super) arrived: Condvar,
     pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
@@ -70,41 +79,64 @@ pub(super) struct Inner {
     /// Held by who submits, from the look at `is_closing` until the transfer has begun.
     pub(super) submitting: RwLock<()>,
     pub(super) known: Arc<AllKnown>,
+    /// Keys that peers have. Before the registrations behind them are gone they are ended.
+    pub(super) keys: Arc<Keys<PeerKey>>,
     /// Behind all that stands on it.
-    pub(super) rail: Arc<Mlx5Rail>,
+    pub(super) rails: Arc<Rails>,
 }
 
 impl Engine {
     /// An engine on the device `context`.
     ///
     /// # Errors
-    /// [`HostError::Refused`]: a value of `config` outside its limits; [`HostError::Provider`]: what the HCA refuses.
+    /// As [`Engine::on`].
     pub fn new(context: &Arc<Context>, config: EngineConfig) -> Result<Self, HostError> {
+        Self::on(std::slice::from_ref(context), config)
+    }
+
+    /// An engine on these devices, whose transfers are striped over all of them.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a value of `config` outside its limits, no device, too many, or one twice; [`HostError::KeyFile`];
+    /// [`HostError::Provider`]: what an HCA refuses.
+    pub fn on(contexts: &[Arc<Context>], mut config: EngineConfig) -> Result<Self, HostError> {
         let cut = check(&config)?;
+        config.key = key(&config)?;
         let shape = RailShape {
             log_depth: config.log_depth,
+            log_receives: log_receives(config.log_depth),
             log_entries: config.log_entries,
             cqs: config.workers,
             pkey: config.path.pkey,
             lag_port: config.path.lag_port.unwrap_or(0),
         };
-        let rail = Arc::new(Mlx5Rail::new(context, &shape)?);
+        let rails = Arc::new(Rails::new(contexts, &shape)?);
+        let (qps, devices) = (config.qps, contexts.len());
+        if (qps as usize) < devices {
+            return Err(EngineError::FewQps { qps, devices }.into());
+        }
         let number = ENGINES.fetch_add(1, Ordering::Relaxed);
         let how = (cut, config.gather);
-        let (slots, workers) = (config.transfers, config.workers);
+        let (slots, workers) = (config.transfers, rails.workers());
         let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
         let transfers = Arc::new(transfers);
-        let reapers = (0..config.workers as usize).filter_map(|cq| rail.reaper(cq));
-        let pool = Pool::start(&transfers, reapers.collect(), pace(&config))?;
+        let pool = Pool::start(&transfers, rails.reapers(), pace(&config))?;
         let known = Arc::new(AllKnown::new(config.peers, config.inbox));
+        let incarnation = fastrand::u64(..);
+        let local = Local::new(config.engine_path, incarnation)?;
+        let counters = Arc::new(Counters::new(local.board.as_ref())?);
+        let regions = Registry::new(local.board.clone());
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,
-                hello: hello(&rail, &config, fastrand::u64(..))?,
+                hello: hello(&rails, &config, incarnation)?,
                 config,
                 transfers,
                 pool: Arc::new(pool),
-                regions: Mutex::default(),
+                local,
+                counters,
+                regions: Mutex::new(regions),
+                left: Condvar::new(),
                 peers: Mutex::default(),
                 arrived: Condvar::new(),
                 listeners: Mutex::default(),
@@ -112,7 +144,8 @@ impl Engine {
                 is_closing: AtomicBool::new(false),
                 submitting: RwLock::default(),
                 known,
-                rail,
+                keys: Arc::default(),
+                rails,
             }),
         })
     }
@@ -130,19 +163,29 @@ impl Engine {
     /// [`HostError::Provider`]: what the HCA refuses.
     pub fn register(&self, memory: &Arc<HostMemory>) -> Result<RegionId, HostError> {
         let mut regions = lock(&self.inner.regions);
+        while regions.is_leaving(memory) {
+            let waited = self.inner.left.wait(regions);
+            regions = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         if self.inner.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing.into());
         }
-        regions.register(&self.inner.rail, memory)
+        regions.register(&self.inner.rails, memory)
     }
 
     /// Takes a region away, from peers too. Its registration goes with the last region that shares it.
     ///
     /// # Errors
-    /// [`EngineError::Busy`]: transfers use it; [`EngineError::UnknownRegion`]; [`HostError::Provider`]: the HCA keeps it, so it
+    /// [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy; [`EngineError::UnknownRegion`]; [`HostError::Provider`]: the HCA keeps it, so it
     /// stays.
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
-        lock(&self.inner.regions).deregister(region)
+        match self.inner.deregister(region) {
+            // Grants of connections that have ended may be all that uses it.
+            Err(HostError::Refused(EngineError::Busy { .. })) if self.inner.keys.end_orphans() => {
+                self.inner.deregister(region)
+            }
+            done => done,
+        }
     }
 
     /// What a peer needs to know of a region, to be carried there by the program.
@@ -150,15 +193,16 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownRegion`].
     pub fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
-        lock(&self.inner.regions).descriptor(region, self.incarnation())
+        self.inner.descriptor(region)
     }
 
     /// Lets other engines connect at `address`, where port 0 is any. Where it is.
     ///
     /// # Errors
-    /// [`HostError::Insecure`]: not loopback, and `insecure` is not set; [`HostError::Provider`]: the system.
+    /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`HostError::Provider`]: the system.
     pub fn listen(&self, address: SocketAddr) -> Result<SocketAddr, HostError> {
-        if !is_loopback(address.ip()) && !self.inner.config.insecure {
+        let EngineConfig { insecure, key, .. } = &self.inner.config;
+        if !is_loopback(address.ip()) && !insecure && key.is_none() {
             return Err(HostError::Insecure { address });
         }
         let system = |call| move |source| ProviderError::System { call, source };
@@ -174,6 +218,14 @@ impl Engine {
         let thread = OwnThread::spawn("wv-engine-listen", body, |_| {}).map_err(system("spawn"))?;
         lock(&self.inner.listeners).push((listening, thread));
         Ok(address)
+    }
+
+    /// Lets other engines connect at the address of its configuration. Where it is.
+    ///
+    /// # Errors
+    /// As [`Engine::listen`].
+    pub fn listen_as_configured(&self) -> Result<SocketAddr, HostError> {
+        self.listen(self.inner.config.listen)
     }
 
     /// Tells `store` that an engine of this one's name listens at `address`.
@@ -212,7 +264,7 @@ impl Engine {
     /// Connects to the engine that listens at `place`, as `host:port`.
     ///
     /// # Errors
-    /// [`HostError::Connection`]: nobody is there, it does not fit, or it refuses.
+    /// [`HostError::Connection`]: nobody is there, it does not fit, or it refuses; [`HostError::Distrusted`]: not both have the same key.
     pub fn connect(&self, place: &str) -> Result<Peer, HostError> {
         let failed = |reason: String| HostError::Connection {
             peer: place.to_owned(),
@@ -224,7 +276,7 @@ impl Engine {
         let mut reason = "the name has no address".to_owned();
         for address in addresses {
             match TcpStream::connect_timeout(&address, most) {
-                Ok(stream) => return connect_over(&self.inner, stream, place),
+                Ok(stream) => return connect_over(&self.inner, stream, (place, Role::Connects)),
                 Err(error) => reason = format!("{address}: {error}"),
             }
         }
@@ -328,7 +380,10 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Pending`], [`EngineError::Released`], [`EngineError::ForeignId`].
     pub fn report(&self, id: TransferId) -> Result<Report, EngineError> {
-        self.inner.transfers.report(id)
+        let mut report = self.inner.transfers.report(id)?;
+        let rail = report.first.and_then(|first| first.rail);
+        report.device = rail.and_then(|rail| self.inner.rails.name(rail as usize));
+        Ok(report)
     }
 
     /// Gives the slot of a concluded transfer back: its id is unknown from then on.
@@ -360,6 +415,30 @@ impl Drop for Engine {
 }
 
 impl Inner {
+    pub(super) fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
+        lock(&self.regions).descriptor(region, self.hello.incarnation)
+    }
+
+    /// Without the lock while peers of this machine end their copies.
+    fn deregister(&self, region: RegionId) -> Result<(), HostError> {
+        let mut regions = lock(&self.regions);
+        let leaving = loop {
+            match regions.leave(region)? {
+                Step::Done => return Ok(()),
+                Step::Waits(leaving) => break leaving,
+                Step::Taken => {
+                    let waited = self.left.wait(regions);
+                    regions = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        };
+        drop(regions);
+        let left = leaving.wait();
+        let done = lock(&self.regions).finish(&leaving, left);
+        self.left.notify_all();
+        done
+    }
+
     fn close(&self) -> CloseReport {
         let was_open = !self.is_closing.swap(true, Ordering::AcqRel);
         let mut cut_off = 0;
@@ -384,6 +463,7 @@ impl Inner {
             };
             drop(arrived);
             self.arrived.notify_all();
+            self.counters.close();
             let end = Instant::now() + self.config.drain;
             for (link, ..) in &threads {
                 cut_off += link.drain(end.saturating_duration_since(Instant::now()));
@@ -393,7 +473,16 @@ impl Inner {
                 thread.join();
             }
             self.pool.stop();
-            *lock(&self.regions) = Registry::default();
+            self.keys.end_all();
+            let regions = std::mem::replace(&mut *lock(&self.regions), Registry::new(None));
+            if let Some(board) = &self.local.board
+                && board.has_copiers()
+            {
+                tracing::error!(
+                    "the memory of an engine is kept: a peer of this machine stands still within a copy"
+                );
+                std::mem::forget(regions);
+            }
             self.transfers.waiting().change();
         }
         let count = |outcome| self.transfers.count(outcome);

@@ -92,8 +92,8 @@ impl Met {
 pub(super) struct AllKnown {
     /// So many engines without a connection and without a handle are kept at most, and so many that are gone and were told to nobody.
     most: usize,
-    /// Most bytes of notices of all peers that the program has not taken: a full inbox of each, and as much again for lives that have
-    /// ended.
+    /// Most bytes of notices of all peers that the program has not taken. This is a full inbox of each, and as much again for
+    /// lives that have ended.
     most_queued: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -251,6 +251,10 @@ impl AllKnown {
         // Under the lock: what two connections bring stands in the order of numbers.
         let mut state = self.state();
         let mut inbox = known.inbox();
+        // One that has come before takes no room.
+        if record.number < inbox.accepted() {
+            return Ok(());
+        }
         let life = if inbox.is_empty() { LIFE } else { 0 };
         let used = state.queued + charge(record.bytes.len()) + life;
         let most = self.most_queued;
@@ -339,6 +343,30 @@ mod tests {
         let mut expected = vec![Some(1); REMEMBERED + 1];
         (expected[0], expected[1]) = (Some(2), None);
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_notice_that_has_come_before_is_dropped_where_there_is_no_room_either() {
+        const BYTES: usize = 1 << 16;
+        let all = AllKnown::new(1, INBOX);
+        let most = 2 * (u64::from(INBOX) + LIFE);
+        let room = most / (BYTES as u64 + OVERHEAD + LIFE);
+        let come = |life: u64, number| {
+            let link = link(life);
+            let known = enter(&all, ("a", life), &link);
+            (all.accept(&known, record(number, BYTES)), known)
+        };
+        let (_, first) = come(0, 0);
+        let lives: Vec<_> = (1..room).map(|life| come(life, 0)).collect();
+        assert!(lives.iter().all(|(accepted, _)| *accepted == Ok(())));
+        let refused = all.accept(&first, record(1, BYTES));
+        assert!(
+            matches!(refused, Err(NoticeError::Untaken { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(all.accept(&first, record(0, BYTES)), Ok(()));
+        let taken = std::iter::from_fn(|| all.notice(Duration::ZERO)).count();
+        assert_eq!(taken as u64, room);
     }
 
     #[test]

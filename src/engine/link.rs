@@ -1,19 +1,23 @@
-//! What the two ends of a connection agree on, as workers and its control thread share it: whether it is open, who has lanes, and
-//! whether the pairs of QPs are fenced.
+//! What the two ends of a connection agree on, as workers and its control thread share it. It says whether the link is open,
+//! which workers have lanes, and whether the pairs of QPs are fenced.
 //!
-//! When one QP fails and others are left, its pair is reset at both ends and used again: a new life of the lane. When none is left
-//! the link breaks: all its QPs go to the error state, workers drop their lanes as these run dry, and both ends reset the pairs
-//! and tell each other. Only behind such a reset no packet can land any more: a transfer of which a slice has failed is concluded
-//! behind the fences of those lanes or of the link, or, where the other end does not answer, with a report that says so.
+//! When one QP fails and others are left, its pair is reset at both ends and used again: a new life of the lane. When none is
+//! left the link breaks. All its QPs go to the error state, and workers drop their lanes as these run dry. Both ends reset the
+//! pairs and tell each other. Only after such a reset can no packet land any more. So a transfer of which a slice has failed is
+//! concluded behind the fences of those lanes or of the link. If the other end does not answer, it is concluded with a report
+//! that says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::counter::Counters;
 use super::error::EngineError;
+use super::local::{LocalWay, PeerPath};
+use super::rails::{Crossing, NO_RAIL};
 use super::slots::TransferId;
 use crate::error::ThreadPanicked;
-use crate::provider::Wake;
+use crate::provider::{Cause, Wake};
 
 /// Most QPs of a connection.
 pub(super) const MOST_QPS: usize = 8;
@@ -33,7 +37,22 @@ pub(super) struct Link {
     is_wished: AtomicBool,
     /// Workers that have a lane, in their order.
     workers: Vec<u32>,
+    /// Whose turn it is with a small transfer, one after the other: a worker stands here as often as the speed of its rail says.
+    turns: Vec<u32>,
     turn: AtomicU32,
+    /// By lane of a QP.
+    crossings: [Crossing; MOST_QPS],
+    /// Slices enter by rails near the memory of the peer.
+    is_near: bool,
+    /// A bit for each lane that has failed and whose rail has not learnt of it.
+    failed: AtomicU32,
+    /// To a peer of this machine. Its lanes stand behind those of the QPs.
+    local: Option<LocalWay>,
+    is_seated: bool,
+    /// Of the engine; none where nothing comes from the other end.
+    counters: Option<Arc<Counters>>,
+    /// Lanes of QPs.
+    qps: usize,
     /// A bit for each lane that takes slices. Changes under the lock.
     open: AtomicU32,
     resets: AtomicU64,
@@ -123,8 +142,16 @@ impl Link {
             incarnation,
             is_broken: AtomicBool::new(false),
             is_wished: AtomicBool::new(false),
+            turns: workers.clone(),
             workers,
             turn: AtomicU32::new(0),
+            crossings: [Crossing::default(); MOST_QPS],
+            is_near: false,
+            failed: AtomicU32::new(0),
+            local: None,
+            is_seated: false,
+            counters: None,
+            qps: lanes.len(),
             open: AtomicU32::new((1 << lanes.len()) - 1),
             resets: AtomicU64::new(0),
             running: AtomicU32::new(0),
@@ -135,6 +162,115 @@ impl Link {
             changed: Condvar::new(),
             wake,
         }
+    }
+
+    /// The same, where the lanes from number `qps` on copy within the machine.
+    pub(super) fn with_local(mut self, local: Option<LocalWay>, qps: usize) -> Self {
+        self.local = local;
+        self.qps = qps;
+        self
+    }
+
+    /// The same, whose first lanes cross like this; the turns of workers with small transfers.
+    pub(super) fn with_crossings(mut self, crossings: &[Crossing], turns: Vec<u32>) -> Self {
+        for (place, crossing) in self.crossings.iter_mut().zip(crossings) {
+            *place = *crossing;
+        }
+        self.turns = turns;
+        self
+    }
+
+    /// The same, whose slices enter by rails near the memory of the peer.
+    pub(super) fn with_near(mut self, is_near: bool) -> Self {
+        self.is_near = is_near;
+        self
+    }
+
+    pub(super) fn is_near(&self) -> bool {
+        self.is_near
+    }
+
+    /// Whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
+    pub(super) fn is_far(&self, crossing: Crossing, near: u8) -> bool {
+        let enters = |crossing: Crossing| near & 1 << crossing.theirs != 0;
+        let is_near_lane = |lane: usize| self.is_lane_open(lane) && enters(self.crossing(lane));
+        near != 0 && crossing.own != NO_RAIL && !enters(crossing) && (0..self.qps).any(is_near_lane)
+    }
+
+    /// Workers with a lane that takes slices and enters by one of these rails.
+    pub(super) fn near_workers(&self, near: u8) -> Vec<u32> {
+        self.workers_with(|lane| lane < self.qps && near & 1 << self.crossing(lane).theirs != 0)
+    }
+
+    /// Which rails the lane goes by.
+    pub(super) fn crossing(&self, lane: usize) -> Crossing {
+        let of_qp = self.crossings.get(lane).filter(|_| lane < self.qps);
+        let copies = Crossing {
+            own: NO_RAIL,
+            theirs: 0,
+        };
+        of_qp.copied().unwrap_or(copies)
+    }
+
+    /// A bit for each rail by which a lane leaves that takes slices.
+    pub(super) fn open_rails(&self) -> u32 {
+        let open = self.open.load(Ordering::Acquire);
+        let lanes = (0..u32::BITS as usize).filter(|lane| open & 1 << lane != 0);
+        lanes.fold(0, |rails, lane| rails | 1 << self.crossing(lane).own)
+    }
+
+    /// Whether the HCA has failed the QP of the lane since this was asked last.
+    pub(super) fn take_failed(&self, lane: usize) -> bool {
+        self.failed.fetch_and(!(1 << lane), Ordering::AcqRel) & 1 << lane != 0
+    }
+
+    /// The same; whether its peer may copy to and from this engine.
+    pub(super) fn with_seat(mut self, is_seated: bool) -> Self {
+        self.is_seated = is_seated;
+        self
+    }
+
+    /// The same, whose peer counts at these counters.
+    pub(super) fn with_counters(mut self, counters: &Arc<Counters>) -> Self {
+        self.counters = Some(Arc::clone(counters));
+        self
+    }
+
+    /// A WRITE of the peer with this immediate has landed. One of no counter ends the link.
+    pub(super) fn count(&self, immediate: u32) {
+        let is_counted = self.counters.as_ref().is_some_and(|it| it.add(immediate));
+        if !is_counted {
+            let peer = self.incarnation;
+            tracing::warn!(
+                "engine {peer:#x} counts at {immediate}, which is no counter: the connection ends"
+            );
+            self.break_off();
+        }
+    }
+
+    /// Whether its peer may copy to and from this engine.
+    pub(super) fn is_seated(&self) -> bool {
+        self.is_seated
+    }
+
+    /// By which path slices go now.
+    pub(super) fn path(&self) -> PeerPath {
+        let copies = self.open.load(Ordering::Acquire) >> self.qps != 0;
+        match self.local.as_ref().filter(|_| copies) {
+            None => PeerPath::Nic,
+            Some(way) if way.reach.is_of_process() => PeerPath::Process,
+            Some(_) => PeerPath::Machine,
+        }
+    }
+
+    /// Lets memory go that a peer of this machine has taken away. Whether it is to be called again.
+    pub(super) fn sweep(&self) -> bool {
+        self.local.as_ref().is_some_and(|way| way.reach.sweep())
+    }
+
+    /// Why a peer of this machine is reached no more, where that is known.
+    pub(super) fn cause_of_end(&self) -> Option<Cause> {
+        self.local.as_ref()?.reach.cause_of_end()
     }
 
     /// Whether it takes transfers.
@@ -176,9 +312,9 @@ impl Link {
             return &self.workers;
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
-        match self.workers.len() {
+        match self.turns.len() {
             0 => &[],
-            count => &self.workers[turn % count..=turn % count],
+            count => &self.turns[turn % count..=turn % count],
         }
     }
 
@@ -248,21 +384,33 @@ impl Link {
 
     /// Workers with a lane that takes slices.
     pub(super) fn open_workers(&self) -> Vec<u32> {
+        self.workers_with(|_| true)
+    }
+
+    /// The same, of lanes that leave by one of these rails.
+    pub(super) fn open_workers_of(&self, rails: u32) -> Vec<u32> {
+        self.workers_with(|lane| rails & 1 << self.crossing(lane).own != 0)
+    }
+
+    fn workers_with(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<u32> {
         let state = self.state();
         if !self.is_open() {
             return Vec::new();
         }
         let lanes = state.lanes.iter().enumerate();
-        let open = lanes.filter(|(lane, _)| self.is_lane_open(*lane));
+        let open = lanes.filter(|(lane, _)| self.is_lane_open(*lane) && is_wanted(*lane));
         let mut workers: Vec<u32> = open.map(|(_, it)| it.worker).collect();
         workers.sort_unstable();
         workers.dedup();
         workers
     }
 
-    /// The HCA has failed the QP of the lane. The link breaks with the last.
+    /// The HCA has failed the QP of the lane, or the peer is not reached within the machine any more. The link breaks with the last
+    /// lane, and where the NIC does not take the place of this one.
     pub(super) fn fail_lane(&self, lane: usize) {
-        if self.close_lane(lane) == 1 << lane {
+        self.failed.fetch_or(1 << lane, Ordering::AcqRel);
+        let is_only = lane >= self.qps && self.local.as_ref().is_some_and(|way| way.is_only);
+        if self.close_lane(lane) == 1 << lane || is_only {
             self.break_off();
         }
     }
@@ -270,6 +418,18 @@ impl Link {
     /// The QP of the lane is to be reset, because this side wants it or the other end has said so.
     pub(super) fn end_lane(&self, lane: usize) {
         self.close_lane(lane);
+    }
+
+    /// QPs that leave by this rail are to be reset, if another rail carries slices.
+    pub(super) fn end_rail(&self, rail: usize) {
+        if self.open_rails() & !(1 << rail) == 0 {
+            return;
+        }
+        for lane in (0..self.qps).filter(|lane| self.crossing(*lane).own == rail) {
+            if self.is_lane_open(lane) {
+                self.end_lane(lane);
+            }
+        }
     }
 
     /// Which lanes were open before.

@@ -1,9 +1,9 @@
 //! The host engine: a program on the CPU moves memory to and from peers, striped over QPs, and always learns what became of it.
 //!
-//! An [`Engine`] has regions of memory, and peers: engines that it has connected to, or that have connected to it. A program gives
-//! [`Peer::submit`] a vector of WRITEs and READs; it gets the id of a transfer, which it polls, waits for or awaits. A transfer is
-//! concluded only when the HCA has nothing more of it, so its buffers may be used again at once; what became of each operation
-//! stands in its [`Report`].
+//! An [`Engine`] has regions of memory, and peers: engines that it has connected to, or that have connected to it. A program
+//! gives [`Peer::submit`] a vector of WRITEs and READs; it gets the id of a transfer, which it polls, waits for or awaits. A
+//! transfer is concluded only when the HCA has nothing more of it, so its buffers may be used again at once. Its [`Report`] says
+//! what became of each operation.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -36,64 +36,90 @@
 //! # }
 //! ```
 //!
-//! Nothing waits that is not called `wait`: where all slots have a transfer, [`Peer::submit`] is refused without an effect, and
-//! [`Peer::submit_wait`] waits for a slot. [`Engine::concluded`] is a future for any executor.
+//! No call waits unless `wait` is in its name. If all slots have a transfer, [`Peer::submit`] is refused without an effect, and
+//! [`Peer::submit_wait`] waits for a slot. A future for any executor is [`Engine::concluded`].
 //!
 //! # How it works
 //!
-//! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
-//! atomic word (`account`): workers pull slices from it when their QPs have room (`worker`), finish what completes, and who settles
-//! the account concludes. The models of these words (`models::engine`) run on them too. `transfers` is what submitters, workers and
-//! waiters share (`waiting`); no provider is named there.
+//! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with
+//! one atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The
+//! thread that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too.
+//! `transfers` is what submitters, workers and waiters share (`waiting`); no provider is named there. `tally` counts what they do.
 //!
-//! Two engines connect over TCP (`wire`, `handshake`, `admission`). A `link` is a connection as workers see it, `connection` the thread
-//! that waits for its end, `recovery` what it does when one QP of several fails, and `known` what stays across connections. Programs call `host`, the engine with its regions (`registry`), and `peer`.
+//! A transfer may count at the peer (`counter`): each of its operations is one WRITE with an immediate.
+//!
+//! Slices for a peer of this machine are copied by the same workers, where both ends let each other (`local`).
+//!
+//! Two engines connect over TCP (`frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
+//! (`words`). A `link` is a connection as workers see it, and `connection` is the thread that waits for its end. The module
+//! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
+//! `host`, the engine with its regions (`registry`), and `peer`.
+//!
+//! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`; `grants` has the calls, and `keys` sees to it that each key ends once, and in time.
 
 mod account;
 mod admission;
+mod carried;
 mod config;
 mod connection;
+mod counter;
 mod cut;
 mod error;
+mod frames;
+mod grant;
+mod grants;
 mod handshake;
 mod host;
+mod keys;
 mod known;
 mod link;
+mod local;
 mod notices;
 mod overlap;
 mod peer;
 mod plan;
 mod queue;
+mod rails;
 mod recovery;
 mod regions;
 mod registry;
 mod report;
+mod rest;
+mod seal;
 mod send;
 mod sinks;
 mod slots;
 mod start;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod transfers;
 mod waiting;
 mod wire;
+mod words;
 mod worker;
 
-pub use crate::config::EngineConfig;
+pub use crate::config::{EngineConfig, EngineKey, EnginePairing, EnginePath};
 pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::Outcome;
-pub use error::{EngineError, HostError, Side};
+pub use counter::{Counter, MOST_COUNTERS};
+pub use error::{Distrust, EngineError, HostError, Side};
+pub use grant::{GRANT_BYTES, Grant, Rights};
 pub use host::{CloseReport, Engine};
 pub use known::PeerGone;
+pub use local::PeerPath;
 pub use notices::{Behind, MOST_NOTICE_BYTES, Notice};
 pub use peer::Peer;
 pub use plan::{Kind, MOST_OPERATIONS, Operation};
+pub use rails::{MOST_RAILS, RailKeys, RailState, RailStatus};
 pub use regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
 pub use slots::{Status, TransferId};
+pub use tally::{SliceCounts, Statistics};
 pub use transfers::{Options, Prepared};
 pub use waiting::Concluded;
+pub use words::KeyedStream;
 
 /// What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
 pub(crate) mod parts {

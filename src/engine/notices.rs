@@ -1,11 +1,11 @@
 //! Notices: messages that a program at the other end takes, alone or behind a transfer. They go over the connection's control
 //! stream; each is delivered once, in the order of its sender, also across connections of the same two lives.
 //!
-//! A sender numbers its notices from 0 on, for a life of a peer. Until the program there has taken a notice the sender keeps it, and
-//! it keeps no more than the peer's inbox has room for: so a full inbox is met before anything is sent, and no stream is ever
-//! stopped by a program that takes nothing. One connection at a time carries the notices. The next begins with the number that the
-//! receiver has said it waits for; a number below that is dropped there, one above it ends the connection. `models::engine::stream`
-//! is the model of both ends.
+//! A sender numbers its notices from 0 on, for a life of a peer. The sender keeps a notice until the program at the other end has
+//! taken it. It keeps no more than the peer's inbox has room for. So a sender meets a full inbox before it sends anything, and a
+//! program that takes nothing never stops a stream. One connection at a time carries the notices. The next begins with the number
+//! for which the receiver has said that it waits. The receiver drops a lower number; a higher number ends the connection.
+//! `models::engine::stream` is the model of both ends.
 
 use std::collections::VecDeque;
 
@@ -65,18 +65,18 @@ pub(super) fn charge(bytes: usize) -> u64 {
 /// Why what the other end says of notices cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoticeError {
-    #[error("a notice of {0} bytes with its head: expected {HEAD} to {most}", most = HEAD + MOST_NOTICE_BYTES)]
+    #[error("a notice of {0} bytes with its head; it must be {HEAD} to {most}", most = HEAD + MOST_NOTICE_BYTES)]
     Length(usize),
     #[error(
-        "a notice whose head says {0:#x}: expected 0, or an outcome of 1 to 4 with flags of 0 to 3"
+        "a notice whose head says {0:#x}; it must be 0, or an outcome of 1 to 4 with flags of 0 to 3"
     )]
     Head(u64),
-    #[error("notice {found}: expected one up to {due}")]
+    #[error("notice {found}; it must be one up to {due}")]
     Gap { found: u64, due: u64 },
     #[error("notices for {used} bytes: this engine has told of room for {most}")]
     Full { used: u64, most: u64 },
     #[error(
-        "{used} bytes of notices, also of earlier lives of peers, that the program has not taken: expected at most {most}"
+        "{used} bytes of notices, also of earlier lives of peers, that the program has not taken; they must be at most {most}"
     )]
     Untaken { used: u64, most: u64 },
     #[error("notices up to {found} are accepted there: {sent} were sent")]
@@ -183,6 +183,8 @@ pub(super) struct Outbox {
     /// Of the peer's inbox: what is kept, and what is reserved.
     used: u64,
     most: u64,
+    /// There was no room for one.
+    has_refused: bool,
     /// Connections that may carry, the first of which does; for each the number that it sends next.
     links: Vec<(u64, u64)>,
 }
@@ -196,6 +198,7 @@ impl Outbox {
             sent: 0,
             used: 0,
             most,
+            has_refused: false,
             links: Vec::new(),
         }
     }
@@ -203,6 +206,7 @@ impl Outbox {
     /// Takes room for a notice. The room that there is and that is used, where it does not do.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), [u64; 2]> {
         let used = self.used + charge(bytes);
+        self.has_refused |= used > self.most;
         if used > self.most {
             return Err([self.most, self.used]);
         }
@@ -213,6 +217,11 @@ impl Outbox {
     /// Gives back what was reserved for a notice that is not sent.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.used -= charge(bytes);
+    }
+
+    /// Whether there was no room for one since this was asked last.
+    pub(super) const fn has_refused(&mut self) -> bool {
+        std::mem::replace(&mut self.has_refused, false)
     }
 
     /// Sends a notice, for which room was reserved.

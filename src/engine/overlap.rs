@@ -1,8 +1,8 @@
 //! Ranges of one transfer that are its source and its target at once. Only a peer of the same process can have such: addresses of this
 //! side and of the peer are then those of the same memory.
 //!
-//! A READ whose target is the source of a READ of the same transfer is refused: what it has read depends on the order of packets.
-//! WRITEs are allowed, and the report says so: the bytes where both meet are old or new.
+//! A READ whose target is the source of a READ of the same transfer is refused. The bytes that it reads depend on the order of
+//! packets. WRITEs are allowed, and the report says so: the bytes where both meet are old or new.
 
 use super::error::EngineError;
 use super::plan::{Kind, Operation};
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_names_both_operations_and_the_first_byte_and_the_last_addresses_do_not_wrap() {
+    fn an_overlap_error_names_operations_and_byte_and_no_address_wraps() {
         let far = operation(Kind::Read, 0x1000, 0x8000, 16);
         let into = operation(Kind::Read, 0x800f, 0x20, 1);
         let found = check(&[far, into]).unwrap_err();

@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
+use super::counter::check_counter;
 use super::error::EngineError;
+use super::grant::Rights;
 use super::host::{Inner, lock};
 use super::known::Known;
 use super::link::Link;
+use super::local::PeerPath;
 use super::overlap;
 use super::plan::{Kind, Operation};
 use super::regions::{Descriptor, Mapped};
@@ -40,6 +43,12 @@ impl Peer {
         self.hello.qps.min(self.inner.hello.qps)
     }
 
+    /// How transfers go to it now. From a copy that the system refuses on, they go by the NIC.
+    #[must_use]
+    pub fn path(&self) -> PeerPath {
+        self.link.path()
+    }
+
     /// How often a QP of the connection has failed, was reset at both ends and is used again.
     #[must_use]
     pub fn resets(&self) -> u64 {
@@ -63,24 +72,22 @@ impl Peer {
             let found = descriptor.incarnation;
             return Err(EngineError::Incarnation { found, peer });
         }
-        let Descriptor {
-            address,
-            bytes,
-            rkey: key,
-            ..
-        } = *descriptor;
+        self.take(Mapped {
+            address: descriptor.address,
+            bytes: descriptor.bytes,
+            keys: descriptor.rkeys,
+            owner: Rights::Both,
+        })
+    }
+
+    /// Takes memory of the peer into its table.
+    pub(super) fn take(&self, region: Mapped<Rights>) -> Result<(), EngineError> {
+        let Mapped { address, bytes, .. } = region;
         let mut remote = lock(&self.known.remote);
-        let is_known = |it: &Mapped<()>| (it.address, it.bytes, it.key) == (address, bytes, key);
-        if remote.covering(address, bytes).is_some_and(is_known) {
+        if remote.covering(address, bytes) == Some(&region) {
             return Ok(());
         }
-        let owner = ();
-        let with = remote.with(Mapped {
-            address,
-            bytes,
-            key,
-            owner,
-        });
+        let with = remote.with(region);
         *remote = Arc::new(with.ok_or(EngineError::Overlap { address, bytes })?);
         Ok(())
     }
@@ -127,7 +134,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; ranges and numbers that
-    /// cannot be; [`EngineError::ReadIntoItself`]. Nothing was done in each case.
+    /// cannot be; [`EngineError::ReadIntoItself`]; [`EngineError::Counter`], [`EngineError::CountedRead`], [`EngineError::CountedParts`]. Nothing was done in each case.
     pub fn submit(
         &self,
         operations: &[Operation],
@@ -143,10 +150,12 @@ impl Peer {
         notice: Option<Attached>,
     ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
+        options.counter.map_or(Ok(()), check_counter)?;
         let overlaps = self.check_overlap(operations)?;
         let tables = self.tables();
         let transfers = &self.inner.transfers;
-        let how = (options, notice);
+        let options = options.or(self.inner.config.deadline);
+        let how = (&options, notice);
         transfers.submit(&self.link, tables, (operations, overlaps), how)
     }
 
@@ -155,24 +164,53 @@ impl Peer {
     /// # Errors
     /// As [`Peer::submit`].
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
+        self.prepare_as(operations, false)
+    }
+
+    /// The same of a transfer that may be posted with [`Options::counter`].
+    ///
+    /// # Errors
+    /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]; else as [`Peer::submit`].
+    pub fn prepare_counting(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
+        self.prepare_as(operations, true)
+    }
+
+    fn prepare_as(
+        &self,
+        operations: &[Operation],
+        counts: bool,
+    ) -> Result<Arc<Prepared>, EngineError> {
         let _open = self.check_open()?;
         let overlaps = self.check_overlap(operations)?;
         let how = (self.inner.cut, self.inner.config.gather);
         let tables = self.tables();
-        Transfers::prepare(&self.link, tables, how, (operations, overlaps))
+        let what = (operations, overlaps, counts);
+        Transfers::prepare(&self.link, tables, how, what)
     }
 
     /// Begins a transfer that was prepared.
     ///
     /// # Errors
-    /// [`EngineError::ForeignPrepared`]; else as [`Peer::submit`].
+    /// [`EngineError::ForeignPrepared`], [`EngineError::PreparedUncounted`]; else as [`Peer::submit`].
     pub fn post(
         &self,
         prepared: &Arc<Prepared>,
         options: &Options,
     ) -> Result<TransferId, EngineError> {
+        self.post_with(prepared, options, None)
+    }
+
+    pub(super) fn post_with(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        notice: Option<Attached>,
+    ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
-        self.inner.transfers.post(&self.link, prepared, options)
+        options.counter.map_or(Ok(()), check_counter)?;
+        let options = options.or(self.inner.config.deadline);
+        let how = (&options, notice);
+        self.inner.transfers.post(&self.link, prepared, how)
     }
 
     /// Waits for its transfers, but not for longer than the engine's `drain`, and ends the connection. How many were cut off.

@@ -7,6 +7,7 @@
 //!
 //! No sum here may wrap: addresses are checked once, when an operation is taken in.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::account::MOST_SLICES;
@@ -27,6 +28,15 @@ pub enum Kind {
     Write,
     /// From the peer to here.
     Read,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "WRITE",
+            Self::Read => "READ",
+        })
+    }
 }
 
 /// One operation of a transfer.
@@ -119,6 +129,8 @@ pub struct Plan {
     runs: Vec<Run>,
     slices: u32,
     bytes: u64,
+    /// Each operation is one slice.
+    counts: bool,
 }
 
 impl Plan {
@@ -137,6 +149,7 @@ impl Plan {
             runs: Vec::new(),
             slices: 0,
             bytes: 0,
+            counts: false,
         })
     }
 
@@ -151,12 +164,42 @@ impl Plan {
         local: &impl Regions,
         remote: &impl Regions,
     ) -> Result<(), EngineError> {
+        self.set_as(false, operations, local, remote)
+    }
+
+    /// The same, where each operation counts at the peer: it is one slice of its own, whatever its length.
+    ///
+    /// # Errors
+    /// [`EngineError::CountedRead`]; [`EngineError::CountedParts`]: no slice carries all of an operation, or it has no bytes; else as
+    /// [`Plan::set`].
+    pub fn set_counting(
+        &mut self,
+        operations: &[Operation],
+        local: &impl Regions,
+        remote: &impl Regions,
+    ) -> Result<(), EngineError> {
+        self.set_as(true, operations, local, remote)
+    }
+
+    fn set_as(
+        &mut self,
+        counts: bool,
+        operations: &[Operation],
+        local: &impl Regions,
+        remote: &impl Regions,
+    ) -> Result<(), EngineError> {
         self.clear();
+        self.counts = counts;
         let filled = self.fill(operations, local, remote);
         if filled.is_err() {
             self.clear();
         }
         filled
+    }
+
+    /// Whether each operation is one slice, which may count at the peer.
+    pub(super) const fn counts(&self) -> bool {
+        self.counts
     }
 
     /// How many slices there are; none if there are no bytes.
@@ -178,6 +221,15 @@ impl Plan {
             let is_new = last != Some(piece.region);
             last = Some(piece.region);
             is_new.then_some(piece.region)
+        })
+    }
+
+    /// What is done at registrations of the peer: the first operation of each run of slices, its kind, and the registration.
+    pub(super) fn remotes(&self) -> impl Iterator<Item = (u32, Kind, u32)> {
+        self.runs.iter().map(|run| {
+            let first = self.pieces.get(run.first_piece as usize);
+            let operation = first.map_or(0, |piece| piece.operation);
+            (operation, run.kind, run.region)
         })
     }
 
@@ -212,7 +264,14 @@ impl Plan {
     fn clear(&mut self) {
         self.pieces.clear();
         self.runs.clear();
-        (self.slices, self.bytes) = (0, 0);
+        (self.slices, self.bytes, self.counts) = (0, 0, false);
+    }
+
+    fn cut(&self) -> Cut {
+        match self.counts {
+            true => Cut::WHOLE,
+            false => self.cut,
+        }
     }
 
     fn fill(
@@ -228,7 +287,18 @@ impl Plan {
         for (number, operation) in (0..).zip(operations) {
             check_wrap(number, Side::Local, operation.local, operation.bytes)?;
             check_wrap(number, Side::Remote, operation.remote, operation.bytes)?;
+            let slices = self.slices;
+            if self.counts && operation.kind == Kind::Read {
+                return Err(EngineError::CountedRead { operation: number });
+            }
             self.take_in(number, operation, local, remote)?;
+            if self.counts && self.slices != slices + 1 {
+                return Err(EngineError::CountedParts {
+                    operation: number,
+                    bytes: operation.bytes,
+                    gather: self.gather,
+                });
+            }
         }
         Ok(())
     }
@@ -271,10 +341,10 @@ impl Plan {
             return Err(EngineError::Pieces);
         }
         if !self.gathers(&piece, kind, region, remote) {
-            let slices = u64::from(self.slices) + self.cut.slices(piece.bytes);
+            let slices = u64::from(self.slices) + self.cut().slices(piece.bytes);
             let slices = u32::try_from(slices).unwrap_or(u32::MAX);
             if slices > MOST_SLICES {
-                let block = self.cut.block();
+                let block = self.cut().block();
                 return Err(EngineError::Slices { block });
             }
             self.runs.push(Run {
@@ -296,13 +366,14 @@ impl Plan {
 
     /// Whether the last run has taken the piece into its one slice.
     fn gathers(&mut self, piece: &Piece, kind: Kind, region: u32, remote: u64) -> bool {
+        let block = u64::from(self.cut().block());
         let (Some(run), Some(last)) = (self.runs.last_mut(), self.pieces.last()) else {
             return false;
         };
         let follows_there =
             run.region == region && run.remote.checked_add(run.bytes) == Some(remote);
-        let block = u64::from(self.cut.block());
-        let fits = piece.bytes <= block.saturating_sub(run.bytes);
+        let fits = piece.bytes <= block.saturating_sub(run.bytes)
+            && (!self.counts || last.operation == piece.operation);
         let follows_here =
             last.region == piece.region && last.local.checked_add(last.bytes) == Some(piece.local);
         let ranges = run.ranges + u32::from(!follows_here);
@@ -331,7 +402,7 @@ impl Plan {
         let pieces = &self.pieces[run.first_piece as usize..end];
         let within = u64::from(number - run.first_slice);
         let range = match pieces {
-            [_] => self.cut.slice(run.bytes, within).unwrap_or_default(),
+            [_] => self.cut().slice(run.bytes, within).unwrap_or_default(),
             _ => 0..run.bytes,
         };
         let operation = |piece: Option<&Piece>| piece.map_or(0, |piece| piece.operation);

@@ -1,4 +1,4 @@
-//! The run queue of a worker: what others have for it. Its memory is taken once.
+//! The run queue of a worker: what others have for it, and the tallies of what it has done. Its memory is taken once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::link::Link;
 use super::slots::TransferId;
+use super::tally::Tally;
 use crate::provider::{ProviderError, Wake};
 
 /// What a worker is to do.
@@ -35,6 +36,10 @@ pub(super) struct RunQueue {
     items: Mutex<VecDeque<Item>>,
     has_items: AtomicBool,
     pub(super) wake: Wake,
+    /// What the worker has done by its NIC.
+    pub(super) nic: Tally,
+    /// The same by copies within the machine.
+    pub(super) copies: Tally,
 }
 
 impl RunQueue {
@@ -44,6 +49,8 @@ impl RunQueue {
             items: Mutex::new(VecDeque::with_capacity(items)),
             has_items: AtomicBool::new(false),
             wake: Wake::new()?,
+            nic: Tally::default(),
+            copies: Tally::default(),
         })
     }
 
@@ -51,6 +58,14 @@ impl RunQueue {
         self.items().push_back(item);
         self.has_items.store(true, Ordering::SeqCst);
         self.wake.wake();
+    }
+
+    /// What the worker has done by copies, or by its NIC.
+    pub(super) fn tally(&self, by_copies: bool) -> &Tally {
+        match by_copies {
+            true => &self.copies,
+            false => &self.nic,
+        }
     }
 
     pub(super) fn has_items(&self) -> bool {

@@ -1,11 +1,16 @@
-//! How the pair of QPs of one lane is used again when one of its ends has failed, while the other lanes of the connection go on.
+//! How both ends reuse the pair of QPs of one lane when one end has failed, while the other lanes of the connection go on.
 //!
-//! The end that notices says `LaneFailed`. Each end puts its QP into the error state, lets the lane run dry, resets the QP, and says
-//! `LaneReset` with the number of its next first packet. An end that is reset and has heard that of the other sets the fence of the
-//! lane: nothing of its old life lands any more. Then Rtr, `LaneReady`, and Rts when the other end has said so too.
+//! The end that notices says `LaneFailed`. Each end puts its QP into the error state and lets the lane run dry. Then it resets
+//! the QP, and says `LaneReset` with the number of its next first packet. An end that has reset its QP and has heard the other's
+//! `LaneReset` sets the fence of the lane. Nothing of its old life lands any more. Then Rtr, `LaneReady`, and Rts when the other
+//! end has said so too. An end whose rail [rests](super::rest) says `LaneRests` and waits before that, if slices go another way
+//! meanwhile.
 //!
-//! TCP keeps the order, so no message of one life is taken for one of the next: an end has heard all of a life before it begins
-//! the next one.
+//! An end that is Rts may send before the other one is. Where what it asks for is refused, the QP there fails as Rtr: then that life ends
+//! as any other.
+//!
+//! TCP keeps the order, so an end never takes a message of one life for one of the next. It has heard all of a life before it
+//! begins the next one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +18,17 @@ use std::time::{Duration, Instant};
 use super::handshake::Terms;
 use super::link::Link;
 use super::notices::NoticeError;
+use super::rails::Rails;
+use super::rest::{REST, Rest};
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::{Held, Pool};
-use crate::provider::mlx5::{Mlx5, Offer, Pair};
+use crate::provider::mlx5::{Offer, Pair};
+use crate::provider::{Host, HostLane};
 use crate::verbs::{Qp, Reset, VerbsError};
+
+/// Longest rest of a rail that the other end may tell.
+const MOST_REST_MS: u64 = 60_000;
 
 /// Why a pair cannot be used again.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +41,7 @@ pub(super) enum RecoveryError {
     Late(Duration),
     #[error(transparent)]
     Notices(#[from] NoticeError),
-    #[error("{found:?}: expected {expected}")]
+    #[error("{found:?}; it must be {expected}")]
     Message {
         found: Box<Message>,
         expected: String,
@@ -46,6 +57,8 @@ enum Stage {
     Failed(Pair),
     /// Reset, and in Init with a new number for its first packet.
     Reset(Pair),
+    /// Both ends are reset. Its rail may rest before it is connected again.
+    Fenced(Pair),
     /// It takes packets.
     Ready(Pair),
     /// A step of it has failed.
@@ -60,13 +73,16 @@ struct OnePair {
     is_theirs_ready: bool,
     /// When it must be up again.
     end: Option<Instant>,
+    /// Its rail rests until then.
+    rests: Option<Instant>,
 }
 
 /// What a pair needs of its connection to go on.
 pub(super) struct Ends<'a> {
     pub(super) link: &'a Arc<Link>,
     pub(super) transfers: &'a Transfers,
-    pub(super) pool: &'a Pool<Mlx5>,
+    pub(super) pool: &'a Pool<Host>,
+    pub(super) rails: &'a Rails,
     pub(super) wire: &'a mut Wire,
 }
 
@@ -74,18 +90,20 @@ pub(super) struct Ends<'a> {
 #[derive(Debug)]
 pub(super) struct Pairs {
     pairs: Vec<OnePair>,
-    terms: Terms,
+    /// By lane.
+    terms: Vec<Terms>,
     /// Longest way from a failure until a pair is used again.
     most: Duration,
 }
 
 impl Pairs {
-    pub(super) fn new(pairs: Vec<Pair>, terms: Terms, most: Duration) -> Self {
+    pub(super) fn new(pairs: Vec<Pair>, terms: Vec<Terms>, most: Duration) -> Self {
         let up = |pair| OnePair {
             stage: Stage::Up(pair),
             theirs: None,
             is_theirs_ready: false,
             end: None,
+            rests: None,
         };
         Self {
             pairs: pairs.into_iter().map(up).collect(),
@@ -102,6 +120,7 @@ impl Pairs {
         };
         let (Message::LaneFailed(number)
         | Message::LaneReset(number, _)
+        | Message::LaneRests(number, _)
         | Message::LaneReady(number)) = message
         else {
             return Err(unexpected(message, "a notice, or what becomes of a lane"));
@@ -120,11 +139,15 @@ impl Pairs {
                 pair.theirs = Some(offer);
             }
             Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,
+            Message::LaneRests(_, ms) if !is_up && pair.theirs.is_some() && ms <= MOST_REST_MS => {
+                let until = Instant::now().checked_add(self.most + Duration::from_millis(ms));
+                pair.end = pair.end.max(until);
+            }
             message => {
                 let expected = match (is_up, pair.theirs) {
                     (true, _) => "LaneFailed",
                     (false, None) => "LaneReset",
-                    (false, Some(_)) => "LaneReady",
+                    (false, Some(_)) => "LaneReady, or a rest of at most a minute",
                 };
                 return Err(unexpected(message, expected));
             }
@@ -137,14 +160,14 @@ impl Pairs {
         for lane in 0..self.pairs.len() {
             while self.step(lane, ends)? {}
         }
-        let ends = self.pairs.iter().filter_map(|pair| pair.end);
-        let Some(left) = ends
-            .min()
-            .map(|end| end.checked_duration_since(Instant::now()))
-        else {
-            return Ok(None);
-        };
-        left.map(Some).ok_or(RecoveryError::Late(self.most))
+        let now = Instant::now();
+        let ends = self.pairs.iter().filter_map(|pair| pair.end).min();
+        if ends.is_some_and(|end| end < now) {
+            return Err(RecoveryError::Late(self.most));
+        }
+        let rests = self.pairs.iter().filter_map(|pair| pair.rests);
+        let next = rests.chain(ends).min();
+        Ok(next.map(|next| next.saturating_duration_since(now)))
     }
 
     /// Whether a step was taken.
@@ -171,24 +194,48 @@ impl Pairs {
                 ends.wire.send(&Message::LaneReset(number, offer))?;
                 (Stage::Reset(qp), true)
             }
-            (Stage::Reset(qp), Some(theirs)) => {
+            (Stage::Reset(qp), Some(_)) => {
                 ends.transfers.fence_lane(ends.link, lane);
-                let qp = qp.receive(&self.terms.path, theirs)?;
+                // The peer answers, so it was the way that has failed.
+                if ends.link.take_failed(lane) {
+                    let rail = ends.link.crossing(lane).own;
+                    if ends.rails.rest(rail, Rest::failed) == Some(true) {
+                        tracing::warn!("rail {rail} has failed often: it rests for {REST:?}");
+                        ends.link.end_rail(rail);
+                    }
+                }
+                (Stage::Fenced(qp), true)
+            }
+            (Stage::Fenced(qp), Some(_)) if !may_connect(pair, (lane, self.most), ends)? => {
+                (Stage::Fenced(qp), false)
+            }
+            (Stage::Fenced(qp), Some(theirs)) => {
+                let qp = qp.receive(&self.terms[lane].path, theirs)?;
                 ends.wire.send(&Message::LaneReady(number))?;
                 (Stage::Ready(qp), true)
             }
             (Stage::Ready(qp), _) if pair.is_theirs_ready => {
-                let (qp, queue) = qp.send(&self.terms.send)?;
                 (pair.theirs, pair.is_theirs_ready, pair.end) = (None, false, None);
-                if let Some(queue) = queue {
-                    let life = ends.link.open_lane(lane);
-                    let worker = ends.link.worker_of(lane);
-                    ends.pool
-                        .add(worker, Held::new(ends.link, lane, life, queue));
-                    // Others may have transfers that wait for a lane.
-                    ends.transfers.look();
+                match qp.send(&self.terms[lane].send) {
+                    Ok((qp, queue)) => {
+                        if let Some(queue) = queue {
+                            let life = ends.link.open_lane(lane);
+                            let worker = ends.link.worker_of(lane);
+                            let held = Held::new(ends.link, lane, life, HostLane::Mlx5(queue));
+                            ends.pool.add(worker, held);
+                            // Others may have transfers that wait for a lane.
+                            ends.transfers.look();
+                        }
+                        (Stage::Up(qp), true)
+                    }
+                    // The other end sends already, and the first that it has asked for was refused.
+                    Err((qp, _)) if qp.has_failed() => {
+                        pair.end = Instant::now().checked_add(self.most);
+                        ends.wire.send(&Message::LaneFailed(number))?;
+                        (Stage::Failed(qp), true)
+                    }
+                    Err((_, error)) => return Err(error.into()),
                 }
-                (Stage::Up(qp), true)
             }
             (stage, _) => (stage, false),
         };
@@ -199,8 +246,11 @@ impl Pairs {
     /// Puts all QPs into the error state.
     pub(super) fn end(&self, peer: &str) {
         for pair in &self.pairs {
-            let (Stage::Up(pair) | Stage::Failed(pair) | Stage::Reset(pair) | Stage::Ready(pair)) =
-                &pair.stage
+            let (Stage::Up(pair)
+            | Stage::Failed(pair)
+            | Stage::Reset(pair)
+            | Stage::Fenced(pair)
+            | Stage::Ready(pair)) = &pair.stage
             else {
                 continue;
             };
@@ -214,8 +264,11 @@ impl Pairs {
     pub(super) fn reset(&mut self, peer: &str) -> bool {
         let mut is_reset = true;
         for pair in std::mem::take(&mut self.pairs) {
-            let (Stage::Up(pair) | Stage::Failed(pair) | Stage::Reset(pair) | Stage::Ready(pair)) =
-                pair.stage
+            let (Stage::Up(pair)
+            | Stage::Failed(pair)
+            | Stage::Reset(pair)
+            | Stage::Fenced(pair)
+            | Stage::Ready(pair)) = pair.stage
             else {
                 is_reset = false;
                 continue;
@@ -227,6 +280,33 @@ impl Pairs {
         }
         is_reset
     }
+}
+
+/// Whether a pair, whose ends are reset, may be connected now. Else its rail rests, and the other end hears that.
+fn may_connect(
+    pair: &mut OnePair,
+    (lane, most): (usize, Duration),
+    ends: &mut Ends,
+) -> Result<bool, RecoveryError> {
+    let rail = ends.link.crossing(lane).own;
+    // Without another way it is tried at once.
+    let rest = match ends.link.open_rails() & !(1 << rail) {
+        0 => None,
+        _ => ends.rails.rest(rail, Rest::may_connect),
+    };
+    let Some(Err(left)) = rest else {
+        pair.rests = None;
+        return Ok(true);
+    };
+    let now = Instant::now();
+    if pair.rests.is_none_or(|known| known <= now) {
+        let ms = u64::try_from(left.as_millis()).unwrap_or(MOST_REST_MS) + 1;
+        let ms = ms.min(MOST_REST_MS);
+        ends.wire.send(&Message::LaneRests(lane as u64, ms))?;
+        pair.rests = now.checked_add(left);
+        pair.end = now.checked_add(left + most);
+    }
+    Ok(false)
 }
 
 /// A QP whose lane is dropped.

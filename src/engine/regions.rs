@@ -1,17 +1,19 @@
-//! Registered memory, as transfers see it: tables that do not change, by address, of this side and of a peer; and descriptors, by
-//! which a peer learns of a region.
+//! Registered memory, as transfers see it. It consists of tables that do not change, by address, of this side and of a peer, and
+//! of descriptors. A peer learns of a region by its descriptor.
 //!
 //! A registry makes a new table with each change. A transfer keeps the tables that it was planned with until it is concluded.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::carried::{Opened, seal};
 use super::error::EngineError;
 use super::plan::{Region, Regions};
+use super::rails::RailKeys;
 
 /// Bytes of a descriptor.
-pub const DESCRIPTOR_BYTES: usize = 40;
+pub const DESCRIPTOR_BYTES: usize = 72;
 /// What a descriptor begins with: its form, by number.
-const MAGIC: [u8; 4] = *b"WVR\x01";
+const MAGIC: [u8; 4] = *b"WVR\x02";
 
 /// What a peer needs to know of a region. Programs may carry it themselves, as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,23 +24,16 @@ pub struct Descriptor {
     pub address: u64,
     /// Its length.
     pub bytes: u64,
-    /// The key.
-    pub rkey: u32,
+    /// The keys, by rail.
+    pub rkeys: RailKeys,
 }
 
 impl Descriptor {
     /// As bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; DESCRIPTOR_BYTES] {
-        let mut bytes = [0; DESCRIPTOR_BYTES];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4..8].copy_from_slice(&self.rkey.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        let sum = checksum(&bytes[..32]);
-        bytes[32..].copy_from_slice(&sum.to_le_bytes());
-        bytes
+        let words = [self.incarnation, self.address, self.bytes];
+        seal(MAGIC, self.rkeys, &words)
     }
 
     /// From bytes that somebody has told.
@@ -47,48 +42,26 @@ impl Descriptor {
     /// [`EngineError::Descriptor`] with what is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EngineError> {
         let bad = |what| EngineError::Descriptor { what };
-        if bytes.len() != DESCRIPTOR_BYTES {
-            return Err(bad("its length is not 40 bytes"));
-        }
-        if bytes[..4] != MAGIC {
-            return Err(bad("it is none of this version"));
-        }
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
-        if word(32) != checksum(&bytes[..32]) {
-            return Err(bad("its checksum is wrong"));
-        }
-        let [a, b, c, d] = [bytes[4], bytes[5], bytes[6], bytes[7]];
-        let (address, length) = (word(16), word(24));
-        if length == 0 || address.checked_add(length).is_none() {
-            return Err(bad("its range is empty or ends behind the last address"));
-        }
+        let whole = bytes.try_into();
+        let whole = whole.map_err(|_| bad("its length is not 72 bytes"))?;
+        let opened = Opened::<DESCRIPTOR_BYTES>::new(MAGIC, whole).map_err(bad)?;
+        let (address, bytes) = opened.range(16).map_err(bad)?;
         Ok(Self {
-            incarnation: word(8),
+            incarnation: opened.word(8),
             address,
-            bytes: length,
-            rkey: u32::from_le_bytes([a, b, c, d]),
+            bytes,
+            rkeys: opened.rkeys().map_err(bad)?,
         })
     }
 }
 
-/// FNV-1a: bytes that were damaged on their way are found, a forger is not kept out.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 /// A region in a table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mapped<T> {
     pub(super) address: u64,
     pub(super) bytes: u64,
-    /// lkey of this side's, rkey of a peer's.
-    pub(super) key: u32,
+    /// lkeys of this side's, rkeys of a peer's, by rail.
+    pub(super) keys: RailKeys,
     pub(super) owner: T,
 }
 

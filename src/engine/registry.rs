@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::{EngineError, HostError};
+use super::rails::{Rails, Registrations};
 use super::regions::{Descriptor, Mapped, Users};
 use super::transfers::LocalTable;
 use crate::provider::HostMemory;
-use crate::provider::mlx5::{Mlx5Rail, Registration};
+use crate::provider::local::{Board, LEAVING, ShownRegion, Unshown};
 
 /// A registered region. No other of this engine ever has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,33 +29,83 @@ impl RegionId {
 }
 
 /// Regions of this side.
-#[derive(Default)]
 pub(super) struct Registry {
     pub(super) table: Arc<LocalTable>,
     /// Each with the address of its registration, which several may share.
     regions: HashMap<u64, u64>,
     registrations: HashMap<u64, Shared>,
     next: u64,
+    /// Shows them to peers of this machine.
+    board: Option<Arc<Board>>,
+    /// How many registrations are being taken away.
+    leaving: usize,
 }
 
 struct Shared {
-    registration: Registration,
+    registrations: Registrations,
     users: Arc<Users>,
     bytes: u64,
     regions: u32,
+    /// Keeps it.
+    memory: Arc<HostMemory>,
+    /// Its place on the board.
+    place: Option<usize>,
+    /// Held for its drop, where it has no place.
+    unshown: Option<Unshown>,
+    /// Its last region is being taken away.
+    is_leaving: bool,
+}
+
+/// A step of the way on which a region is taken away.
+pub(super) enum Step {
+    /// It is gone.
+    Done,
+    /// Another thread is taking it away.
+    Taken,
+    /// Behind [`Leaving::wait`], without the lock of the regions, [`Registry::finish`] does the rest.
+    Waits(Leaving),
+}
+
+/// A region that is being taken away: no transfer has it, and no copy begins in it.
+pub(super) struct Leaving {
+    number: u64,
+    first: u64,
+    shown: Option<(Arc<Board>, usize)>,
+}
+
+impl Leaving {
+    /// Waits until no peer of this machine copies any more. So many of their threads do not end.
+    pub(super) fn wait(&self) -> Result<(), u32> {
+        match &self.shown {
+            Some((board, place)) => board.leave(&[*place], LEAVING),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Registry {
+    /// Of none, which shows them on this board.
+    pub(super) fn new(board: Option<Arc<Board>>) -> Self {
+        Self {
+            table: Arc::default(),
+            regions: HashMap::new(),
+            registrations: HashMap::new(),
+            next: 0,
+            board,
+            leaving: 0,
+        }
+    }
+
     pub(super) fn register(
         &mut self,
-        rail: &Mlx5Rail,
+        rails: &Rails,
         memory: &Arc<HostMemory>,
     ) -> Result<RegionId, HostError> {
         let (address, bytes) = (memory.address(), memory.bytes());
         let known = self.table.covering(address, bytes);
         let first = match known.map(|region| region.address) {
             Some(first) => first,
-            None => self.register_new(rail, memory)?,
+            None => self.register_new(rails, memory)?,
         };
         let number = self.next;
         self.next += 1;
@@ -65,36 +116,45 @@ impl Registry {
         Ok(RegionId(number))
     }
 
-    fn register_new(
-        &mut self,
-        rail: &Mlx5Rail,
-        memory: &Arc<HostMemory>,
-    ) -> Result<u64, HostError> {
+    fn register_new(&mut self, rails: &Rails, memory: &Arc<HostMemory>) -> Result<u64, HostError> {
         let (address, bytes) = (memory.address(), memory.bytes());
-        let registration = rail.register(memory)?;
+        let registrations = rails.register(memory)?;
         let users = Arc::new(Users::default());
         let mapped = Mapped {
             address,
             bytes,
-            key: registration.lkey(),
+            keys: registrations.lkeys(),
             owner: Arc::clone(&users),
         };
         let table = self.table.with(mapped);
         let table = table.ok_or(EngineError::Overlap { address, bytes })?;
         self.table = Arc::new(table);
-        self.registrations.insert(
-            address,
-            Shared {
-                registration,
-                users,
-                bytes,
-                regions: 0,
-            },
-        );
+        let mut shared = Shared {
+            registrations,
+            users,
+            bytes,
+            regions: 0,
+            memory: Arc::clone(memory),
+            place: None,
+            unshown: None,
+            is_leaving: false,
+        };
+        shared.show(self.board.as_ref());
+        self.registrations.insert(address, shared);
         Ok(address)
     }
 
-    pub(super) fn deregister(&mut self, region: RegionId) -> Result<(), HostError> {
+    /// Whether part of this memory is being taken away, so that it is soon known whether it can be registered.
+    pub(super) fn is_leaving(&self, memory: &HostMemory) -> bool {
+        let (address, end) = (memory.address(), memory.address() + memory.bytes());
+        let overlaps = |(first, shared): (&u64, &Shared)| {
+            shared.is_leaving && *first < end && address < *first + shared.bytes
+        };
+        self.leaving > 0 && self.registrations.iter().any(overlaps)
+    }
+
+    /// Begins to take a region away.
+    pub(super) fn leave(&mut self, region: RegionId) -> Result<Step, HostError> {
         let number = region.0;
         let unknown = EngineError::UnknownRegion { number };
         let first = *self.regions.get(&number).ok_or(unknown.clone())?;
@@ -102,13 +162,56 @@ impl Registry {
         if shared.regions > 1 {
             shared.regions -= 1;
             self.regions.remove(&number);
-            return Ok(());
+            return Ok(Step::Done);
+        }
+        if shared.is_leaving {
+            return Ok(Step::Taken);
         }
         let busy = |users| EngineError::Busy { number, users };
         shared.users.close().map_err(busy)?;
-        if let Err(error) = shared.registration.deregister() {
+        let board = self.board.as_ref();
+        let shown = board.and_then(|board| Some((Arc::clone(board), shared.place?)));
+        if let Some((board, place)) = &shown {
+            board.mark(*place);
+        }
+        shared.is_leaving = true;
+        self.leaving += 1;
+        Ok(Step::Waits(Leaving {
+            number,
+            first,
+            shown,
+        }))
+    }
+
+    /// Takes a region away, or leaves it where threads of peers have not ended their copies.
+    pub(super) fn finish(
+        &mut self,
+        leaving: &Leaving,
+        left: Result<(), u32>,
+    ) -> Result<(), HostError> {
+        let (number, first) = (leaving.number, leaving.first);
+        let left = left.map_err(|users| EngineError::Busy { number, users });
+        // Without it, the engine was closed meanwhile.
+        let Some(shared) = self.registrations.get_mut(&first) else {
+            return Ok(left?);
+        };
+        shared.is_leaving = false;
+        self.leaving -= 1;
+        if let Err(busy) = left {
+            if let Some((board, place)) = &leaving.shown {
+                board.unmark(*place);
+            }
             shared.users.open();
-            return Err(error.into());
+            return Err(busy.into());
+        }
+        shared.place = None;
+        if let Err(kept) = shared.registrations.deregister() {
+            // Where one rail has lost it already, no transfer may use it any more.
+            if kept.is_whole {
+                shared.show(self.board.as_ref());
+                shared.users.open();
+            }
+            return Err(kept.error.into());
         }
         self.regions.remove(&number);
         self.registrations.remove(&first);
@@ -130,7 +233,29 @@ impl Registry {
             incarnation,
             address: *first,
             bytes: shared.bytes,
-            rkey: shared.registration.rkey(),
+            rkeys: shared.registrations.rkeys(),
         })
+    }
+}
+
+impl Shared {
+    /// Peers of this machine may copy to and from it.
+    fn show(&mut self, board: Option<&Arc<Board>>) {
+        let address = self.memory.address();
+        let region = ShownRegion {
+            address,
+            bytes: self.bytes,
+            key: self.registrations.rkeys().of(0),
+            place: address,
+            may_read: true,
+            may_write: true,
+        };
+        let file = self.memory.file();
+        let shown = board.map(|board| board.show(&region, file.as_ref()));
+        (self.place, self.unshown) = match shown {
+            Some(Ok(place)) => (Some(place), None),
+            Some(Err(unshown)) => (None, Some(unshown)),
+            None => (None, None),
+        };
     }
 }

@@ -9,7 +9,7 @@ use crate::provider::Cause;
 pub enum OperationStatus {
     /// All its bytes have landed.
     Done,
-    /// A part of it has failed. Other parts may have landed.
+    /// A part of it has failed. Other parts may have landed. One that counts may have counted.
     Failed,
     /// A part of it was never posted, and no part has failed. Other parts may have landed.
     NotPosted,
@@ -18,9 +18,11 @@ pub enum OperationStatus {
 /// The first failure of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstCause {
-    /// The QP; none where no QP was left.
+    /// The QP; none where no QP was left, and of a copy within the machine.
     pub qp: Option<u32>,
-    /// Why, as the HCA says it; none of what was refused before it was posted.
+    /// The rail of this side by which the slice was posted, by its number in [`Engine::rails`](super::Engine::rails); none as above.
+    pub rail: Option<u32>,
+    /// Why, as the HCA or the system says it; none of what was refused before it was posted.
     pub cause: Option<Cause>,
     /// The operation.
     pub operation: u32,
@@ -48,6 +50,8 @@ pub struct Report {
     pub bytes_landed: u64,
     /// The first failure. Of a transfer that is done: one that a retry has made good.
     pub first: Option<FirstCause>,
+    /// The RDMA device of the rail by which that was posted, as it is named in [`Engine::devices`](super::Engine::devices).
+    pub device: Option<String>,
     /// The worker that has panicked while it held slices of the transfer. All that was handed out counts as failed then.
     pub panicked: Option<ThreadPanicked>,
     /// Some WRITE of it goes where a WRITE of it comes from, in this process: bytes that both have are old or new.

@@ -12,7 +12,7 @@ use super::peer::Peer;
 use super::plan::Operation;
 use super::report::FirstCause;
 use super::slots::TransferId;
-use super::transfers::Options;
+use super::transfers::{Options, Prepared};
 
 impl Engine {
     /// The next notice, of any peer; those of one peer in the order in which it has sent them, each once. None: the time is over.
@@ -41,13 +41,12 @@ impl Peer {
     /// # Errors
     /// [`EngineError::InboxFull`]: there was none in time; else as [`Peer::notify`].
     pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
-        let is_full = |error: &EngineError| matches!(error, EngineError::InboxFull { .. });
         let waiting = self.inner.transfers.waiting();
         waiting.while_refused(most, is_full, || self.notify(bytes))
     }
 
-    /// As [`Peer::submit`], with a notice that the peer gets behind the last byte of the transfer; one that is not done it gets too, with
-    /// the outcome and the first cause.
+    /// As [`Peer::submit`], with a notice that the peer gets behind the last byte of the transfer. If the transfer fails, the
+    /// peer gets the notice too, with the outcome and the first cause.
     ///
     /// # Errors
     /// As [`Peer::submit`] and [`Peer::notify`].
@@ -57,14 +56,78 @@ impl Peer {
         options: &Options,
         bytes: &[u8],
     ) -> Result<TransferId, EngineError> {
-        let attached = Attached::new(self, bytes)?;
-        let submitted = self.submit_with(operations, options, Some(attached));
-        if submitted.is_err() {
-            // Another thread may have been refused the room that was given back.
+        self.with_notice(bytes, |attached| {
+            self.submit_with(operations, options, Some(attached))
+        })
+    }
+
+    /// As [`Peer::submit_notify`], but waits up to `most` for a slot and for room.
+    ///
+    /// # Errors
+    /// As [`Peer::submit_notify`].
+    pub fn submit_notify_wait(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        bytes: &[u8],
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        let waiting = self.inner.transfers.waiting();
+        waiting.while_refused(most, is_full, || {
+            self.submit_notify(operations, options, bytes)
+        })
+    }
+
+    /// As [`Peer::post`], with a notice, as [`Peer::submit_notify`].
+    ///
+    /// # Errors
+    /// As [`Peer::post`] and [`Peer::notify`].
+    pub fn post_notify(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        bytes: &[u8],
+    ) -> Result<TransferId, EngineError> {
+        self.with_notice(bytes, |attached| {
+            self.post_with(prepared, options, Some(attached))
+        })
+    }
+
+    /// As [`Peer::post_notify`], but waits up to `most` for a slot and for room.
+    ///
+    /// # Errors
+    /// As [`Peer::post_notify`].
+    pub fn post_notify_wait(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        bytes: &[u8],
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        let waiting = self.inner.transfers.waiting();
+        waiting.while_refused(most, is_full, || self.post_notify(prepared, options, bytes))
+    }
+
+    fn with_notice(
+        &self,
+        bytes: &[u8],
+        begin: impl FnOnce(Attached) -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let begun = begin(Attached::new(self, bytes)?);
+        // Another thread may have been refused the room that was given back. One that waits does not wake itself.
+        if begun.is_err() && self.known.outbox().has_refused() {
             self.inner.transfers.waiting().change();
         }
-        submitted
+        begun
     }
+}
+
+/// Whether it may be attempted again with more success.
+fn is_full(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::WouldBlock { .. } | EngineError::InboxFull { .. }
+    )
 }
 
 /// A notice that has its room in the peer's inbox, and is not sent yet.

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use super::config::{check, pace};
 use super::error::{EngineError, HostError};
+use super::grant::Rights;
 use super::link::{Fence, Link};
 use super::plan::Operation;
+use super::rails::RailKeys;
 use super::regions::{Mapped, Table, Users};
 use super::report::Report;
 use super::slots::{Status, TransferId};
@@ -66,15 +68,15 @@ impl SinkEngine {
         let region = |owner| Mapped {
             address: 0,
             bytes,
-            key: 1,
+            keys: RailKeys::from_iter([1]),
             owner,
         };
         let local = Table::default().with(region(Arc::new(Users::default())));
         let remote = Table::default().with(Mapped {
             address: 0,
             bytes,
-            key: 1,
-            owner: (),
+            keys: RailKeys::from_iter([1]),
+            owner: Rights::Both,
         });
         Ok(Self {
             transfers,
@@ -111,7 +113,7 @@ impl SinkEngine {
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
         let cut = (check(&self.config)?, self.config.gather);
-        Transfers::prepare(&self.link, tables, cut, (operations, false))
+        Transfers::prepare(&self.link, tables, cut, (operations, false, false))
     }
 
     /// As [`Peer::post`](super::Peer::post).
@@ -121,7 +123,7 @@ impl SinkEngine {
     pub fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, EngineError> {
         self.link.check(PEER)?;
         self.transfers
-            .post(&self.link, prepared, &Options::default())
+            .post(&self.link, prepared, (&Options::default(), None))
     }
 
     /// As [`Engine::poll`](super::Engine::poll).

@@ -1,7 +1,7 @@
 //! Ids of transfers: slots that are used again, each use with a generation of its own.
 //!
-//! One atomic word of a slot has its generation and its status, so a poll is one load: an id is told what became of its own
-//! transfer, or that it is unknown, however often its slot has been used since. Polling changes nothing.
+//! One atomic word of a slot has its generation and its status, so a poll is one load. The answer is the state of the transfer of
+//! that id, or that the id is unknown, however often its slot has been used since. Polling changes nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,31 +1,41 @@
-//! An engine on the device that its configuration names.
+//! An engine on the devices that its configuration names.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::config::check;
+use super::config::{check, key};
 use super::error::{EngineError, HostError};
 use super::host::Engine;
-use crate::config::{DeviceChoice, EngineConfig};
+use super::rails::{MOST_RAILS, RailStatus};
+use super::tally::Statistics;
+use crate::config::{DeviceChoice, EngineConfig, EngineKey};
 use crate::verbs::{Context, DeviceSelector, VerbsError, device_list};
 
 impl Engine {
-    /// An engine on the device that `config` names, which it opens.
+    /// An engine on the devices that `config` names, which it opens.
     ///
     /// # Errors
-    /// [`EngineError::Devices`]: several are named; a device that is not there or does not do; as [`Engine::new`].
+    /// [`EngineError::Devices`]: too many are named; a device that is not there or does not do; as [`Engine::on`].
     pub fn start(config: EngineConfig) -> Result<Self, HostError> {
-        let context = Self::open_device(&config)?;
-        Self::new(&context, config)
+        let contexts = Self::open_devices(&config)?;
+        Self::on(&contexts, config)
     }
 
-    /// Opens the device that an engine with this configuration would be on, and makes nothing on it.
+    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them.
     ///
     /// # Errors
-    /// [`HostError::Refused`]: a value of `config` outside its limits, or several devices; a device that is not there or does not do.
-    pub fn open_device(config: &EngineConfig) -> Result<Arc<Context>, HostError> {
+    /// [`HostError::Refused`]: a value of `config` outside its limits, or too many devices; a device that is not there or does not do.
+    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
         check(config)?;
         open(config)
+    }
+
+    /// The key that an engine with this configuration would have, perhaps from a file.
+    ///
+    /// # Errors
+    /// [`HostError::KeyFile`].
+    pub fn read_key(config: &EngineConfig) -> Result<Option<EngineKey>, HostError> {
+        key(config)
     }
 
     /// Whether it takes nothing new: [`Engine::close`] was called.
@@ -34,27 +44,56 @@ impl Engine {
         self.inner.is_closing.load(Ordering::Acquire)
     }
 
-    /// The RDMA device that the engine is on.
+    /// The RDMA devices that the engine is on, in the order of its rails.
     #[must_use]
-    pub fn device(&self) -> &str {
-        &self.inner.rail.context().info().name
+    pub fn devices(&self) -> Vec<&str> {
+        let rails = self.inner.rails.all().iter();
+        rails.map(|rail| &*rail.context().info().name).collect()
+    }
+
+    /// What each of its rails has done.
+    #[must_use]
+    pub fn rails(&self) -> Vec<RailStatus> {
+        let rails = &self.inner.rails;
+        let all = rails.all().iter().enumerate();
+        let transfers = &self.inner.transfers;
+        let status = all.map(|(nth, rail)| {
+            let rest = rails.rest(nth, |rest, now| (rest.state(now), rest.begun()));
+            let (state, rests) = rest.unwrap_or_default();
+            let context = rail.context();
+            RailStatus {
+                device: context.info().name.clone(),
+                port: context.port().number,
+                state,
+                rests,
+                slices: transfers.slices(rails.workers_of(nth), false),
+            }
+        });
+        status.collect()
+    }
+
+    /// What the engine has done since its start, in one consistent look. Never waits.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.inner.transfers.statistics()
     }
 }
 
-fn open(config: &EngineConfig) -> Result<Arc<Context>, HostError> {
+fn open(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
     match &config.device {
-        DeviceChoice::Named(names) => match names.as_slice() {
-            [name] => {
+        DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
+            let contexts = names.iter().map(|name| {
                 let selector = DeviceSelector::Name(name.device.clone());
-                Ok(Context::open_with_gid(&selector, name.port, &config.gid)?)
-            }
-            names => Err(EngineError::Devices { count: names.len() }.into()),
-        },
+                Context::open_with_gid(&selector, name.port, &config.gid)
+            });
+            Ok(contexts.collect::<Result<_, _>>()?)
+        }
+        DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
         DeviceChoice::Auto { without } if without.is_empty() => {
             let selector = DeviceSelector::Auto;
-            Ok(Context::open_with_gid(&selector, None, &config.gid)?)
+            Ok(vec![Context::open_with_gid(&selector, None, &config.gid)?])
         }
-        DeviceChoice::Auto { .. } => Ok(first_but(config)?),
+        DeviceChoice::Auto { .. } => Ok(vec![first_but(config)?]),
     }
 }
 

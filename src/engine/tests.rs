@@ -1,17 +1,20 @@
-//! Engines whose threads panic, as only this module can make them.
+//! Engines whose threads panic and whose clocks are ahead, as only this module can make them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use softhca::device::FaultSpec;
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::{HANG, until};
 
+use super::host::lock;
 use super::link::Planted;
 use super::queue::Item;
+use super::registry::Step;
 use super::{
-    Engine, EngineConfig, EngineError, HostMemory, Outcome, Peer, RegionId, Remote, Report, Status,
-    TransferId,
+    Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Outcome, Peer, RegionId,
+    Remote, Report, Rights, Status, TransferId,
 };
 use crate::verbs::{Context, DeviceSelector};
 
@@ -37,6 +40,7 @@ impl End {
             .with_log_depth(8)
             .with_log_entries(12)
             .with_transfers(64)
+            .with_engine_path(EnginePath::Nic)
             .with_connect_timeout(HANG)
             .with_drain(HANG);
         let engine = Engine::new(&context, config).unwrap();
@@ -71,7 +75,7 @@ fn connect(from: &End, to: &End) -> [Peer; 2] {
 }
 
 #[test]
-fn a_worker_that_panics_ends_its_connections_and_what_it_held_is_concluded() {
+fn a_panicking_worker_ends_its_connections_and_concludes_its_transfers() {
     let [a, b, c] = ["a", "b", "c"].map(End::new);
     let [to_b, from_a] = connect(&a, &b);
     let [to_c, _] = connect(&b, &c);
@@ -157,4 +161,84 @@ fn a_control_thread_that_panics_ends_its_connection_and_no_transfer_hangs() {
         a.engine.release(write).unwrap();
         assert_eq!(a.engine.close().cut_off, 0);
     }
+}
+
+#[test]
+fn a_grant_ends_when_its_time_is_over_though_nobody_asks() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let [a, b] = ["a", "b"].map(End::new);
+    let [to_b, to_a] = connect(&a, &b);
+    let here = a.memory.address();
+    let region = b.memory.address();
+    let grant = |time| to_a.grant(region, 64, Rights::Read, time).unwrap();
+    let [short, long] = [grant(Some(HOUR)), grant(Some(2 * HOUR))];
+    let without = grant(None);
+    let read = |grant: &super::Grant| {
+        to_b.import_grant(grant).unwrap();
+        let id = to_b.read(here, grant.address, 64).unwrap();
+        a.report(id).outcome
+    };
+    let outcomes = |of: [&super::Grant; 3]| of.map(read);
+    let all = [&short, &long, &without];
+    assert_eq!(outcomes(all), [Outcome::Done; 3]);
+    let keys = &b.engine.inner.keys;
+    for (left, expected) in [
+        (2, [Outcome::Failed, Outcome::Done, Outcome::Done]),
+        (1, [Outcome::Failed, Outcome::Failed, Outcome::Done]),
+    ] {
+        keys.clock.advance(HOUR);
+        to_a.link.wake().unwrap().wake();
+        until("its key is ended", || b.engine.grants() == left);
+        assert_eq!(outcomes(all), expected);
+    }
+    // Who waits to take the region away waits for a time too.
+    b.engine.revoke(&without).unwrap();
+    grant(Some(HOUR));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| b.engine.deregister_wait(b.region, HANG));
+        keys.clock.advance(HOUR);
+        to_a.link.wake().unwrap().wake();
+        waiter.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn while_a_region_waits_for_peers_others_are_registered() {
+    let end = End::new("a");
+    let inner = &end.engine.inner;
+    let leave = || lock(&inner.regions).leave(end.region).unwrap();
+    let Step::Waits(leaving) = leave() else {
+        panic!("it has one region");
+    };
+    // Without the lock: this is the time in which a peer may copy.
+    let other = Arc::new(HostMemory::new(4096).unwrap());
+    let region = end.engine.register(&other).unwrap();
+    end.engine.deregister(region).unwrap();
+    assert!(matches!(leave(), Step::Taken));
+    assert!(lock(&inner.regions).is_leaving(&end.memory));
+    assert!(!lock(&inner.regions).is_leaving(&other));
+    // It stays where a peer does not end its copy.
+    let number = end.region.number();
+    let kept = lock(&inner.regions).finish(&leaving, Err(3)).unwrap_err();
+    let busy = EngineError::Busy { number, users: 3 };
+    assert!(matches!(kept, HostError::Refused(error) if error == busy));
+    assert!(!lock(&inner.regions).is_leaving(&end.memory));
+    let again = end.engine.register(&end.memory).unwrap();
+    end.engine.deregister(again).unwrap();
+    let Step::Waits(leaving) = leave() else {
+        panic!("it is the last");
+    };
+    std::thread::scope(|scope| {
+        // Who wants the same waits for what becomes of it.
+        let second = scope.spawn(|| end.engine.deregister(end.region));
+        lock(&inner.regions)
+            .finish(&leaving, leaving.wait())
+            .unwrap();
+        inner.left.notify_all();
+        let gone = second.join().unwrap().unwrap_err();
+        let unknown = EngineError::UnknownRegion { number };
+        assert!(matches!(gone, HostError::Refused(error) if error == unknown));
+    });
+    let anew = end.engine.register(&end.memory).unwrap();
+    assert_ne!(anew, end.region);
 }

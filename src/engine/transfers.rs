@@ -1,31 +1,34 @@
 //! The transfers of an engine, as submitters, workers and waiters share them. No provider is named here.
 //!
-//! A transfer has a slot. Its body is written by the submitter before workers learn of it, and read by them; the account is the one
-//! word that changes while it runs. Memory of a slot is used again by the next transfer in it, so none is allocated for a
-//! transfer once its slot has had a similar one.
+//! A transfer has a slot. The submitter writes its body before workers learn of it, and the workers read it. The account is the
+//! one word that changes while it runs. The next transfer in a slot uses its memory again. So a transfer allocates none once its
+//! slot has had a similar one.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::account::{AtomicAccount, Change, Close, Outcome};
 use super::cut::Cut;
 use super::error::EngineError;
+use super::grant::Rights;
 use super::link::{Fence, Link, Lives};
 use super::plan::{Operation, Plan};
 use super::queue::{Item, RunQueue};
+use super::rails::{Crossing, NO_RAIL};
 use super::regions::{Table, Users};
 use super::report::{FirstCause, OperationStatus, Remote, Report};
 use super::send::Attached;
 use super::slots::{Slots, Status, TransferId};
+use super::tally::{SliceCounts, Statistics, Totals};
 use super::waiting::Waiting;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Chain, LocalRange, ProviderError, Tag, Verb};
 
 pub(super) type LocalTable = Table<Arc<Users>>;
-pub(super) type RemoteTable = Table<()>;
+pub(super) type RemoteTable = Table<Rights>;
 
 /// A transfer that was planned once, to be posted many times.
 #[derive(Debug)]
@@ -43,15 +46,33 @@ pub struct Prepared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Nothing more is handed out when this time is over, as if it were cancelled. Default none.
+    /// Nothing more is handed out when this time is over, as if it were cancelled. Default none: that of the engine's configuration.
     pub deadline: Option<Duration>,
+    /// Each operation counts once at this [counter](super::Counter) of the peer, behind its last byte; all are WRITEs. It is one
+    /// WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have counted
+    /// it. Default none.
+    pub counter: Option<u32>,
 }
 
 impl Options {
     /// The same with this [`deadline`](Options::deadline).
     #[must_use]
     pub const fn with_deadline(self, deadline: Option<Duration>) -> Self {
-        Self { deadline }
+        Self { deadline, ..self }
+    }
+
+    /// The same with this [`counter`](Options::counter).
+    #[must_use]
+    pub const fn with_counter(self, counter: Option<u32>) -> Self {
+        Self { counter, ..self }
+    }
+
+    /// The same with this deadline, where it has none.
+    pub(super) fn or(self, deadline: Option<Duration>) -> Self {
+        Self {
+            deadline: self.deadline.or(deadline),
+            ..self
+        }
     }
 }
 
@@ -64,8 +85,7 @@ pub(super) struct Transfers {
     waiting: Waiting,
     /// How often a slice is posted again.
     retry: u32,
-    /// Since the engine was made, by outcome.
-    counts: [AtomicU64; 4],
+    totals: Totals,
 }
 
 /// One slot.
@@ -89,6 +109,10 @@ struct Body {
     overlaps: bool,
     prepared: Option<Arc<Prepared>>,
     deadline: Option<Instant>,
+    /// At which each operation counts.
+    counter: Option<u32>,
+    /// Rails of the peer that are near all of its memory; 0: any will do.
+    near: u8,
     /// Sent when it is concluded.
     notice: Option<Attached>,
     /// None of a transfer that is concluded.
@@ -108,9 +132,9 @@ struct Failures {
     /// Slices that have failed for good.
     slices: Vec<u32>,
     /// Slices that some worker is to post again. None once the account is closed.
-    to_retry: Vec<u32>,
-    /// How often each slice was given back for that.
-    retries: HashMap<u32, u32>,
+    to_retry: Vec<Retry>,
+    /// How often each slice was given back for that, and by which rails: a bit for each.
+    retries: HashMap<u32, (u32, u32)>,
     first: Option<FirstCause>,
     /// Lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
     lost: Lives,
@@ -140,14 +164,31 @@ impl Body {
     }
 }
 
+/// A slice that is to be posted again.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    slice: u32,
+    /// A bit for each rail that it has failed on. While another one works it goes there.
+    rails: u32,
+}
+
+impl Retry {
+    /// Whether it may be posted on a rail, while those of `open` work.
+    fn may_take(self, rail: usize, open: u32) -> bool {
+        self.rails & 1 << rail == 0 || open & !self.rails == 0
+    }
+}
+
 /// Where a WQE has failed: a life of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lost {
-    /// Which lane of its link.
-    pub(super) lane: usize,
+    /// Which lane of its link, where packets may be under way; none of a copy.
+    pub(super) lane: Option<usize>,
     pub(super) life: u32,
     /// Number of the QP.
-    pub(super) qp: u32,
+    pub(super) qp: Option<u32>,
+    /// The QP has failed by a WQE that was wrong itself: one that was only flushed behind it has not been tried.
+    pub(super) is_refused: bool,
 }
 
 /// What a worker has taken of a transfer.
@@ -157,6 +198,11 @@ pub(super) enum Pulled {
     Some,
     /// Nothing is left for anyone.
     Nothing,
+    /// What is left is for lanes that enter nearer to its memory.
+    Far,
+    /// What is left has failed on the rail of the lane, and a bit for each that works and takes some of it. Without
+    /// one it is asked for again.
+    Elsewhere(u32),
 }
 
 impl Transfers {
@@ -178,6 +224,8 @@ impl Transfers {
                     overlaps: false,
                     prepared: None,
                     deadline: None,
+                    counter: None,
+                    near: 0,
                     notice: None,
                     way: None,
                 }),
@@ -196,7 +244,7 @@ impl Transfers {
             queues: (0..workers).map(queue).collect::<Result<_, _>>()?,
             waiting: Waiting::default(),
             retry,
-            counts: Default::default(),
+            totals: Totals::default(),
         })
     }
 
@@ -216,10 +264,14 @@ impl Transfers {
         link: &Link,
         (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
         (cut, gather): (Cut, u32),
-        (operations, overlaps): (&[Operation], bool),
+        (operations, overlaps, counts): (&[Operation], bool, bool),
     ) -> Result<Arc<Prepared>, EngineError> {
         let mut plan = Plan::new(cut, gather)?;
-        plan.set(operations, &*local, &*remote)?;
+        match counts {
+            true => plan.set_counting(operations, &*local, &*remote),
+            false => plan.set(operations, &*local, &*remote),
+        }?;
+        check_rights(&plan, &remote)?;
         Ok(Arc::new(Prepared {
             plan,
             operations: count(operations.len()),
@@ -243,11 +295,16 @@ impl Transfers {
             local,
             remote,
         };
+        let counts = how.0.counter.is_some();
         self.begin(way, how, |body, way| {
             body.prepared = None;
             body.operations = count(operations.len());
             body.overlaps = overlaps;
-            body.own.set(operations, &*way.local, &*way.remote)
+            match counts {
+                true => body.own.set_counting(operations, &*way.local, &*way.remote),
+                false => body.own.set(operations, &*way.local, &*way.remote),
+            }?;
+            check_rights(&body.own, &way.remote)
         })
     }
 
@@ -256,18 +313,21 @@ impl Transfers {
         &self,
         link: &Arc<Link>,
         prepared: &Arc<Prepared>,
-        options: &Options,
+        how: (&Options, Option<Attached>),
     ) -> Result<TransferId, EngineError> {
         if prepared.incarnation != link.incarnation {
             let (found, peer) = (prepared.incarnation, link.incarnation);
             return Err(EngineError::ForeignPrepared { found, peer });
+        }
+        if how.0.counter.is_some() && !prepared.plan.counts() {
+            return Err(EngineError::PreparedUncounted);
         }
         let way = Way {
             link: Arc::clone(link),
             local: Arc::clone(&prepared.local),
             remote: Arc::clone(&prepared.remote),
         };
-        self.begin(way, (options, None), |body, _| {
+        self.begin(way, how, |body, _| {
             body.operations = prepared.operations;
             body.overlaps = prepared.overlaps;
             body.prepared = Some(Arc::clone(prepared));
@@ -282,7 +342,10 @@ impl Transfers {
         fill: impl FnOnce(&mut Body, &Way) -> Result<(), EngineError>,
     ) -> Result<TransferId, EngineError> {
         let slots = self.places.len();
-        let id = self.slots.take().ok_or(EngineError::WouldBlock { slots })?;
+        let Some(id) = self.slots.take() else {
+            self.totals.refuse();
+            return Err(EngineError::WouldBlock { slots });
+        };
         let place = &self.places[id.slot() as usize];
         let mut body = place.write();
         let filled = fill(&mut body, &way).and_then(|()| enter_all(body.plan(), &way.local));
@@ -294,12 +357,15 @@ impl Transfers {
             return Err(error);
         }
         let (total, is_small) = (body.plan().slices(), body.plan().is_small());
+        let near = near_of(body.plan(), &way);
         let link = Arc::clone(&way.link);
         let deadline = options
             .deadline
             .and_then(|it| Instant::now().checked_add(it));
         body.id = Some(id);
         body.deadline = deadline;
+        body.counter = options.counter;
+        body.near = near;
         body.notice = notice;
         body.way = Some(way);
         place.failures().clear();
@@ -307,32 +373,56 @@ impl Transfers {
         place.total.store(total, Ordering::Relaxed);
         place.account.reset();
         drop(body);
+        self.totals.submit(total);
         link.begin_transfer();
         if total == 0 {
             self.conclude(id, Outcome::Done, Fence::Whole);
             return Ok(id);
         }
-        self.give(id, (&link, deadline), link.workers(is_small));
+        let near_workers = match near {
+            0 => Vec::new(),
+            near => link.near_workers(near),
+        };
+        match near_workers.is_empty() {
+            true => self.give(id, (&link, deadline), link.workers(is_small)),
+            false => self.give(id, (&link, deadline), &near_workers),
+        }
         Ok(id)
     }
 
-    /// Adds up to `most` slices of the transfer to `chain`: first those that are to be posted again.
-    pub(super) fn pull(&self, id: TransferId, most: u32, chain: &mut Chain) -> Pulled {
+    /// Adds up to `most` slices of the transfer to `chain`, for a lane with this crossing: first those that are to be posted again.
+    pub(super) fn pull(
+        &self,
+        id: TransferId,
+        (most, crossing): (u32, Crossing),
+        chain: &mut Chain,
+    ) -> Pulled {
         let place = &self.places[id.slot() as usize];
         let body = place.read();
         let (true, Some(way)) = (body.id == Some(id), &body.way) else {
             return Pulled::Nothing;
         };
-        let plan = body.plan();
-        let again = place.take_retries(most);
+        let (plan, counter) = (body.plan(), body.counter);
+        let again = place.take_retries(most, crossing.own, &way.link);
         let left = most - count(again.len());
         let is_again = !again.is_empty();
         for number in again {
-            add(chain, plan, way, id.slot(), number..number + 1);
+            add(
+                chain,
+                (plan, way, counter),
+                crossing,
+                id.slot(),
+                number..number + 1,
+            );
+        }
+        let account = place.account.load();
+        let is_left = !account.is_closed() && account.handed() < plan.slices();
+        if is_left && way.link.is_far(crossing, body.near) {
+            return if is_again { Pulled::Some } else { Pulled::Far };
         }
         match place.account.hand_out(left, plan.slices()) {
-            Some(handed) => add(chain, plan, way, id.slot(), handed),
-            None if !is_again => return Pulled::Nothing,
+            Some(handed) => add(chain, (plan, way, counter), crossing, id.slot(), handed),
+            None if !is_again => return place.left_elsewhere(&way.link),
             None => {}
         }
         Pulled::Some
@@ -361,9 +451,9 @@ impl Transfers {
     }
 
     /// Finishes a slice that no QP has taken.
-    pub(super) fn refused(&self, tag: Tag, qp: u32) {
+    pub(super) fn refused(&self, tag: Tag, (qp, rail): (u32, usize)) {
         let place = &self.places[tag.slot as usize];
-        place.note(tag, qp, None);
+        place.note(&place.read(), tag, (Some(qp), number_of(rail)), None);
         place.failures().slices.push(tag.slice);
         self.fail(tag.slot);
     }
@@ -372,26 +462,40 @@ impl Transfers {
     /// waits for the fence.
     pub(super) fn flushed(&self, tag: Tag, lost: Lost, cause: Cause) {
         let place = &self.places[tag.slot as usize];
-        place.note(tag, lost.qp, Some(cause));
         let body = place.read();
         let (Some(id), Some(way)) = (body.id, &body.way) else {
             return;
         };
+        let rail = lost
+            .lane
+            .map_or(NO_RAIL, |lane| way.link.crossing(lane).own);
+        place.note(&body, tag, (lost.qp, number_of(rail)), Some(cause));
         let mut failures = place.failures();
-        if let Some(life) = failures.lost.get_mut(lost.lane) {
+        if let Some(life) = lost.lane.and_then(|lane| failures.lost.get_mut(lane)) {
             *life = lost.life.max(*life);
         }
-        let tries = failures.retries.entry(tag.slice).or_default();
-        let may_retry = *tries < self.retry && !cause.is_of_the_request() && way.link.is_open();
+        let (tries, rails) = failures.retries.entry(tag.slice).or_default();
+        let is_try = !(lost.is_refused && cause.is_flush());
+        let has_tries = *tries < self.retry || !is_try && self.retry > 0;
+        // It may have counted; a copy that has failed has not.
+        let may_count = body.counter.is_some() && lost.lane.is_some();
+        let may_retry = has_tries && !may_count && !cause.is_of_the_request() && way.link.is_open();
         // Whoever closes the account gives up, behind that, what is to be posted again.
         if may_retry && !place.account.load().is_closed() {
-            *tries += 1;
-            failures.to_retry.push(tag.slice);
+            *tries += u32::from(is_try);
+            *rails |= u32::from(is_try) << rail;
+            let slice = tag.slice;
+            let retry = Retry {
+                slice,
+                rails: *rails,
+            };
+            // With the first of its kind workers learn of it. Each has the transfer until nothing is left that it may take.
+            let is_first = failures.to_retry.iter().all(|it| it.rails != retry.rails);
+            self.totals.retry();
+            failures.to_retry.push(retry);
             place
                 .to_retry
                 .store(count(failures.to_retry.len()), Ordering::Release);
-            // With the first of them a worker learns of it, and has the transfer until none is left.
-            let is_first = failures.to_retry.len() == 1;
             drop(failures);
             let (link, deadline) = (Arc::clone(&way.link), body.deadline);
             drop(body);
@@ -414,7 +518,7 @@ impl Transfers {
     fn fail(&self, slot: u32) {
         let place = &self.places[slot as usize];
         let change = place.account.finish(1, true);
-        let behind = place.give_up_retries();
+        let behind = self.give_up_retries(place);
         self.settle_if(slot, change);
         if let Some(behind) = behind {
             self.settle_if(slot, behind);
@@ -430,10 +534,18 @@ impl Transfers {
             return;
         };
         if why == Close::Failed {
-            place.failures().panicked = way.link.panicked();
+            let mut failures = place.failures();
+            failures.panicked = way.link.panicked();
+            if let Some(cause) = way.link.cause_of_end() {
+                let next = place.account.load().handed();
+                let is_flush = |first: FirstCause| first.cause.is_some_and(Cause::is_flush);
+                if failures.first.is_none_or(is_flush) {
+                    failures.first = Some(first_cause(&body, next, (None, None), Some(cause)));
+                }
+            }
         }
         let change = place.account.close(why);
-        let behind = place.give_up_retries();
+        let behind = self.give_up_retries(place);
         drop(body);
         self.settle_if(id.slot(), change);
         if let Some(behind) = behind {
@@ -454,7 +566,7 @@ impl Transfers {
         };
         let link = Arc::clone(&way.link);
         let change = place.account.close(Close::Cancelled);
-        let behind = place.give_up_retries();
+        let behind = self.give_up_retries(place);
         let total = place.total.load(Ordering::Relaxed);
         drop(body);
         let is_settled =
@@ -468,6 +580,19 @@ impl Transfers {
             }
         }
         Ok(())
+    }
+
+    /// Finishes as failed what was to be posted again, of an account that is closed.
+    ///
+    /// It always looks under the lock: a worker may be about to give a slice back that has seen the account open.
+    fn give_up_retries(&self, place: &Place) -> Option<Change> {
+        let mut failures = place.failures();
+        let left = std::mem::take(&mut failures.to_retry);
+        place.to_retry.store(0, Ordering::Release);
+        failures.slices.extend(left.iter().map(|it| it.slice));
+        // Under the lock: none of them is finished by another too.
+        self.totals.give_up(count(left.len()));
+        (!left.is_empty()).then(|| place.account.finish(count(left.len()), true))
     }
 
     fn settle_if(&self, slot: u32, change: Change) {
@@ -535,6 +660,7 @@ impl Transfers {
             if !place.account.load().is_settled(total) {
                 failures.panicked = Some(panicked.clone());
             }
+            self.totals.give_up(count(failures.to_retry.len()));
             failures.to_retry.clear();
             place.to_retry.store(0, Ordering::Release);
             let outcome = place.account.write_off(total).after.outcome(total);
@@ -582,13 +708,16 @@ impl Transfers {
             failures.first
         };
         leave_all(body.plan(), &way.local);
+        let (total, bytes) = (body.plan().slices(), body.plan().bytes());
+        let handed = place.account.load().handed();
         let notice = body.notice.take();
         drop(body);
         // Who sees the conclusion may end the connection: the notice goes before.
         if let Some(notice) = notice {
             notice.conclude(outcome, first);
         }
-        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.totals.give_up(total.saturating_sub(handed));
+        self.totals.conclude(outcome, bytes);
         let concluded = self.slots.conclude(id, outcome);
         debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
         way.link.end_transfer();
@@ -632,7 +761,26 @@ impl Transfers {
 
     /// How many were concluded with this outcome.
     pub(super) fn count(&self, outcome: Outcome) -> u64 {
-        self.counts[outcome as usize].load(Ordering::Relaxed)
+        self.totals.count(outcome)
+    }
+
+    /// What was done with slices by so many workers from this one on, by the NIC alone or by copies too.
+    pub(super) fn slices(&self, workers: Range<u32>, with_copies: bool) -> SliceCounts {
+        let mut all = SliceCounts::default();
+        for worker in workers {
+            let queue = self.queue(worker);
+            all.add(&queue.nic.look());
+            if with_copies {
+                all.add(&queue.copies.look());
+            }
+        }
+        all
+    }
+
+    /// What was done since the engine was made.
+    pub(super) fn statistics(&self) -> Statistics {
+        let workers = count(self.queues.len());
+        self.totals.look(|| self.slices(0..workers, true))
     }
 
     /// What became of a transfer that is concluded and not released.
@@ -676,6 +824,7 @@ impl Transfers {
             operations,
             bytes_landed: plan.bytes() - missing,
             first: failures.first,
+            device: None,
             panicked: failures.panicked.clone(),
             overlaps: body.overlaps,
             remote: match failures.is_remote_unknown {
@@ -708,8 +857,8 @@ impl Place {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Up to `most` slices that are to be posted again.
-    fn take_retries(&self, most: u32) -> Vec<u32> {
+    /// Up to `most` slices that are to be posted again, and may be on this rail.
+    fn take_retries(&self, most: u32, rail: usize, link: &Link) -> Vec<u32> {
         if self.to_retry.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -717,66 +866,124 @@ impl Place {
         if self.account.load().is_closed() {
             return Vec::new();
         }
-        let first = failures.to_retry.len().saturating_sub(most as usize);
-        let taken = failures.to_retry.split_off(first);
+        let (open, most) = (link.open_rails(), most as usize);
+        let mut taken = Vec::new();
+        failures.to_retry.retain(|retry| {
+            let is_taken = taken.len() < most && retry.may_take(rail, open);
+            if is_taken {
+                taken.push(retry.slice);
+            }
+            !is_taken
+        });
         self.to_retry
             .store(count(failures.to_retry.len()), Ordering::Release);
         taken
     }
 
-    /// Finishes as failed what was to be posted again, of an account that is closed.
-    ///
-    /// It always looks under the lock: a worker may be about to give a slice back that has seen the account open.
-    fn give_up_retries(&self) -> Option<Change> {
-        let mut failures = self.failures();
-        let left = std::mem::take(&mut failures.to_retry);
-        self.to_retry.store(0, Ordering::Release);
-        failures.slices.extend(&left);
-        // Under the lock: none of them is finished by another too.
-        (!left.is_empty()).then(|| self.account.finish(count(left.len()), true))
+    /// What a lane is told that may take nothing.
+    fn left_elsewhere(&self, link: &Link) -> Pulled {
+        if self.to_retry.load(Ordering::Acquire) == 0 {
+            return Pulled::Nothing;
+        }
+        let rails = self
+            .failures()
+            .to_retry
+            .iter()
+            .fold(0, |all, it| all | !it.rails);
+        Pulled::Elsewhere(rails & link.open_rails())
     }
 
     /// Keeps the first failure; one that only follows from another gives way.
-    fn note(&self, tag: Tag, qp: u32, cause: Option<Cause>) {
-        let (operation, remote) = {
-            let body = self.read();
-            let slice = body.plan().range(tag.slice..tag.slice + 1).next();
-            slice.map_or((0, 0), |slice| (slice.operations.start, slice.remote))
-        };
+    fn note(&self, body: &Body, tag: Tag, by: By, cause: Option<Cause>) {
+        let first = first_cause(body, tag.slice, by, cause);
         let is_better = |known: FirstCause| {
             known.cause.is_some_and(Cause::is_flush) && cause.is_some_and(|it| !it.is_flush())
         };
         let mut failures = self.failures();
         if failures.first.is_none_or(is_better) {
-            failures.first = Some(FirstCause {
-                qp: Some(qp),
-                cause,
-                operation,
-                remote,
-            });
+            failures.first = Some(first);
         }
     }
 }
 
+/// By which QP and rail a slice was posted, where that is known.
+type By = (Option<u32>, Option<u32>);
+
+/// The number of a rail, unless it is none.
+fn number_of(rail: usize) -> Option<u32> {
+    let rail = u32::try_from(rail).ok()?;
+    (rail as usize != NO_RAIL).then_some(rail)
+}
+
+/// The failure of a slice, or of what was never posted from this one on.
+fn first_cause(body: &Body, slice: u32, (qp, rail): By, cause: Option<Cause>) -> FirstCause {
+    let found = body.plan().range(slice..slice.saturating_add(1)).next();
+    let (operation, remote) = found.map_or((0, 0), |it| (it.operations.start, it.remote));
+    FirstCause {
+        qp,
+        rail,
+        cause,
+        operation,
+        remote,
+    }
+}
+
 /// Adds slices of a transfer to a chain.
-fn add(chain: &mut Chain, plan: &Plan, way: &Way, slot: u32, numbers: Range<u32>) {
+fn add(
+    chain: &mut Chain,
+    (plan, way, counter): (&Plan, &Way, Option<u32>),
+    crossing: Crossing,
+    slot: u32,
+    numbers: Range<u32>,
+) {
     for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
         let verb = match slice.kind {
-            super::Kind::Write => Verb::Write,
+            super::Kind::Write => counter.map_or(Verb::Write, Verb::WriteImmediate),
             super::Kind::Read => Verb::Read,
         };
         let tag = Tag {
             slot,
             slice: number,
         };
-        let rkey = way.remote.get(slice.remote_region).map_or(0, |it| it.key);
+        let remote = way.remote.get(slice.remote_region);
+        let rkey = remote.map_or(0, |it| it.keys.of(crossing.theirs));
         let ranges = slice.locals().map(|local| LocalRange {
             address: local.address,
-            key: way.local.get(local.region).map_or(0, |it| it.key),
+            key: way
+                .local
+                .get(local.region)
+                .map_or(0, |it| it.keys.of(crossing.own)),
             bytes: local.bytes,
         });
         chain.push((verb, tag), (slice.remote, rkey), ranges);
     }
+}
+
+/// The rails of the peer that are near all of the memory that a transfer reaches there; 0: none is known, or none is asked for.
+fn near_of(plan: &Plan, way: &Way) -> u8 {
+    if !way.link.is_near() {
+        return 0;
+    }
+    let regions = plan.remotes();
+    let near = regions.map(|(.., region)| way.remote.get(region).map_or(0, |it| it.keys.near()));
+    near.filter(|near| *near != 0)
+        .reduce(|all, near| all & near)
+        .unwrap_or(0)
+}
+
+/// Whether the peer has allowed all of it, as far as it has said.
+fn check_rights(plan: &Plan, remote: &RemoteTable) -> Result<(), EngineError> {
+    for (operation, kind, region) in plan.remotes() {
+        let rights = remote.get(region).map(|region| region.owner);
+        if let Some(rights) = rights.filter(|rights| !rights.allow(kind)) {
+            return Err(EngineError::Right {
+                operation,
+                kind,
+                rights,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Counts the transfer at all its local regions, or at none.

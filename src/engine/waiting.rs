@@ -161,8 +161,8 @@ impl Waiting {
         }
     }
 
-    /// Attempts until that ends otherwise than with an error of which `is_full` says that it may pass, or the time is over: then
-    /// with the last such error.
+    /// Repeats `attempt` until it returns a result or an error that `is_full` does not accept. If the time is over first, it
+    /// returns the last error that `is_full` accepted.
     pub(super) fn while_refused<T>(
         &self,
         most: Duration,
@@ -264,8 +264,10 @@ mod tests {
 
     use super::super::account::Outcome;
     use super::super::cut::Cut;
+    use super::super::grant::Rights;
     use super::super::link::Link;
     use super::super::plan::Kind;
+    use super::super::rails::RailKeys;
     use super::super::regions::{Mapped, Table, Users};
     use super::*;
 
@@ -286,15 +288,15 @@ mod tests {
         let region = |owner| Mapped {
             address: 0,
             bytes: 4096,
-            key: 1,
+            keys: RailKeys::from_iter([1]),
             owner,
         };
         let local = Table::default().with(region(Arc::new(Users::default())));
         let remote = Table::default().with(Mapped {
             address: 0,
             bytes: 4096,
-            key: 1,
-            owner: (),
+            keys: RailKeys::from_iter([1]),
+            owner: Rights::Both,
         });
         let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
         let one = Operation {
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_wakes_the_waker_of_its_last_poll_once_and_a_dropped_one_wakes_none() {
+    fn a_future_wakes_its_last_waker_once_and_a_dropped_future_wakes_none() {
         let (transfers, id) = pending();
         let counts: [Arc<Count>; 4] = Default::default();
         let wakers = counts

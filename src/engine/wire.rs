@@ -1,13 +1,7 @@
-//! Frames on the TCP connection of two engines: a head with a version and a length, and a message. All of it is bounded, and every read
-//! and write has a deadline.
-//!
-//! ```text
-//! "WVEN"  version u16 LE  kind u16 LE  length u32 LE  length bytes
-//! ```
-//!
-//! Kind 1 is a message as JSON, kind 2 a notice. Others are left for messages under a key.
+//! Messages on the TCP connection of two engines, in [`frames`](super::frames). All of it is bounded, and every read and write has a
+//! deadline.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -16,23 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::error::Distrust;
+use super::frames::{CLEAR, Frames, MOST_BYTES, NOISE, NOTICE, SEALED, Stage, VERSION, put};
 use super::notices::{NoticeError, Record};
+use super::seal::Seal;
 use crate::fabric::PortRecord;
+use crate::provider::local::{LocalOffer, Place};
 use crate::provider::mlx5::Offer;
-
-/// What a frame begins with.
-const MAGIC: [u8; 4] = *b"WVEN";
-/// Version of head and messages.
-const VERSION: u16 = 4;
-/// A message as JSON.
-const CLEAR: u16 = 1;
-/// A notice.
-const NOTICE: u16 = 2;
-const HEAD: usize = 12;
-/// Most bytes of a message.
-pub(super) const MOST_BYTES: u32 = 1 << 20;
-/// Two frames.
-const MOST_COME: usize = 2 * (HEAD + MOST_BYTES as usize);
 
 /// What an engine tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,14 +26,20 @@ pub(super) struct Hello {
     pub(super) name: String,
     /// Its life. No other has the same.
     pub(super) incarnation: u64,
-    /// Its port.
-    pub(super) port: PortRecord,
+    /// Its ports, by rail.
+    pub(super) ports: Vec<PortRecord>,
     /// QPs that it wants.
     pub(super) qps: u64,
     /// Bytes of notices that it keeps for a peer's program.
     pub(super) inbox: u64,
     /// Where it runs.
     pub(super) process: Process,
+    /// Whether it wants that slices enter by a rail near the memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) near: bool,
+    /// How peers of its machine reach its memory; none: by the NIC only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) local: Option<LocalOffer>,
 }
 
 impl Hello {
@@ -65,6 +55,8 @@ impl Hello {
 pub(super) enum Message {
     /// The first one of both ends.
     Hello(Hello),
+    /// Where this end keeps what the other one has asked for, if they are on one machine; none: it has no seat left.
+    Seat(Option<Place>),
     /// The QPs of this end, in Init.
     Offers(Vec<Offer>),
     /// The QPs of this end take packets.
@@ -73,6 +65,8 @@ pub(super) enum Message {
     LaneFailed(u64),
     /// The QP of this lane is reset at this end, and is in Init with this number for its first packet.
     LaneReset(u64, Offer),
+    /// The QP of this lane is not connected for so many milliseconds, since its rail at this end rests.
+    LaneRests(u64, u64),
     /// The QP of this lane takes packets again at this end.
     LaneReady(u64),
     /// The number of the notice that this end waits for: its first message behind the handshake.
@@ -101,19 +95,28 @@ pub(super) enum WireError {
     Closed,
     #[error("{0}")]
     Io(io::Error),
-    #[error("a frame that begins with {0:02x?}: expected \"WVEN\"; is an engine there?")]
+    #[error("a frame that begins with {0:02x?}; it must be \"WVEN\"; is an engine there?")]
     Magic([u8; 4]),
     #[error("a frame of version {0}: this engine speaks {VERSION}")]
     Version(u16),
-    #[error("a frame of kind {0}: this engine has no key, and reads kinds {CLEAR} and {NOTICE}")]
+    #[error("a frame of kind {0}; it must be {CLEAR} to {SEALED}")]
     Kind(u16),
-    #[error("a message of {0} bytes: expected 1 to {MOST_BYTES}")]
+    #[error("a message of {0} bytes; it must be 1 to {MOST_BYTES}")]
     Length(u32),
+    #[error("a message of {bytes} bytes in a handshake; it must be at most {most}")]
+    Early { bytes: usize, most: u32 },
     #[error("a message that cannot be read: {0}")]
     Message(serde_json::Error),
     #[error(transparent)]
     Notice(#[from] NoticeError),
+    #[error(transparent)]
+    Distrust(#[from] Distrust),
+    #[error("Noise: {0}")]
+    Noise(#[from] snow::Error),
 }
+
+/// What is made of the kind and the body of a frame.
+type Read<T> = fn(u16, &[u8]) -> Result<T, WireError>;
 
 /// One end of the connection.
 ///
@@ -123,10 +126,9 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// Longest wait of one step.
     most: Duration,
-    /// What has come, at most two frames.
-    come: Vec<u8>,
-    /// How much of it was taken.
-    taken: usize,
+    /// Encrypts all that comes and goes.
+    seal: Option<Seal>,
+    come: Frames,
     /// When the rest of a frame that has begun to come must be here.
     come_until: Option<Instant>,
     /// The other end sends nothing more.
@@ -148,8 +150,8 @@ impl Wire {
         Self {
             stream,
             most,
-            come: Vec::new(),
-            taken: 0,
+            seal: None,
+            come: Frames::default(),
             come_until: None,
             is_closed: false,
             going: Vec::new(),
@@ -158,13 +160,36 @@ impl Wire {
         }
     }
 
+    /// From here on this may come.
+    pub(super) fn expect(&mut self, stage: Stage) {
+        self.come.expect(stage);
+    }
+
+    /// The stream, what encrypts it, and what has come and was not taken. None where nothing encrypts it.
+    pub(super) fn into_sealed(self) -> Option<(TcpStream, Seal, Vec<u8>)> {
+        Some((self.stream, self.seal?, self.come.left().to_vec()))
+    }
+
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
+    /// From here on all that comes and goes is encrypted.
+    pub(super) fn protect(&mut self, seal: Seal) -> Result<(), WireError> {
+        // From the next stage on.
+        let come = std::mem::take(&mut self.come);
+        self.seal = Some(seal);
+        self.add(come.left())
+    }
+
     /// Sends the message, behind all before it.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), WireError> {
-        self.post(message)?;
+        let (kind, body) = encode(message)?;
+        self.send_frame(kind, &body)
+    }
+
+    pub(super) fn send_frame(&mut self, kind: u16, body: &[u8]) -> Result<(), WireError> {
+        self.post_frame(kind, body)?;
         while self.is_going() {
             self.wait()?;
             self.take_in()?;
@@ -176,15 +201,18 @@ impl Wire {
     /// Sends what the system takes of the message now.
     pub(super) fn post(&mut self, message: &Message) -> Result<(), WireError> {
         let (kind, body) = encode(message)?;
-        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        if length > MOST_BYTES {
-            return Err(WireError::Length(length));
+        self.post_frame(kind, &body)
+    }
+
+    fn post_frame(&mut self, kind: u16, body: &[u8]) -> Result<(), WireError> {
+        match &mut self.seal {
+            None => put(kind, body, &mut self.going)?,
+            Some(seal) => {
+                let mut plain = Vec::new();
+                put(kind, body, &mut plain)?;
+                seal.seal(&plain, &mut self.going)?;
+            }
         }
-        self.going.extend(MAGIC);
-        self.going.extend(VERSION.to_le_bytes());
-        self.going.extend(kind.to_le_bytes());
-        self.going.extend(length.to_le_bytes());
-        self.going.extend(body);
         self.flush()
     }
 
@@ -220,10 +248,28 @@ impl Wire {
 
     /// The next message; waits for it.
     pub(super) fn receive(&mut self) -> Result<Message, WireError> {
+        self.wait_for(decode)
+    }
+
+    /// The next message of a handshake of Noise; waits for it.
+    pub(super) fn receive_noise(&mut self) -> Result<Vec<u8>, WireError> {
+        self.wait_for(|kind, body| match kind {
+            NOISE => Ok(body.to_vec()),
+            SEALED => Err(Distrust::Wrong.into()),
+            _ => Err(Distrust::Clear.into()),
+        })
+    }
+
+    /// The next message, if all of it has come.
+    pub(super) fn try_receive(&mut self) -> Result<Option<Message>, WireError> {
+        self.look_for(decode)
+    }
+
+    fn wait_for<T>(&mut self, read: Read<T>) -> Result<T, WireError> {
         let until = Instant::now().checked_add(self.most);
         loop {
-            if let Some(message) = self.try_receive()? {
-                return Ok(message);
+            if let Some(found) = self.look_for(read)? {
+                return Ok(found);
             }
             // However slowly its bytes come.
             self.come_until = until;
@@ -232,14 +278,13 @@ impl Wire {
         }
     }
 
-    /// The next message, if all of it has come.
-    pub(super) fn try_receive(&mut self) -> Result<Option<Message>, WireError> {
-        if let Some(message) = self.take_out()? {
-            return Ok(Some(message));
+    fn look_for<T>(&mut self, read: Read<T>) -> Result<Option<T>, WireError> {
+        if let Some(found) = self.take_out(read)? {
+            return Ok(Some(found));
         }
         self.take_in()?;
-        if let Some(message) = self.take_out()? {
-            return Ok(Some(message));
+        if let Some(found) = self.take_out(read)? {
+            return Ok(Some(found));
         }
         if self.is_closed {
             return Err(WireError::Closed);
@@ -256,28 +301,17 @@ impl Wire {
 
     /// Whether a message has come that can be taken, or what is none.
     pub(super) fn has_whole(&self) -> bool {
-        match self.head() {
-            Ok(Some((_, end))) => self.left().len() >= end,
-            Ok(None) => false,
-            Err(_) => true,
-        }
-    }
-
-    /// What has come and was not taken.
-    fn left(&self) -> &[u8] {
-        &self.come[self.taken..]
+        self.come.has_whole()
     }
 
     /// Reads what has come, up to two frames.
     fn take_in(&mut self) -> Result<(), WireError> {
-        self.come.drain(..self.taken);
-        self.taken = 0;
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
         let mut bytes = [0; 1 << 14];
-        while !self.is_closed && self.come.len() < MOST_COME {
+        while !self.is_closed && self.come.has_room() {
             match self.stream.read(&mut bytes) {
                 Ok(0) => self.is_closed = true,
-                Ok(count) => self.come.extend(&bytes[..count]),
+                Ok(count) => self.add(&bytes[..count])?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // What has come before it is read first.
@@ -286,7 +320,8 @@ impl Wire {
             }
         }
         // What is whole waits for this end, not for the other one.
-        let is_begun = !self.come.is_empty() && !self.has_whole();
+        let is_sealed = self.seal.as_ref().is_some_and(Seal::is_begun);
+        let is_begun = (is_sealed || !self.come.is_empty()) && !self.has_whole();
         let until = || Instant::now().checked_add(self.most);
         self.come_until = match is_begun {
             true => self.come_until.or_else(until),
@@ -295,56 +330,32 @@ impl Wire {
         Ok(())
     }
 
-    /// Takes the first message of what has come.
-    fn take_out(&mut self) -> Result<Option<Message>, WireError> {
-        let Some((kind, end)) = self.head()? else {
-            return Ok(None);
+    fn add(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        let Some(seal) = &mut self.seal else {
+            self.come.end().extend(bytes);
+            return Ok(());
         };
-        let Some(body) = self.left().get(HEAD..end) else {
-            return Ok(None);
-        };
-        let message = decode(kind, body)?;
-        self.taken += end;
-        self.come_until = None;
-        Ok(Some(message))
+        let opened = seal.open(bytes, self.come.end());
+        // Behind what is not of the key nothing can be.
+        self.is_closed |= opened.is_err();
+        opened
     }
 
-    /// The kind and the end of the first frame of what has come, once its head is here.
-    fn head(&self) -> Result<Option<(u16, usize)>, WireError> {
-        let left = self.left();
-        let Some(head) = left.first_chunk::<HEAD>() else {
-            let begin = left.first_chunk::<4>();
-            return match begin.filter(|begin| **begin != MAGIC) {
-                Some(begin) => Err(WireError::Magic(*begin)),
-                None => Ok(None),
-            };
+    /// Takes the first frame of what has come.
+    fn take_out<T>(&mut self, read: Read<T>) -> Result<Option<T>, WireError> {
+        let Some((kind, body)) = self.come.take()? else {
+            return Ok(None);
         };
-        let [m, a, g, c, v0, v1, k0, k1, length @ ..] = *head;
-        if [m, a, g, c] != MAGIC {
-            return Err(WireError::Magic([m, a, g, c]));
-        }
-        let (version, kind) = (u16::from_le_bytes([v0, v1]), u16::from_le_bytes([k0, k1]));
-        if version != VERSION {
-            return Err(WireError::Version(version));
-        }
-        if kind != CLEAR && kind != NOTICE {
-            return Err(WireError::Kind(kind));
-        }
-        let length = u32::from_le_bytes(length);
-        if !(1..=MOST_BYTES).contains(&length) {
-            return Err(WireError::Length(length));
-        }
-        Ok(Some((kind, HEAD + length as usize)))
+        let found = read(kind, body)?;
+        self.come_until = None;
+        Ok(Some(found))
     }
 
     /// Sleeps until something comes, or goes if it is to, or the patience is over.
     pub(super) fn wait(&self) -> Result<(), WireError> {
         self.check_time()?;
         let mut flags = PollFlags::empty();
-        flags.set(
-            PollFlags::IN,
-            !self.is_closed && self.left().len() < MOST_COME,
-        );
+        flags.set(PollFlags::IN, !self.is_closed && self.come.has_room());
         flags.set(PollFlags::OUT, self.is_going());
         let mut polled = [PollFd::new(&self.stream, flags)];
         let most = self.patience().map(|most| {
@@ -387,6 +398,7 @@ fn encode(message: &Message) -> Result<(u16, Vec<u8>), WireError> {
 fn decode(kind: u16, body: &[u8]) -> Result<Message, WireError> {
     match kind {
         NOTICE => Ok(Message::Notice(Record::from_bytes(body)?)),
+        NOISE | SEALED => Err(Distrust::Keyed.into()),
         _ => serde_json::from_slice(body).map_err(WireError::Message),
     }
 }
@@ -397,7 +409,9 @@ mod tests {
 
     use test_basics::limits::{HANG, until};
 
+    use super::super::frames::MOST_HELLO;
     use super::*;
+    use std::io::Write;
 
     fn pair() -> [TcpStream; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -428,9 +442,13 @@ mod tests {
         let good = frame(VERSION, 1, 7, br#""ready""#);
         assert_eq!(read(&good).unwrap(), Message::Ready);
         let text = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
-        assert!(text(b"GET / HTTP/1.1\r\n").contains("expected \"WVEN\""));
+        assert!(text(b"GET / HTTP/1.1\r\n").contains("must be \"WVEN\""));
         assert!(text(&frame(1, 1, 7, br#""ready""#)).contains("version 1"));
-        assert!(text(&frame(VERSION, 3, 7, br#""ready""#)).contains("kind 3"));
+        assert!(text(&frame(VERSION, 5, 7, br#""ready""#)).contains("kind 5"));
+        for keyed in [3, 4] {
+            let found = read(&frame(VERSION, keyed, 7, br#""ready""#));
+            assert!(matches!(found, Err(WireError::Distrust(Distrust::Keyed))));
+        }
         assert!(text(&frame(VERSION, 2, 7, br#""ready""#)).contains("7 bytes"));
         for length in [0, MOST_BYTES + 1, u32::MAX] {
             let found = text(&frame(VERSION, 1, length, b""));
@@ -443,6 +461,145 @@ mod tests {
                 "{cut}"
             );
         }
+    }
+
+    #[test]
+    fn in_a_handshake_a_long_frame_is_refused_by_its_head() {
+        let early = |stage, kind, length| {
+            let [mut to, from] = pair();
+            to.write_all(&frame(VERSION, kind, length, b"")).unwrap();
+            let mut wire = Wire::new(from, HANG);
+            wire.expect(stage);
+            // The other end sends no more, and stays.
+            match stage {
+                Stage::Noise => wire.receive_noise().map(drop),
+                _ => wire.receive().map(drop),
+            }
+        };
+        for length in [MOST_HELLO + 1, MOST_BYTES] {
+            let refused = early(Stage::Hello, 1, length);
+            let is_early =
+                matches!(refused, Err(WireError::Early { bytes, .. }) if bytes == length as usize);
+            assert!(is_early, "{refused:?}");
+        }
+        let refused = early(Stage::Noise, 3, 129);
+        assert!(
+            matches!(
+                refused,
+                Err(WireError::Early {
+                    bytes: 129,
+                    most: 128
+                })
+            ),
+            "{refused:?}"
+        );
+        let refused = early(Stage::Noise, 1, 100);
+        assert!(
+            matches!(refused, Err(WireError::Distrust(Distrust::Clear))),
+            "{refused:?}"
+        );
+        let refused = early(Stage::Noise, 4, 100);
+        assert!(
+            matches!(refused, Err(WireError::Distrust(Distrust::Wrong))),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn what_comes_before_the_end_of_a_handshake_takes_little_memory() {
+        for (stage, most) in [(Stage::Noise, 1 << 15), (Stage::Hello, 1 << 16)] {
+            let [mut to, from] = pair();
+            to.set_nonblocking(true).unwrap();
+            let mut wire = Wire::new(from, HANG);
+            wire.expect(stage);
+            let sent = frame(VERSION, 1, MOST_HELLO, &[b' '; 1 << 15]).repeat(64);
+            let mut gone = 0;
+            until("it takes no more", || {
+                if let Ok(count) = to.write(&sent[gone..]) {
+                    gone += count;
+                }
+                wire.take_in().unwrap();
+                !wire.come.has_room()
+            });
+            assert!(wire.come.left().len() < most, "{}", wire.come.left().len());
+        }
+    }
+
+    /// One of each kind of message, and of each length of a notice that matters.
+    fn messages() -> Vec<Message> {
+        let offer = Offer {
+            qpn: 1,
+            psn: 2,
+            ece: 3,
+        };
+        let notice = |length| {
+            Message::Notice(Record {
+                number: 9,
+                transfer: None,
+                bytes: vec![1; length].into(),
+            })
+        };
+        vec![
+            Message::Offers(vec![offer; 8]),
+            Message::Ready,
+            Message::LaneFailed(1),
+            Message::LaneReset(2, offer),
+            Message::LaneReady(u64::MAX),
+            Message::Accepted(4),
+            Message::Taken(5),
+            notice(0),
+            notice(100),
+            Message::End,
+            Message::Reset,
+            Message::Over,
+            Message::Refused("\u{e9}\"".to_owned()),
+        ]
+    }
+
+    #[test]
+    fn of_damaged_frames_each_is_refused_or_is_a_message() {
+        let full = std::env::var_os("WV_TEST_FULL").is_some();
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let all = messages();
+        let (mut refused, mut taken) = (0, 0);
+        for _ in 0..if full { 1_000_000 } else { 100_000 } {
+            let mut bytes = Vec::new();
+            for _ in 0..random.usize(1..4) {
+                let (kind, body) = encode(&all[random.usize(..all.len())]).unwrap();
+                put(kind, &body, &mut bytes).unwrap();
+            }
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                match random.u32(0..3) {
+                    0 => bytes[at] ^= 1 << random.u32(0..8),
+                    1 => bytes.truncate(at.max(1)),
+                    _ => bytes.insert(at, random.u8(..)),
+                }
+            }
+            let mut frames = Frames::default();
+            let mut is_refused = false;
+            for part in bytes.chunks(random.usize(1..64)) {
+                frames.end().extend(part);
+                while !is_refused {
+                    let found = frames.take();
+                    match found.map(|it| it.map(|(kind, body)| decode(kind, body))) {
+                        Ok(None) => break,
+                        Ok(Some(Ok(message))) => {
+                            let (kind, body) = encode(&message).unwrap();
+                            assert_eq!(decode(kind, &body).unwrap(), message, "seed {seed}");
+                            taken += 1;
+                        }
+                        Ok(Some(Err(_))) | Err(_) => is_refused = true,
+                    }
+                }
+            }
+            refused += u32::from(is_refused);
+        }
+        assert!(
+            refused > 1000 && taken > 1000,
+            "seed {seed}: {refused} {taken}"
+        );
     }
 
     #[test]
@@ -467,7 +624,7 @@ mod tests {
         assert_eq!(wire.receive().unwrap(), Message::Ready);
         until("half a frame has come", || {
             wire.take_in().unwrap();
-            wire.left() == &ready[..5]
+            wire.come.left() == &ready[..5]
         });
         assert!(wire.patience().is_some());
         assert!(!wire.has_whole());

@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use super::account::Close;
 use super::link::Link;
 use super::queue::{Item, RunQueue};
+use super::rails::{Crossing, NO_RAIL};
 use super::slots::TransferId;
 use super::transfers::{Lost, Pulled, Transfers};
 use crate::error::{OwnThread, ThreadPanicked};
-use crate::provider::{Cause, Chain, Completion, Lane, Provider, ProviderError, Reaper, Stop, Tag};
+use crate::provider::{
+    Cause, Chain, Completed, Completion, Lane, Provider, ProviderError, Reaper, Stop, Tag,
+};
 
 /// Turns without work before it sleeps.
 const SPINS: u32 = 200;
@@ -45,7 +48,7 @@ struct Inbox<P: Provider> {
     stops: AtomicBool,
 }
 
-/// The workers of one NIC.
+/// The workers of all NICs.
 pub(super) struct Pool<P: Provider> {
     inboxes: Vec<Arc<Inbox<P>>>,
     /// The first that has panicked.
@@ -127,10 +130,31 @@ pub(super) struct Held<L> {
     link: Arc<Link>,
     /// Which lane of its link it is.
     number: usize,
+    crossing: Crossing,
     life: u32,
     lane: L,
     /// It takes nothing more.
     has_failed: bool,
+    /// It has failed by a WQE that was wrong itself.
+    is_refused: bool,
+}
+
+impl<L: Lane> Held<L> {
+    /// A receive WQE is accounted for.
+    ///
+    /// A flushed receive WQE says that the QP is in error, but not why. This end learns the cause from its sends, or from the
+    /// other end, whose request was refused and which must hear of that first.
+    fn receive(&mut self, completion: &Completion, immediate: Option<u32>) {
+        self.lane.receive(completion);
+        if let (None, Some(immediate)) = (completion.cause, immediate) {
+            self.link.count(immediate);
+        }
+    }
+
+    /// Whether the HCA has nothing of it, and all that has come from the peer is counted.
+    fn is_dry(&self) -> bool {
+        self.lane.in_flight() == 0 && self.lane.receives() == 0
+    }
 }
 
 impl<L> Held<L> {
@@ -138,9 +162,11 @@ impl<L> Held<L> {
         Self {
             link: Arc::clone(link),
             number,
+            crossing: link.crossing(number),
             life,
             lane,
             has_failed: false,
+            is_refused: false,
         }
     }
 
@@ -190,6 +216,8 @@ struct Worker<P: Provider> {
     links: Vec<LinkWork<P::Lane>>,
     /// Link and lane of a lane's number.
     places: HashMap<u32, (usize, usize)>,
+    /// Link and lane of those whose work this thread does.
+    copying: Vec<(usize, usize)>,
     /// Some lane has failed and is not dry: any completion may be its last.
     drains: bool,
     /// The next first. Some are of transfers that are concluded.
@@ -215,6 +243,7 @@ impl<P: Provider> Worker<P> {
             pace,
             links: Vec::new(),
             places: HashMap::new(),
+            copying: Vec::new(),
             drains: false,
             alarms: BinaryHeap::with_capacity(64),
             items: VecDeque::with_capacity(64),
@@ -288,7 +317,8 @@ impl<P: Provider> Worker<P> {
         if lanes.is_empty() {
             return;
         }
-        for lane in lanes {
+        for mut lane in lanes {
+            lane.lane.open();
             let number = lane.link.number;
             let known = self
                 .links
@@ -309,9 +339,13 @@ impl<P: Provider> Worker<P> {
 
     fn number_lanes(&mut self) {
         self.places.clear();
+        self.copying.clear();
         for (at, work) in self.links.iter().enumerate() {
             for (nth, lane) in work.lanes.iter().enumerate() {
                 self.places.insert(lane.lane.number(), (at, nth));
+                if lane.lane.copies() {
+                    self.copying.push((at, nth));
+                }
             }
         }
     }
@@ -320,6 +354,7 @@ impl<P: Provider> Worker<P> {
     fn reap(&mut self) -> bool {
         let mut found = std::mem::take(&mut self.found);
         self.reaper.reap(&mut found, self.pace.reap);
+        let has_copied = self.copy(&mut found);
         let mut has_failed = false;
         for completion in &found {
             // What completes of a lane that is gone is of no one.
@@ -328,20 +363,34 @@ impl<P: Provider> Worker<P> {
             };
             let work = &mut self.links[at];
             let (held, finished) = (&mut work.lanes[nth], &mut self.finished);
+            if let Completed::Receive(immediate) = completion.what {
+                held.receive(completion, immediate);
+                continue;
+            }
             held.lane
                 .retire(completion, |tag, cause| finished.push((tag, cause)));
-            if completion.cause.is_some() {
+            if let Some(cause) = completion.cause {
                 has_failed = true;
-                held.fail();
+                held.is_refused |= !held.has_failed && cause.is_of_the_request();
+                match cause.is_of_the_request() || cause.is_flush() {
+                    // The peer has answered, or this QP was put into error: the pair is good for more.
+                    true => held.end(),
+                    false => held.fail(),
+                }
+                if cause.errno() == Some(libc::ESRCH) {
+                    held.link.break_off();
+                }
             }
+            let sends = !held.lane.copies();
             let lost = Lost {
-                lane: held.number,
+                lane: sends.then_some(held.number),
                 life: held.life,
-                qp: completion.lane,
+                qp: sends.then_some(completion.lane),
+                is_refused: held.is_refused,
             };
             self.finish(lost);
         }
-        let has_found = !found.is_empty();
+        let has_found = has_copied || !found.is_empty();
         found.clear();
         self.found = found;
         if has_failed || has_found && self.drains {
@@ -350,8 +399,26 @@ impl<P: Provider> Worker<P> {
         has_found
     }
 
+    /// Does a part of the work of each lane that copies. Whether there was any.
+    fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
+        let mut has_copied = false;
+        for (at, nth) in &self.copying {
+            let lane = &mut self.links[*at].lanes[*nth].lane;
+            if lane.in_flight() > 0 {
+                has_copied = true;
+                found.extend(lane.advance());
+            }
+        }
+        has_copied
+    }
+
     /// Finishes slices, those of one transfer that follow each other by one step.
     fn finish(&mut self, lost: Lost) {
+        let failed = self.finished.iter().filter(|(_, cause)| cause.is_some());
+        let failed = failed.count();
+        let completed = self.finished.len() - failed;
+        let tally = self.inbox.queue.tally(lost.lane.is_none());
+        tally.finish(completed as u64, failed as u64);
         let (mut slot, mut count) = (0, 0);
         for (tag, cause) in self.finished.drain(..) {
             if count > 0 && (tag.slot != slot || cause.is_some()) {
@@ -370,7 +437,7 @@ impl<P: Provider> Worker<P> {
 
     /// Posts for each link what its lanes have room for. Whether anything was posted.
     fn post(&mut self) -> bool {
-        let mut has_posted = false;
+        let (mut has_posted, mut stalls) = (false, false);
         for at in 0..self.links.len() {
             if self.links[at].queue.is_empty() {
                 continue;
@@ -379,16 +446,31 @@ impl<P: Provider> Worker<P> {
                 self.close_queue(at);
                 continue;
             }
-            let is_usable = |held: &Held<P::Lane>| !held.has_failed;
-            if !self.links[at].lanes.iter().any(is_usable) {
+            let is_usable = |held: &&Held<P::Lane>| !held.has_failed;
+            let lanes = self.links[at].lanes.iter().filter(is_usable);
+            let copies = lanes.clone().any(|held| held.lane.copies());
+            if lanes.count() == 0 {
                 has_posted |= self.hand_on(at);
                 continue;
             }
             for nth in 0..self.links[at].lanes.len() {
-                has_posted |= self.post_on(at, nth);
+                // While one copies, the QPs beside it have nothing to do.
+                if self.links[at].lanes[nth].lane.copies() == copies {
+                    has_posted |= self.post_on(at, nth);
+                }
             }
+            stalls |= !copies && self.is_full(at);
         }
+        self.inbox.queue.nic.set_stalled(stalls);
         has_posted
+    }
+
+    /// Whether slices of a link are left, and none of its QPs here has room.
+    fn is_full(&self, at: usize) -> bool {
+        let LinkWork { lanes, queue, .. } = &self.links[at];
+        let has_room =
+            |held: &Held<P::Lane>| !held.has_failed && held.lane.room(self.pace.gather) > 0;
+        !queue.is_empty() && !lanes.iter().any(has_room)
     }
 
     fn post_on(&mut self, at: usize, nth: usize) -> bool {
@@ -400,13 +482,28 @@ impl<P: Provider> Worker<P> {
         let lane = &mut held.lane;
         let most = self.pace.chain.min(lane.room(self.pace.gather));
         self.chain.clear();
-        while let Some((id, _)) = work.queue.front().copied() {
+        let mut far = 0;
+        while let Some((id, _)) = work.queue.get(far).copied() {
             let left = most - u32::try_from(self.chain.len()).unwrap_or(most).min(most);
             if left == 0 {
                 break;
             }
-            if self.transfers.pull(id, left, &mut self.chain) == Pulled::Nothing {
-                work.queue.pop_front();
+            let how = (left, held.crossing);
+            match self.transfers.pull(id, how, &mut self.chain) {
+                Pulled::Some => {}
+                Pulled::Nothing => {
+                    work.queue.remove(far);
+                }
+                Pulled::Far => far += 1,
+                Pulled::Elsewhere(rails) => {
+                    let others = work.link.open_workers_of(rails & !(1 << held.crossing.own));
+                    if others.is_empty() {
+                        break;
+                    }
+                    if let Some((id, deadline)) = work.queue.remove(far) {
+                        self.transfers.give(id, (&work.link, deadline), &others);
+                    }
+                }
             }
         }
         if self.chain.is_empty() {
@@ -415,12 +512,21 @@ impl<P: Provider> Worker<P> {
         let posted = lane.post(&self.chain, 0);
         lane.ring();
         let qp = lane.number();
+        let rail = held.crossing.own;
+        let taken = self.chain.from(0).take(posted.count);
+        let ranges = taken.flat_map(|(_, ranges)| ranges);
+        let bytes = ranges.map(|it| u64::from(it.bytes)).sum();
+        let tally = self.inbox.queue.tally(rail == NO_RAIL);
+        tally.post(self.chain.len() as u64, bytes);
         if posted.stop == Some(Stop::Failed) {
             held.fail();
         }
         // Room was asked for before, so what is left was refused for good.
+        if posted.count < self.chain.len() {
+            tally.finish(0, (self.chain.len() - posted.count) as u64);
+        }
         for (refused, _) in self.chain.from(posted.count) {
-            self.transfers.refused(refused.tag, qp);
+            self.transfers.refused(refused.tag, (qp, rail));
         }
         true
     }
@@ -498,7 +604,8 @@ impl<P: Provider> Worker<P> {
                 continue;
             }
             for held in &mut work.lanes {
-                if held.lane.holds(id.slot()) {
+                let slot = id.slot();
+                if held.lane.holds(slot) && !held.lane.flush(Some(slot)) {
                     held.end();
                 }
             }
@@ -523,17 +630,22 @@ impl<P: Provider> Worker<P> {
             for held in &mut *lanes {
                 // The other end may have failed, or all of the link.
                 held.has_failed |= !is_open || !link.is_lane_open(held.number);
+                if held.has_failed {
+                    held.lane.flush(None);
+                }
             }
-            let is_dry = |held: &mut Held<P::Lane>| held.has_failed && held.lane.in_flight() == 0;
+            let is_dry = |held: &mut Held<P::Lane>| held.has_failed && held.is_dry();
             for held in lanes.extract_if(.., is_dry) {
                 held.leave();
                 has_dropped = true;
             }
             self.drains |= lanes.iter().any(|held| held.has_failed);
         }
+        let links = self.links.len();
         self.links
             .retain(|work| work.link.is_open() || !work.lanes.is_empty());
-        if has_dropped {
+        // One that had lost its lanes before moves those behind it.
+        if has_dropped || self.links.len() != links {
             self.number_lanes();
         }
     }
@@ -553,6 +665,7 @@ impl<P: Provider> Worker<P> {
     /// Behind a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of
     /// each connection finishes what this worker held, once the QPs are reset.
     fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
+        self.inbox.queue.nic.set_stalled(false);
         for work in std::mem::take(&mut self.links) {
             work.link.lose_worker(panic);
             work.lanes.into_iter().for_each(Held::leave);
@@ -597,6 +710,7 @@ impl<P: Provider> Worker<P> {
 
     /// The engine ends: whatever is left is failed, so that nobody waits for it.
     fn give_up(&mut self) {
+        self.inbox.queue.nic.set_stalled(false);
         for at in 0..self.links.len() {
             self.links[at].link.break_off();
         }

@@ -20,7 +20,7 @@ pub enum ProviderError {
         source: io::Error,
     },
     /// Memory of no bytes, or of more than the address space has.
-    #[error("{bytes} bytes of host memory: expected 1 to {most}")]
+    #[error("{bytes} bytes of host memory; they must be 1 to {most}")]
     Memory {
         /// How many.
         bytes: u64,

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::error::ProviderError;
+use crate::gpu::{FileName, Mapping, SharedFile};
 
 /// Most bytes of one memory: half of the address space.
 const MOST: u64 = 1 << 46;
@@ -25,6 +26,11 @@ pub struct HostMemory {
 enum Owner {
     /// Pages that are unmapped with it.
     Own,
+    /// Pages of a file that other processes of this machine map, too.
+    Shared(
+        SharedFile,
+        #[expect(dead_code, reason = "held for its drop")] Mapping,
+    ),
     /// Another's, which goes behind it.
     Other(#[expect(dead_code, reason = "held for its drop")] Option<Box<dyn Any + Send + Sync>>),
 }
@@ -68,15 +74,45 @@ impl HostMemory {
         })
     }
 
+    /// The same in pages that engines of other processes of this machine and user may map. They copy at the speed of memory,
+    /// without a system call.
+    ///
+    /// # Errors
+    /// As [`HostMemory::new`].
+    pub fn shared(bytes: u64) -> Result<Self, ProviderError> {
+        let length = usize::try_from(bytes).ok();
+        let length = length.filter(|_| (1..=MOST).contains(&bytes));
+        let length = length.ok_or(ProviderError::Memory { bytes, most: MOST })?;
+        let refused = |error| ProviderError::system("memfd_create", error);
+        let file = SharedFile::new(length).map_err(refused)?;
+        let mapping = Mapping::new(file.fd(), length);
+        let mapping = mapping.map_err(|error| ProviderError::system("mmap", error))?;
+        let first = mapping.start();
+        first.as_ptr().expose_provenance();
+        Ok(Self {
+            first,
+            bytes: length,
+            owner: Owner::Shared(file, mapping),
+        })
+    }
+
+    /// By which other processes map it; none of memory that is not shared.
+    pub(crate) fn file(&self) -> Option<FileName> {
+        match &self.owner {
+            Owner::Shared(file, _) => Some(file.name()),
+            Owner::Own | Owner::Other(_) => None,
+        }
+    }
+
     /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes behind all that uses them.
     ///
     /// # Errors
     /// [`ProviderError::Memory`]: none, more than there can be, or a range that ends behind the last address.
     ///
     /// # Safety
-    /// The bytes stay readable and writable memory until the result is dropped: every region that was registered of it has been
-    /// taken away before, or its engine closed. Meanwhile no Rust reference to them is used but to atomics, since HCAs read and
-    /// write them.
+    /// The bytes stay readable and writable memory until the result is dropped. Before that every region that was registered of
+    /// it has been taken away, or its engine closed. Meanwhile no Rust reference to them is used but to atomics, since HCAs read
+    /// and write them.
     pub unsafe fn over(
         first: *mut u8,
         bytes: u64,
@@ -106,6 +142,25 @@ impl HostMemory {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// The NUMA node of its first page, if that is in memory and the system says it.
+    pub(crate) fn numa_node(&self) -> Option<u32> {
+        let (mut page, mut node) = (self.first.as_ptr().cast::<libc::c_void>(), -1i32);
+        let nowhere = std::ptr::null::<libc::c_int>();
+        // SAFETY: one address and room for one node; without nodes nothing is moved.
+        let asked = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                1usize,
+                &raw mut page,
+                nowhere,
+                &raw mut node,
+                0,
+            )
+        };
+        (asked == 0).then_some(node)?.try_into().ok()
     }
 
     /// Copies `from` to `offset`.
@@ -198,7 +253,7 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        if let Owner::Other(_) = self.owner {
+        if !matches!(self.owner, Owner::Own) {
             return;
         }
         // SAFETY: the mapping that `new` has made; registrations of it hold this object, so none is left.
@@ -225,8 +280,10 @@ mod tests {
 
     #[test]
     fn copies_reach_every_byte_at_any_offset_and_no_other() {
-        let memory = HostMemory::new(64).unwrap();
-        copy_all(&memory);
+        copy_all(&HostMemory::new(64).unwrap());
+        let shared = HostMemory::shared(64).unwrap();
+        copy_all(&shared);
+        assert!(shared.file().is_some());
         // Memory of a program, which begins anywhere.
         let mut bytes = [0u64; 9];
         for skipped in 0..8 {
@@ -266,8 +323,12 @@ mod tests {
             assert!(memory.read(offset, &mut vec![0; bytes]).is_err());
         }
         for bytes in [0, MOST + 1, u64::MAX] {
-            let refused = HostMemory::new(bytes).unwrap_err();
-            assert!(matches!(refused, ProviderError::Memory { .. }), "{refused}");
+            for refused in [HostMemory::new(bytes), HostMemory::shared(bytes)] {
+                assert!(
+                    matches!(refused, Err(ProviderError::Memory { .. })),
+                    "{refused:?}"
+                );
+            }
             // SAFETY: a length that none has, of which nothing is made.
             let refused = unsafe { HostMemory::over(std::ptr::dangling_mut(), bytes, None) };
             assert!(

@@ -1,14 +1,17 @@
 //! Queues that a thread of the host posts to, whatever stands behind them: traits, and the providers.
 //!
-//! A [`Lane`] is one send queue, used by one thread: it takes the WQEs of a chain as far as it can, and says why it stopped. A
+//! A [`Lane`] is one send queue, used by one thread. It takes the WQEs of a chain as far as it can, and says why it stopped. A
 //! [`Reaper`] is where the WQEs of many lanes complete, used by the same thread. Every WQE that a lane has taken is accounted for
-//! once: as done, or as failed with its cause, signalled or not, also when the lane is in error.
+//! once: as done, or as failed with its cause. This holds for unsignalled WQEs too, and when the lane is in error.
 //!
 //! `mlx5` posts to QPs of an HCA, made by DevX, with the segments of mlx5-prm. `sink` has no HCA: what is rung for completes, which
-//! shows what all the rest costs. `memory` is host memory that HCAs of this process and of peers read and write.
+//! shows what all the rest costs. `local` copies between the memory of this process and that of a peer on this machine; `host` has QPs and
+//! such copies beside each other. `memory` is host memory that HCAs of this process and of peers read and write.
 
 mod chain;
 mod error;
+mod host;
+pub(crate) mod local;
 mod memory;
 pub(crate) mod mlx5;
 pub(crate) mod sink;
@@ -21,6 +24,7 @@ use mlx5_prm::cqe::Syndrome;
 
 pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
+pub(crate) use host::{Host, HostLane};
 pub use memory::HostMemory;
 pub use wake::Wake;
 pub(crate) use wake::Watched;
@@ -41,9 +45,30 @@ impl Cause {
         vendor: 0,
     };
 
-    /// Whether the WQE itself is wrong, so that it fails on every queue: lengths, keys, bounds, rights.
+    /// `syndrome` of what no HCA has said: `vendor` is the error number of the system.
+    pub const SYSTEM: u8 = 0xe0;
+
+    /// A call of the system has failed with this error number.
+    #[must_use]
+    pub fn of_system(errno: i32) -> Self {
+        Self {
+            syndrome: Self::SYSTEM,
+            vendor: u8::try_from(errno).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// The error number of the system; none where an HCA has said the cause.
+    #[must_use]
+    pub fn errno(self) -> Option<i32> {
+        (self.syndrome == Self::SYSTEM).then(|| self.vendor.into())
+    }
+
+    /// Whether it fails on every queue: the WQE itself is wrong, by its lengths, keys, bounds or rights, or the peer's process has ended.
     #[must_use]
     pub fn is_of_the_request(self) -> bool {
+        if let Some(libc::ESRCH | libc::EFAULT) = self.errno() {
+            return true;
+        }
         let own = [
             Syndrome::LOCAL_LENGTH_ERR,
             Syndrome::LOCAL_QP_OP_ERR,
@@ -64,7 +89,10 @@ impl Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "syndrome {:#04x} ({:#04x})", self.syndrome, self.vendor)
+        match self.errno() {
+            Some(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(errno)),
+            None => write!(f, "syndrome {:#04x} ({:#04x})", self.syndrome, self.vendor),
+        }
     }
 }
 
@@ -86,18 +114,29 @@ pub struct Posted {
     pub stop: Option<Stop>,
 }
 
-/// What a reaper has found: all WQEs of a lane up to one are accounted for.
+/// What a reaper has found of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Number of the lane.
     pub lane: u32,
+    /// What is accounted for.
+    pub what: Completed,
     /// Index of the last of these WQEs, modulo 2^16.
     pub index: u16,
     /// Why that one has failed.
     pub cause: Option<Cause>,
 }
 
-/// One send queue. One thread uses it.
+/// WQEs that a completion accounts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// All of the send queue up to one.
+    Sends,
+    /// One of the receive queue, which a WRITE of the peer with this immediate has consumed.
+    Receive(Option<u32>),
+}
+
+/// One send queue, and beside it receive WQEs that WRITEs of the peer with an immediate consume. One thread uses it.
 pub trait Lane: Send {
     /// By which completions name it.
     fn number(&self) -> u32;
@@ -115,11 +154,37 @@ pub trait Lane: Send {
     /// After the first failure the lane takes nothing more.
     fn retire(&mut self, completion: &Completion, each: impl FnMut(Tag, Option<Cause>));
 
-    /// WQEs that are not accounted for.
+    /// WQEs of the send queue that are not accounted for.
     fn in_flight(&self) -> u32;
+
+    /// Posts receive WQEs. The thread knows the lane, so that what completes of it is known for its.
+    fn open(&mut self) {}
+
+    /// Accounts for the receive WQE that `completion`, one of this lane, is about, and posts it again unless the lane has failed.
+    fn receive(&mut self, _completion: &Completion) {}
+
+    /// Receive WQEs that are not accounted for.
+    fn receives(&self) -> u32 {
+        0
+    }
 
     /// Whether one of those is of this slot.
     fn holds(&self, slot: u32) -> bool;
+
+    /// Whether the thread that uses it does its work, by [`Lane::advance`]. Else an HCA does.
+    fn copies(&self) -> bool {
+        false
+    }
+
+    /// Does a bounded part of the work: what is accounted for then.
+    fn advance(&mut self) -> Option<Completion> {
+        None
+    }
+
+    /// Fails what is under way of this slot, or all of it. `false`: only an HCA can, which takes the queue into the error state.
+    fn flush(&mut self, _slot: Option<u32>) -> bool {
+        false
+    }
 }
 
 /// Where WQEs complete. One thread uses it, the one that uses its lanes.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{
-    Cause, Chain, Completion, Lane, Posted, Provider, ProviderError, Reaper, Stop, Tag, Wake,
+    Cause, Chain, Completed, Completion, Lane, Posted, Provider, ProviderError, Reaper, Stop, Tag,
+    Wake,
 };
 
 /// Completes without an HCA.
@@ -156,6 +157,7 @@ impl Reaper for SinkReaper {
                 *seen = now;
                 found.push(Completion {
                     lane: *lane,
+                    what: Completed::Sends,
                     index: low(now - 1),
                     cause: None,
                 });

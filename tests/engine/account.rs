@@ -14,7 +14,7 @@ use warpverbs::internal::engine::{Account, AtomicAccount, Close, MOST_SLICES, Ou
 struct Word(Account);
 
 impl model::Account for Word {
-    /// By the transitions that lead there.
+    /// By the transitions that lead to it.
     fn of(fields: Fields) -> Self {
         let mut word = Account::default();
         if let Some((next, _)) = word.hand_out(fields.handed, fields.handed) {
@@ -112,7 +112,7 @@ fn the_word_does_what_plain_fields_do() {
                 0..=3 => {
                     let most = [1, 16, total / 3, u32::MAX][random.usize(0..4)];
                     let handed = word.hand_out(most, total);
-                    // There are no more numbers than those.
+                    // Further numbers do not exist.
                     let same = fields.hand_out(most, total.min(MOST_SLICES));
                     let taken = handed.as_ref().map(|(_, slices)| slices.clone());
                     assert_eq!(
@@ -170,14 +170,14 @@ fn counts_at_their_limit_touch_no_flag() {
 }
 
 #[test]
-fn an_account_that_nothing_was_handed_out_of_is_settled_by_its_closer_alone() {
+fn an_account_without_handed_out_slices_is_settled_by_its_closer_alone() {
     let account = AtomicAccount::default();
     assert_eq!(account.hand_out(0, 5), None);
     assert!(account.close(Close::TimedOut).settles(5));
     assert!(!account.close(Close::Cancelled).settles(5));
     assert_eq!(account.hand_out(1, 5), None);
     assert_eq!(account.load().outcome(5), Outcome::TimedOut);
-    // Without slices it is settled before anybody comes.
+    // Without slices it is settled before any worker comes.
     account.reset();
     assert!(account.load().is_settled(0) && !account.close(Close::Cancelled).settles(0));
     assert_eq!(account.load().outcome(0), Outcome::Done);

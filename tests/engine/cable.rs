@@ -37,7 +37,7 @@ impl Cable {
         }
     }
 
-    /// What is sent from now on waits.
+    /// Packets sent from now on wait.
     pub(crate) fn hold(&self) {
         *self.held.0.lock().unwrap() = true;
     }
@@ -47,7 +47,7 @@ impl Cable {
         self.held.1.notify_all();
     }
 
-    /// What is held goes nowhere.
+    /// Held packets are lost.
     pub(crate) fn cut(self) {
         let (held, changed) = &*self.held;
         for end in self.thread.join().unwrap() {

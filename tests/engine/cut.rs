@@ -95,7 +95,7 @@ fn slices_cover_every_byte_once_and_keep_their_limits() {
     }
 }
 
-/// Lengths whose slices nobody can list: their number in 128 bits, and the first and the last of them.
+/// Lengths whose slices no test can list: their number in 128 bits, and the first and the last of them.
 #[test]
 fn no_length_wraps() {
     let seed = fastrand::u64(..);

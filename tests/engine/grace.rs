@@ -1,5 +1,5 @@
-//! Transfers that are cancelled or meet their deadline while the HCA gets no answer: behind a grace their QPs are flushed and reset at
-//! both ends, and what else these held goes on.
+//! Transfers that are cancelled or meet their deadline while the HCA gets no answer. Behind a grace their QPs are flushed and
+//! reset at both ends, and the other transfers of these QPs go on.
 
 use std::time::Duration;
 

@@ -1,21 +1,25 @@
 //! Variables of the host engine: each changes what an engine does.
 
-use std::net::TcpListener;
+use std::fs::Permissions;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 
+use softhca::HcaConfig;
 use test_support::limits::HANG;
 use warpverbs::config::{EngineConfig, PathConfig};
 use warpverbs::internal::engine::{
-    Engine, EngineError, Kind, MOST_NOTICE_BYTES, Operation, OperationStatus, Options, Outcome,
-    Report, SinkEngine, SinkFault, Status,
+    Engine, EngineError, EnginePairing, HostError, Kind, MOST_NOTICE_BYTES, Operation,
+    OperationStatus, Options, Outcome, PeerPath, Report, SinkEngine, SinkFault, Status,
 };
 
-use crate::rig::{End, LOOPBACK, config, connect};
+use crate::rig::{End, LOOPBACK, SHORT, config, connect};
 
 /// As these variables say, by their names behind `WARPVERBS_`.
 fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
     let variable = |asked: &str| {
         let asked = asked.strip_prefix("WARPVERBS_").unwrap();
-        let found = set.iter().find(|(variable, _)| *variable == asked);
+        let set = [&[("ENGINE_PATH", "nic")], set].concat();
+        let found = set.iter().rfind(|(variable, _)| *variable == asked);
         found.map(|(_, value)| (*value).to_owned())
     };
     let config = EngineConfig::from_variables(name, variable).unwrap();
@@ -167,17 +171,24 @@ fn the_device_and_its_address_are_those_that_are_named() {
     let [a, b] = ["a", "b"].map(|name| End::new(of(name, &[]), 4096));
     for end in [&a, &b] {
         let named = Engine::start(of("c", &[("DEVICE", end.hca.name())])).unwrap();
-        assert_eq!(named.device(), end.hca.name());
+        assert_eq!(named.devices(), [end.hca.name()]);
     }
     let refused = |set: &[(&str, &str)]| Engine::start(of("c", set)).unwrap_err().to_string();
     let both = format!("{},{}", a.hca.name(), b.hca.name());
-    let several = refused(&[("DEVICE", &both)]);
-    assert_eq!(several, "an engine on 2 RDMA devices: name one");
+    let several = Engine::start(of("c", &[("DEVICE", &both)])).unwrap();
+    assert_eq!(several.devices(), [a.hca.name(), b.hca.name()]);
+    let few = refused(&[("DEVICE", &both), ("ENGINE_QPS", "1")]);
+    assert!(
+        few.starts_with("a connection has 1 QPs for 2 RDMA devices"),
+        "{few}"
+    );
+    let nine = refused(&[("DEVICE", "a,b,c,d,e,f,g,h,i")]);
+    assert_eq!(nine, "an engine on 9 RDMA devices; they must be 1 to 8");
     let none = refused(&[("DEVICE", "nosuch_0")]);
     assert!(none.contains("nosuch_0"), "{none}");
     let but = format!("^{}", a.hca.name());
     if let Ok(other) = Engine::start(of("c", &[("DEVICE", &but)])) {
-        assert_ne!(other.device(), a.hca.name());
+        assert!(!other.devices().contains(&a.hca.name()));
     }
     let gid = refused(&[("DEVICE", a.hca.name()), ("GID", "4000000000")]);
     assert!(gid.contains("4000000000"), "{gid}");
@@ -202,7 +213,7 @@ fn packets_go_as_they_do_for_a_team() {
         .with_path(PathConfig::default().with_mtu(Some(257)));
     let refused = Engine::start(bad).unwrap_err().to_string();
     assert!(
-        refused.starts_with("mtu is 257: expected one of"),
+        refused.starts_with("mtu is 257; it must be one of"),
         "{refused}"
     );
     Engine::start(config).unwrap();
@@ -232,5 +243,154 @@ fn inbox_says_how_many_notices_wait_for_a_program() {
         let refused = to_b.notify(&[0; MOST_NOTICE_BYTES]);
         let full = matches!(refused, Err(EngineError::InboxFull { .. }));
         assert_eq!((refused.is_ok(), full), (second, !second), "{refused:?}");
+    }
+}
+
+#[test]
+fn deadline_says_how_long_transfers_run_that_name_none() {
+    let hca = HcaConfig {
+        loopback: false,
+        ..HcaConfig::default()
+    };
+    for (value, outcome) in [("1", Outcome::TimedOut), ("0", Outcome::Cancelled)] {
+        let config = of("a", &[("ENGINE_DEADLINE_MS", value)]).with_grace(SHORT);
+        let a = End::on(hca.clone(), config, 4096);
+        let b = End::on(hca.clone(), of("b", &[]), 4096);
+        let [to_b, _to_a] = connect(&a, &b);
+        b.hca.set_faults(&"partition=*".parse().unwrap());
+        let operations = [write(a.at(0), b.at(0), 8)];
+        let prepared = to_b.prepare(&operations).unwrap();
+        let options = Options::default();
+        let ids = [
+            to_b.submit(&operations, &options).unwrap(),
+            to_b.post(&prepared, &options).unwrap(),
+        ];
+        for id in ids {
+            if outcome == Outcome::Cancelled {
+                assert_eq!(a.engine.wait(id, SHORT).unwrap(), Status::Pending);
+                a.engine.cancel(id).unwrap();
+            }
+            assert_eq!(a.concluded(id), outcome, "{value}");
+        }
+        // One that names its own has that.
+        let own = options.with_deadline(Some(HANG));
+        let id = to_b.submit(&operations, &own).unwrap();
+        assert_eq!(a.engine.wait(id, SHORT).unwrap(), Status::Pending);
+        a.engine.cancel(id).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Cancelled);
+    }
+}
+
+#[test]
+fn listen_says_where_an_engine_listens_that_is_not_told() {
+    let listens = |set: &[(&str, &str)]| {
+        let end = End::new(of("a", set), 4096);
+        end.engine.listen_as_configured()
+    };
+    assert!(listens(&[]).unwrap().ip().is_loopback());
+    let own = "127.0.0.2:0".parse::<SocketAddr>().unwrap();
+    let found = listens(&[("ENGINE_LISTEN", "127.0.0.2:0")]).unwrap();
+    assert_eq!(found.ip(), own.ip());
+    let refused = listens(&[("ENGINE_LISTEN", "0.0.0.0:0")]).unwrap_err();
+    assert!(matches!(refused, HostError::Insecure { .. }), "{refused}");
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_LISTEN").then(|| "here".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    assert!(refused.to_string().contains("'here'"), "{refused}");
+}
+
+#[test]
+fn allow_says_with_whom_an_engine_connects() {
+    for (allow, taken) in [("b", true), ("c, b", true), ("c", false), ("", true)] {
+        let a = End::new(of("a", &[("ENGINE_ALLOW", allow)]), 4096);
+        let b = End::new(of("b", &[]), 4096);
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let address = to.engine.listen(LOOPBACK).unwrap().to_string();
+            let found = from.engine.connect(&address);
+            assert_eq!(found.is_ok(), taken, "'{allow}'");
+            if let Err(error) = found {
+                let expected = "'b' is none of the engines that 'a' connects with";
+                assert!(error.to_string().contains(expected), "{error}");
+            }
+        }
+    }
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_ALLOW").then(|| "a,,b".to_owned());
+    assert!(EngineConfig::from_variables("a", variable).is_err());
+}
+
+#[test]
+fn key_file_names_the_key_of_peers_which_only_its_user_may_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8], mode: u32| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let end = |name: &str, file: &str| End::new(of(name, &[("ENGINE_KEY_FILE", file)]), 4096);
+    let raw = file("raw", &[0xab; 32], 0o600);
+    let digits = file("digits", format!("{}\n", "ab".repeat(32)).as_bytes(), 0o400);
+    let other = file("other", &[0xac; 32], 0o600);
+    for (theirs, taken) in [(&raw, true), (&digits, true), (&other, false)] {
+        let (a, b) = (end("a", &raw), end("b", theirs));
+        // With a key it listens anywhere.
+        let address = b.engine.listen("0.0.0.0:0".parse().unwrap()).unwrap();
+        let found = a.engine.connect(&format!("127.0.0.1:{}", address.port()));
+        assert_eq!(found.is_ok(), taken, "{found:?}");
+    }
+    let hca = End::new(of("c", &[]), 4096);
+    let refused = |file: &str| {
+        let config = of("d", &[("ENGINE_KEY_FILE", file)]);
+        match Engine::new(&hca.context, config).unwrap_err() {
+            HostError::KeyFile { problem, .. } => problem,
+            error => panic!("{error}"),
+        }
+    };
+    let open = file("open", &[1; 32], 0o640);
+    assert!(refused(&open).contains("mode 0640"));
+    assert!(refused(&file("short", &[1; 31], 0o600)).contains("it has 31 bytes"));
+    assert!(refused(&file("long", &[b'a'; 67], 0o600)).contains("more than 66 bytes"));
+    assert!(refused(directory.path().to_str().unwrap()).contains("no regular file"));
+    refused("/nosuch");
+}
+
+#[test]
+fn pairing_says_whether_rails_meet_by_place_or_near_the_memory() {
+    for (word, expected) in [
+        ("place", EnginePairing::Place),
+        ("near", EnginePairing::Near),
+    ] {
+        // What it changes: `pairing.rs`.
+        assert_eq!(of("a", &[("ENGINE_PAIRING", word)]).pairing, expected);
+    }
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_PAIRING").then(|| "far".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    assert!(refused.to_string().contains("near"), "{refused}");
+}
+
+#[test]
+fn path_says_whether_transfers_to_a_peer_of_this_process_go_by_the_nic() {
+    for (path, other, expected) in [
+        ("auto", "auto", Some(PeerPath::Process)),
+        ("auto", "local", Some(PeerPath::Process)),
+        ("nic", "auto", Some(PeerPath::Nic)),
+        ("auto", "nic", Some(PeerPath::Nic)),
+        ("local", "nic", None),
+        ("nic", "local", None),
+    ] {
+        let a = End::new(of("a", &[("ENGINE_PATH", path)]), 4096);
+        let b = End::new(of("b", &[("ENGINE_PATH", other)]), 4096);
+        let Some(expected) = expected else {
+            let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+            let refused = a.engine.connect(&address).unwrap_err().to_string();
+            assert!(refused.contains("path is nic"), "{refused}");
+            continue;
+        };
+        let [to_b, to_a] = connect(&a, &b);
+        assert_eq!([to_b.path(), to_a.path()], [expected; 2], "{path} {other}");
+        let before = a.hca.counters().write_requests;
+        let id = to_b.write(a.at(0), b.at(0), 8).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Done);
+        let by_nic = a.hca.counters().write_requests > before;
+        assert_eq!(by_nic, expected == PeerPath::Nic, "{path} {other}");
     }
 }

@@ -25,7 +25,7 @@ fn import(peer: &Peer, end: &End) {
 }
 
 #[test]
-fn transfers_to_a_lost_peer_end_as_failed_and_the_report_says_that_it_is_not_known() {
+fn transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown() {
     let (a, b, c) = (by_udp("a"), by_udp("b"), by_udp("c"));
     let [to_c, _] = connect(&a, &c);
     let at_b = b.engine.listen(LOOPBACK).unwrap().to_string();

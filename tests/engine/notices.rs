@@ -83,7 +83,8 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
         assert_eq!(a.concluded(id), Outcome::Done);
         a.engine.release(id).unwrap();
     }
-    // A READ is told when the peer's memory is not read any more; no bytes, no WQE, and the notice.
+    // A READ's notice comes when the peer's memory is not read any more. An operation of no bytes has no WQE, and its notice
+    // comes too.
     for operation in [
         whole(&a, &b, Kind::Read),
         Operation {
@@ -95,7 +96,7 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
         assert_eq!(next(&b).transfer.unwrap().outcome, Outcome::Done);
         assert_eq!(a.concluded(id), Outcome::Done);
     }
-    // What is refused sends nothing, and takes no room.
+    // A refused notice sends nothing, and takes no room.
     let nowhere = Operation {
         remote: 8,
         ..whole(&a, &b, Kind::Write)
@@ -388,7 +389,7 @@ fn of_many_peers_one_that_takes_nothing_holds_up_no_other() {
         .map(|nth| End::new(small(&format!("{nth}")), 4096))
         .collect();
     let peers: Vec<[Peer; 2]> = ends.iter().map(|end| connect(end, &hub)).collect();
-    // The hub sends to one that takes nothing until there is no room.
+    // The hub sends to one that takes nothing until its inbox is full.
     let stopped = &peers[0][1];
     let mut stuck = 0u64;
     while stopped.notify(&[0; 1000]).is_ok() {
@@ -428,7 +429,7 @@ fn of_many_peers_one_that_takes_nothing_holds_up_no_other() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_loses_its_connection_and_the_reason_is_told() {
+fn a_peer_that_breaks_the_rules_loses_its_connection_with_a_reason() {
     let record = |number: u64, bytes: &[u8]| {
         let mut body = number.to_le_bytes().to_vec();
         body.extend([0; 8]);
@@ -444,10 +445,10 @@ fn a_peer_that_breaks_the_rules_loses_its_connection_and_the_reason_is_told() {
     let mut unknown = record(0, b"");
     unknown[20] = 9;
     let cases: [(&[Vec<u8>], &str, usize); 7] = [
-        (&[record(1, b"")], "notice 1: expected one up to 0", 0),
+        (&[record(1, b"")], "notice 1; it must be one up to 0", 0),
         (
             &[good.clone(), record(2, b"")],
-            "notice 2: expected one up to 1",
+            "notice 2; it must be one up to 1",
             1,
         ),
         (
@@ -460,7 +461,7 @@ fn a_peer_that_breaks_the_rules_loses_its_connection_and_the_reason_is_told() {
             "has told of room for 131072",
             2,
         ),
-        (&[unknown], "expected 0, or an outcome of 1 to 4", 0),
+        (&[unknown], "it must be 0, or an outcome of 1 to 4", 0),
         (
             &[good.clone(), good.clone(), frame("{\"taken\":1}")],
             "0 were sent",

@@ -76,8 +76,8 @@ fn told(plan: &Plan) -> Vec<Told> {
     plan.range(0..u32::MAX).map(Told::from).collect()
 }
 
-/// Every slice by itself: bytes up to the next border of either side are a piece, a piece takes a block as long as it may, and a
-/// piece of one slice goes into the one before if all of that holds which lets it.
+/// Every slice by itself: bytes up to the next border of either side are a piece, and a piece takes a block as long as it may. A
+/// piece of one slice goes into the one before if all conditions for that hold.
 fn oracle(plan: (Cut, u32), operations: &[Operation], local: &List, remote: &List) -> Vec<Told> {
     let (cut, gather) = plan;
     let (block, most) = (u64::from(cut.block()), u64::from(cut.most()));
@@ -442,7 +442,7 @@ fn an_account_can_count_the_slices_of_every_plan() {
 }
 
 #[test]
-fn ranges_that_are_no_memory_or_not_registered_are_refused_by_their_first_bad_byte() {
+fn wrapping_or_unregistered_ranges_are_refused_by_their_first_bad_byte() {
     let mut plan = plan(BLOCK, 0, 4);
     let top = List(vec![Region {
         number: 1,
@@ -546,4 +546,79 @@ fn a_slice_has_one_local_range_or_more_up_to_its_limit() {
         let refused = Plan::new(cut, gather).unwrap_err();
         assert_eq!(refused, EngineError::Gather { gather });
     }
+}
+
+#[test]
+fn an_operation_that_counts_is_one_slice_or_is_refused() {
+    const MOST: u64 = 1 << 30;
+    let region = |number: u32, address| Region {
+        number,
+        address,
+        bytes: 100,
+    };
+    // Three that follow each other, and one behind a gap.
+    let list = || {
+        let all = [(1, 0), (2, 100), (3, 200), (4, 1000)];
+        List(all.map(|(number, at)| region(number, at)).into())
+    };
+    let mut plan = plan(BLOCK, 0, 2);
+    // Neither is cut, and neither gathers the next, though they follow each other at both ends.
+    let long = [
+        write(0, 0, MOST),
+        write(MOST, MOST, 1),
+        write(MOST + 1, MOST + 1, MOST),
+    ];
+    plan.set_counting(&long, &All, &All).unwrap();
+    let slices = told(&plan);
+    assert_eq!(plan.slices(), 3);
+    for (slice, (operation, number)) in slices.iter().zip(long.iter().zip(0..)) {
+        assert_eq!(slice.operations, number..number + 1);
+        assert_eq!(slice.remote, operation.remote);
+        let bytes: u64 = slice
+            .locals
+            .iter()
+            .map(|local| u64::from(local.bytes))
+            .sum();
+        assert_eq!(bytes, operation.bytes);
+    }
+    // Two local ranges are gathered.
+    plan.set_counting(&[write(50, 7, 100)], &list(), &All)
+        .unwrap();
+    let locals = told(&plan).remove(0).locals;
+    let found: Vec<(u32, u32)> = locals.iter().map(|it| (it.region, it.bytes)).collect();
+    assert_eq!(found, [(1, 50), (2, 50)]);
+    let parts = |operation, bytes| EngineError::CountedParts {
+        operation,
+        bytes,
+        gather: 2,
+    };
+    let good = write(0, 0, 8);
+    for (refused, bytes) in [
+        (plan.set_counting(&[good, write(0, 0, 0)], &All, &All), 0),
+        (
+            plan.set_counting(&[good, write(0, 0, MOST + 1)], &All, &All),
+            MOST + 1,
+        ),
+        (
+            plan.set_counting(&[good, write(50, 0, 200)], &list(), &All),
+            200,
+        ),
+        (
+            plan.set_counting(&[good, write(0, 99, 2)], &All, &list()),
+            2,
+        ),
+    ] {
+        assert_eq!(refused, Err(parts(1, bytes)));
+    }
+    let read = Operation {
+        kind: Kind::Read,
+        ..good
+    };
+    let refused = plan.set_counting(&[good, good, read], &All, &All);
+    assert_eq!(refused, Err(EngineError::CountedRead { operation: 2 }));
+    assert_eq!((plan.slices(), plan.bytes()), (0, 0));
+    // As before, for one that does not count.
+    plan.set(&[write(0, 0, 2 * u64::from(BLOCK))], &All, &All)
+        .unwrap();
+    assert_eq!(plan.slices(), 2);
 }

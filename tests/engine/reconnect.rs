@@ -1,4 +1,4 @@
-//! Connections that end and are made again: what goes on, what is stale, who is told, and the reason of one that is refused.
+//! Connections that end and are made again: what goes on, what is stale, which programs hear of it, and the reason of a refusal.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -90,7 +90,7 @@ fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
     import(&now, &new);
     let id = now.write(a.at(0), new.at(0), MIB).unwrap();
     assert_eq!(a.concluded(id), Outcome::Done);
-    assert_eq!(a.engine.peer_gone(SHORT), None, "it was told once");
+    assert_eq!(a.engine.peer_gone(SHORT), None, "it was reported once");
 }
 
 #[test]
@@ -102,13 +102,13 @@ fn that_a_peer_is_gone_is_told_once_behind_the_end_of_its_transfers() {
     let second = a.engine.connect(&address).unwrap();
     let _second_at_b = b.engine.accept(HANG).unwrap();
     import(&first, &b);
-    // One of two connections has ended: the peer is still there.
+    // One of two connections has ended: the peer is still connected.
     first.break_off();
     until("the other end has found out", || !at_b.is_open());
     assert_eq!(b.engine.peer_gone(SHORT), None);
     let id = second.write(a.at(0), b.at(0), MIB).unwrap();
     assert_eq!(a.concluded(id), Outcome::Done);
-    // The side that wants the end is told nothing.
+    // The side that wants the end gets no event.
     assert_eq!(second.close(), 0);
     assert_eq!(a.engine.peer_gone(SHORT), None);
     let gone = b.engine.peer_gone(HANG).expect("a is gone");
@@ -146,7 +146,7 @@ fn one_who_is_refused_is_told_why() {
     let twin = End::new(config("a"), 4096);
     let said = twin.engine.connect(&address).unwrap_err().to_string();
     assert!(said.contains("it refuses"), "{said}");
-    // The name of one that is there.
+    // The name of a connected one.
     let b = End::new(config("b"), 4096);
     let address = b.engine.listen(LOOPBACK).unwrap().to_string();
     let c = End::new(config("c"), 4096);
@@ -162,7 +162,7 @@ fn one_who_is_refused_is_told_why() {
 }
 
 #[test]
-fn a_refusal_is_read_also_where_the_peer_has_closed_before_it_was_written_to() {
+fn a_refusal_is_read_even_if_the_peer_closed_before_the_first_write() {
     let a = End::new(config("a"), 4096);
     let listener = TcpListener::bind(LOOPBACK).unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -64,7 +64,7 @@ fn a_qp_that_fails_is_used_again_and_no_transfer_fails() {
             let id = to_b.submit(&[whole], &Options::default()).unwrap();
             assert_eq!(a.concluded(id), Outcome::Done, "{workers} {round}");
             let report = a.engine.report(id).unwrap();
-            let first = report.first.expect("it is told all the same");
+            let first = report.first.expect("it is reported all the same");
             assert_eq!(first.cause.unwrap().syndrome, NO_ANSWER);
             assert_eq!((report.bytes_landed, report.remote), (MIB, Remote::Quiet));
             assert_eq!(report.operations, [OperationStatus::Done]);
@@ -76,7 +76,7 @@ fn a_qp_that_fails_is_used_again_and_no_transfer_fails() {
 }
 
 #[test]
-fn a_slice_is_tried_as_often_as_it_may_and_the_transfer_fails_with_its_first_cause() {
+fn a_slice_is_retried_up_to_its_limit_and_then_fails_with_its_first_cause() {
     for (retry, failures, outcome) in [
         (0, 1, Outcome::Failed),
         (1, 1, Outcome::Done),

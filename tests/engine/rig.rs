@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use softhca::{Hca, HcaConfig};
 use test_support::hca::hca_with;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Engine, EngineConfig, HostMemory, Peer, RegionId, Status, TransferId,
+    Engine, EngineConfig, EnginePath, HostMemory, Peer, RegionId, Status, TransferId,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -17,32 +18,20 @@ pub(crate) const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// An engine with one region.
-pub(crate) struct End {
+pub(crate) struct Side {
     pub(crate) memory: Arc<HostMemory>,
     pub(crate) region: RegionId,
     pub(crate) engine: Engine,
-    pub(crate) context: Arc<Context>,
-    /// Goes last.
-    pub(crate) hca: Hca,
 }
 
-impl End {
-    pub(crate) fn new(config: EngineConfig, bytes: u64) -> Self {
-        Self::on(HcaConfig::default(), config, bytes)
-    }
-
-    pub(crate) fn on(hca: HcaConfig, config: EngineConfig, bytes: u64) -> Self {
-        let hca = hca_with(hca);
-        let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
-        let engine = Engine::new(&context, config).unwrap();
-        let memory = Arc::new(HostMemory::new(bytes).unwrap());
+impl Side {
+    pub(crate) fn new(engine: Engine, memory: HostMemory) -> Self {
+        let memory = Arc::new(memory);
         let region = engine.register(&memory).unwrap();
         Self {
             memory,
             region,
             engine,
-            context,
-            hca,
         }
     }
 
@@ -73,12 +62,55 @@ impl End {
     }
 }
 
+/// One on an HCA of its own.
+pub(crate) struct End {
+    pub(crate) side: Side,
+    pub(crate) context: Arc<Context>,
+    /// Goes last.
+    pub(crate) hca: Hca,
+}
+
+impl Deref for End {
+    type Target = Side;
+
+    fn deref(&self) -> &Side {
+        &self.side
+    }
+}
+
+impl End {
+    pub(crate) fn new(config: EngineConfig, bytes: u64) -> Self {
+        Self::on(HcaConfig::default(), config, bytes)
+    }
+
+    pub(crate) fn on(hca: HcaConfig, config: EngineConfig, bytes: u64) -> Self {
+        Self::over(hca, config, HostMemory::new(bytes).unwrap())
+    }
+
+    pub(crate) fn over(hca: HcaConfig, config: EngineConfig, memory: HostMemory) -> Self {
+        let (hca, context) = device(hca);
+        let engine = Engine::new(&context, config).unwrap();
+        Self {
+            side: Side::new(engine, memory),
+            context,
+            hca,
+        }
+    }
+}
+
+/// An HCA, opened.
+pub(crate) fn device(config: HcaConfig) -> (Hca, Arc<Context>) {
+    let hca = hca_with(config);
+    let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
+    (hca, context)
+}
+
 /// Connects two ends, each of which knows the region of the other.
-pub(crate) fn connect(a: &End, b: &End) -> [Peer; 2] {
+pub(crate) fn connect(a: &Side, b: &Side) -> [Peer; 2] {
     let address = b.engine.listen(LOOPBACK).unwrap();
     let to_b = a.engine.connect(&address.to_string()).unwrap();
     let to_a = b.engine.accept(HANG).expect("it has connected");
-    let import = |peer: &Peer, end: &End| {
+    let import = |peer: &Peer, end: &Side| {
         let descriptor = end.engine.descriptor(end.region).unwrap();
         peer.import(&descriptor).unwrap();
     };
@@ -95,6 +127,7 @@ pub(crate) fn config(name: &str) -> EngineConfig {
         .with_connect_timeout(HANG)
         .with_grace(HANG)
         .with_drain(HANG)
+        .with_engine_path(EnginePath::Nic)
 }
 
 /// Two connected ends of `bytes` bytes each.
@@ -111,7 +144,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(20);
 /// A message as engines send it, with the version that they speak.
 pub(crate) fn frame(body: &str) -> Vec<u8> {
     let mut frame = b"WVEN".to_vec();
-    frame.extend([4, 0, 1, 0]);
+    frame.extend([6, 0, 1, 0]);
     frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
     frame.extend(body.as_bytes());
     frame

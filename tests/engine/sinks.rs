@@ -46,7 +46,7 @@ fn write(bytes: u64, count: u64) -> Vec<Operation> {
 }
 
 #[test]
-fn a_chain_refused_at_every_place_finishes_what_was_taken_and_fails_the_rest() {
+fn a_chain_refused_at_any_place_finishes_its_taken_part_and_fails_others() {
     for refuses in 0..=20u64 {
         let one = config("a").with_qps(1).with_gather(1);
         let engine = SinkEngine::new(one, 1 << 30, Some(SinkFault::Refuses(refuses))).unwrap();

@@ -1,4 +1,4 @@
-//! Ids of transfers: the model runs on the runtime's word, and no id is ever told of another transfer.
+//! Ids of transfers: the model runs on the runtime's word, and no id ever gets the outcome of another transfer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use warpverbs::internal::engine::{
 struct Word(SlotWord);
 
 impl slots::SlotWord for Word {
-    /// By the transitions that lead there.
+    /// By the transitions that lead to it.
     fn of(parts: Parts) -> Self {
         let mut word = SlotWord::default();
         for generation in 1..=parts.generation {
@@ -152,7 +152,7 @@ fn an_engine_has_one_slot_or_more_up_to_its_limit() {
     assert!(numbers.into_iter().eq(0..MOST_SLOTS));
 }
 
-/// Few slots, used again and again: every id that was ever given out is told what its own transfer came to.
+/// Few slots, used again and again: every id that was ever given out gets the outcome of its own transfer.
 #[test]
 fn old_ids_are_told_of_their_own_transfer_only() {
     let seed = fastrand::u64(..);
@@ -205,7 +205,7 @@ fn old_ids_are_told_of_their_own_transfer_only() {
 
 /// Two threads use the slots while two others poll the ids that were given out last.
 #[test]
-fn ids_that_are_polled_while_their_slots_are_used_again_never_change_but_to_unknown() {
+fn a_polled_id_changes_only_to_unknown_while_its_slot_is_used_again() {
     let slots = Slots::new(9, 2).unwrap();
     let rounds = AtomicU64::new(0);
     let last: [std::sync::Mutex<Option<(TransferId, Outcome)>>; 2] = Default::default();

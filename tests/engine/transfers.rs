@@ -8,7 +8,7 @@ use warpverbs::internal::engine::{
     Descriptor, EngineError, Kind, Operation, OperationStatus, Options, Outcome, Remote, Status,
 };
 
-use crate::rig::{End, SHORT, config, pair};
+use crate::rig::{End, SHORT, Side, config, pair};
 
 const MIB: u64 = 1 << 20;
 
@@ -150,11 +150,13 @@ fn slots_are_taken_all_or_nothing_and_polls_free_none() {
 }
 
 #[test]
-fn a_key_that_the_peer_does_not_have_fails_the_transfer_with_its_cause_and_no_other() {
+fn an_unknown_remote_key_fails_only_its_own_transfer_and_gives_the_cause() {
     let (a, b, [to_b, to_a]) = pair(MIB);
     let mut forged = b.engine.descriptor(b.region).unwrap();
     to_b.forget(forged.address);
-    forged.rkey ^= 0x5a00;
+    let mut rkeys = *forged.rkeys.all();
+    rkeys[0] ^= 0x5a00;
+    forged.rkeys = rkeys.into();
     to_b.import(&forged).unwrap();
     let id = to_b.write(a.at(0), b.at(0), 300_000).unwrap();
     assert_eq!(a.concluded(id), Outcome::Failed);
@@ -202,7 +204,7 @@ fn a_cancel_and_a_deadline_end_a_transfer_once_and_the_buffers_are_quiet() {
         assert_eq!(report.first, None);
         let is_whole = report.bytes_landed == 64 * MIB - 1;
         assert_eq!(outcome == Outcome::Done, is_whole, "{report:?}");
-        // Behind the conclusion nothing lands: what is written there now stays.
+        // Behind the conclusion nothing lands: bytes that the test writes now stay.
         b.memory.write(0, &[0xca; 4096]).unwrap();
         b.memory.write(64 * MIB - 4096, &[0xca; 4096]).unwrap();
         a.engine.cancel(id).unwrap();
@@ -232,7 +234,7 @@ fn what_is_no_transfer_is_refused_with_its_value_and_nothing_is_done() {
     };
     assert_eq!(
         submit(&[]),
-        "0 operations in a transfer: expected 1 to 65536"
+        "0 operations in a transfer; they must be 1 to 65536"
     );
     let many = vec![operation(Kind::Write, own, other, 1); 65_537];
     assert!(submit(&many).starts_with("65537 operations"));
@@ -259,7 +261,7 @@ fn what_is_no_transfer_is_refused_with_its_value_and_nothing_is_done() {
 }
 
 #[test]
-fn a_region_is_shared_by_what_lies_in_it_and_is_kept_while_transfers_use_it() {
+fn registrations_share_a_region_and_transfers_keep_it_while_they_use_it() {
     let (a, b, [to_b, _]) = pair(32 * MIB);
     let again = a.engine.register(&a.memory).unwrap();
     assert_ne!(again, a.region);
@@ -323,11 +325,9 @@ fn a_close_drains_what_runs_and_reports_what_was() {
     let id = to_b.write(a.at(0), b.at(0), 32 * MIB).unwrap();
     let expected = a.fill(3);
     let End {
-        engine,
+        side: Side { engine, memory, .. },
         hca,
         context,
-        memory,
-        ..
     } = a;
     let report = engine.close();
     assert_eq!((report.cut_off, report.done), (0, 1), "{report:?}");
@@ -357,32 +357,32 @@ fn a_value_outside_its_limits_is_refused_by_name() {
     };
     let good = || config("b");
     for (config, reason) in [
-        (good().with_qps(0), "qps is 0: expected 1 to 8"),
-        (good().with_qps(9), "qps is 9: expected 1 to 8"),
-        (good().with_workers(9), "workers is 9: expected 1 to 8"),
-        (good().with_chain(65), "chain is 65: expected 1 to 64"),
-        (good().with_reap(0), "reap is 0: expected 1 to 256"),
-        (good().with_gather(17), "gather is 17: expected 1 to 16"),
+        (good().with_qps(0), "qps is 0; it must be 1 to 8"),
+        (good().with_qps(9), "qps is 9; it must be 1 to 8"),
+        (good().with_workers(9), "workers is 9; it must be 1 to 8"),
+        (good().with_chain(65), "chain is 65; it must be 1 to 64"),
+        (good().with_reap(0), "reap is 0; it must be 1 to 256"),
+        (good().with_gather(17), "gather is 17; it must be 1 to 16"),
         (
             good().with_transfers(0),
-            "transfers is 0: expected 1 to 65536",
+            "transfers is 0; it must be 1 to 65536",
         ),
         (
             good().with_log_depth(16),
-            "log_depth is 16: expected 8 to 15",
+            "log_depth is 16; it must be 8 to 15",
         ),
         (
             good().with_log_entries(7),
-            "log_entries is 7: expected 8 to 22",
+            "log_entries is 7; it must be 8 to 22",
         ),
-        (good().with_peers(0), "peers is 0: expected 1 to 65536"),
+        (good().with_peers(0), "peers is 0; it must be 1 to 65536"),
         (
             good().with_name(String::new()),
-            "length of the name of an engine is 0: expected 1 to 255",
+            "length of the name of an engine is 0; it must be 1 to 255",
         ),
         (
             good().with_slice(4095),
-            "slices of 4095 bytes: expected 4096 to 1073741824",
+            "slices of 4095 bytes; they must be 4096 to 1073741824",
         ),
     ] {
         assert_eq!(refused(config), reason);

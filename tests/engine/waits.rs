@@ -34,7 +34,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
             return found;
         }
         thread::park_timeout(end.saturating_duration_since(Instant::now()));
-        assert!(Instant::now() < end, "nobody wakes it");
+        assert!(Instant::now() < end, "no thread wakes it");
     }
 }
 

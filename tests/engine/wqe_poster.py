@@ -1,4 +1,4 @@
-"""Posts by libmlx5 through pyverbs on a QP that is its own peer, and tells the WQEs that libmlx5 has written, as JSON: one line."""
+"""Posts by libmlx5 through pyverbs on a QP that is its own peer, and prints the WQEs of libmlx5 as JSON: one line."""
 
 import json
 import socket

@@ -1,8 +1,11 @@
 //! One QP as a queue: posts, rings, and accounts for every WQE.
 //!
-//! The last WQE of each post is signalled, so every WQE is followed by one that completes. A CQE accounts for all WQEs up to its own:
-//! an RC QP completes in order. Once the QP is in error each WQE has an error CQE of its own, signalled or not; those before the
-//! first of these were done.
+//! The last WQE of each post is signalled, so every WQE is followed by one that completes. A CQE accounts for all WQEs up to its
+//! own: an RC QP completes in order. Once the QP is in error each WQE has an error CQE of its own, signalled or not. The WQEs
+//! before the first such CQE were done.
+//!
+//! Beside them it has receive WQEs, which WRITEs of the peer with an immediate consume. They take no bytes, and each is posted again
+//! as it completes. A WRITE that meets none is sent again by the peer's HCA (receiver not ready).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +14,7 @@ use mlx5_prm::wqe::WQEBB_BYTES;
 
 use super::wqe::{MOST_RANGES, Wqe, blocks};
 use crate::provider::{Cause, Chain, Completion, Lane, Posted, Stop, Tag};
-use crate::verbs::{Qp, Rts};
+use crate::verbs::{PostedCounts, Qp, Rts};
 
 /// Words of a WQEBB.
 const WORDS: usize = WQEBB_BYTES / 8;
@@ -36,6 +39,11 @@ pub struct Mlx5Lane {
     /// WQEs not accounted for.
     count: u32,
     has_failed: bool,
+    /// Receive WQEs posted and accounted for.
+    receives_posted: u64,
+    receives_retired: u64,
+    /// One of them was flushed: the QP is in error. What became of sends, their own CQEs say.
+    is_flushed: bool,
 }
 
 impl Mlx5Lane {
@@ -50,6 +58,17 @@ impl Mlx5Lane {
             retired: 0,
             count: 0,
             has_failed: false,
+            receives_posted: 0,
+            receives_retired: 0,
+            is_flushed: false,
+        }
+    }
+
+    /// What the HCA is told was posted: of sends, what it may run.
+    fn told(&self) -> PostedCounts {
+        PostedCounts {
+            sent: low(self.rung),
+            received: low(self.receives_posted),
         }
     }
 
@@ -122,8 +141,43 @@ impl Lane for Mlx5Lane {
     fn ring(&mut self) {
         if self.rung != self.posted {
             self.rung = self.posted;
-            self.qp.ring(low(self.posted));
+            self.qp.ring(self.told());
         }
+    }
+
+    fn open(&mut self) {
+        self.receives_posted = self.qp.recv_depth().into();
+        self.qp.post_receives(self.told());
+    }
+
+    fn receive(&mut self, completion: &Completion) {
+        let is_due = self.receives() > 0 && completion.index == low(self.receives_retired);
+        if !is_due {
+            let (qpn, due) = (self.qpn, low(self.receives_retired));
+            tracing::error!(
+                "QP {qpn:#x}: a CQE for receive WQE {} of {due}",
+                completion.index
+            );
+            return;
+        }
+        self.receives_retired += 1;
+        self.is_flushed |= completion.cause.is_some();
+        if !self.has_failed && !self.is_flushed {
+            self.receives_posted += 1;
+            self.qp.post_receives(self.told());
+        }
+    }
+
+    fn receives(&self) -> u32 {
+        u32::try_from(self.receives_posted - self.receives_retired).unwrap_or(u32::MAX)
+    }
+
+    fn flush(&mut self, slot: Option<u32>) -> bool {
+        // Some receive WQEs may have been posted behind the error: the HCA is to look at the record again.
+        if slot.is_none() && self.receives() > 0 {
+            self.qp.ring(self.told());
+        }
+        false
     }
 
     fn retire(&mut self, completion: &Completion, mut each: impl FnMut(Tag, Option<Cause>)) {

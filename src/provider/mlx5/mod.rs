@@ -1,7 +1,7 @@
 //! QPs of an mlx5 HCA, made by DevX, whose WQEs this process writes with the segments of mlx5-prm.
 //!
-//! `wqe` builds the bytes, `lane` posts and accounts, `reaper` takes CQEs and sleeps, `rail` makes all of it on one HCA, `pair` is one
-//! QP through its states.
+//! The file `wqe` builds the bytes, and `lane` posts and accounts. The file `reaper` takes CQEs and sleeps. The file `rail` makes
+//! all of it on one HCA, and `pair` takes one QP through its states.
 
 mod lane;
 mod pair;

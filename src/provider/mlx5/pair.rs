@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lane::Mlx5Lane;
 use crate::fabric::far_from;
-use crate::verbs::{Init, PathAttr, Qp, Reset, Rtr, Rts, SendAttr, VerbsError};
+use crate::verbs::{Init, PathAttr, Qp, QpState, Reset, Rtr, Rts, SendAttr, VerbsError};
 
 /// What one end tells of its QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -29,7 +29,7 @@ pub(crate) enum Pair {
 
 impl Pair {
     pub(crate) fn new(qp: Qp<Reset>, psn: u32) -> Result<Self, VerbsError> {
-        qp.clear_record();
+        qp.clear_queues();
         Ok(Self::Init(qp.init()?, psn))
     }
 
@@ -55,16 +55,31 @@ impl Pair {
         }
     }
 
-    /// It sends, by the lane that is returned.
-    pub(crate) fn send(self, attr: &SendAttr) -> Result<(Self, Option<Mlx5Lane>), VerbsError> {
+    /// It sends, by the lane that is returned. As it was where the HCA refuses.
+    pub(crate) fn send(
+        self,
+        attr: &SendAttr,
+    ) -> Result<(Self, Option<Mlx5Lane>), (Self, VerbsError)> {
         match self {
             Self::Rtr(qp, psn) => {
-                let qp = Arc::new(qp.ready_to_send(&attr.with_psn(psn))?);
+                let sends = qp.ready_to_send(&attr.with_psn(psn));
+                let qp = sends.map_err(|error| (Self::Rtr(error.qp, psn), error.source))?;
+                let qp = Arc::new(qp);
                 let lane = Mlx5Lane::new(Arc::clone(&qp));
                 Ok((Self::Rts(qp), Some(lane)))
             }
             further => Ok((further, None)),
         }
+    }
+
+    /// Whether the HCA has put it into the error state.
+    pub(crate) fn has_failed(&self) -> bool {
+        let status = match self {
+            Self::Init(qp, _) => qp.query(),
+            Self::Rtr(qp, _) => qp.query(),
+            Self::Rts(qp) => qp.query(),
+        };
+        status.is_ok_and(|status| status.state == QpState::ERR)
     }
 
     /// A number for the first packet of its next life, far from those of this one.

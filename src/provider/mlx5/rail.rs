@@ -9,7 +9,8 @@ use super::pair::Pair;
 use super::reaper::Mlx5Reaper;
 use crate::provider::{HostMemory, ProviderError};
 use crate::verbs::{
-    Access, Context, ControlHeap, HeapRegion, Mr, Pd, Qp, QpConfig, SharedCq, VerbsError,
+    Access, Context, ControlHeap, HeapRegion, KeyRange, Mr, Pd, Qp, QpConfig, RangeKey, SharedCq,
+    VerbsError,
 };
 
 /// What a rail has room for.
@@ -17,7 +18,9 @@ use crate::verbs::{
 pub(crate) struct RailShape {
     /// log2 of the WQEBBs of a QP.
     pub(crate) log_depth: u8,
-    /// log2 of the entries of a CQ.
+    /// log2 of the receive WQEs of a QP: at least 4, and less than that of its WQEBBs.
+    pub(crate) log_receives: u8,
+    /// log2 of the entries of a CQ of sends.
     pub(crate) log_entries: u8,
     /// CQs.
     pub(crate) cqs: u32,
@@ -30,7 +33,8 @@ pub(crate) struct RailShape {
 /// One HCA.
 #[derive(Debug)]
 pub(crate) struct Mlx5Rail {
-    cqs: Vec<Arc<SharedCq>>,
+    /// For sends and for receives.
+    cqs: Vec<[Arc<SharedCq>; 2]>,
     heap: Arc<ControlHeap>,
     pd: Arc<Pd>,
     config: QpConfig,
@@ -38,6 +42,8 @@ pub(crate) struct Mlx5Rail {
 
 /// Bytes of a line with records, as the heap rounds.
 const LINE: u64 = 512;
+/// Of a receive WQE: one data segment.
+const RECV_WQE_BYTES: u64 = 16;
 
 impl Mlx5Rail {
     pub(crate) fn new(context: &Arc<Context>, shape: &RailShape) -> Result<Self, ProviderError> {
@@ -45,21 +51,32 @@ impl Mlx5Rail {
         let entries = 1u64 << shape.log_entries;
         // Each CQ, and as many QPs as have a share of it.
         let depth = 1u64 << shape.log_depth;
-        let queues = (entries / depth).max(1) * (depth * 64 + LINE);
-        let bytes = u64::from(shape.cqs) * (entries * 64 + LINE + queues) + 4096;
+        let count = (entries / depth).max(1);
+        // As many QPs have a share of the other CQ, with an entry for each receive WQE.
+        let log_receives =
+            shape.log_entries - shape.log_depth.min(shape.log_entries) + shape.log_receives;
+        let receives = 1u64 << log_receives;
+        let queues = count * (depth * 64 + LINE) + receives * RECV_WQE_BYTES + count * LINE;
+        let cqs = (entries + receives) * 64 + 2 * LINE;
+        let bytes = u64::from(shape.cqs) * (cqs + queues) + 4096;
         let memory = HostMemory::new(bytes.next_multiple_of(4096))?;
         let address = memory.address();
         let length = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
         let region = HeapRegion::host(address, address, length);
         // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
         let heap = unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) }?;
-        let cqs = (0..shape.cqs).map(|_| SharedCq::create(&heap, shape.log_entries));
+        let cqs = (0..shape.cqs).map(|_| {
+            let sends = SharedCq::create(&heap, shape.log_entries)?;
+            let receives = sends.beside(&heap, log_receives)?;
+            Ok::<_, VerbsError>([sends, receives])
+        });
         Ok(Self {
             cqs: cqs.collect::<Result<_, _>>()?,
             heap,
             pd,
             config: QpConfig::default()
                 .with_log_depth(shape.log_depth)
+                .with_log_recv_depth(Some(shape.log_receives))
                 .with_pkey(shape.pkey)
                 .with_lag_port(shape.lag_port),
         })
@@ -69,26 +86,23 @@ impl Mlx5Rail {
         self.pd.context()
     }
 
-    /// The consumer of CQ `number`, which has one.
+    /// The consumer of the CQs with this number, which have one.
     pub(crate) fn reaper(&self, number: usize) -> Option<Mlx5Reaper> {
-        Some(Mlx5Reaper::new(Arc::clone(self.cqs.get(number)?)))
+        Some(Mlx5Reaper::new(self.cqs.get(number)?.clone()))
     }
 
-    /// A QP in Init that completes in CQ `number` and sends packets from `psn` on, the one with this place among those to a peer.
+    /// A QP in Init that completes in the CQs of index `number` and sends packets from `psn` on. Among the QPs to a peer it has
+    /// index `place`.
     pub(crate) fn pair(&self, number: usize, place: u32, psn: u32) -> Result<Pair, VerbsError> {
-        let cq = self.cqs.get(number).ok_or_else(|| {
+        let [sends, receives] = self.cqs.get(number).ok_or_else(|| {
             let limit = format!("less than {}", self.cqs.len());
             VerbsError::argument("number of a CQ", number, limit)
         })?;
-        let config = self.config.with_lag_port(self.lag_port(place));
-        Pair::new(Qp::create_on(&self.pd, &self.heap, cq, &config)?, psn)
-    }
-
-    fn lag_port(&self, place: u32) -> u8 {
-        match self.config.lag_port {
-            0 => self.context().caps().lag_port_in_turn(place as usize),
-            named => named,
-        }
+        let config = self.config.with_place(Some(place));
+        Pair::new(
+            Qp::create_on(&self.pd, &self.heap, [sends, receives], &config)?,
+            psn,
+        )
     }
 
     /// Registers all of `memory` for this side and for peers.
@@ -100,6 +114,16 @@ impl Mlx5Rail {
             mr,
             _memory: Arc::clone(memory),
         })
+    }
+
+    /// A key for peers over part of a registration, by one command. The registration stays as long as the key is there.
+    pub(crate) fn key(
+        &self,
+        range: &KeyRange,
+        access: Access,
+        tag: u8,
+    ) -> Result<RangeKey, VerbsError> {
+        RangeKey::create(&self.pd, range, access, tag)
     }
 }
 

@@ -16,9 +16,10 @@ use super::wqe::Wqe;
 use super::{Mlx5Lane, Mlx5Reaper};
 use crate::fabric::PortRecord;
 use crate::provider::{
-    Cause, Chain, Completion, HostMemory, Lane, LocalRange, Posted, Reaper, Stop, Tag, Verb, Wake,
+    Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Reaper, Stop, Tag,
+    Verb, Wake,
 };
-use crate::verbs::{Context, DeviceSelector, SendAttr};
+use crate::verbs::{Access, Context, DeviceSelector, KeyRange, SendAttr};
 
 /// Nothing here takes so long.
 const HANG: Duration = Duration::from_secs(60);
@@ -92,7 +93,7 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
 struct Rig {
     lane: Mlx5Lane,
     reaper: Mlx5Reaper,
-    _other: Mlx5Lane,
+    other: Mlx5Lane,
     pairs: [Pair; 2],
     memory: Arc<HostMemory>,
     keys: Registration,
@@ -108,6 +109,7 @@ impl Rig {
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
         let shape = RailShape {
             log_depth,
+            log_receives: LOG_RECEIVES,
             log_entries: log_depth + 1,
             cqs: 1,
             pkey: None,
@@ -128,7 +130,7 @@ impl Rig {
         Self {
             lane: lane.unwrap(),
             reaper: rail.reaper(0).unwrap(),
-            _other: other.unwrap(),
+            other: other.unwrap(),
             pairs: [a, b],
             keys: rail.register(&memory).unwrap(),
             memory,
@@ -290,7 +292,7 @@ fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
 }
 
 #[test]
-fn a_qp_that_is_put_into_error_flushes_what_it_has_and_is_reset_when_its_lane_is_gone() {
+fn an_ended_qp_flushes_its_chain_and_is_reset_with_the_end_of_its_lane() {
     let mut rig = Rig::new(8);
     let rkey = rig.keys.rkey();
     let chain = rig.chain(16, 1, 0, rkey);
@@ -322,6 +324,176 @@ fn a_cq_has_room_for_all_that_its_qps_can_post_and_refuses_one_qp_more() {
     let refused = rig.rail.pair(0, 0, 1).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "entries of a CQ for one more QP is 256: expected at most the 0 of 512 that no other QP has"
+        "entries of a CQ for one more QP is 256; it must be at most the 0 of 512 that no other QP has"
     );
+}
+
+#[test]
+fn a_key_over_a_range_is_one_command_and_its_end_may_be_tried_again() {
+    let rig = Rig::new(8);
+    let range = KeyRange {
+        lkey: rig.keys.lkey(),
+        address: rig.memory.address() + 64,
+        bytes: 128,
+        named: 1 << 62,
+    };
+    let run = |count: usize| {
+        let commands = rig._hca.recorded_commands();
+        assert_eq!(commands.len(), count, "{commands:?}");
+        rig._hca.record_commands();
+    };
+    rig._hca.record_commands();
+    let before = rig._hca.live_objects().mkey;
+    let mut key = rig.rail.key(&range, Access::REMOTE_READ, 3).unwrap();
+    run(1);
+    assert_eq!(key.rkey() & 0xff, 3);
+    assert_eq!(rig._hca.live_objects().mkey, before + 1);
+    rig._hca.set_faults(&"cmd=DESTROY_MKEY".parse().unwrap());
+    key.destroy().unwrap_err();
+    rig._hca.set_faults(&softhca::device::FaultSpec::default());
+    run(1);
+    assert_eq!(rig._hca.live_objects().mkey, before + 1);
+    key.destroy().unwrap();
+    run(1);
+    assert_eq!(rig._hca.live_objects().mkey, before);
+    // Once more it does nothing, and neither does its drop.
+    key.destroy().unwrap();
+    drop(key);
+    run(0);
+}
+
+/// log2 of the receive WQEs of a QP, as `Rig` has them.
+const LOG_RECEIVES: u8 = 4;
+const RECEIVES: u32 = 1 << LOG_RECEIVES;
+
+impl Rig {
+    /// A chain of `count` WRITEs of 8 bytes with their number as immediate.
+    fn counting(&self, count: u32) -> Chain {
+        let mut chain = Chain::default();
+        for nth in 0..count {
+            let to = (self.memory.address() + BYTES / 2, self.keys.rkey());
+            let range = LocalRange {
+                address: self.memory.address(),
+                key: self.keys.lkey(),
+                bytes: 8,
+            };
+            let tag = Tag {
+                slot: 0,
+                slice: nth,
+            };
+            chain.push((Verb::WriteImmediate(nth), tag), to, [range]);
+        }
+        chain
+    }
+
+    /// Reaps until `is_over` says so of what was sent and what was received.
+    fn reap_until(
+        &mut self,
+        sent: &mut Vec<(u32, Option<Cause>)>,
+        received: &mut Vec<Completion>,
+        is_over: impl Fn(&[(u32, Option<Cause>)], &[Completion]) -> bool,
+    ) {
+        let mut found = Vec::new();
+        let wake = Wake::new().unwrap();
+        let end = Instant::now() + HANG;
+        while !is_over(sent, received) {
+            assert!(
+                Instant::now() < end,
+                "{} sent, {} received",
+                sent.len(),
+                received.len()
+            );
+            self.reaper.reap(&mut found, 16);
+            if found.is_empty() {
+                wake.begin();
+                self.reaper.sleep(&wake, Some(HANG)).unwrap();
+                wake.end();
+            }
+            for completion in found.drain(..) {
+                match completion.what {
+                    Completed::Sends => self
+                        .lane
+                        .retire(&completion, |tag, cause| sent.push((tag.slice, cause))),
+                    Completed::Receive(_) => received.push(completion),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_meets_no_receive_wqe_waits_for_one_and_none_is_lost() {
+    let mut rig = Rig::new(8);
+    let chain = rig.counting(100);
+    assert_eq!(rig.lane.post(&chain, 0).count, 100);
+    rig.lane.ring();
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    // The other end has not opened its lane: it has none.
+    std::thread::sleep(Duration::from_millis(5));
+    rig.reaper.reap(&mut received, 16);
+    assert!(received.is_empty(), "{received:?}");
+    rig.other.open();
+    assert_eq!(rig.other.receives(), RECEIVES);
+    rig.reap_until(&mut sent, &mut received, |_, received| {
+        received.len() == RECEIVES as usize
+    });
+    // It has not posted any of them again, so the HCA has no more.
+    rig.reaper.reap(&mut received, 32);
+    assert_eq!(received.len(), RECEIVES as usize);
+    assert_eq!(rig.lane.in_flight(), 100);
+    let mut all = 0;
+    while all < 100 {
+        for completion in received.drain(..) {
+            assert_eq!(completion.what, Completed::Receive(Some(all)));
+            assert_eq!(
+                (completion.lane, completion.cause),
+                (rig.other.number(), None)
+            );
+            rig.other.receive(&completion);
+            all += 1;
+        }
+        rig.reap_until(&mut sent, &mut received, |_, received| {
+            all == 100 || !received.is_empty()
+        });
+    }
+    rig.reap_until(&mut sent, &mut received, |sent, _| sent.len() == 100);
+    assert_eq!(sent, done(0..100));
+    assert_eq!(rig.other.receives(), RECEIVES);
+}
+
+#[test]
+fn in_error_every_receive_wqe_is_accounted_for_behind_what_has_come() {
+    let mut rig = Rig::new(8);
+    rig.other.open();
+    let chain = rig.counting(5);
+    rig.lane.post(&chain, 0);
+    rig.lane.ring();
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    rig.reap_until(&mut sent, &mut received, |sent, received| {
+        sent.len() == 5 && received.len() == 5
+    });
+    rig.pairs[1].end().unwrap();
+    // It has not noticed, and posts behind the error.
+    for completion in received.drain(..) {
+        rig.other.receive(&completion);
+    }
+    assert!(!rig.other.flush(None), "only the HCA can");
+    rig.reap_until(&mut sent, &mut received, |_, received| {
+        received.len() == RECEIVES as usize
+    });
+    for completion in received.drain(..) {
+        assert_eq!(completion.what, Completed::Receive(None));
+        assert!(completion.cause.is_some_and(Cause::is_flush));
+        rig.other.receive(&completion);
+    }
+    assert_eq!(rig.other.receives(), 0);
+    // One that the device repeats is of no WQE.
+    let again = Completion {
+        lane: rig.other.number(),
+        what: Completed::Receive(Some(0)),
+        index: 3,
+        cause: None,
+    };
+    rig.other.receive(&again);
+    assert_eq!(rig.other.receives(), 0);
 }

@@ -1,0 +1,154 @@
+//! Whether a peer is reached within the machine, what each end tells the other for that, and by which path transfers go.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::{EngineError, HostError};
+use super::wire::Hello;
+use crate::config::EnginePath;
+use crate::provider::ProviderError;
+use crate::provider::local::{Board, LocalOffer, Place, Reach, Seat, Wanted, admit};
+
+/// How transfers go to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerPath {
+    /// By the NIC.
+    Nic,
+    /// By copies within this process.
+    Process,
+    /// By copies between two processes of this machine and user.
+    Machine,
+}
+
+impl fmt::Display for PeerPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nic => "nic",
+            Self::Process => "process",
+            Self::Machine => "machine",
+        })
+    }
+}
+
+/// What an engine has for peers of its machine.
+#[derive(Debug)]
+pub(super) struct Local {
+    path: EnginePath,
+    /// None where all peers are reached by the NIC.
+    pub(super) board: Option<Arc<Board>>,
+}
+
+/// What a connection has for a peer of this machine.
+#[derive(Debug)]
+pub(super) struct LocalEnd {
+    /// The peer's, to copy to and from this engine.
+    pub(super) seat: Option<Seat>,
+    /// By which this engine copies to and from the peer.
+    pub(super) way: Option<LocalWay>,
+}
+
+/// How this engine gets at a peer's memory.
+#[derive(Clone, Debug)]
+pub(super) struct LocalWay {
+    pub(super) reach: Arc<Reach>,
+    /// The NIC does not take its place.
+    pub(super) is_only: bool,
+}
+
+impl Local {
+    /// That of the engine of this life.
+    ///
+    /// # Errors
+    /// `local` is asked for, and the system has no memory that processes share.
+    pub(super) fn new(path: EnginePath, incarnation: u64) -> Result<Self, HostError> {
+        let board = match path {
+            EnginePath::Nic => None,
+            EnginePath::Auto | EnginePath::Local => match Board::new(incarnation) {
+                Ok(board) => Some(board),
+                Err(error) if path == EnginePath::Auto => {
+                    tracing::warn!("peers of this machine are reached by the NIC: {error}");
+                    None
+                }
+                Err(source) => {
+                    let call = "memfd_create";
+                    return Err(ProviderError::System { call, source }.into());
+                }
+            },
+        };
+        Ok(Self { path, board })
+    }
+
+    /// What a peer is told at the beginning of a connection.
+    pub(super) fn offer(&self) -> Option<LocalOffer> {
+        self.board.as_deref().map(LocalOffer::new)
+    }
+
+    /// Why the peer, as it says of itself, is not tried at all.
+    pub(super) fn refuses(own: &Hello, peer: &Hello) -> Option<&'static str> {
+        match (&own.local, &peer.local) {
+            (None, _) => Some("this engine's path is nic"),
+            (_, None) => Some("its path is nic"),
+            (Some(offer), Some(theirs)) => offer.far_from(&own.process, theirs, &peer.process),
+        }
+    }
+
+    /// A seat for the peer, and where it is. None: too many have one.
+    pub(super) fn seat(&self, peer: &Hello) -> Option<Seat> {
+        let (board, offer) = (self.board.as_ref()?, peer.local.as_ref()?);
+        board.seat(&peer.process, offer.challenge, admit(&peer.process))
+    }
+
+    /// The way to a peer that has told its place, or why none.
+    pub(super) fn reach(own: &Hello, peer: &Hello, place: Option<Place>) -> Result<Reach, String> {
+        let place = place.ok_or("it has no seat left for peers of its machine")?;
+        let (Some(own), Some(offer)) = (&own.local, &peer.local) else {
+            return Err("its path is nic".to_owned());
+        };
+        Reach::open(&Wanted {
+            name: &peer.name,
+            incarnation: peer.incarnation,
+            process: &peer.process,
+            offer,
+            place,
+            challenge: own.challenge,
+        })
+    }
+
+    /// What the connection to `peer` has then. Where the NIC is to take the place of what cannot be, that is said.
+    ///
+    /// # Errors
+    /// `local` is asked for, and cannot be.
+    pub(super) fn choose(
+        &self,
+        peer: &Hello,
+        (seat, reach): (Option<Seat>, Result<Reach, String>),
+    ) -> Result<LocalEnd, EngineError> {
+        let is_only = self.path == EnginePath::Local;
+        let way = match reach {
+            Ok(reach) => Some(LocalWay {
+                reach: Arc::new(reach),
+                is_only,
+            }),
+            Err(reason) if is_only => {
+                let peer = peer.name.clone();
+                return Err(EngineError::NotLocal { peer, reason });
+            }
+            Err(reason) => {
+                // Of the others each end has said, or it is far away.
+                if seat.is_some() {
+                    let peer = &peer.name;
+                    tracing::warn!("{peer} is on this machine, and reached by the NIC: {reason}");
+                }
+                None
+            }
+        };
+        Ok(LocalEnd { seat, way })
+    }
+}
+
+/// What a peer is told of its seat.
+pub(super) fn place_of(seat: &Seat) -> Place {
+    let [seat, board] = seat.place();
+    Place { seat, board }
+}

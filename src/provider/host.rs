@@ -1,0 +1,87 @@
+//! QPs of an mlx5 HCA, and beside them copies for peers of this machine.
+
+use super::local::LocalLane;
+use super::mlx5::{Mlx5Lane, Mlx5Reaper};
+use super::{Cause, Chain, Completion, Lane, Posted, Provider, Tag};
+
+/// What an engine on an HCA has.
+#[derive(Debug)]
+pub(crate) enum Host {}
+
+impl Provider for Host {
+    type Lane = HostLane;
+    type Reaper = Mlx5Reaper;
+}
+
+/// One of either kind. Of copies the reaper knows nothing.
+#[derive(Debug)]
+pub(crate) enum HostLane {
+    /// A QP.
+    Mlx5(Mlx5Lane),
+    /// Copies.
+    Local(Box<LocalLane>),
+}
+
+/// Calls the same of the one that it is.
+macro_rules! either {
+    ($lane:expr, $it:ident => $call:expr) => {
+        match $lane {
+            HostLane::Mlx5($it) => $call,
+            HostLane::Local($it) => $call,
+        }
+    };
+}
+
+impl Lane for HostLane {
+    fn number(&self) -> u32 {
+        either!(self, it => it.number())
+    }
+
+    fn room(&self, ranges: u32) -> u32 {
+        either!(self, it => it.room(ranges))
+    }
+
+    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+        either!(self, it => it.post(chain, first))
+    }
+
+    fn ring(&mut self) {
+        either!(self, it => it.ring());
+    }
+
+    fn retire(&mut self, completion: &Completion, each: impl FnMut(Tag, Option<Cause>)) {
+        either!(self, it => it.retire(completion, each));
+    }
+
+    fn in_flight(&self) -> u32 {
+        either!(self, it => it.in_flight())
+    }
+
+    fn open(&mut self) {
+        either!(self, it => it.open());
+    }
+
+    fn receive(&mut self, completion: &Completion) {
+        either!(self, it => it.receive(completion));
+    }
+
+    fn receives(&self) -> u32 {
+        either!(self, it => it.receives())
+    }
+
+    fn holds(&self, slot: u32) -> bool {
+        either!(self, it => it.holds(slot))
+    }
+
+    fn copies(&self) -> bool {
+        either!(self, it => it.copies())
+    }
+
+    fn advance(&mut self) -> Option<Completion> {
+        either!(self, it => it.advance())
+    }
+
+    fn flush(&mut self, slot: Option<u32>) -> bool {
+        either!(self, it => it.flush(slot))
+    }
+}

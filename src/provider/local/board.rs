@@ -1,0 +1,658 @@
+//! What an engine keeps for peers of its machine: which of its regions there are, and which peer copies just now.
+//!
+//! A peer that copies enters first: it makes its sequence number odd, then looks whether its seat is open and the region is there. The
+//! owner that takes a region away says so first, then waits for each number that was odd until it has changed. So a region that
+//! is taken away is used by nobody, as behind the end of a key. Both steps are sequentially consistent.
+//!
+//! Other processes map these words, and may write anything there. So peers of this process have words of their own, which no
+//! other process reaches. Other processes of this user can break nothing by these words that they could not break anyway.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rendezvous::Process;
+
+use super::admitted::Admitted;
+use super::counts::{COUNT_WORDS, CountWords, PAGE};
+use super::words::Words;
+use crate::gpu::{FileName, SharedFile};
+
+/// Peers of a kind at a time.
+const SEATS: usize = 256;
+/// Most threads of a peer that copy at a time.
+pub(crate) const MOST_COPIERS: usize = 8;
+/// Regions at a time.
+const REGIONS: usize = 1 << 14;
+
+const HEAD_WORDS: usize = 16;
+const SEAT_WORDS: usize = 8 + MOST_COPIERS;
+const REGION_WORDS: usize = 8;
+const FIRST_REGION: usize = HEAD_WORDS + SEATS * SEAT_WORDS;
+/// Behind all that is of peers: the counters, in pages of their own.
+pub(super) const FIRST_COUNT: usize =
+    (FIRST_REGION + REGIONS * REGION_WORDS).next_multiple_of(PAGE);
+pub(super) const WORDS: usize = FIRST_COUNT + COUNT_WORDS;
+
+/// Of the head: places of regions that were ever used.
+const USED: usize = 0;
+/// Of the head: not 0 once a region had no place.
+const CROWDED: usize = 1;
+/// Of a seat: the life of the connection whose peer may copy, 0 if none. Then two words that the peer has asked to keep there.
+/// The numbers of its threads have the life in their upper half. So a thread of an ended connection does not enter the seat of
+/// the next one.
+const OPEN: usize = 0;
+const CHALLENGE: usize = 1;
+const SEQUENCES: usize = 8;
+/// Where the life stands in such a number.
+const LIFE_SHIFT: u32 = 32;
+/// Of a region: odd while it is there; then what it is. What peers may do stands above its key.
+const STATE: usize = 0;
+const ADDRESS: usize = 1;
+const BYTES: usize = 2;
+const KEY: usize = 3;
+/// 0: no file; else one more than the descriptor, and the file's id in two words.
+const FILE: usize = 4;
+/// Where its first byte lies; peers name it by its address.
+const PLACE: usize = 7;
+const MAY_READ: u64 = 1 << 32;
+const MAY_WRITE: u64 = 1 << 33;
+
+/// Longest wait for a peer that copies: for a step of its lane, or until its process has ended.
+pub(crate) const COPYING: Duration = Duration::from_secs(2);
+/// The same of a program that takes a region away, while its other calls wait for it.
+pub(crate) const LEAVING: Duration = Duration::from_millis(200);
+/// Between two looks at it.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Boards of this process, by the life of their engine.
+static BOARDS: Mutex<BTreeMap<u64, Weak<Board>>> = Mutex::new(BTreeMap::new());
+
+/// The words that one engine keeps.
+#[derive(Debug)]
+pub(crate) struct Board {
+    incarnation: u64,
+    file: SharedFile,
+    /// For peers of this process, and for others.
+    words: [Words; 2],
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of regions: places that are free, and how many were ever used.
+    free: Vec<usize>,
+    used: usize,
+    /// By kind of peer and by seat: the process that has it.
+    seats: [Vec<Option<Process>>; 2],
+    /// Of the seat that was given last.
+    life: u32,
+    /// Regions that have no place.
+    unshown: usize,
+}
+
+/// A region that has no place on its board. While there is one peers learn that not all are shown.
+#[derive(Debug)]
+pub(crate) struct Unshown(Arc<Board>);
+
+/// What a board shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShownRegion {
+    /// By which peers name the first byte.
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// The rkey.
+    pub(crate) key: u32,
+    /// Where the first byte lies.
+    pub(crate) place: u64,
+    pub(crate) may_read: bool,
+    pub(crate) may_write: bool,
+}
+
+/// A region, as a peer has found it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) place: usize,
+    state: u64,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// Where its first byte lies.
+    pub(super) first: u64,
+    pub(super) may_read: bool,
+    pub(super) may_write: bool,
+    /// Descriptor and id of its file.
+    pub(super) file: Option<(i32, u128)>,
+}
+
+impl Shown {
+    /// Whether both looks have found one region. A peer's words may change between them.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let of = |it: &Self| (it.place, it.state, it.address, it.bytes, it.first, it.file);
+        of(self) == of(other)
+    }
+}
+
+/// A peer's leave to copy, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    board: Arc<Board>,
+    kind: usize,
+    number: usize,
+    /// Goes behind it.
+    #[expect(dead_code, reason = "held for its drop")]
+    admitted: Option<Admitted>,
+}
+
+impl Board {
+    /// That of the engine of this life.
+    pub(crate) fn new(incarnation: u64) -> io::Result<Arc<Self>> {
+        let file = SharedFile::new(WORDS * 8)?;
+        let board = Arc::new(Self {
+            incarnation,
+            words: [Words::own(FIRST_COUNT), Words::shared(&file, WORDS)?],
+            file,
+            state: Mutex::default(),
+        });
+        boards().insert(incarnation, Arc::downgrade(&board));
+        Ok(board)
+    }
+
+    /// That of an engine of this process.
+    pub(super) fn of(incarnation: u64) -> Option<Arc<Self>> {
+        boards().get(&incarnation)?.upgrade()
+    }
+
+    /// By which other processes map it.
+    pub(crate) fn name(&self) -> FileName {
+        self.file.name()
+    }
+
+    /// The words for peers of this process.
+    pub(super) fn own(&self) -> &[AtomicU64] {
+        &self.words[0]
+    }
+
+    /// The counters, which are the same for all peers.
+    pub(super) fn counts(&self) -> CountWords<'_> {
+        CountWords::of_board(&self.words[1])
+    }
+
+    /// Shows a region with its key: its place.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn show(
+        self: &Arc<Self>,
+        shown: &ShownRegion,
+        file: Option<&FileName>,
+    ) -> Result<usize, Unshown> {
+        let mut state = self.state();
+        let place = match state.free.pop() {
+            Some(place) => place,
+            None if state.used < REGIONS => {
+                state.used += 1;
+                state.used - 1
+            }
+            None => {
+                state.unshown += 1;
+                self.set_crowded(&state);
+                return Err(Unshown(Arc::clone(self)));
+            }
+        };
+        let id = file.and_then(|file| Some((file.fd(), file.id()?)));
+        let (fd, id) = id.map_or((0, 0), |(fd, id)| (u64::from(fd.unsigned_abs()) + 1, id));
+        let (high, low) = halves(id);
+        for words in &self.words {
+            let region = region(words, place);
+            let flag = |may: bool, flag: u64| if may { flag } else { 0 };
+            let rights = flag(shown.may_read, MAY_READ) | flag(shown.may_write, MAY_WRITE);
+            let key = u64::from(shown.key) | rights;
+            let values = [shown.address, shown.bytes, key, fd, high, low, shown.place];
+            for (word, value) in region[ADDRESS..].iter().zip(values) {
+                word.store(value, Ordering::Relaxed);
+            }
+            region[STATE].fetch_add(1, Ordering::SeqCst);
+            words[USED].store(state.used as u64, Ordering::SeqCst);
+        }
+        Ok(place)
+    }
+
+    fn set_crowded(&self, state: &State) {
+        for words in &self.words {
+            words[CROWDED].store(u64::from(state.unshown > 0), Ordering::SeqCst);
+        }
+    }
+
+    /// Lets no copy begin in this region any more.
+    pub(crate) fn mark(&self, place: usize) {
+        for words in &self.words {
+            region(words, place)[STATE].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Behind that nobody uses these regions, which are marked, and their places may be others'.
+    ///
+    /// # Errors
+    /// So many threads of peers copy and do not leave within `most`.
+    pub(crate) fn leave(&self, places: &[usize], most: Duration) -> Result<(), u32> {
+        // Seats that are given from here on are entered behind the marks.
+        let taken = self.state().taken();
+        match self.wait(&taken, most) {
+            0 => {
+                self.state().free.extend(places);
+                Ok(())
+            }
+            left => Err(left),
+        }
+    }
+
+    /// Takes back that regions are marked, which peers may use still.
+    pub(crate) fn unmark(&self, place: usize) {
+        for words in &self.words {
+            region(words, place)[STATE].fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether threads of a peer whose connection has ended may still copy.
+    pub(crate) fn has_copiers(&self) -> bool {
+        !self.state().taken().is_empty()
+    }
+
+    /// A seat for a peer of `process`, in which its two words stand. None: too many have one.
+    pub(crate) fn seat(
+        self: &Arc<Self>,
+        process: &Process,
+        challenge: [u64; 2],
+        admitted: Option<Admitted>,
+    ) -> Option<Seat> {
+        let kind = usize::from(*process != Process::this());
+        let mut state = self.state();
+        let seats = &mut state.seats[kind];
+        let number = match seats.iter().position(Option::is_none) {
+            Some(number) => number,
+            None if seats.len() < SEATS => {
+                seats.push(None);
+                seats.len() - 1
+            }
+            None => return None,
+        };
+        seats[number] = Some(process.clone());
+        state.life = state.life.wrapping_add(1).max(1);
+        let life = u64::from(state.life);
+        drop(state);
+        let words = seat(&self.words[kind], number);
+        for (word, value) in words[CHALLENGE..].iter().zip(challenge) {
+            word.store(value, Ordering::Relaxed);
+        }
+        for word in &words[SEQUENCES..] {
+            word.store(life << LIFE_SHIFT, Ordering::Relaxed);
+        }
+        words[OPEN].store(life, Ordering::SeqCst);
+        Some(Seat {
+            board: Arc::clone(self),
+            kind,
+            number,
+            admitted,
+        })
+    }
+
+    /// Waits until each thread has left that copies in these seats. How many have not.
+    fn wait(&self, seats: &[(usize, usize, Process)], most: Duration) -> u32 {
+        fence(Ordering::SeqCst);
+        let mut busy = Vec::new();
+        for (kind, number, process) in seats {
+            for word in &seat(&self.words[*kind], *number)[SEQUENCES..] {
+                let value = word.load(Ordering::SeqCst);
+                if value % 2 == 1 {
+                    busy.push((word, value, process));
+                }
+            }
+        }
+        let end = Instant::now() + most;
+        loop {
+            busy.retain(|(word, value, _)| word.load(Ordering::SeqCst) == *value);
+            if busy.is_empty() {
+                return 0;
+            }
+            std::thread::sleep(LOOK);
+            busy.retain(|(_, _, process)| !process.has_ended());
+            if Instant::now() >= end {
+                return u32::try_from(busy.len()).unwrap_or(u32::MAX);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Kind, number and process of each seat that a peer has.
+    fn taken(&self) -> Vec<(usize, usize, Process)> {
+        let all = self.seats.iter().map(|seats| seats.iter().enumerate());
+        let all = (0..).zip(all).flat_map(|(kind, seats)| {
+            seats.filter_map(move |(number, process)| Some((kind, number, process.clone()?)))
+        });
+        all.collect()
+    }
+}
+
+impl Drop for Unshown {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.unshown -= 1;
+        self.0.set_crowded(&state);
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        boards().remove(&self.incarnation);
+    }
+}
+
+impl Seat {
+    /// Its number, and where this process has the words of all.
+    pub(crate) fn place(&self) -> [u64; 2] {
+        let words = &self.board.words[self.kind];
+        [self.number as u64, words.as_ptr().addr() as u64]
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let Self {
+            board,
+            kind,
+            number,
+            ..
+        } = self;
+        seat(&board.words[*kind], *number)[OPEN].store(0, Ordering::SeqCst);
+        let Some(process) = board.state().seats[*kind][*number].clone() else {
+            return;
+        };
+        match board.wait(&[(*kind, *number, process.clone())], COPYING) {
+            0 => board.state().seats[*kind][*number] = None,
+            // It stays taken: whoever takes a region away waits for it again.
+            left => tracing::error!("{left} threads of process {process} do not end a copy"),
+        }
+    }
+}
+
+/// The life of the connection whose peer has this seat; 0: nobody has it.
+pub(super) fn life(words: &[AtomicU64], number: usize) -> u64 {
+    seat(words, number)[OPEN].load(Ordering::SeqCst)
+}
+
+/// A thread that copies, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Inside<'a> {
+    word: &'a AtomicU64,
+    left: u64,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.word.store(self.left, Ordering::SeqCst);
+    }
+}
+
+/// Thread `copier` of the peer of this life begins to copy. None: the seat is not its any more.
+pub(super) fn enter(
+    words: &[AtomicU64],
+    number: usize,
+    (of, copier): (u64, usize),
+) -> Option<Inside<'_>> {
+    let word = &seat(words, number)[SEQUENCES + copier % MOST_COPIERS];
+    let known = word.load(Ordering::SeqCst);
+    if known >> LIFE_SHIFT != of || known % 2 == 1 {
+        return None;
+    }
+    let next = |steps: u64| of << LIFE_SHIFT | (known + steps) & u64::from(u32::MAX);
+    word.compare_exchange(known, next(1), Ordering::SeqCst, Ordering::SeqCst)
+        .ok()?;
+    fence(Ordering::SeqCst);
+    let inside = Inside {
+        word,
+        left: next(2),
+    };
+    (life(words, number) == of).then_some(inside)
+}
+
+/// What it has asked to be kept.
+pub(super) fn challenge(words: &[AtomicU64], number: usize) -> [u64; 2] {
+    let words = seat(words, number);
+    [CHALLENGE, CHALLENGE + 1].map(|at| words[at].load(Ordering::SeqCst))
+}
+
+/// Bytes from the first of all words to those, if there is such a seat.
+pub(super) fn challenge_at(number: u64) -> Option<(usize, u64)> {
+    let number = usize::try_from(number).ok().filter(|it| *it < SEATS)?;
+    let words = HEAD_WORDS + number * SEAT_WORDS + CHALLENGE;
+    Some((number, 8 * words as u64))
+}
+
+/// Whether some region is not shown.
+pub(super) fn is_crowded(words: &[AtomicU64]) -> bool {
+    words[CROWDED].load(Ordering::SeqCst) != 0
+}
+
+/// The region with this key.
+pub(super) fn find(words: &[AtomicU64], key: u32) -> Option<Shown> {
+    let used = usize::try_from(words[USED].load(Ordering::SeqCst)).unwrap_or(REGIONS);
+    let has_key = |place: &usize| {
+        let region = region(words, *place);
+        region[STATE].load(Ordering::SeqCst) % 2 == 1
+            && key_of(region[KEY].load(Ordering::Relaxed)) == u64::from(key)
+    };
+    let place = (0..used.min(REGIONS)).find(has_key)?;
+    let region = region(words, place);
+    let state = region[STATE].load(Ordering::SeqCst);
+    let word = |at: usize| region[at].load(Ordering::Relaxed);
+    let fd = word(FILE).checked_sub(1).map(i32::try_from);
+    let id = u128::from(word(FILE + 1)) << 64 | u128::from(word(FILE + 2));
+    let shown = Shown {
+        place,
+        state,
+        address: word(ADDRESS),
+        bytes: word(BYTES),
+        first: word(PLACE),
+        may_read: word(KEY) & MAY_READ != 0,
+        may_write: word(KEY) & MAY_WRITE != 0,
+        file: fd.and_then(Result::ok).map(|fd| (fd, id)),
+    };
+    // It may have become another one meanwhile.
+    let is_same = key_of(word(KEY)) == u64::from(key) && is_there(words, &shown) && state % 2 == 1;
+    is_same.then_some(shown)
+}
+
+/// A key without what peers may do.
+const fn key_of(word: u64) -> u64 {
+    word & (MAY_READ - 1)
+}
+
+/// Whether it is still there.
+pub(super) fn is_there(words: &[AtomicU64], shown: &Shown) -> bool {
+    region(words, shown.place)[STATE].load(Ordering::SeqCst) == shown.state
+}
+
+fn region(words: &[AtomicU64], place: usize) -> &[AtomicU64] {
+    let first = FIRST_REGION + place * REGION_WORDS;
+    &words[first..first + REGION_WORDS]
+}
+
+fn seat(words: &[AtomicU64], number: usize) -> &[AtomicU64] {
+    let first = HEAD_WORDS + number * SEAT_WORDS;
+    &words[first..first + SEAT_WORDS]
+}
+
+/// The two words of an id, the high one first.
+fn halves(id: u128) -> (u64, u64) {
+    let bytes = id.to_be_bytes();
+    let half = |at: usize| {
+        let mut half = [0; 8];
+        half.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_be_bytes(half)
+    };
+    (half(0), half(8))
+}
+
+fn boards() -> MutexGuard<'static, BTreeMap<u64, Weak<Board>>> {
+    BOARDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use test_basics::limits::HANG;
+
+    use super::*;
+
+    fn region(address: u64, bytes: u64, key: u32) -> ShownRegion {
+        ShownRegion {
+            address,
+            bytes,
+            key,
+            place: address,
+            may_read: true,
+            may_write: false,
+        }
+    }
+
+    /// Takes a region away, or lets it be where threads of peers do not leave.
+    fn hide(board: &Board, place: usize, most: Duration) -> Result<(), u32> {
+        board.mark(place);
+        let left = board.leave(&[place], most);
+        left.inspect_err(|_| board.unmark(place))
+    }
+
+    #[test]
+    fn a_region_is_found_by_its_key_while_it_lasts_then_its_place_is_reused() {
+        let board = Board::new(1).unwrap();
+        let place = board.show(&region(0x1000, 64, 7), None).unwrap();
+        let file = board.name();
+        board.show(&region(0x2000, 32, 8), Some(&file)).unwrap();
+        for words in &board.words {
+            let found = find(words, 7).unwrap();
+            assert_eq!((found.address, found.bytes, found.file), (0x1000, 64, None));
+            assert!(found.may_read && !found.may_write);
+            let found = find(words, 8).unwrap();
+            assert_eq!(found.file, Some((file.fd(), file.id().unwrap())));
+            assert!(find(words, 9).is_none());
+        }
+        let old = find(board.own(), 7).unwrap();
+        hide(&board, place, HANG).unwrap();
+        assert!(find(board.own(), 7).is_none() && !is_there(board.own(), &old));
+        assert_eq!(board.show(&region(0x3000, 16, 7), None).ok(), Some(place));
+        assert!(!is_there(board.own(), &old), "it is another one");
+        assert_eq!(find(board.own(), 7).unwrap().address, 0x3000);
+    }
+
+    #[test]
+    fn one_region_too_many_has_no_place_and_all_hear_of_it() {
+        let board = Board::new(2).unwrap();
+        for key in 0..REGIONS {
+            assert!(!is_crowded(board.own()));
+            let key = u32::try_from(key).unwrap();
+            assert!(board.show(&region(0, 1, key), None).is_ok());
+        }
+        let are_crowded = || board.words.each_ref().map(|words| is_crowded(words));
+        let too_many = || board.show(&region(0, 1, 1 << 20), None).unwrap_err();
+        let unshown = [too_many(), too_many()];
+        // Until the last that is not shown is gone.
+        for one in unshown {
+            assert_eq!(are_crowded(), [true; 2]);
+            drop(one);
+        }
+        assert_eq!(are_crowded(), [false; 2]);
+        hide(&board, 0, HANG).unwrap();
+        assert!(board.show(&region(0, 1, 1 << 20), None).is_ok());
+        assert_eq!(are_crowded(), [false; 2]);
+    }
+
+    #[test]
+    fn whoever_takes_a_region_away_waits_for_the_thread_that_is_in_it() {
+        let board = Board::new(3).unwrap();
+        let place = board.show(&region(0, 64, 7), None).unwrap();
+        let seat = board.seat(&Process::this(), [1, 2], None).unwrap();
+        assert_eq!(challenge(board.own(), 0), [1, 2]);
+        let of = life(board.own(), 0);
+        let inside = enter(board.own(), 0, (of, 3)).unwrap();
+        assert!(enter(board.own(), 0, (of, 3)).is_none(), "it is inside");
+        std::thread::scope(|scope| {
+            let hiding = scope.spawn(|| hide(&board, place, HANG));
+            let shown = find(board.own(), 7);
+            while shown.is_some_and(|shown| is_there(board.own(), &shown)) {
+                std::thread::yield_now();
+            }
+            assert!(!hiding.is_finished());
+            drop(inside);
+            assert_eq!(hiding.join().unwrap(), Ok(()));
+        });
+        // One that never leaves keeps the region.
+        let place = board.show(&region(0, 64, 8), None).unwrap();
+        let inside = enter(board.own(), 0, (of, 3)).unwrap();
+        assert_eq!(hide(&board, place, Duration::ZERO), Err(1));
+        assert!(find(board.own(), 8).is_some() && board.has_copiers());
+        drop(inside);
+        drop(seat);
+        assert_eq!(life(board.own(), 0), 0);
+        assert!(!board.has_copiers());
+        assert_eq!(hide(&board, place, HANG), Ok(()));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_within_a_copy_is_not_waited_for() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let board = Board::new(4).unwrap();
+        let place = board.show(&region(0, 64, 7), None).unwrap();
+        let _seat = board.seat(&Process::of(child.id()), [0, 0], None).unwrap();
+        let words = &board.words[1];
+        let inside = enter(words, 0, (life(words, 0), 0)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(hide(&board, place, HANG), Ok(()));
+        drop(inside);
+    }
+
+    #[test]
+    fn a_thread_of_an_ended_connection_does_not_enter_the_next_seat() {
+        let board = Board::new(6).unwrap();
+        let first = board.seat(&Process::this(), [1, 1], None).unwrap();
+        let of = life(board.own(), 0);
+        // At the end of what a number counts.
+        let word = &seat(board.own(), 0)[SEQUENCES];
+        word.store(((of + 1) << LIFE_SHIFT) - 2, Ordering::SeqCst);
+        drop(enter(board.own(), 0, (of, 0)).unwrap());
+        assert_eq!(word.load(Ordering::SeqCst), of << LIFE_SHIFT);
+        drop(first);
+        assert!(enter(board.own(), 0, (of, 0)).is_none(), "no connection");
+        let second = board.seat(&Process::this(), [2, 2], None).unwrap();
+        assert_eq!(second.place()[0], 0);
+        assert!(
+            enter(board.own(), 0, (of, 0)).is_none(),
+            "another connection"
+        );
+        assert_eq!(word.load(Ordering::SeqCst) % 2, 0, "it has left no trace");
+        let now = life(board.own(), 0);
+        assert!(now != of && enter(board.own(), 0, (now, 0)).is_some());
+    }
+
+    #[test]
+    fn seats_have_an_end_and_are_used_again() {
+        let board = Board::new(5).unwrap();
+        let take = || board.seat(&Process::this(), [0, 0], None);
+        let mut all: Vec<Seat> = (0..SEATS).map(|_| take().unwrap()).collect();
+        assert!(take().is_none());
+        let last = all.pop().unwrap().place();
+        assert_eq!(take().unwrap().place(), last);
+        assert_eq!(challenge_at(SEATS as u64), None);
+        assert_eq!(challenge_at(u64::MAX), None);
+    }
+}

@@ -1,0 +1,362 @@
+//! A queue of copies. The thread that uses it does them, a bounded part at a time, so that it sees to its other queues meanwhile.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mlx5_prm::cqe::Syndrome;
+
+use super::board::Shown;
+use super::reach::{MOST_PIECES, Piece, Reach, Spans};
+use crate::gpu::Mapping;
+use crate::provider::{
+    Cause, Chain, Completed, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb,
+};
+
+/// WQEs that wait.
+const DEPTH: usize = 256;
+/// So many bytes wait at most before another WQE is taken.
+const WAITING: u64 = 1 << 22;
+/// Bytes of one part.
+const PART: u64 = 1 << 20;
+/// The peer has no such region, or it has been taken away.
+const NO_ACCESS: Cause = Cause {
+    syndrome: Syndrome::REMOTE_ACCESS_ERR.0,
+    vendor: 0,
+};
+
+/// The peer has no such counter.
+const NO_COUNTER: Cause = Cause {
+    syndrome: Syndrome::REMOTE_INVAL_REQ_ERR.0,
+    vendor: 0,
+};
+
+/// Numbers of these lanes: no QP has one of them.
+static NUMBERS: AtomicU32 = AtomicU32::new(1 << 31);
+
+/// One queue.
+#[derive(Debug)]
+pub(crate) struct LocalLane {
+    number: u32,
+    /// Which thread of this side it is, for the peer.
+    copier: usize,
+    reach: Arc<Reach>,
+    jobs: VecDeque<Job>,
+    /// Local ranges of all jobs, in order.
+    ranges: VecDeque<LocalRange>,
+    finished: VecDeque<(Tag, Option<Cause>)>,
+    retired: u64,
+    /// Bytes of all jobs.
+    waiting: u64,
+    /// Regions of the peer that were found, by key.
+    known: HashMap<u32, Shown>,
+    /// So many jobs are copied one by one: together they met memory that is not there.
+    alone: usize,
+    /// Why it takes nothing more.
+    failed: Option<Cause>,
+    /// Kept for their memory.
+    pieces: Vec<Piece>,
+    spans: Spans,
+}
+
+/// A WQE.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    verb: Verb,
+    remote: u64,
+    key: u32,
+    tag: Tag,
+    bytes: u64,
+    done: u64,
+    ranges: usize,
+}
+
+/// What is copied at once: jobs that are whole with it, and bytes of the next one.
+#[derive(Debug)]
+struct Part {
+    is_read: bool,
+    mapping: Option<Arc<Mapping>>,
+    whole: usize,
+    rest: u64,
+}
+
+impl LocalLane {
+    pub(crate) fn new(reach: &Arc<Reach>, copier: usize) -> Self {
+        Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
+            copier,
+            reach: Arc::clone(reach),
+            jobs: VecDeque::with_capacity(DEPTH),
+            ranges: VecDeque::with_capacity(DEPTH),
+            finished: VecDeque::with_capacity(DEPTH),
+            retired: 0,
+            waiting: 0,
+            known: HashMap::new(),
+            alone: 0,
+            failed: None,
+            pieces: Vec::new(),
+            spans: Spans::default(),
+        }
+    }
+
+    /// Copies a part.
+    fn step(&mut self) {
+        let reach = Arc::clone(&self.reach);
+        let Some(_inside) = reach.enter(self.copier) else {
+            // The connection ends there.
+            return self.fail(reach.cause_of_end().unwrap_or(Cause::FLUSHED));
+        };
+        let part = match self.next(&reach) {
+            Ok(part) => part,
+            Err(_) if reach.is_crowded() => return self.fail(Cause::of_system(libc::ENOSPC)),
+            Err(cause) => return self.finish(Some(cause)),
+        };
+        let (is_read, pieces) = (part.is_read, &self.pieces);
+        let copied = match part.mapping {
+            Some(_) => reach.copy(is_read, pieces),
+            None => reach.copy_by_kernel(is_read, pieces, &mut self.spans),
+        };
+        match copied {
+            Ok(()) => {
+                (0..part.whole).for_each(|_| self.count(&reach));
+                if let Some(job) = self.jobs.front_mut() {
+                    job.done += part.rest;
+                }
+            }
+            Err(libc::EFAULT) if part.whole + usize::from(part.rest > 0) > 1 => {
+                self.alone = part.whole + 1;
+            }
+            Err(libc::EFAULT) => self.finish(Some(Cause::of_system(libc::EFAULT))),
+            Err(errno) => self.fail(Cause::of_system(errno)),
+        }
+    }
+
+    /// The first job is copied, and counts at the peer if it is to.
+    fn count(&mut self, reach: &Reach) {
+        let counter = match self.jobs.front() {
+            Some(Job {
+                verb: Verb::WriteImmediate(counter),
+                ..
+            }) => Some(*counter),
+            _ => None,
+        };
+        match counter {
+            Some(counter) if !reach.count(counter) => self.finish(Some(NO_COUNTER)),
+            _ => self.finish(None),
+        }
+    }
+
+    /// What is copied next, as pieces. Why the first job cannot be.
+    fn next(&mut self, reach: &Reach) -> Result<Part, Cause> {
+        self.pieces.clear();
+        let first = *self.jobs.front().ok_or(Cause::FLUSHED)?;
+        let of_first = self.find(reach, &first)?;
+        let mut part = Part {
+            is_read: first.verb == Verb::Read,
+            mapping: reach.mapping(&of_first),
+            whole: 0,
+            rest: 0,
+        };
+        let (mut bytes, mut first_range) = (0, 0);
+        let most = if self.alone > 0 { 1 } else { self.jobs.len() };
+        for at in 0..most {
+            let job = self.jobs[at];
+            let Ok(shown) = self.find(reach, &job) else {
+                break;
+            };
+            let is_apart = part.mapping.is_some() && !shown.is_same(&of_first);
+            if is_apart || (job.verb == Verb::Read) != part.is_read || bytes >= PART {
+                break;
+            }
+            let first = part.mapping.as_ref().map_or(shown.first, |mapping| {
+                mapping.start().as_ptr().addr() as u64
+            });
+            // Told by the peer: the kernel refuses what wraps. Of this process it is right.
+            let remote = first.wrapping_add(job.remote - shown.address);
+            let taken = self.take(&job, first_range, remote, PART - bytes);
+            if taken < job.bytes - job.done {
+                part.rest = taken;
+                break;
+            }
+            bytes += taken;
+            first_range += job.ranges;
+            part.whole += 1;
+        }
+        Ok(part)
+    }
+
+    /// Adds what is left of a job, up to `most` bytes and as many pieces as a copy has. How many bytes.
+    fn take(&mut self, job: &Job, first_range: usize, remote: u64, most: u64) -> u64 {
+        let (mut skipped, mut at, mut taken) = (job.done, 0, 0);
+        for range in self.ranges.range(first_range..first_range + job.ranges) {
+            let bytes = u64::from(range.bytes);
+            let from = skipped.min(bytes);
+            skipped -= from;
+            let count = (bytes - from).min(most - taken);
+            if count > 0 {
+                if self.pieces.len() == MOST_PIECES {
+                    break;
+                }
+                self.pieces.push(Piece {
+                    local: range.address + from,
+                    remote: remote.wrapping_add(at + from),
+                    bytes: count,
+                });
+                taken += count;
+            }
+            at += bytes;
+        }
+        taken
+    }
+
+    /// The peer's region that has all of the job.
+    fn find(&mut self, reach: &Reach, job: &Job) -> Result<Shown, Cause> {
+        let known = self.known.get(&job.key);
+        let shown = match known.copied().filter(|shown| reach.is_there(shown)) {
+            Some(shown) => shown,
+            None => {
+                self.known.remove(&job.key);
+                let mut shown = reach.find(job.key).ok_or(NO_ACCESS)?;
+                // One that cannot be mapped is not tried again.
+                if reach.mapping(&shown).is_none() {
+                    shown.file = None;
+                }
+                self.known.insert(job.key, shown);
+                shown
+            }
+        };
+        let skipped = job.remote.checked_sub(shown.address);
+        let room = skipped.and_then(|skipped| shown.bytes.checked_sub(skipped));
+        let may = match job.verb {
+            Verb::Read => shown.may_read,
+            _ => shown.may_write,
+        };
+        match room {
+            Some(room) if may && room >= job.bytes => Ok(shown),
+            _ => Err(NO_ACCESS),
+        }
+    }
+
+    /// The first job is accounted for.
+    fn finish(&mut self, cause: Option<Cause>) {
+        let Some(job) = self.jobs.pop_front() else {
+            return;
+        };
+        self.ranges.drain(..job.ranges);
+        self.waiting -= job.bytes;
+        self.alone = self.alone.saturating_sub(1);
+        self.finished.push_back((job.tag, cause));
+    }
+
+    /// It takes nothing more, and all that waits has failed.
+    fn fail(&mut self, cause: Cause) {
+        self.reach.say(cause);
+        self.failed = Some(cause);
+        while !self.jobs.is_empty() {
+            self.finish(Some(cause));
+        }
+    }
+}
+
+impl Lane for LocalLane {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn room(&self, _ranges: u32) -> u32 {
+        let left = match self.waiting < WAITING {
+            true => DEPTH.saturating_sub(self.jobs.len() + self.finished.len()),
+            false => 0,
+        };
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+
+    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+        let mut count = 0;
+        for (work, ranges) in chain.from(first) {
+            let stop = match self.failed {
+                Some(_) => Some(Stop::Failed),
+                None if self.jobs.len() + self.finished.len() >= DEPTH => Some(Stop::Full),
+                None => None,
+            };
+            if stop.is_some() {
+                return Posted { count, stop };
+            }
+            let bytes = ranges.iter().map(|range| u64::from(range.bytes)).sum();
+            self.ranges.extend(ranges);
+            self.waiting += bytes;
+            self.jobs.push_back(Job {
+                verb: work.verb,
+                remote: work.remote,
+                key: work.key,
+                tag: work.tag,
+                bytes,
+                done: 0,
+                ranges: ranges.len(),
+            });
+            count += 1;
+        }
+        Posted { count, stop: None }
+    }
+
+    fn ring(&mut self) {}
+
+    fn retire(&mut self, _completion: &Completion, mut each: impl FnMut(Tag, Option<Cause>)) {
+        self.retired += self.finished.len() as u64;
+        self.finished
+            .drain(..)
+            .for_each(|(tag, cause)| each(tag, cause));
+    }
+
+    fn in_flight(&self) -> u32 {
+        u32::try_from(self.jobs.len() + self.finished.len()).unwrap_or(u32::MAX)
+    }
+
+    fn holds(&self, slot: u32) -> bool {
+        self.jobs.iter().any(|job| job.tag.slot == slot)
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    fn advance(&mut self) -> Option<Completion> {
+        if !self.jobs.is_empty() {
+            self.step();
+        }
+        let last = (self.finished.len() as u64).checked_sub(1)? + self.retired;
+        let [a, b, ..] = last.to_le_bytes();
+        Some(Completion {
+            lane: self.number,
+            what: Completed::Sends,
+            index: u16::from_le_bytes([a, b]),
+            cause: self.failed,
+        })
+    }
+
+    fn flush(&mut self, slot: Option<u32>) -> bool {
+        if self.jobs.is_empty() {
+            return true;
+        }
+        let cause = match slot {
+            Some(_) => Cause::FLUSHED,
+            None => self.reach.cause_of_end().unwrap_or(Cause::FLUSHED),
+        };
+        // Each goes round once, so the order stays.
+        for _ in 0..self.jobs.len() {
+            let Some(job) = self.jobs.pop_front() else {
+                break;
+            };
+            if slot.is_none_or(|slot| job.tag.slot == slot) {
+                self.ranges.drain(..job.ranges);
+                self.waiting -= job.bytes;
+                self.finished.push_back((job.tag, Some(cause)));
+                continue;
+            }
+            self.ranges.rotate_left(job.ranges);
+            self.jobs.push_back(job);
+        }
+        self.alone = self.alone.min(self.jobs.len());
+        true
+    }
+}

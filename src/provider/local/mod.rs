@@ -1,0 +1,79 @@
+//! Copies between memory of this process and that of a peer on this machine, instead of packets.
+//!
+//! Within a process bytes are copied from address to address. Between processes of one user the kernel copies them
+//! (`process_vm_readv`, `process_vm_writev`), many pieces a call. If both processes can map the memory of a region, they copy
+//! without the kernel. `board` says which regions a peer has, and lets its owner take one away; `reach` proves who the peer is,
+//! and copies; `lane` is the queue in front of that. `admitted` lets the peer's process, where Yama asks for that. `counts` has
+//! the counters, which copies count at too.
+
+mod admitted;
+mod board;
+mod counts;
+mod lane;
+mod reach;
+mod words;
+
+use rendezvous::Process;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use admitted::admit;
+pub(crate) use board::{Board, COPYING, LEAVING, MOST_COPIERS, Seat, ShownRegion, Unshown};
+pub(crate) use counts::{Counts, MOST_COUNTERS};
+pub(crate) use lane::LocalLane;
+pub(crate) use reach::{Reach, Wanted};
+
+use crate::gpu::FileName;
+
+/// What an engine tells a peer that may be on its machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LocalOffer {
+    /// The user of its process.
+    pub(crate) user: u32,
+    /// Two words, drawn for the connection, that the peer is to keep in its memory.
+    pub(crate) challenge: [u64; 2],
+    /// Where it shows its regions.
+    pub(crate) board: FileName,
+}
+
+/// Where the words of a peer are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Place {
+    /// The peer's seat.
+    pub(crate) seat: u64,
+    /// Where the board is in the memory of the one that tells this.
+    pub(crate) board: u64,
+}
+
+impl LocalOffer {
+    /// That of an engine with this board, for one connection.
+    pub(crate) fn new(board: &Board) -> Self {
+        Self {
+            user: user(),
+            challenge: [fastrand::u64(..), fastrand::u64(..)],
+            board: board.name(),
+        }
+    }
+
+    /// Why the two are not to reach each other, as both say it of each other.
+    pub(crate) fn far_from(
+        &self,
+        own: &Process,
+        theirs: &Self,
+        process: &Process,
+    ) -> Option<&'static str> {
+        if !own.is_beside(process) {
+            Some("it is on another machine, or in another PID namespace")
+        } else if self.user != theirs.user {
+            Some("another user runs it")
+        } else {
+            None
+        }
+    }
+}
+
+/// The user whose rights this process has.
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

@@ -1,0 +1,589 @@
+//! How this process gets at the memory of a peer, and how it knows that it is the peer's.
+//!
+//! What a peer tells of its process is not believed. This side draws two words and sends them over the connection; the peer keeps them
+//! in its memory and says where. Only if the process that it has named has them there, the memory of that process is the peer's. They
+//! are read again with every copy: the process may have ended, and its number may be another's, or it may run another program.
+
+// UNSAFETY: copies between addresses, and system calls that do.
+#![expect(unsafe_code, reason = "copies of memory")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rendezvous::Process;
+
+use super::board::{
+    Board, Inside, Shown, WORDS, challenge, challenge_at, enter, find, is_crowded, is_there, life,
+};
+use super::counts::CountWords;
+use super::words::Words;
+use super::{LocalOffer, Place, user};
+use crate::gpu::{FileName, Mapping};
+use crate::provider::Cause;
+
+/// Most files of a peer that are mapped at a time.
+const MOST_MAPPED: usize = 256;
+/// Most pieces of a copy by the kernel, which takes 1,024; one is for the two words.
+pub(super) const MOST_PIECES: usize = 1023;
+/// How Yama restricts who reads the memory of whom.
+pub(super) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// A range here and one of the same length there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) local: u64,
+    /// Where this process reaches it, or the peer's address where the kernel copies.
+    pub(super) remote: u64,
+    pub(super) bytes: u64,
+}
+
+/// As the kernel takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    first: usize,
+    bytes: usize,
+}
+
+const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
+const _: () = assert!(align_of::<Span>() == align_of::<libc::iovec>());
+
+/// Lists for the kernel, kept for their memory.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    local: Vec<Span>,
+    remote: Vec<Span>,
+}
+
+/// A peer of this machine.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    peer: String,
+    way: Way,
+    seat: usize,
+    /// Of this connection.
+    life: u64,
+    is_said: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Way {
+    Process(Arc<Board>),
+    Machine(Machine),
+}
+
+/// Another process.
+#[derive(Debug)]
+struct Machine {
+    pid: u32,
+    words: Words,
+    /// What it keeps for this connection, and where.
+    challenge: [u64; 2],
+    at: u64,
+    mapped: Mutex<Maps>,
+}
+
+/// Files of the peer that are mapped here.
+#[derive(Debug, Default)]
+struct Maps {
+    turn: u64,
+    by_id: HashMap<u128, Mapped>,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    mapping: Arc<Mapping>,
+    /// The turn in which it was used last, and for which region.
+    used: u64,
+    shown: Shown,
+}
+
+/// Which peer is to be reached.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) incarnation: u64,
+    pub(crate) process: &'a Process,
+    /// What it has told.
+    pub(crate) offer: &'a LocalOffer,
+    pub(crate) place: Place,
+    /// What it was asked to keep.
+    pub(crate) challenge: [u64; 2],
+}
+
+impl Reach {
+    /// Reaches the peer, or says why not.
+    pub(crate) fn open(wanted: &Wanted<'_>) -> Result<Self, String> {
+        let (seat, at) = challenge_at(wanted.place.seat)
+            .ok_or_else(|| format!("it has named seat {}", wanted.place.seat))?;
+        let way = match *wanted.process == Process::this() {
+            true => {
+                let board = Board::of(wanted.incarnation);
+                Way::Process(board.ok_or("this process has no such engine")?)
+            }
+            false => Way::Machine(Machine::open(wanted, at)?),
+        };
+        let mut reach = Self {
+            peer: wanted.name.to_owned(),
+            way,
+            seat,
+            life: 0,
+            is_said: AtomicBool::new(false),
+        };
+        reach.life = life(reach.words(), seat);
+        match challenge(reach.words(), seat) == wanted.challenge {
+            true => Ok(reach),
+            false => Err(UNPROVEN.to_owned()),
+        }
+    }
+
+    /// Whether the peer is of this process.
+    pub(crate) fn is_of_process(&self) -> bool {
+        matches!(self.way, Way::Process(_))
+    }
+
+    /// ESRCH where the peer's process is gone.
+    pub(crate) fn cause_of_end(&self) -> Option<Cause> {
+        match &self.way {
+            Way::Process(_) => None,
+            Way::Machine(machine) => match machine.prove() {
+                Err(libc::ESRCH) => Some(Cause::of_system(libc::ESRCH)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Says once that the peer is not reached any more.
+    pub(super) fn say(&self, cause: Cause) {
+        if !self.is_said.swap(true, Ordering::Relaxed) && !cause.is_flush() {
+            let peer = &self.peer;
+            tracing::warn!("{peer} is not reached within this machine any more: {cause}");
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        match &self.way {
+            Way::Process(board) => board.own(),
+            Way::Machine(machine) => &machine.words,
+        }
+    }
+
+    /// Enters, as thread `copier`. None: the peer lets this side in no more. Until it is left no region of the peer is taken away.
+    pub(super) fn enter(&self, copier: usize) -> Option<Inside<'_>> {
+        enter(self.words(), self.seat, (self.life, copier))
+    }
+
+    /// Counts at the peer, behind the bytes; the caller is inside. Whether there is such a counter.
+    pub(super) fn count(&self, counter: u32) -> bool {
+        let counts = match &self.way {
+            Way::Process(board) => board.counts(),
+            Way::Machine(machine) => CountWords::of_board(&machine.words),
+        };
+        counts.add(counter)
+    }
+
+    /// The peer's region with this key.
+    pub(super) fn find(&self, key: u32) -> Option<Shown> {
+        find(self.words(), key)
+    }
+
+    pub(super) fn is_there(&self, shown: &Shown) -> bool {
+        is_there(self.words(), shown)
+    }
+
+    /// Whether the peer has more regions than it shows.
+    pub(super) fn is_crowded(&self) -> bool {
+        is_crowded(self.words())
+    }
+
+    /// The file of a region, mapped here; none where it has none, or cannot be mapped.
+    pub(super) fn mapping(&self, shown: &Shown) -> Option<Arc<Mapping>> {
+        let (Way::Machine(machine), Some((fd, id))) = (&self.way, shown.file) else {
+            return None;
+        };
+        let mut maps = machine
+            .mapped
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        maps.turn += 1;
+        let turn = maps.turn;
+        if let Some(mapped) = maps.by_id.get_mut(&id) {
+            (mapped.used, mapped.shown) = (turn, *shown);
+            let mapping = Arc::clone(&mapped.mapping);
+            return Some(mapping).filter(|it| it.bytes() as u64 >= shown.bytes);
+        }
+        let name = FileName::of(machine.pid, fd, id);
+        let mapping = match name.map(shown.bytes) {
+            Ok(mapping) => Arc::new(mapping),
+            Err(why) => {
+                tracing::debug!("the kernel copies for {}: {why}", self.peer);
+                return None;
+            }
+        };
+        mapping.start().as_ptr().expose_provenance();
+        if maps.by_id.len() >= MOST_MAPPED {
+            let oldest = maps.by_id.iter().min_by_key(|(_, mapped)| mapped.used);
+            if let Some(oldest) = oldest.map(|(id, _)| *id) {
+                maps.by_id.remove(&oldest);
+            }
+        }
+        let mapped = Mapped {
+            mapping: Arc::clone(&mapping),
+            used: turn,
+            shown: *shown,
+        };
+        maps.by_id.insert(id, mapped);
+        Some(mapping)
+    }
+
+    /// Unmaps files of regions that the peer has taken away, so that their memory is free. Whether files may be mapped later.
+    pub(crate) fn sweep(&self) -> bool {
+        let Way::Machine(machine) = &self.way else {
+            return false;
+        };
+        let mut maps = machine
+            .mapped
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        maps.by_id.retain(|_, mapped| self.is_there(&mapped.shown));
+        true
+    }
+
+    /// Copies all pieces, of which this process reaches both ends: here is the peer's, or is mapped.
+    pub(super) fn copy(&self, is_read: bool, pieces: &[Piece]) -> Result<(), i32> {
+        for piece in pieces {
+            let [from, to] = match is_read {
+                true => [piece.remote, piece.local],
+                false => [piece.local, piece.remote],
+            };
+            let [from, to] = [from, to].map(address);
+            // SAFETY: both ranges lie in registered regions: this side's stays registered while a transfer uses it, and the peer's
+            // while this thread is inside. Other programs, and HCAs, may use the bytes meanwhile; no Rust reference to them exists.
+            unsafe {
+                libc::memmove(
+                    std::ptr::with_exposed_provenance_mut(to),
+                    std::ptr::with_exposed_provenance(from),
+                    address(piece.bytes),
+                )
+            };
+        }
+        match &self.way {
+            Way::Process(_) => Ok(()),
+            Way::Machine(machine) => machine.prove(),
+        }
+    }
+
+    /// The kernel copies all pieces, at most [`MOST_PIECES`], of the peer's addresses. All of them, or an error.
+    pub(super) fn copy_by_kernel(
+        &self,
+        is_read: bool,
+        pieces: &[Piece],
+        spans: &mut Spans,
+    ) -> Result<(), i32> {
+        match &self.way {
+            // There is no other process.
+            Way::Process(_) => self.copy(is_read, pieces),
+            Way::Machine(machine) => machine.copy(is_read, pieces, spans),
+        }
+    }
+}
+
+/// Whether process `pid` is this one, of this user; why not, in words.
+pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
+    if Process::of(pid) != *process {
+        return Err(format!("process {pid} has not started when it says"));
+    }
+    let owner = fs::metadata(format!("/proc/{pid}")).map_err(|error| error.to_string())?;
+    match owner.uid() == user() {
+        true => Ok(()),
+        false => Err(format!(
+            "another user runs process {pid}, or it lets nobody read its memory"
+        )),
+    }
+}
+
+const UNPROVEN: &str = "its memory does not have what it was asked to keep there";
+
+impl Machine {
+    fn open(wanted: &Wanted<'_>, at: u64) -> Result<Self, String> {
+        let pid = wanted.process.pid_here();
+        let pid = pid.ok_or("its process is not seen from here")?;
+        is_of_user(pid, wanted.process)?;
+        let (fd, id) = (wanted.offer.board.fd(), wanted.offer.board.id());
+        let id = id.ok_or("its board is no file of an engine")?;
+        let mapping = FileName::of(pid, fd, id).map(8 * WORDS as u64)?;
+        let at = wanted.place.board.checked_add(at);
+        let machine = Self {
+            pid,
+            words: Words::of(mapping),
+            challenge: wanted.challenge,
+            at: at.ok_or("its board ends behind the last address")?,
+            mapped: Mutex::default(),
+        };
+        match machine.prove() {
+            Ok(()) => Ok(machine),
+            Err(libc::ESRCH) => Err(UNPROVEN.to_owned()),
+            Err(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                let yama = fs::read_to_string(YAMA).unwrap_or_default();
+                let yama = match yama.trim() {
+                    "" | "0" => String::new(),
+                    scope => format!("; {YAMA} is {scope}"),
+                };
+                Err(format!("process_vm_readv of process {pid}: {error}{yama}"))
+            }
+        }
+    }
+
+    /// Reads what the peer keeps for this connection. ESRCH: its process is gone.
+    fn prove(&self) -> Result<(), i32> {
+        let mut words = [0u64; 2];
+        self.read(&[into(&mut words)], &[self.kept()])?;
+        self.judge(words)
+    }
+
+    fn copy(&self, is_read: bool, pieces: &[Piece], spans: &mut Spans) -> Result<(), i32> {
+        spans.set(pieces);
+        let Spans { local, remote } = spans;
+        if is_read {
+            // The two words come last, so what comes before is of the memory that has them.
+            let mut words = [0u64; 2];
+            local.push(into(&mut words));
+            remote.push(self.kept());
+            self.read(local, remote)?;
+            return self.judge(words);
+        }
+        // Whoever is written to is the peer, and was it until all was written.
+        self.prove()?;
+        self.write(local, remote)?;
+        self.prove()
+    }
+
+    /// Where the peer keeps the two words.
+    fn kept(&self) -> Span {
+        Span {
+            first: address(self.at),
+            bytes: size_of::<[u64; 2]>(),
+        }
+    }
+
+    /// ESRCH where they are others: the process has ended, and its number is another's, or it runs another program.
+    fn judge(&self, words: [u64; 2]) -> Result<(), i32> {
+        match words == self.challenge {
+            true => Ok(()),
+            false => Err(libc::ESRCH),
+        }
+    }
+
+    fn read(&self, local: &[Span], remote: &[Span]) -> Result<(), i32> {
+        // SAFETY: the kernel writes to local ranges: of registered regions, which stay while a transfer uses them, and two words of a
+        // caller. It checks the addresses of both sides.
+        let copied = unsafe {
+            libc::process_vm_readv(
+                self.pid()?,
+                local.as_ptr().cast(),
+                local.len() as libc::c_ulong,
+                remote.as_ptr().cast(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        check(copied, local)
+    }
+
+    fn write(&self, local: &[Span], remote: &[Span]) -> Result<(), i32> {
+        // SAFETY: the kernel reads local ranges of registered regions, which stay while a transfer uses them. It checks the addresses
+        // of both sides.
+        let copied = unsafe {
+            libc::process_vm_writev(
+                self.pid()?,
+                local.as_ptr().cast(),
+                local.len() as libc::c_ulong,
+                remote.as_ptr().cast(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        check(copied, local)
+    }
+
+    fn pid(&self) -> Result<libc::pid_t, i32> {
+        self.pid.try_into().map_err(|_| libc::ESRCH)
+    }
+}
+
+/// Whether the kernel has copied all of it. It stops without an error where memory ends.
+fn check(copied: isize, local: &[Span]) -> Result<(), i32> {
+    let wanted: usize = local.iter().map(|span| span.bytes).sum();
+    match usize::try_from(copied) {
+        Ok(copied) if copied == wanted => Ok(()),
+        Ok(_) => Err(libc::EFAULT),
+        Err(_) => Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO)),
+    }
+}
+
+impl Spans {
+    fn set(&mut self, pieces: &[Piece]) {
+        self.local.clear();
+        self.remote.clear();
+        for piece in pieces {
+            append(&mut self.local, piece.local, piece.bytes);
+            append(&mut self.remote, piece.remote, piece.bytes);
+        }
+    }
+}
+
+/// The two words that are read.
+fn into(words: &mut [u64; 2]) -> Span {
+    Span {
+        first: words.as_mut_ptr().expose_provenance(),
+        bytes: size_of_val(words),
+    }
+}
+
+/// Ranges that follow each other are one.
+fn append(spans: &mut Vec<Span>, first: u64, bytes: u64) {
+    let (first, bytes) = (address(first), address(bytes));
+    match spans.last_mut() {
+        Some(last) if last.first.checked_add(last.bytes) == Some(first) => last.bytes += bytes,
+        _ => spans.push(Span { first, bytes }),
+    }
+}
+
+/// On this machine addresses have 64 bits.
+fn address(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ShownRegion;
+    use super::super::board::Seat;
+    use super::*;
+
+    /// This process as if it were another one: the kernel copies from it to itself.
+    fn machine(board: &Arc<Board>, challenge: [u64; 2]) -> (Machine, Seat) {
+        let other = Process::of(1);
+        let seat = board.seat(&other, challenge, None).unwrap();
+        let [number, at] = seat.place();
+        let mapping = board.name().map(8 * WORDS as u64).unwrap();
+        let (_, skipped) = challenge_at(number).unwrap();
+        let machine = Machine {
+            pid: std::process::id(),
+            words: Words::of(mapping),
+            challenge,
+            at: at + skipped,
+            mapped: Mutex::default(),
+        };
+        (machine, seat)
+    }
+
+    #[test]
+    fn one_call_copies_the_most_pieces_and_a_missing_byte_is_an_error() {
+        let board = Board::new(11).unwrap();
+        let (machine, _seat) = machine(&board, [3, 4]);
+        machine.prove().unwrap();
+        let bytes = 3 * MOST_PIECES as u64;
+        let [here, there] =
+            [0, 1].map(|_| crate::provider::HostMemory::new(bytes.next_multiple_of(4096)).unwrap());
+        let mut wanted = vec![0u8; usize::try_from(bytes).unwrap()];
+        fastrand::Rng::with_seed(5).fill(&mut wanted);
+        there.write(0, &wanted).unwrap();
+        // Each third byte stays.
+        let pieces: Vec<Piece> = (0..MOST_PIECES as u64)
+            .map(|nth| Piece {
+                local: here.address() + 3 * nth,
+                remote: there.address() + 3 * nth,
+                bytes: 2,
+            })
+            .collect();
+        let mut spans = Spans::default();
+        machine.copy(true, &pieces, &mut spans).unwrap();
+        let mut found = vec![0; wanted.len()];
+        here.read(0, &mut found).unwrap();
+        wanted.iter_mut().skip(2).step_by(3).for_each(|it| *it = 0);
+        assert!(found == wanted);
+        here.write(0, &[7; 8]).unwrap();
+        machine.copy(false, &pieces, &mut spans).unwrap();
+        let mut written = [0; 2];
+        there.read(0, &mut written).unwrap();
+        assert_eq!(written, [7; 2]);
+        // No memory is at the first addresses.
+        let piece = |remote| Piece {
+            local: here.address(),
+            remote,
+            bytes: 1,
+        };
+        for is_read in [true, false] {
+            for pieces in [&[piece(8)][..], &[piece(there.address()), piece(8)]] {
+                let copied = machine.copy(is_read, pieces, &mut spans);
+                assert_eq!(copied, Err(libc::EFAULT));
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_region_that_was_taken_away_is_unmapped() {
+        let board = Board::new(13).unwrap();
+        let (machine, _seat) = machine(&board, [3, 4]);
+        let reach = Reach {
+            peer: "b".to_owned(),
+            way: Way::Machine(machine),
+            seat: 0,
+            life: 0,
+            is_said: AtomicBool::new(false),
+        };
+        assert!(reach.sweep(), "nothing is mapped yet");
+        let memory = crate::provider::HostMemory::shared(4096).unwrap();
+        let show = |key| {
+            let region = ShownRegion {
+                address: memory.address(),
+                bytes: 4096,
+                key,
+                place: memory.address(),
+                may_read: true,
+                may_write: true,
+            };
+            board.show(&region, memory.file().as_ref()).unwrap()
+        };
+        let mapped = |key| reach.mapping(&reach.find(key).unwrap());
+        let first = show(7);
+        let held = Arc::downgrade(&mapped(7).unwrap());
+        assert!(reach.sweep() && held.upgrade().is_some());
+        // Again under another key: one file, for the later region.
+        let second = show(8);
+        assert!(Arc::ptr_eq(&mapped(8).unwrap(), &held.upgrade().unwrap()));
+        board.mark(first);
+        assert!(reach.sweep() && held.upgrade().is_some());
+        board.mark(second);
+        assert!(reach.sweep() && held.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_process_that_does_not_keep_the_words_is_not_the_peer() {
+        let board = Board::new(12).unwrap();
+        let (mut machine, _seat) = machine(&board, [3, 4]);
+        machine.challenge = [3, 5];
+        assert_eq!(machine.prove(), Err(libc::ESRCH));
+        let piece = Piece {
+            local: 0,
+            remote: 0,
+            bytes: 0,
+        };
+        for is_read in [true, false] {
+            let mut spans = Spans::default();
+            assert_eq!(
+                machine.copy(is_read, &[piece], &mut spans),
+                Err(libc::ESRCH)
+            );
+        }
+        machine.pid = u32::MAX;
+        assert_eq!(machine.prove(), Err(libc::ESRCH));
+    }
+}

@@ -1,0 +1,145 @@
+//! Which rails of two engines meet, and by which of them slices enter.
+
+use test_basics::limits::until;
+use test_support::limits::HANG;
+use warpverbs::config::PathConfig;
+use warpverbs::internal::engine::{
+    Descriptor, EngineConfig, EnginePairing, Kind, Operation, Options, Outcome, Peer, Rights,
+};
+
+use crate::rails::Striped;
+use crate::rig::{LOOPBACK, config};
+
+const MIB: u64 = 1 << 20;
+
+fn paired(name: &str, pairing: EnginePairing) -> EngineConfig {
+    config(name)
+        .with_qps(8)
+        .with_slice(4096)
+        .with_fragment(0)
+        .with_pairing(pairing)
+}
+
+/// Two engines of two rails, of which the first knows the region of the second as if it were near these rails.
+fn ends(pairings: [EnginePairing; 2], near: u8) -> (Striped, Striped, [Peer; 2]) {
+    let path = PathConfig::default()
+        .with_ack_timeout(Some(12))
+        .with_retry_count(1);
+    let end = |name, pairing| Striped::with(paired(name, pairing).with_path(path), 2, false);
+    let (a, b) = (end("a", pairings[0]), end("b", pairings[1]));
+    let address = b.engine.listen(LOOPBACK).unwrap();
+    let to_b = a.engine.connect(&address.to_string()).unwrap();
+    let to_a = b.engine.accept(HANG).expect("it has connected");
+    let told = b.engine.descriptor(b.region).unwrap();
+    let near = Descriptor {
+        rkeys: told.rkeys.with_near(near),
+        ..told
+    };
+    // As a program carries it.
+    let carried = Descriptor::from_bytes(&near.to_bytes()).unwrap();
+    assert_eq!(carried, near);
+    to_b.import(&carried).unwrap();
+    (a, b, [to_b, to_a])
+}
+
+/// Moves all of the region. By which HCAs of both ends it went.
+fn moved(a: &Striped, b: &Striped, to_b: &Peer, (kind, seed): (Kind, u64)) -> [Vec<bool>; 2] {
+    let packets = |end: &Striped| -> Vec<u64> {
+        let counters = end.hcas.iter().map(|hca| hca.counters());
+        let moved = counters.map(|it| it.bytes_received + it.bytes_sent);
+        moved.collect()
+    };
+    let (source, target) = match kind {
+        Kind::Write => (a, b),
+        Kind::Read => (b, a),
+    };
+    let expected = source.fill(seed);
+    let before = [packets(a), packets(b)];
+    let operation = Operation {
+        kind,
+        local: a.at(0),
+        remote: b.at(0),
+        bytes: MIB,
+    };
+    let id = to_b.submit(&[operation], &Options::default()).unwrap();
+    assert_eq!(a.concluded(id), Outcome::Done);
+    a.engine.release(id).unwrap();
+    assert!(target.bytes() == expected);
+    let now = [packets(a), packets(b)];
+    let grown = |(before, now): (Vec<u64>, Vec<u64>)| -> Vec<bool> {
+        let all = before.into_iter().zip(now);
+        all.map(|(before, now)| now > before).collect()
+    };
+    let [at_a, at_b] = before;
+    let [now_a, now_b] = now;
+    [grown((at_a, now_a)), grown((at_b, now_b))]
+}
+
+#[test]
+fn slices_enter_by_a_rail_near_the_memory_if_either_end_wants_it() {
+    use EnginePairing::{Near, Place};
+    for (pairings, near, enters) in [
+        ([Near, Place], 0b01, [true, false]),
+        ([Place, Near], 0b10, [false, true]),
+        ([Near, Near], 0b10, [false, true]),
+        // All are near, none is known, and nobody asks.
+        ([Near, Near], 0b11, [true, true]),
+        ([Near, Near], 0b00, [true, true]),
+        ([Place, Place], 0b01, [true, true]),
+    ] {
+        let (a, b, [to_b, _]) = ends(pairings, near);
+        let mut has_left = [false; 2];
+        let mut has_entered = [false; 2];
+        let mut seed = 0;
+        // Which of the workers runs first is the system's to say.
+        until("every rail that may has carried a part", || {
+            seed += 1;
+            for kind in [Kind::Write, Kind::Read] {
+                let [left, entered] = moved(&a, &b, &to_b, (kind, seed));
+                for (all, one) in has_left.iter_mut().zip(left) {
+                    *all |= one;
+                }
+                for (all, one) in has_entered.iter_mut().zip(entered) {
+                    *all |= one;
+                }
+            }
+            has_left == [true; 2]
+                && has_entered.iter().filter(|it| **it).count()
+                    >= enters.iter().filter(|it| **it).count()
+        });
+        assert_eq!(has_entered, enters, "{pairings:?} {near:#b}");
+    }
+}
+
+#[test]
+fn a_transfer_of_one_slice_enters_near_its_memory_too() {
+    let (a, b, [to_b, _]) = ends([EnginePairing::Near; 2], 0b10);
+    let before = b.hcas[0].counters().bytes_received;
+    for nth in 0..32 {
+        let id = to_b.write(a.at(0), b.at(nth * 8), 8).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Done);
+        a.engine.release(id).unwrap();
+    }
+    assert_eq!(b.hcas[0].counters().bytes_received, before);
+}
+
+#[test]
+fn where_the_near_rail_is_dead_slices_enter_by_another() {
+    let (a, b, [to_b, _]) = ends([EnginePairing::Near; 2], 0b01);
+    b.hcas[0].set_faults(&"partition=*".parse().unwrap());
+    for seed in 0..4 {
+        let [_, entered] = moved(&a, &b, &to_b, (Kind::Write, seed));
+        assert!(entered[1]);
+    }
+}
+
+#[test]
+fn grants_say_what_their_region_is_near() {
+    let (a, b, [to_b, to_a]) = ends([EnginePairing::Near; 2], 0);
+    let region = b.engine.descriptor(b.region).unwrap();
+    let grant = to_a.grant(b.at(0), MIB, Rights::Both, None).unwrap();
+    assert_eq!(grant.rkeys.near(), region.rkeys.near());
+    to_b.import_grant(&grant).unwrap();
+    let id = to_b.write(a.at(0), grant.address, MIB).unwrap();
+    assert_eq!(a.concluded(id), Outcome::Done);
+}
