@@ -1,6 +1,6 @@
 //! The one configuration struct and its `WARPVERBS_*` variables.
 //!
-//! Fields may be added to any configuration of this crate, so programs start from `default` or `new` and change what they need:
+//! Fields may be added to any configuration of this crate. So programs start from `default` or `new` and change what they need:
 //! every field is public, and has a setter `with_FIELD` for use in an expression.
 //!
 //! Rank and number of ranks are also taken from the variables of torchrun, mpirun, MPICH-like launchers and srun.
@@ -26,6 +26,7 @@ mod devices;
 mod engine;
 mod gid;
 mod gpu;
+mod key;
 mod launcher;
 mod modes;
 mod path;
@@ -35,10 +36,11 @@ mod variables;
 use std::time::Duration;
 
 pub use devices::{BadDevices, DeviceChoice, PortName};
-pub use engine::EngineConfig;
 pub(crate) use engine::MOST_LOG_ENTRIES;
+pub use engine::{EngineConfig, EnginePairing, EnginePath};
 pub use gid::{BadGid, GidChoice};
 pub use gpu::GpuSelector;
+pub use key::EngineKey;
 use launcher::Launcher;
 pub use modes::{CqKind, Doorbell, Memory, QpModes, Queues, Sharing, SignalOrder};
 pub use path::{GrhUse, PathConfig};

@@ -3,6 +3,8 @@
 //! The parts convert into it (`impl From<VerbsError> for Error` stands in `verbs`, and so on); this module knows none of
 //! them. A caller that wants the details asks for the type with [`Error::downcast_ref`].
 
+pub(crate) mod remedy;
+
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -150,14 +152,14 @@ mod tests {
     }
 
     #[derive(Debug, thiserror::Error)]
-    #[error("ranks is 9: expected 1 to 8")]
+    #[error("ranks is 9; it must be 1 to 8")]
     struct TooMany(#[source] std::num::TryFromIntError);
 
     #[test]
     fn an_error_prints_and_explains_itself_as_its_cause_does() {
         let number = u8::try_from(256).unwrap_err();
         let error = Error::new(Part::Team, TooMany(number));
-        assert_eq!(error.to_string(), "ranks is 9: expected 1 to 8");
+        assert_eq!(error.to_string(), "ranks is 9; it must be 1 to 8");
         assert_eq!(error.source().unwrap().to_string(), number.to_string());
         assert!(
             error.downcast_ref::<TooMany>().is_some()

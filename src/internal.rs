@@ -26,15 +26,16 @@ pub mod provider {
     pub use crate::provider::mlx5::{Mlx5, Mlx5Lane, Mlx5Reaper};
     pub use crate::provider::sink::{Sink, SinkLane, SinkReaper};
     pub use crate::provider::{
-        Cause, Chain, Completion, HostMemory, Lane, LocalRange, Posted, Provider, ProviderError,
-        Reaper, Stop, Tag, Verb, Wake, Work,
+        Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Provider,
+        ProviderError, Reaper, Stop, Tag, Verb, Wake, Work,
     };
 }
 
 pub use crate::memheap::{Block, MemHeap};
 use crate::moe::{Batch, Moe, MoeError, View, Workspace};
 pub use crate::sys::bindings;
-use crate::team::{Team, TeamConfig, TeamError};
+pub use crate::team::hello::reader::RecordReader;
+use crate::team::{Store, StoreError, Team, TeamConfig, TeamError};
 use crate::verbs::Rung;
 
 /// The text of `kernels/include/warpverbs/abi.h`.
@@ -47,6 +48,14 @@ pub fn abi_header() -> String {
 /// later.
 pub fn connect(wake: &'static AtomicU32, kick: extern "C" fn()) {
     crate::gpu::simt::connect(wake, kick);
+}
+
+/// Tells the ranks of a team, which meet in `store`, why `rank` has given up, for a rank that cannot tell it itself.
+///
+/// # Errors
+/// The store's.
+pub fn tell_failure(store: &dyn Store, rank: u32, message: &str) -> Result<(), StoreError> {
+    crate::team::tell_failure(store, rank, message)
 }
 
 /// Takes these functions of libibverbs and libmlx5 away from this process, as if the libraries were older. Whether it was the first to
@@ -79,8 +88,8 @@ pub trait TeamInternal {
     /// Commands that have gone to the HCAs through this team's contexts.
     fn commands(&self) -> u64;
 
-    /// Bytes of device and pinned host memory that were ever taken on this team's device, and those that QPs hold of the heaps
-    /// that are part of it.
+    /// Bytes of device and pinned host memory that were ever taken on this team's device, plus the bytes of its heaps that QPs
+    /// hold.
     fn bytes_allocated(&self) -> u64;
 
     /// Brings ranks back in the way of others, with new QPs for all, to be measured beside [`Team::connect_peer`].

@@ -1,9 +1,9 @@
 // Ring all-gather: every rank starts with a chunk of its own and ends with those of all ranks.
 //
-// In step s a rank hands the chunk that reached it in step s - 1 (in step 0 its own) on to its
-// right neighbour, with a signal behind the data on the same QP, and waits for the signal of its
-// left one. One warp. A rank may call again when all ranks have used what they gathered; `call`
-// counts from 1.
+// In step s a rank hands a chunk on to its right neighbour, with a signal behind the data on the
+// same QP. It is the chunk that reached it in step s - 1, in step 0 its own. The rank then waits
+// for the signal of its left neighbour. One warp. A rank may call again when all ranks have used
+// what they gathered; `call` counts from 1.
 #include <warpverbs/guard.cuh>
 #include <warpverbs/put.cuh>
 #include <warpverbs/wait.cuh>
@@ -36,7 +36,7 @@ WV_DEVICE Status gather(const AllGatherParams& p, const wv::TeamContext& team, u
     }
     sent = wv::put_signal(warp, qp, data, signal, p.call, {deadline}, warp.leader());
     if (sent.status != Status::ok) return sent.status;
-    // The signal of a call that repeats lies where the last one did: its value tells them apart.
+    // The signal of a call that repeats lies where the last one did: its value distinguishes them.
     uint64_t seen;
     const auto* from_left = reinterpret_cast<const uint64_t*>(p.window.base + word);
     const auto is_here = [&](uint64_t value) { return value >= p.call; };

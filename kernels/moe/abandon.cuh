@@ -1,14 +1,14 @@
-// The end of a call that nobody combines, where the program knows so only when its dispatch has
-// been received: what the receive phase of a dispatch with DISPATCH_ONLY does at once.
+// The end of a call that the program does not combine, where it knows so only when its dispatch has
+// been received. The receive phase of a dispatch with DISPATCH_ONLY does the same at once.
 #pragma once
 
 #include "begin.cuh"
 
 namespace wv::moe {
 
-/// One thread does it; nobody is told. A call whose dispatch has not been received is left as it
-/// is, and its report says `invalid`; one that has come to its combine, or is closed, has no need
-/// of it.
+/// One thread does it; no peer gets a word. A call whose dispatch has not been received is left as
+/// it is, and its report says `invalid`. A call that has come to its combine, or is closed, has no
+/// need of it.
 WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
   if (thread_in_grid() != 0) return;
   MoeContext& moe = *p.moe;

@@ -1,7 +1,7 @@
 // The begin of a phase: a dispatch takes the number of the call, its view and its deadline; every
 // phase takes a guard of each peer.
 //
-// A change of membership closes `limit` on the host; a call that finds its number above it waits,
+// A change of membership closes `limit` on the host. A call that finds its number above it waits
 // until the host has decided, and ends `aborted` if that takes too long. Aborted or not, it has
 // used its number up: the calls of all ranks stay in step. Everything later reads the handle only.
 #pragma once
@@ -35,7 +35,7 @@ WV_DEVICE Status hold(MoeContext& moe, uint32_t call) {
 
 /// The newest view that covers `call`; MOE_VIEWS if none does.
 ///
-/// A view in which calls have run covers all that follow, for however long it stands: its `first`
+/// A view in which calls have run covers all that follow, for however long it stands. Its `first`
 /// may be so old that it looks new, and is not looked at. An older one covers none of them.
 WV_DEVICE uint32_t pick_view(const MoeContext& moe, uint32_t call) {
   uint32_t best = MOE_VIEWS, best_serial = 0;
@@ -57,8 +57,8 @@ WV_DEVICE uint32_t pick_view(const MoeContext& moe, uint32_t call) {
   return best;
 }
 
-/// Calls by which the first call of the view in force falls behind before it is told anew, half as
-/// far behind: the host compares it with calls.
+/// Calls by which the first call of the view in force falls behind before the kernel writes it
+/// anew, half as far behind: the host compares it with calls.
 inline constexpr uint32_t VIEW_AGE = 1u << 30;
 
 /// A call that is not aborted runs in view `place`. One thread.
@@ -77,7 +77,7 @@ WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
   platform::store_relaxed_sys(&moe.board->in_force, pack(moe.serial, moe.first));
 }
 
-/// Tells the board which calls have ended: those all phases of which have, and those that are
+/// Writes to the board which calls have ended: those all phases of which have, and those that are
 /// closed. One thread.
 WV_DEVICE void publish_finished(const MoeContext& moe) {
   const uint32_t newest = moe.call;
@@ -99,11 +99,11 @@ WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
   return true;
 }
 
-/// Waits while this rank exchanges with no other: for its deadline, until a suspect says something,
-/// or until the host finds another or prepares a change. Calls that such a rank makes are of use to
-/// nobody, and a view that takes it back begins behind all of them: ranks that have not made as
-/// many would have to, before anything else changes. So it makes few. Calls before the newest view
-/// are those that it is itself behind, and do not wait. One thread.
+/// Waits while this rank exchanges with no other: for its deadline, until a suspect sends a word,
+/// or until the host finds another or prepares a change. Calls of such a rank are of no use to any
+/// rank, and a view that takes it back begins behind all of them. Ranks that have not made as many
+/// would have to, before anything else changes. So it makes few. Calls before the newest view are
+/// those that it is itself behind, and do not wait. One thread.
 WV_DEVICE_COLD void keep_pace(const Call& call) {
   if (!is_newest(call.moe, call.handle.view)) return;
   const MoeBoard& board = *call.moe.board;
@@ -119,9 +119,9 @@ WV_DEVICE_COLD void keep_pace(const Call& call) {
   });
 }
 
-/// Begins a phase: thread 0 does `begin`, then one thread for each peer does `peers`; behind both
-/// is a barrier of the grid. Where the threads of one block are enough for all peers, theirs is the
-/// first block, and a barrier of it lies between the two; else one of the grid.
+/// Begins a phase: thread 0 does `begin`, then one thread for each peer does `peers`. A barrier of
+/// the grid is behind both. Where the threads of one block are enough for all peers, the first
+/// block does both, with a barrier of the block between the two; else one of the grid.
 template <class Begin, class Peers>
 WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
   const bool one_block = moe.team->ranks <= block_threads();
@@ -224,8 +224,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   if (alone && handle.aborted == 0) keep_pace(Call(p.moe, p.handle, DISPATCH_SEND));
 }
 
-/// Starts a phase that follows another: the handle must be at stage `after`, else the phase does
-/// nothing and ends `invalid`; and the call not closed, else it ends `closed`. One thread; a
+/// Starts a phase that follows another. The handle must be at stage `after`, else the phase does
+/// nothing and ends `invalid`. The call must not be closed, else it ends `closed`. One thread; a
 /// barrier follows.
 WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage after) {
   const uint32_t kind = phase < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE;
@@ -256,8 +256,8 @@ WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
 
 /// What the call knows of `peer` at its begin: whether it is a member, and whether it takes part.
 ///
-/// In an aborted call nobody does, but both send phases say so to the members at once: a rank that
-/// told them only with its next call would wait in that one for a rank that waits for it in this.
+/// In an aborted call no peer does, but both send phases say so to the members at once. A rank that
+/// said so only with its next call would wait in that one for a rank that waits for it in this.
 WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer) {
   const bool aborted = call.handle.aborted != 0;
   const bool wanted = active == nullptr || peer == call.rank() || active[peer] != 0;
@@ -285,8 +285,8 @@ WV_DEVICE void begin_send(const Call& call) {
   }
 }
 
-/// The same for the send phase of dispatch, which first takes down who takes part; `active` as in
-/// `DispatchSendParams`.
+/// The same for the send phase of dispatch, which first takes down the ranks that take part;
+/// `active` as in `DispatchSendParams`.
 WV_DEVICE void begin_dispatch_send(const Call& call, const uint32_t* active) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     join_peer(call, active, peer);

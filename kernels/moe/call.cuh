@@ -23,7 +23,7 @@ struct Call {
   MoeContext& moe;
   MoeHandle& handle;
   const TeamContext& team;
-  /// Who takes part in the call, and who holds which expert.
+  /// The ranks that take part in the call, and the ranks that hold each expert.
   const MoeView& view;
   uint32_t kind;
   Phase phase;
@@ -69,8 +69,8 @@ struct Call {
 
   /// Whether the phase was called in turn; else it touches nothing.
   WV_DEVICE bool in_turn() const { return handle.in_turn != 0; }
-  /// Whether the phase can do its work; else it only tells the peers so. Steady after the next
-  /// barrier.
+  /// Whether the phase can do its work. Else it only sends the peers a word that says so. Steady
+  /// after the next barrier.
   WV_DEVICE bool runs() const { return platform::load_relaxed(&handle.stopped) == 0; }
   /// Whether `peer` is a member of the call's epoch, this rank included. Steady after the first
   /// barrier behind `begin_peers`.
@@ -119,7 +119,7 @@ struct Call {
     return (uint64_t{set()} * moe.max_tokens + token) * moe.slot_bytes;
   }
 
-  /// The QP that carries this kind and set to `peer`; null if there is none.
+  /// The QP that carries this kind and set to `peer`; null if it does not exist.
   WV_DEVICE QpContext* qp_to(uint32_t peer) const {
     return peer_qp(team, peer, index % team.qps_per_peer);
   }

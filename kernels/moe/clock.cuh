@@ -1,11 +1,11 @@
-// Waiting for peers: one thread per peer, a clock against each, and beats to those who are not
-// waited for.
+// Waiting for peers: one thread per peer, a clock against each, and beats to the peers that it does
+// not wait for.
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
 // waited a quarter of its deadline writes a beat to every member that it does not wait for, and
-// again every quarter; a new beat of a peer starts the clock against it again. No phase waits
-// longer than two deadlines, but for the time for which clocks stand still while a change is
-// prepared, which has a limit too.
+// again every quarter. A new beat of a peer starts the clock against it again. No phase waits
+// longer than two deadlines. Clocks stand still while a change is prepared, and that time has a
+// limit too.
 #pragma once
 
 #include "credit.cuh"
@@ -108,10 +108,10 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
 }
 
 /// Waits for every peer: `look(peer)` says `would_block` while the peer is waited for, `ok` when
-/// there is nothing more to wait for, or why it ends in vain; `settle(peer, status)` takes down how
-/// it ended. Both are called by one thread per peer, all of the grid together; a barrier follows,
-/// and after it a fence of whoever goes on to read what the peers have written. Every wait is
-/// bounded by its clock (`PeerWait`), so all of it is.
+/// nothing is left to wait for, or why it ends in vain; `settle(peer, status)` takes down how it
+/// ended. Both are called by one thread per peer, all of the grid together. A barrier follows, and
+/// after it a fence of the threads that read what the peers have written. Every wait is bounded by
+/// its clock (`PeerWait`), so all of it is.
 template <class Look, class Settle>
 WV_DEVICE void await_peers(const Call& call, Look look, Settle settle) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {

@@ -1,6 +1,6 @@
-// Combine, receive phase: the source adds what came back, in f32, rounded once to BF16: one row of
-// each rank in the order of the ranks, or weight * row of each expert in ascending k. The scalar
-// reference is crates/moe-reference/src/combine.rs.
+// Combine, receive phase: the source adds the returned rows, in f32, rounded once to BF16. It adds
+// one row of each rank in the order of the ranks, or weight * row of each expert in ascending k.
+// The scalar reference is crates/moe-reference/src/combine.rs.
 #pragma once
 
 #include "bf16.cuh"
@@ -44,9 +44,9 @@ struct Weights {
 
 /// One choice of a token, by the lane of its number.
 struct Choice {
-  /// Expert slot; NONE: no choice, LOST: nobody holds the expert.
+  /// Expert slot; NONE: no choice, LOST: no rank holds the expert.
   uint32_t slot;
-  /// Rank that holds it; NONE unless there is one.
+  /// Rank that holds it; NONE if none does.
   uint32_t home;
   float weight;
   /// Whether its row has come back.
@@ -66,7 +66,7 @@ WV_DEVICE Choice choice_of_lane(const Call& call, const Weights& weights, uint32
   return choice;
 }
 
-/// What is left of a token's choices.
+/// The remaining choices of a token.
 struct Share {
   /// Sum of the weights of all choices, and of those that contribute, each in ascending k.
   float all = 0, left = 0;

@@ -1,8 +1,9 @@
-// Combine, send phase: the rank of the experts sends back, for each received token, the sum of
-// weight * y over its experts, or the row that the caller made of it, or the row of every expert.
-// Sums are in f32 in ascending k, rounded once to BF16: crates/moe-reference/src/combine.rs.
+// Combine, send phase: the rank of the experts sends rows back for each received token. It sends
+// the sum of weight * y over its experts, the row that the caller made of it, or the row of every
+// expert. Sums are in f32 in ascending k, rounded once to BF16:
+// crates/moe-reference/src/combine.rs.
 //
-// What is sent lies in the staging memory. With COMBINE_ZERO_COPY the caller has put it there:
+// The sent rows lie in the staging memory. With COMBINE_ZERO_COPY the caller has written them:
 // since the receive phase of this call's dispatch, which has waited for that memory.
 #pragma once
 
@@ -71,6 +72,12 @@ WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
   return offers_staging(call) && (y == 0 || y == staged_y(call));
 }
 
+/// Takes down what the caller wants of this combine. One thread.
+WV_DEVICE void take_options(MoeHandle& handle, const CombineSendParams& p) {
+  handle.combine_flags = p.flags;
+  if (p.deadline_ns != 0) handle.deadline_ns = p.deadline_ns;
+}
+
 WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
   begin_phase(
       *p.moe,
@@ -78,7 +85,7 @@ WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
         begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
         const Call call(p.moe, p.handle, COMBINE_SEND);
         if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::dispatched);
-        if (call.in_turn()) p.handle->combine_flags = p.flags;
+        if (call.in_turn()) take_options(*p.handle, p);
       },
       [&] {
         const Call call(p.moe, p.handle, COMBINE_SEND);

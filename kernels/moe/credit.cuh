@@ -2,9 +2,9 @@
 // rows in flight.
 //
 // Slots are reused by credit: data goes into a set only when the peer has closed the last call
-// whose data was sent there. Before a rank waits for a credit it tells its own to everybody, else
-// two ranks that send the next dispatch before they receive this one wait for each other. Who gives
-// no credit in time gets no data but a word that says so.
+// whose data was sent there. Before a rank waits for a credit it sends its own to all peers. Else
+// two ranks that send the next dispatch before they receive this one wait for each other. A peer
+// that gives no credit in time gets no data but a word that says so.
 #pragma once
 
 #include "fault.cuh"
@@ -32,7 +32,7 @@ WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
 }
 
 /// What this rank has released, as a credit word. Never 0, which is a word that was not written:
-/// where both numbers are 0, combine's is told one less.
+/// where both numbers are 0, combine's is one less.
 WV_DEVICE uint64_t own_credit(const MoeContext& moe) {
   const uint64_t credit = pack(moe.released[KIND_DISPATCH], moe.released[KIND_COMBINE]);
   return credit != 0 ? credit : pack(0u, ~0u);
@@ -156,21 +156,21 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
   return posted.status;
 }
 
-/// Whether this call may change what is kept of `peer` beyond the words of the phase that runs
+/// Whether this call may change the state of `peer` beyond the words of the phase that runs
 /// (`open`, `credit`, which stay 0 without a guard).
 ///
 /// The host clears all of it (`Board::clear_peer`) when `peer` is in no view that a call needs, is
 /// closed, and no kernel holds a guard of it. A call that runs has the view of its number, so the
 /// host waits for the end of those that have `peer`. A call that ends `aborted` may have a number
-/// behind the change for which it was held, and the view before it: the host does not wait for its
-/// end, which comes when the program calls its combine. So it needs a guard, which none gets from
+/// behind the change for which it was held, and the view before it. The host does not wait for its
+/// end, which comes when the program calls its combine. So it needs a guard. It gets none from
 /// before the clearing until a later view opens the peer.
 WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
   return call.handle.aborted == 0 || call.is_open(peer);
 }
 
-/// Puts this call among those that `peer` is told were not sent, with all calls of the set since
-/// the last one that it was told of.
+/// Puts this call among those that `peer` learns were not sent, with all calls of the set since the
+/// last one that it has learned of.
 WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint32_t i = call.index;
@@ -190,7 +190,7 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
     number = RENEWAL / SETS;
   }
   state.skip_number[i] = number;
-  // What was sent last needs no credit any more. It is forgotten, since a peer may be sent nothing
+  // The last sent data needs no credit any more. It is forgotten, since a peer may be sent nothing
   // for so long that its number looks new.
   if (sent && has_released(call, peer, last)) state.sent &= ~(1u << i);
 }

@@ -1,6 +1,6 @@
 // Dispatch, receive phase: headers are checked and copied to the handle, then the tokens are laid
-// out by expert (every local expert numbers its rows in the order (source, row)) or by rank (each
-// token once, in the order of its source).
+// out. By expert, every local expert numbers its rows in the order (source, row). By rank, each
+// token lies once, in the order of its source.
 #pragma once
 
 #include "dispatch_send.cuh"
@@ -17,8 +17,8 @@ WV_DEVICE bool offers_staging(const Call& call) {
 
 /// Waits for every peer's word; keeps how each wait ended. Threads share the peers.
 ///
-/// Where the caller may write to the combine staging memory of this call, it is this phase that
-/// waits until nothing reads it any more: the caller needs no word but that the phase has ended.
+/// Where the caller may write to the combine staging memory of this call, this phase waits until
+/// nothing reads it any more. The caller needs to know only that the phase has ended.
 WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p) {
   const auto own = [&] {
     const MoeHandlePeer& state = call.handle.peers[call.rank()];
@@ -52,7 +52,7 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
   }
 }
 
-/// Gives out no rows, so that nobody writes what is to be sent back over bytes in flight: combine
+/// Gives out no rows, so that no caller writes rows to be sent back over bytes in flight: combine
 /// then returns none.
 WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
@@ -61,8 +61,8 @@ WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
   }
 }
 
-/// Tells where the caller may write what combine sends, which a host that replays graphs does not
-/// know: the set goes by the number of the call. The whole grid, behind the barrier after
+/// Returns where the caller may write what combine sends. A host that replays graphs does not know
+/// it: the set goes by the number of the call. The whole grid, behind the barrier after
 /// `receive_dispatch`.
 WV_DEVICE void tell_staging(const Call& call, const DispatchReceiveParams& p) {
   if (p.staging == nullptr || thread_in_grid() != 0) return;
@@ -238,7 +238,7 @@ WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, ui
   count_rows(p, local, total);
 }
 
-/// Copies one received token to its experts, and keeps its rows there. Whole warp.
+/// Copies one received token to its experts, and keeps its rows at them. Whole warp.
 WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t source,
                       uint32_t row) {
   constexpr Warp warp;
@@ -297,7 +297,7 @@ WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {
   for_received_rows(call, [&](uint32_t source, uint32_t row) { keep(call, p, source, row); });
 }
 
-/// The phase was called out of turn: there are no rows.
+/// The phase was called out of turn: it has no rows.
 WV_DEVICE_COLD void lay_nothing(const Call& call, const DispatchReceiveParams& p) {
   const bool by_rank = call.moe.layout == MoeLayout::rank_major;
   const uint32_t counts = by_rank ? call.ranks() : call.moe.max_local_experts;

@@ -31,8 +31,8 @@ WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
   record_fault(call, MoeCause::refused, NONE, 0, static_cast<uint32_t>(expert));
 }
 
-/// The slot that a choice of `expert` by token `token` goes to, of those at ranks that take part:
-/// this rank's own if it has one, else they take turns. LOST if there is none. Twin:
+/// The slot that a choice of `expert` by token `token` goes to, of those at ranks that take part.
+/// It is this rank's own if it has one, else they take turns. LOST if no rank has one. Twin:
 /// `Placement::choose`.
 WV_DEVICE uint32_t choose_slot(const Call& call, uint32_t token, uint32_t expert) {
   const MoeView& view = call.view;
@@ -56,7 +56,7 @@ WV_DEVICE uint32_t choose_slot(const Call& call, uint32_t token, uint32_t expert
 }
 
 /// Choice number `at` of the caller. For an id that 32 bits do not hold stands the nearest that
-/// they do: no layer has so many experts, so it is refused, and never taken for -1.
+/// they do. No layer has so many experts, so it is refused, and never taken for -1.
 WV_DEVICE int32_t id_of(const DispatchSendParams& p, uint64_t at) {
   if ((p.flags & DISPATCH_IDS_64) == 0) return p.experts[at];
   const int64_t id = reinterpret_cast<const int64_t*>(p.experts)[at];
@@ -66,7 +66,7 @@ WV_DEVICE int32_t id_of(const DispatchSendParams& p, uint64_t at) {
 
 /// What a lane's choice of a token has come to.
 struct Chosen {
-  /// Expert slot; NONE: no choice, LOST: nobody holds the expert.
+  /// Expert slot; NONE: no choice, LOST: no rank holds the expert.
   uint32_t slot;
   float weight;
 };
@@ -104,8 +104,8 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
   const bool twice = chosen && (match & (match - 1)) != 0;
   if (chosen && (!inside || twice)) refuse(call, token, expert);
   uint32_t slot = chosen ? LOST : NONE;
-  // Nobody takes part in a call that has ended `aborted`. The host may be writing the tables of its
-  // view over: it waits only for calls that run.
+  // No rank takes part in a call that has ended `aborted`. The host may be writing the tables of
+  // its view over: it waits only for calls that run.
   if (inside && call.handle.aborted == 0) slot = choose_slot(call, token, value);
   if (mine) {
     call.handle.chosen[choice] = slot;
@@ -115,7 +115,7 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
   return {slot, weight};
 }
 
-/// Copies token `token` with its header, `chosen` by lane, to the staging window, unless nobody
+/// Copies token `token` with its header, `chosen` by lane, to the staging window, unless no rank
 /// gets it. Whole warp.
 WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token,
                      const Chosen& chosen) {
@@ -173,7 +173,7 @@ WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
     if (stages) stage(call, p, token, chosen);
   }
   grid_sync();
-  // Everybody is told, and has its rows, before anybody is waited for.
+  // Every peer has its word and its rows before this rank waits for any of them.
   const bool tells = call.handle.tell != 0, again = call.moe.untold != 0;
   for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
     const uint32_t rows = number_rows(call, peer);

@@ -2,7 +2,7 @@
 // of its call; the board, which the host reads while kernels run, the newest record.
 //
 // Threads that wait for different peers may find faults at the same time: one exchange decides
-// which is the first. Phases of a layer run one at a time, so there is one writer of the board.
+// which is the first. Phases of a layer run one at a time, so the board has one writer.
 #pragma once
 
 #include "call.cuh"
@@ -20,7 +20,7 @@ WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle
   const uint32_t number = platform::load_relaxed_sys(&board.faults) + 1;
   platform::store_relaxed_sys(&board.faults_begun, number);
   // Release. The begin before the record. Pairs with the host's acquire fence between its read of
-  // the record and of `faults_begun`: who read a word of this record sees its begin.
+  // the record and of `faults_begun`: a host that read a word of this record sees its begin.
   platform::fence_release_sys();
   const auto* const from = reinterpret_cast<const uint32_t*>(&handle.fault);
   auto* const to = reinterpret_cast<uint32_t*>(&board.fault);
@@ -32,7 +32,7 @@ WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle
   platform::store_relaxed_sys(&board.faults, number);
 }
 
-/// A fault of the call, if `peer` is NONE of this rank itself. The first one is kept and told.
+/// A fault of the call, if `peer` is NONE of this rank itself. The first one is kept and reported.
 WV_DEVICE_COLD void record_fault(MoeContext& moe, MoeHandle& handle, Phase phase, MoeCause cause,
                                  uint32_t peer, uint32_t syndrome, uint32_t expert) {
   const auto none = static_cast<uint32_t>(MoeCause::none), why = static_cast<uint32_t>(cause);
@@ -61,8 +61,9 @@ WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uin
 
 /// What the QP to `peer`, which has failed, says about why.
 ///
-/// Only `cqe_error` is a cause, and only while the word of failure and syndrome still says so: the
-/// host may have put its own there, which ends calls and explains nothing. Else the cause is lost.
+/// Only `cqe_error` is a cause, and only while the word of failure and syndrome still says so. The
+/// host may have put its own word there, which ends calls and explains nothing. Else the cause is
+/// lost.
 WV_DEVICE_COLD void record_error(const Call& call, uint32_t peer) {
   const uint64_t failure =
       platform::load_relaxed(reinterpret_cast<const uint64_t*>(&call.qp_to(peer)->err));
@@ -98,8 +99,8 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
   for (uint32_t word = 0; word < (ranks + 31) / 32; ++word) fault.suspects[word] = 0;
 }
 
-/// At the end of a phase, if somebody became a suspect or is none any more, or members have
-/// changed: tells the board which members of the newest view are. One thread, after a barrier.
+/// At the end of a phase, if a peer became a suspect or is none any more, or members have changed:
+/// writes to the board which members of the newest view are suspects. One thread, after a barrier.
 WV_DEVICE void publish_suspects(const Call& call) {
   if (platform::load_relaxed(&call.moe.changed) == 0) return;
   call.moe.changed = 0;

@@ -158,7 +158,7 @@ WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_
   const auto x = reinterpret_cast<uint64_t>(p.recv_x);
   copy(x + place * shape.row_bytes, slot + moe.header_bytes, shape.row_bytes);
   const auto scales = reinterpret_cast<uint64_t>(p.recv_scales);
-  // The host has seen to it that there is a place for them, if it was told the format of the call.
+  // The host has seen to it that they have a place, if it knows the format of the call.
   if (shape.scale_bytes == 0 || scales == 0) return;
   if (shape.format != MoeFormat::fp8 || moe.layout == MoeLayout::rank_major) {
     copy_words(scales + place * shape.scale_bytes, slot + shape.scales_at, shape.scale_bytes);

@@ -139,7 +139,7 @@ struct Flush {
     return write_data(qp, tail.signal, tail.words, options);
   }
   /// One thread. Also at the end of a phase it waits a little: a peer that is only slow has long
-  /// taken what was sent to it.
+  /// taken the words that were sent to it.
   WV_DEVICE_ONCE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
                                        const ControlSignal& words, const PostOptions& options) {
     Deadline deadline = Deadline::in(call.handle.deadline_ns / 32);
@@ -151,7 +151,7 @@ struct Flush {
   }
 };
 
-/// Posts what is in `tail` as the layer's strategy has it. Whole warp.
+/// Posts the tail as the layer's strategy has it. Whole warp.
 WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail) {
   switch (call.moe.order) {
     case MoeOrder::swap:

@@ -27,7 +27,7 @@ struct Pieces {
   Of of;
   uint32_t count;
 
-  /// Piece `i` for `peer`. False if there is none of this number.
+  /// Piece `i` for `peer`. False if no piece has this number.
   WV_DEVICE bool at(const Call& call, uint32_t peer, uint32_t i, Piece* piece) const {
     switch (of) {
       case Of::tokens:

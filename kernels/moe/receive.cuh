@@ -13,8 +13,8 @@ struct Arrival {
   uint64_t waited_ns;
 };
 
-/// Tells the caller of a phase whether rows of `peer` are here. In place its mask loses those whose
-/// are not, and keeps the others as they are.
+/// Reports to the caller of a phase whether rows of `peer` are here. In place its mask loses the
+/// peers whose rows are not, and keeps the others as they are.
 WV_DEVICE void tell_active(uint32_t* active, bool in_place, uint32_t peer, bool here) {
   if (active == nullptr || (in_place && here)) return;
   active[peer] = here;
@@ -23,9 +23,9 @@ WV_DEVICE void tell_active(uint32_t* active, bool in_place, uint32_t peer, bool 
 /// Looks once for the data word of this call from `peer`: `would_block` if there is none and one
 /// may still come.
 ///
-/// Exactly (epoch, call) is accepted. An older word is ignored; a newer one, or a word that names
-/// the call as not sent, ends the wait at once: nothing will come, and nobody is to blame. Words of
-/// the other set or kind say nothing.
+/// Exactly (epoch, call) is accepted. An older word is ignored. A newer one, or a word that names
+/// the call as not sent, ends the wait at once: nothing will come, and no rank is to blame. Words
+/// of the other set or kind say nothing.
 WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival, bool* foreign) {
   const MoeSignal* const signal = call.signal_from(peer, call.index);
   const uint64_t word = platform::load_relaxed_sys(&signal->data);
@@ -54,8 +54,8 @@ WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool
 }
 
 /// Waits for the data word of every active peer, and calls `settle(peer, arrival)` by one thread
-/// for each, for this rank itself with what `own()` says. Who does not take part has not sent.
-/// After the next barrier the whole grid may read the rows.
+/// for each, for this rank itself with what `own()` says. A rank that does not take part has not
+/// sent. After the next barrier the whole grid may read the rows.
 template <class Own, class Settle>
 WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   Arrival arrival{};
@@ -113,21 +113,21 @@ WV_DEVICE void for_received_rows(const Call& call, Body body) {
 }
 
 /// Says that this rank has read every slot of the call, or given up: the slots may be used again.
-/// Tells the board what the phase has found out. One thread, when all blocks have read.
+/// Writes to the board what the phase has found out. One thread, when all blocks have read.
 WV_DEVICE void release(const Call& call) {
   // Release. The reads of all blocks, which `end_receive` has counted, before the credit that a
-  // later signal carries: pairs with the peer, whose rows come only after it has seen that credit.
+  // later signal carries. Pairs with the peer, whose rows come only after it has seen that credit.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
   publish_suspects(call);
-  // The last that is told: the host then takes for granted that the call touches nothing any more.
+  // The last word to the host, which then takes for granted that the call touches nothing any more.
   if (call.phase == COMBINE_RECEIVE || (call.handle.combine_flags & COMBINE_NONE) != 0) {
     call.moe.ended[call.set()] = call.call;
     publish_finished(call.moe);
   }
 }
 
-/// Ends a receive phase: the last block to come releases the slots. Nobody waits.
+/// Ends a receive phase: the last block to come releases the slots. No block waits.
 WV_DEVICE void end_receive(const Call& call) {
   block_sync();
   if (thread_in_block() != 0) return;

@@ -7,7 +7,7 @@
 
 namespace wv::moe {
 
-/// Tells `peer` what this rank has released, if it does not know. Whole warp.
+/// Sends `peer` what this rank has released, if it does not know. Whole warp.
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (lane() != 0 || !call.is_member(peer)) return;
@@ -19,9 +19,9 @@ WV_DEVICE void tell(const Call& call, uint32_t peer) {
 WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
   mark_skipped(call, peer);
   PostOptions options{call.deadline};
-  // The ring to a rank that is gone fills with such words, and its HCA takes long to say so.
-  // Nobody waits for a rank that is masked or a suspect, so they may be left out: the next one
-  // says all that this one does. With flush none is posted before the last has arrived.
+  // The ring to a rank that is gone fills with such words, and its HCA takes long to say so. No
+  // rank waits for one that is masked or a suspect, so they may be left out: the next one says all
+  // that this one does. With flush none is posted before the last has arrived.
   const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
   const bool late = !awaited || call.moe.peers[peer].suspect != 0;
   options.try_only = late && call.moe.order != MoeOrder::flush;
@@ -38,10 +38,11 @@ WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
 /// Says again that nothing comes of the calls right before this one that ended `aborted`. Whole
 /// warp.
 ///
-/// Each of them has said so to the members of the view that it found when it gave up. If the change
-/// for which it was held takes a rank in, or unites one with this rank, that one was no member of
-/// it, waits for that call, and would go on waiting while this rank waits for it in a later one.
-/// Older calls than the two before this one are named with these, and those that sent rows never.
+/// Each of them has said so to the members of the view that it found when it gave up. The change
+/// for which it was held may take a rank in, or unite one with this rank. That rank was no member
+/// of the old view. It waits for that call, and would go on waiting while this rank waits for it in
+/// a later one. Older calls than the two before this one are named with these, and those that sent
+/// rows never.
 WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
   if (lane() != 0 || !call.is_member(peer)) return;
   for (uint32_t back = call.moe.untold; back > 0; --back) {
@@ -138,8 +139,8 @@ WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer
 
 /// Sends `count` rows to `peer` as `pieces`, then the data signal behind them. Whole warp.
 ///
-/// The credit is there, and the phase holds a guard. A QP that refuses work ends in `failed`; the
-/// call then counts as not sent, since its data word is not there.
+/// The credit has come, and the phase holds a guard. A QP that refuses work ends in `failed`; the
+/// call then counts as not sent, since its data word is missing.
 WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, const Pieces& pieces) {
   PeerQp qp;
   Status status = call.open(peer, &qp);
@@ -198,12 +199,12 @@ WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
   return Outcome::skipped;
 }
 
-/// Sends every peer what it gets: `rows(peer)` to who takes part, by the whole warp; a word that
-/// nothing comes to a member that the caller has masked, that gives no credit in time, or if the
-/// call is refused; nothing to others. `keep(peer, outcome)` takes it down, by one thread. The
-/// whole grid; it drops the guards of the phase.
+/// Sends every peer what it gets. A peer that takes part gets `rows(peer)`, by the whole warp. A
+/// member gets a word that nothing comes if the caller has masked it, if it gives no credit in
+/// time, or if the call is refused. Others get nothing. `keep(peer, outcome)` takes it down, by one
+/// thread. The whole grid; it drops the guards of the phase.
 ///
-/// Everybody who gives credit has its rows before anybody is waited for.
+/// Every peer that gives credit has its rows before this rank waits for any.
 template <class Rows, class Keep>
 WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
   constexpr Warp warp;

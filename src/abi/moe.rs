@@ -7,7 +7,7 @@ use super::moe_words::{
 use super::{DevicePtr, Status, TeamContext, Window};
 
 abi_struct! {
-    /// What one peer tells about one (kind, set). 32 bytes in the receiver's memory, written only by that peer's NIC.
+    /// The word of one peer about one (kind, set). 32 bytes in the receiver's memory, written only by that peer's NIC.
     align(32)
     pub struct MoeSignal {
         /// epoch:16 | call:32 | count+1:16, the newest data of this kind and set. 0: none yet.
@@ -33,7 +33,7 @@ abi_struct! {
         pub skip_number: [u32; 4],
         /// By kind and set: ticket of the last WQE that reads the staging rows; 0 none.
         pub ticket: [u64; 4],
-        /// Credits that the peer was last told.
+        /// Credits that the peer got last.
         pub told: u64,
         /// Sum of all that the peer's signals said when it became a suspect; another sum ends the suspicion.
         pub seen: u64,
@@ -67,13 +67,14 @@ abi_struct! {
     pub struct ExpertSlots {
         /// First.
         pub first: u32,
-        /// How many; 0: nobody holds the expert now.
+        /// How many; 0: no rank holds the expert now.
         pub count: u32,
     }
 }
 
 abi_struct! {
-    /// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
+    /// The ranks that take part, and the ranks that hold each expert, from one call on. Written by the host while it is not the
+    /// newest.
     align(128)
     pub struct MoeView {
         /// First call that it covers. It counts only until a call runs in the view.
@@ -260,7 +261,7 @@ abi_struct! {
         pub refusing: u32,
         /// The limit at which that was.
         pub refused_limit: u32,
-        /// 1: who is a suspect, or who is a member, has changed since the board was told.
+        /// 1: the suspects or the members have changed since the board was written.
         pub changed: u32,
         /// The view of the last call that ran: place in `views`.
         pub view: u32,
@@ -302,7 +303,7 @@ abi_struct! {
         pub malformed: u32,
         /// 1: takes part in the call, by the view and by the caller's mask. Else 0: nothing is sent to it or awaited from it.
         pub active: u32,
-        /// 1: member of the call's epoch. A member that is not active is told that nothing comes.
+        /// 1: member of the call's epoch. A member that is not active gets a word that nothing comes.
         pub member: u32,
         /// Why rows of it are missing.
         pub cause: MoeCause,
@@ -372,7 +373,7 @@ abi_struct! {
         pub sources: DevicePtr<MoeSource>,
         /// Their choices: `[source][max_tokens][top_k]`.
         pub picks: DevicePtr<MoePick>,
-        /// Expert slots that this rank's tokens go to, NONE for none, LOST if nobody serves the choice: `[max_tokens][top_k]`.
+        /// Expert slots that this rank's tokens go to, NONE for none, LOST if no rank serves the choice: `[max_tokens][top_k]`.
         pub chosen: DevicePtr<u32>,
         /// Weights of this rank's tokens: `[max_tokens][top_k]`.
         pub weights: DevicePtr<f32>,
@@ -388,11 +389,11 @@ abi_struct! {
         pub phase: [Status; 4],
         /// 1: the phase that runs was called in turn.
         pub in_turn: u32,
-        /// 1: the phase cannot do its work, and tells the peers so.
+        /// 1: the phase cannot do its work, and sends the peers a word that says so.
         pub stopped: u32,
         /// 1: the call was held for too long: it has its number, and does nothing else.
         pub aborted: u32,
-        /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
+        /// 1: a peer has not released the slots yet, so that all peers get a word of what this rank has released.
         pub tell: u32,
         /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
         /// stands the nearest that they do.
@@ -401,7 +402,7 @@ abi_struct! {
         pub view: u32,
         /// Flags of its combine: COMBINE_*, before it COMBINE_NONE if there will be none.
         pub combine_flags: u32,
-        /// Longest wait of each phase, ns.
+        /// Longest wait of each phase, ns: of those of dispatch, and from the send phase of combine on of those of combine.
         pub deadline_ns: u64,
         /// Why it is not complete.
         pub fault: MoeFault,

@@ -57,10 +57,10 @@ abi_struct! {
         pub recv_stats: DevicePtr<u64>,
         /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
         pub wait_ns: DevicePtr<u64>,
-        /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not told.
+        /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not written.
         pub active: DevicePtr<u32>,
-        /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from, 0 if
-        /// nobody may write there. Null: not told.
+        /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from. 0 if the
+        /// caller may not write there. Null: not written.
         pub staging: DevicePtr<u64>,
         /// RECEIVE_* flags.
         pub flags: u32,
@@ -88,6 +88,8 @@ abi_struct! {
         pub handle: DevicePtr<MoeHandle>,
         /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to be sent back, already weighted.
         pub y: DevicePtr<u16>,
+        /// Longest wait of each phase of this combine, ns; 0: that of its dispatch.
+        pub deadline_ns: u64,
         /// COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED.
         pub flags: u32,
         /// Reserved, zero.
@@ -110,7 +112,7 @@ abi_struct! {
         pub weights: DevicePtr<f32>,
         /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
         pub wait_ns: DevicePtr<u64>,
-        /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not told.
+        /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not written.
         pub active: DevicePtr<u32>,
         /// COMBINE_RENORMALISE | COMBINE_IN_PLACE.
         pub flags: u32,

@@ -21,7 +21,7 @@ abi_const! {
     pub const SLOT_ALIGN: u32 = 128;
     /// No row, no expert.
     pub const NONE: u32 = u32::MAX;
-    /// In `MoeHandle::chosen`: a choice that nobody serves, since no rank that takes part holds its expert.
+    /// In `MoeHandle::chosen`: a choice that no rank serves, since no rank that takes part holds its expert.
     pub const LOST: u32 = u32::MAX - 1;
     /// Bytes that one WQE of combine sends at most.
     pub const COMBINE_PUT_BYTES: u32 = 1 << 20;
@@ -143,7 +143,7 @@ abi_enum! {
         NONE / none = 0,
         /// Send phase: payload and word are posted.
         SENT / sent = 1,
-        /// Send phase: the peer has not released the slots, or the call was refused; it was told that nothing comes.
+        /// Send phase: the peer has not released the slots, or the call was refused; it got a word that nothing comes.
         SKIPPED / skipped = 2,
         /// Send phase: the QP refused the work.
         FAILED / failed = 3,

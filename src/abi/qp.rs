@@ -40,7 +40,7 @@ abi_const! {
 }
 
 abi_struct! {
-    /// One QP as kernels see it: 896 bytes of the control heap, in lines of 128 bytes by who writes them.
+    /// One QP as kernels see it: 896 bytes of the control heap, in lines of 128 bytes by their writer.
     ///
     /// A line that the NIC reads or writes holds no word that SMs change by atomics. Indices count WQEBBs, are 64 bits wide
     /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
@@ -57,7 +57,7 @@ abi_struct! {
         /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion. With MODE_WIDE_CQ, the first of
         /// `depth` CQEs.
         pub cqe: DevicePtr<u8>,
-        /// Where results of atomics go that nobody asked for: 8 bytes. Never read.
+        /// Where results of atomics go that no caller asked for: 8 bytes. Never read.
         pub atomic_sink: DevicePtr<u64>,
         /// QP number, 24 bits, as big-endian `qpn << 8`: second word of a doorbell and, with ds in its last byte, of a control
         /// segment.

@@ -1,9 +1,12 @@
 //! How a host engine works.
 
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::variables::Source;
-use super::{ConfigError, DeviceChoice, GidChoice, PathConfig, setters};
+use super::{ConfigError, DeviceChoice, EngineKey, GidChoice, PathConfig, setters};
 
 /// How a host engine works. It is checked when the engine is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,14 +48,32 @@ pub struct EngineConfig {
     /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
     /// itself is not repeated, nor is anything with an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
     pub retry: u32,
+    /// Which rails of both ends meet. `WARPVERBS_ENGINE_PAIRING`. Default `place`.
+    pub pairing: EnginePairing,
+    /// How transfers go to peers of this machine. `WARPVERBS_ENGINE_PATH`. Default `auto`.
+    pub engine_path: EnginePath,
     /// How long a cancel or a deadline waits for what the HCA has of the transfer. Behind it the QPs that hold slices of the transfer go
     /// to the error state, and what they hold of other transfers goes to other QPs. No variable. Default 200 ms.
     pub grace: Duration,
+    /// The deadline of transfers whose [`Options`](crate::engine::Options) name none. `WARPVERBS_ENGINE_DEADLINE_MS`. Default none.
+    pub deadline: Option<Duration>,
     /// Longest wait for the other end in each step of a connection. `WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS`. Default 5 s.
     pub connect_timeout: Duration,
     /// Longest wait for running transfers when a connection is closed. No variable. Default 5 s.
     pub drain: Duration,
-    /// Listen on addresses that are not loopback, though who connects is not asked for a key. No variable. Default false.
+    /// Where [`Engine::listen_as_configured`](crate::engine::Engine::listen_as_configured) listens; port 0 is any.
+    /// `WARPVERBS_ENGINE_LISTEN`. Default `127.0.0.1:0`.
+    pub listen: SocketAddr,
+    /// Names of the engines that it connects with; none: all. A name is what an engine says of itself: [`key`](Self::key) is what keeps
+    /// others out. `WARPVERBS_ENGINE_ALLOW`. Default none.
+    pub allow: Vec<String>,
+    /// The key that peers must have, and under which all that goes over the connections is encrypted. What HCAs carry is not. No
+    /// variable. Default none.
+    pub key: Option<EngineKey>,
+    /// The file that has the key, where [`key`](Self::key) is none: 32 bytes or 64 hexadecimal digits, which only its user may
+    /// read. `WARPVERBS_ENGINE_KEY_FILE`. Default none.
+    pub key_file: Option<PathBuf>,
+    /// Without a key, listen on addresses that are not loopback. No variable. Default false.
     pub insecure: bool,
     /// How packets go to the peers.
     pub path: PathConfig,
@@ -76,9 +97,16 @@ setters! {
         with_peers(peers: u32),
         with_inbox(inbox: u32),
         with_retry(retry: u32),
+        with_pairing(pairing: EnginePairing),
+        with_engine_path(engine_path: EnginePath),
         with_grace(grace: Duration),
+        with_deadline(deadline: Option<Duration>),
         with_connect_timeout(connect_timeout: Duration),
         with_drain(drain: Duration),
+        with_listen(listen: SocketAddr),
+        with_allow(allow: Vec<String>),
+        with_key(key: Option<EngineKey>),
+        with_key_file(key_file: Option<PathBuf>),
         with_insecure(insecure: bool),
         with_path(path: PathConfig),
     }
@@ -105,9 +133,16 @@ impl EngineConfig {
             peers: 64,
             inbox: 1 << 22,
             retry: 3,
+            pairing: EnginePairing::default(),
+            engine_path: EnginePath::default(),
             grace: Duration::from_millis(200),
+            deadline: None,
             connect_timeout: Duration::from_secs(5),
             drain: Duration::from_secs(5),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            allow: Vec::new(),
+            key: None,
+            key_file: None,
             insecure: false,
             path: PathConfig::default(),
         }
@@ -150,12 +185,77 @@ impl EngineConfig {
             peers,
             inbox: source.number("WARPVERBS_ENGINE_INBOX")?,
             retry: source.number("WARPVERBS_ENGINE_RETRY")?,
+            deadline: source
+                .optional("WARPVERBS_ENGINE_DEADLINE_MS")?
+                .map(Duration::from_millis),
+            listen: source.read("WARPVERBS_ENGINE_LISTEN", |text| text.parse().ok())?,
+            allow: source.read("WARPVERBS_ENGINE_ALLOW", names)?,
+            key_file: source
+                .set("WARPVERBS_ENGINE_KEY_FILE")
+                .filter(|file| !file.is_empty())
+                .map(PathBuf::from),
+            pairing: source.word("WARPVERBS_ENGINE_PAIRING", &ENGINE_PAIRING)?,
+            engine_path: source.word("WARPVERBS_ENGINE_PATH", &ENGINE_PATH)?,
             connect_timeout: source.milliseconds("WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS")?,
             path: PathConfig::read(&source)?,
             ..Self::new(name)
         })
     }
 }
+
+/// Names between commas; an empty text has none.
+fn names(text: &str) -> Option<Vec<String>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let names = text.split(',').map(|name| name.trim().to_owned());
+    let names: Vec<String> = names.collect();
+    let fit = names.iter().all(|name| (1..=255).contains(&name.len()));
+    fit.then_some(names)
+}
+
+/// How transfers of an engine go to peers of its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EnginePath {
+    /// By copies within the machine where they can, else by the NIC.
+    #[default]
+    Auto,
+    /// By the NIC.
+    Nic,
+    /// By copies within the machine. A peer for which that cannot be is not connected.
+    Local,
+}
+
+impl fmt::Display for EnginePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = ENGINE_PATH.iter().find(|(_, path)| path == self);
+        f.write_str(word.map_or("", |(word, _)| word))
+    }
+}
+
+/// Words of `WARPVERBS_ENGINE_PATH`.
+pub(super) const ENGINE_PATH: [(&str, EnginePath); 3] = [
+    ("auto", EnginePath::Auto),
+    ("nic", EnginePath::Nic),
+    ("local", EnginePath::Local),
+];
+
+/// Which rails of an engine meet which of its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EnginePairing {
+    /// QP `n` leaves by rail `n` and enters by rail `n`.
+    #[default]
+    Place,
+    /// All rails of both ends meet, as far as there are QPs. Slices enter by a rail near the memory of the peer, where some is known and
+    /// works. So it is if either end wants it.
+    Near,
+}
+
+/// Words of `WARPVERBS_ENGINE_PAIRING`.
+pub(super) const ENGINE_PAIRING: [(&str, EnginePairing); 2] = [
+    ("place", EnginePairing::Place),
+    ("near", EnginePairing::Near),
+];
 
 /// log2 of the longest CQ that the PRM has.
 pub(crate) const MOST_LOG_ENTRIES: u8 = 22;

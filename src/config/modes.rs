@@ -7,11 +7,11 @@ use super::{ConfigError, setters};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpModes {
-    /// Who posts. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
+    /// The posters. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
     pub sharing: Sharing,
     /// How the HCA hears of work. `WARPVERBS_DOORBELL`: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`,
-    /// which is `None` and takes `no-record` where the device can, else `record`, and `mailbox` where the GPU does not map the
-    /// registers. Default `auto`.
+    /// which is `None`. `auto` takes `no-record` where the device can, else `record`, and `mailbox` where the GPU does not map
+    /// the registers. Default `auto`.
     pub doorbell: Option<Doorbell>,
     /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory, or `auto`, which is `None` and takes host memory where
     /// the HCA does not reach that of the device. Default `auto`.
@@ -25,10 +25,10 @@ pub struct QpModes {
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
     /// no receive queue. Default none.
     pub log_recv_depth: Option<u8>,
-    /// Whether ranks of the same process and device, or of the same machine and user where their memory can be opened, are marked in
-    /// the peer table, so that kernels that open a path, those of MoE too, reach them by load and store and leave the HCA alone. Both
-    /// must want it; kernels that post to QPs do not look at it. Such a rank is replaced only when its process has ended.
-    /// `WARPVERBS_DIRECT`: 1 or 0. Default 0.
+    /// Whether kernels reach some ranks by load and store, without the HCA: ranks of the same process and device, or of the same
+    /// machine and user where their memory can be opened. The peer table marks them, and kernels that open a path, those of MoE
+    /// too, follow it. Both must want it; kernels that post to QPs do not look at it. Such a rank is replaced only when its
+    /// process has ended. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
     pub direct: bool,
     /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
     /// the first of them that the devices allow. Default `auto`.
@@ -52,7 +52,7 @@ setters! {
     }
 }
 
-/// Who posts on a QP at the same time.
+/// The threads that post on a QP at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// Any thread of any kernel.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::ConfigError;
-use super::engine::ENGINE_DEPTH;
+use super::engine::{ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH};
 use super::modes::{CQ, DOORBELL, MEMORY, MOE_ORDER, QUEUES, SHARING};
 use super::path::{GRH, MTU, READ_DEPTH};
 
@@ -128,6 +128,8 @@ const MOE_ORDER_WORDS: [&str; MOE_ORDER.len()] = words(&MOE_ORDER);
 const GRH_WORDS: [&str; GRH.len()] = words(&GRH);
 const MTU_WORDS: [&str; MTU.len()] = words(&MTU);
 const ENGINE_DEPTH_WORDS: [&str; ENGINE_DEPTH.len()] = words(&ENGINE_DEPTH);
+const ENGINE_PAIRING_WORDS: [&str; ENGINE_PAIRING.len()] = words(&ENGINE_PAIRING);
+const ENGINE_PATH_WORDS: [&str; ENGINE_PATH.len()] = words(&ENGINE_PATH);
 const READ_DEPTH_WORDS: [&str; READ_DEPTH.len()] = words(&READ_DEPTH);
 
 /// Most ranks of a team.
@@ -179,7 +181,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_RUN_ID",
                 Values::Text("text"),
                 "",
-                "tells runs apart that might meet in one store; by default the launcher's number of the job, else 0",
+                "distinguishes runs that might meet in one store; by default the launcher's number of the job, else 0",
             ),
             row(
                 "WARPVERBS_STORE",
@@ -239,7 +241,7 @@ pub const GROUPS: [Group; 7] = [
                     "`auto`, `mlx5_3`, `mlx5_3:2`, a list, or `^` and those that are left out",
                 ),
                 "auto",
-                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU. An engine has one",
+                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU. An engine stripes transfers over up to 8, and has one by `auto`",
             ),
             row(
                 "WARPVERBS_GID",
@@ -438,7 +440,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_WORKERS",
                 number(1, 8),
                 "1",
-                "threads that post, each with a CQ",
+                "threads that post on each device, each with a CQ",
             ),
             row(
                 "WARPVERBS_ENGINE_DEPTH",
@@ -501,10 +503,46 @@ pub const GROUPS: [Group; 7] = [
                 "how often a slice whose QP has failed is posted again on another QP of the connection",
             ),
             row(
+                "WARPVERBS_ENGINE_PAIRING",
+                Values::Words(&ENGINE_PAIRING_WORDS),
+                "place",
+                "which rails of both ends meet: `place` rail `n` and rail `n`, `near` all, and slices enter by a rail near the memory of the peer",
+            ),
+            row(
+                "WARPVERBS_ENGINE_PATH",
+                Values::Words(&ENGINE_PATH_WORDS),
+                "auto",
+                "how transfers go to peers of this machine and user: `local` copies within the machine and refuses a peer for which that cannot be, `auto` takes the NIC then",
+            ),
+            row(
                 "WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS",
                 number(1, LONGEST_MS),
                 "5000",
                 "longest wait for the other end in each step of a connection, ms",
+            ),
+            row(
+                "WARPVERBS_ENGINE_DEADLINE_MS",
+                zero_or(1, LONGEST_MS),
+                "0",
+                "deadline of transfers that name none, ms: behind it nothing more of them is handed out; `0`: none",
+            ),
+            row(
+                "WARPVERBS_ENGINE_LISTEN",
+                Values::Text("an IP address and a port"),
+                "127.0.0.1:0",
+                "where an engine listens if the program does not say; port 0 is any. Without a key only loopback",
+            ),
+            row(
+                "WARPVERBS_ENGINE_ALLOW",
+                Values::Text("names of engines with commas between them"),
+                "",
+                "peers that it connects with, all others are refused; empty: all",
+            ),
+            row(
+                "WARPVERBS_ENGINE_KEY_FILE",
+                Values::Text("a file"),
+                "",
+                "key that peers must have too, 32 bytes or 64 hexadecimal digits, in a file that only its user may read: connections are encrypted under it; empty: none",
             ),
         ],
     },
@@ -808,7 +846,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_range_are_taken_and_what_lies_beyond_is_refused_with_them() {
+    fn a_variable_takes_both_ends_of_its_range_and_its_refusals_name_them() {
         for row in variables() {
             let Some([least, most]) = row.limits() else {
                 continue;

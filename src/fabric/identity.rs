@@ -1,9 +1,9 @@
-//! Which process, machine and device a rank runs on: how kernels of other ranks reach its windows, and whether what it was still
-//! does.
+//! The process, machine and device of a rank. They decide how kernels of other ranks reach its windows, and whether an earlier
+//! rank of this place still does.
 //!
-//! Ranks of one process and device reach each other's windows by load and store as they are; those of one machine and user by a
-//! name that the owner tells. Nothing fences such stores as a QP in Err and an ended key fence packets, so a generation that
-//! could make them is over only when its process is, or when that process says that the team is.
+//! Ranks of one process and device reach each other's windows by load and store at the owner's addresses. Ranks of one machine
+//! and user open them by a name that the owner publishes. Nothing fences such stores as a QP in Err and an ended key fence
+//! packets. So a generation that could make them is over only when its process is, or when that process says that the team is.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ static LIVING: Mutex<BTreeMap<u64, Living>> = Mutex::new(BTreeMap::new());
 /// A team that lives.
 #[derive(Debug, Default)]
 struct Living {
-    /// The device of its kernels; empty until it has told others.
+    /// The device of its kernels; empty until it was published.
     device: String,
     /// By number.
     windows: BTreeMap<u32, Place>,
@@ -80,7 +80,7 @@ impl LiveTeam {
         RegisteredWindow { team: self.0, id }
     }
 
-    /// What others are told of it, with kernels on `gpu`.
+    /// What it publishes to others, with kernels on `gpu`.
     pub(crate) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
         let device = gpu.device_id();
         if let Some(team) = living().get_mut(&self.0) {
@@ -127,7 +127,7 @@ impl Identity {
         }
     }
 
-    /// Where window `id` of this team is, if it is a team of this process that has told so and the window has `bytes` bytes.
+    /// Where window `id` of this team is, if it is a team of this process that has published it and the window has `bytes` bytes.
     pub(crate) fn window(&self, id: u32, bytes: u64) -> Option<u64> {
         if self.process != Process::this() {
             return None;
@@ -218,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn a_team_of_this_process_is_over_when_it_is_dropped_and_its_successor_says_so() {
+    fn a_dropped_team_of_this_process_is_over_once_its_successor_says_so() {
         let (old, new) = (LiveTeam::new(), LiveTeam::new());
         let (was, mut next) = (identity(&old), identity(&new));
         assert!(!was.is_over(&next));
         drop(old);
-        assert!(!was.is_over(&next), "it was told before");
+        assert!(!was.is_over(&next), "it was published before");
         next = next.renewed();
         assert!(was.is_over(&next));
     }

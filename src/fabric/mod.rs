@@ -1,5 +1,5 @@
-//! What one rank has on its HCAs, whatever uses it: rails, the ladders by which it
-//! reaches them, ways to offer memory, its identity among processes, packet numbers.
+//! What one rank has on its HCAs, for any use. It has rails, ladders of ways to reach them, ways to offer memory, its identity
+//! among processes, packet numbers.
 //!
 //! A team makes its QPs and windows on this. Nothing here knows other ranks.
 
@@ -18,7 +18,7 @@ pub use choice::{Choice, Matter, RefusedStep, Step};
 pub(crate) use error::{FabricError, every};
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::{Offered, memory_on};
-pub(crate) use patience::patience;
+pub(crate) use patience::{longest, patience};
 pub(crate) use port::{PortRecord, mtu_of};
 pub(crate) use psn::{PSN_BITS, any_psn, far_from, first_psn};
 pub(crate) use rail::{Rail, RailConfig};

@@ -1,10 +1,14 @@
 //! How long QPs try before they give a peer up.
 
+use std::time::Duration;
+
 use crate::config::PathConfig;
 use crate::verbs::SendAttr;
 
 /// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s: the process behind it may wait for a core.
 const SOFT_ACK_TIMEOUT: u8 = 17;
+/// Least time of a round of the software HCA, whatever its timeout (`softhca::wire::timer`).
+const SOFT_ROUND: Duration = Duration::from_millis(500);
 
 /// How long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
 pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
@@ -21,9 +25,39 @@ pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     }
 }
 
+/// How long an HCA with this setting may try before it gives a peer up. The InfiniBand specification lets an HCA take up to four
+/// times the timeout. The software HCA keeps to it, but each of its rounds stands for half a second at least.
+pub(crate) fn longest(send: &SendAttr, soft: bool) -> Duration {
+    match soft {
+        true => send
+            .patience()
+            .max(SOFT_ROUND * (u32::from(send.retry) + 1)),
+        false => send.patience().saturating_mul(4),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_hca_may_try_four_times_its_timeout() {
+        let send = patience(&PathConfig::default(), false);
+        let told = Duration::from_nanos(8 * (4096 << 14));
+        assert_eq!(longest(&send, false), 4 * told);
+    }
+
+    #[test]
+    fn a_software_hca_tries_as_long_as_its_own_timer_says() {
+        for timeout in 12..=20 {
+            for retry in 0..=7 {
+                let path = PathConfig::default().with_ack_timeout(Some(timeout));
+                let send = patience(&path.with_retry_count(retry), true);
+                let timer = softhca::wire::timer::patience_ns(timeout, retry).unwrap();
+                assert_eq!(longest(&send, true), Duration::from_nanos(timer));
+            }
+        }
+    }
 
     #[test]
     fn qps_try_as_long_as_the_configuration_says() {

@@ -1,4 +1,4 @@
-//! What a rank tells of its ports, whether two ports fit each other, and the way from one to the other.
+//! What a rank publishes of its ports, whether two ports fit each other, and the way from one to the other.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::verbs::{
     PathAttr, RoceAddress, UNICAST_LIDS, VerbsError,
 };
 
-/// A port, as its rank tells it to all others.
+/// A port, as its rank publishes it to all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortRecord {
@@ -62,6 +62,11 @@ impl PortRecord {
         self.log_reads.min(theirs.log_reads)
     }
 
+    /// Its speed in Mbit/s; 0: unknown.
+    pub(crate) const fn speed(&self) -> u32 {
+        self.speed_mbps
+    }
+
     /// What of this record no rank can have written.
     pub(crate) fn check(&self) -> Result<(), String> {
         if Mtu::from_code(self.mtu).is_none() {
@@ -101,12 +106,12 @@ impl PortRecord {
             LinkLayer::InfiniBand => {
                 let [own, their] = [self, theirs].map(Self::subnet);
                 if own != their {
-                    let what = "subnet prefix, and paths have no GRH";
+                    let what = "subnet prefix (paths have no GRH)";
                     return unfit(what, format!("{own:#018x}"), format!("{their:#018x}"));
                 }
                 let [own, their] = [self, theirs].map(|port| port.grh_required);
                 if own || their {
-                    let what = "need of a GRH, and paths have none";
+                    let what = "need of a GRH (paths have none)";
                     return unfit(what, own.to_string(), their.to_string());
                 }
             }
@@ -122,7 +127,7 @@ impl PortRecord {
         Ok(())
     }
 
-    /// The way to `theirs`, which fits, on this rail; QP and packet numbers are still to be told.
+    /// The way to `theirs`, which fits, on this rail; QP and packet numbers come later.
     pub(crate) fn path(&self, theirs: &Self, config: &PathConfig, class: u8, rail: u8) -> PathAttr {
         let gid = Gid(theirs.gid);
         let address: AddressVector = match self.link_layer {
@@ -231,7 +236,7 @@ mod tests {
         assert_eq!(mtu(Some(1024)).unwrap(), Mtu::B1024);
         for bad in [0, 257, 2048] {
             let text = mtu(Some(bad)).unwrap_err().to_string();
-            assert!(text.starts_with(&format!("MTU is {bad}: ")), "{text}");
+            assert!(text.starts_with(&format!("MTU is {bad}; ")), "{text}");
         }
         let reads = |depth| log_reads_of(4, &default.with_read_depth(depth));
         let depths = [None, Some(1), Some(2), Some(16), Some(128), Some(0)];

@@ -16,7 +16,8 @@ pub(crate) fn far_from(used: u32) -> u32 {
     (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)
 }
 
-/// First packet number of who has told `psn`, to a QP at which packets near `far` may still arrive. Both ends find the same.
+/// First packet number of the end that has published `psn`, to a QP at which packets near `far` may still arrive. Both ends find
+/// the same.
 pub(crate) fn first_psn(psn: u32, far: Option<u32>) -> u32 {
     let near = |far: u32| {
         let ahead = psn.wrapping_sub(far) % (1 << PSN_BITS);
@@ -46,7 +47,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_number_near_to_what_an_earlier_peer_may_still_send_is_moved_to_the_other_side() {
+    fn a_psn_near_the_numbers_of_an_earlier_peer_moves_to_the_far_side() {
         let seed = fastrand::u64(..);
         fastrand::seed(seed);
         for _ in 0..10_000 {

@@ -35,14 +35,14 @@ pub(crate) struct RailConfig {
 /// Everything on one HCA that QPs and registrations are made from.
 #[derive(Debug)]
 pub(crate) struct Rail {
-    /// Where results of atomics go that nobody asked for; none if the device has no atomics. Before its heap.
+    /// Where results of atomics go that no caller asked for; none if the device has no atomics. Before its heap.
     sink: Option<AtomicSink>,
     shape: QpConfig,
-    /// Who rings, with mailboxes.
+    /// The thread that rings, with mailboxes.
     proxy: Option<Arc<DoorbellProxy>>,
     /// Queues in host memory.
     host: Option<Arc<ControlHeap>>,
-    /// What the HCA tells by itself; none if it tells nothing.
+    /// Events that the HCA reports by itself; none if it reports none.
     events: Option<Events>,
     /// That it does not tell of its QPs has been said.
     silent: AtomicBool,
@@ -51,7 +51,7 @@ pub(crate) struct Rail {
 }
 
 impl Rail {
-    /// A rail on the device `context`, in `domain` or one of its own, which tells no events yet.
+    /// A rail on the device `context`, in `domain` or one of its own, which reports no events yet.
     ///
     /// # Errors
     /// What the HCA refuses, or the device that runs kernels; [`FabricError::Step`] where that is how it reaches the memory of queues.
@@ -93,7 +93,7 @@ impl Rail {
         })
     }
 
-    /// The same, which tells of the port and of failures where the HCA does.
+    /// The same, which reports the port and failures where the HCA does.
     pub(crate) fn with_events(self) -> Self {
         let events = Events::open(self.context()).inspect_err(|error| {
             tracing::warn!("failures are found by completions and deadlines only: {error}");
@@ -117,7 +117,7 @@ impl Rail {
         self.proxy.as_ref().map_or(Ok(()), |proxy| proxy.check())
     }
 
-    /// What the HCA tells by itself.
+    /// Events that the HCA reports by itself.
     pub(crate) fn events(&self) -> Option<&Events> {
         self.events.as_ref()
     }
@@ -181,7 +181,7 @@ fn host_heap(
 ) -> Result<Arc<ControlHeap>, FabricError> {
     let memory = gpu.map_host(bytes).map_err(FabricError::of_step)?;
     let region = HeapRegion::host(memory.addr(), memory.host_addr(), bytes);
-    // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
+    // SAFETY: the heap keeps the memory as its owner; no code has a reference into it but to atomics.
     let heap = unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) };
     heap.map_err(of_memory)
 }
@@ -250,7 +250,7 @@ impl Drop for Control {
             .take()
             .map_or(0, |heap| Arc::strong_count(&heap) - 1);
         if left != 0 {
-            // A QP that the HCA would not destroy still uses its rings, so they are never given to anybody else.
+            // A QP that the HCA would not destroy still uses its rings, so no other QP ever gets them.
             tracing::error!("{left} users of the control heap are left: its memory is kept");
             std::mem::forget(self.memory.take());
         }

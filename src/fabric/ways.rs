@@ -1,4 +1,5 @@
-//! Which step of each ladder the devices of a rank hold on: tried with one QP and one page on each, before anything else is made.
+//! The step of each ladder that holds on the devices of a rank. Each step is tried with one QP and one page on each device,
+//! before anything else is made.
 
 // UNSAFETY: registers memory of its own with the HCA.
 #![expect(unsafe_code, reason = "registration of memory that the trial owns")]
@@ -29,8 +30,8 @@ pub(crate) struct Allowed {
     pub(crate) rung: Option<Rung>,
 }
 
-/// How the HCAs of a rank hear of work and reach its memory. Each step is left once, for all rails: a GPU that does not map the
-/// registers of one HCA maps those of none, and what one HCA does not reach is registered with none.
+/// How the HCAs of a rank hear of work and reach its memory. Each step is left once, for all rails. If a GPU does not map the
+/// registers of one HCA, the rank maps those of none. If one HCA does not reach device memory, the rank registers it with none.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     doorbells: Ladder,

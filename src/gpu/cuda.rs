@@ -1,8 +1,8 @@
 //! A CUDA GPU by the driver API, opened at run time: without a driver there is an error, never a panic.
 //!
-//! Kernels come from the checked-in PTX of the newest architecture that the device can run, which the driver compiles when
-//! the device is opened; where the driver is too old for it, from the embedded sources through NVRTC. No stream waits for any
-//! other: neither that of copies, nor the default one, nor those that a user makes.
+//! Kernels come from the checked-in PTX of the newest architecture that the device can run. The driver compiles it when the
+//! device is opened. Where the driver is too old for it, they come from the embedded sources through NVRTC. No stream waits for
+//! any other: neither that of copies, nor the default one, nor those that a user makes.
 //!
 //! ```no_run
 //! use warpverbs::gpu::Gpu;
@@ -422,7 +422,7 @@ impl Gpu for CudaGpu {
         let mut args = [params.as_ptr().cast_mut().cast::<c_void>()];
         let (grid, block, queue) = (spec.grid, spec.block, stream.raw());
         // SAFETY: the kernel takes one struct of `params.len()` bytes (checked by `find`), which the driver copies during the
-        // call; what it points to is kept by this function's caller.
+        // call. This function's caller keeps the memory that the struct points to.
         let launched = unsafe {
             if spec.cooperative {
                 sys::cuLaunchCooperativeKernel(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::remedy::Remedy;
+use crate::error::remedy::{Reason, Remedy};
 use crate::error::{Error, Part, ThreadPanicked};
 
 /// A refusal or failure of a [`Gpu`](super::Gpu).
@@ -36,7 +36,7 @@ pub enum GpuError {
         count: u32,
     },
     /// A driver call failed.
-    #[error("{call}: {name} ({code}){}", Remedy { call, code: *.code })]
+    #[error("{call}: {name} ({code}){}", Remedy { call, memory: None, reason: Reason::Cuda(*code) })]
     Driver {
         /// The function.
         call: &'static str,
@@ -46,7 +46,7 @@ pub enum GpuError {
         code: u32,
     },
     /// An argument out of its range.
-    #[error("{what} is {value}: expected {limit}")]
+    #[error("{what} is {value}; it must be {limit}")]
     BadArgument {
         /// Which one.
         what: &'static str,

@@ -1,8 +1,8 @@
 //! Memory of the CPU that two processes map: a file without a name (memfd).
 //!
 //! Others open it below /proc of its owner. That path may be stale: the owner has ended, and its number or that of the descriptor
-//! is another's. So the file carries a name that no other one has, and what was opened is asked for it, and for its length, which
-//! nobody can change any more: no access ends beyond the end of the file.
+//! is another's. So the file carries a name that no other one has. The opener compares that name, and the length, which no
+//! process can change any more: no access ends beyond the end of the file.
 
 // UNSAFETY: a mapping. It goes through libc, where AddressSanitizer sees it; a raw system call would be as unsafe.
 #![expect(unsafe_code, reason = "mmap")]
@@ -22,16 +22,19 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
+/// What a name begins with; a UUID follows.
+const PREFIX: &str = "warpverbs-";
+
 /// A file of this process.
 #[derive(Debug)]
-pub(super) struct SharedFile {
+pub(crate) struct SharedFile {
     fd: OwnedFd,
     name: String,
 }
 
 /// How another process finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FileName {
+pub(crate) struct FileName {
     pid: u32,
     fd: i32,
     /// Unlike that of any other file.
@@ -40,9 +43,9 @@ pub(super) struct FileName {
 
 impl SharedFile {
     /// A file of `bytes` zeros, which take no memory until they are written.
-    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         let drawn = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-        let name = format!("warpverbs-{}", drawn.trim());
+        let name = format!("{PREFIX}{}", drawn.trim());
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create(&name, flags)?);
         file.set_len(bytes as u64)?;
@@ -54,7 +57,7 @@ impl SharedFile {
     }
 
     /// By which other processes open it while this one lives and keeps it.
-    pub(super) fn name(&self) -> FileName {
+    pub(crate) fn name(&self) -> FileName {
         FileName {
             pid: std::process::id(),
             fd: self.fd.as_raw_fd(),
@@ -62,14 +65,38 @@ impl SharedFile {
         }
     }
 
-    pub(super) fn fd(&self) -> &OwnedFd {
+    pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 }
 
 impl FileName {
+    /// The file with this id, which process `pid` has as `fd`.
+    pub(crate) fn of(pid: u32, fd: i32, id: u128) -> Self {
+        let digits = format!("{id:032x}");
+        let parts = [
+            &digits[..8],
+            &digits[8..12],
+            &digits[12..16],
+            &digits[16..20],
+        ];
+        let name = format!("{PREFIX}{}-{}", parts.join("-"), &digits[20..]);
+        Self { pid, fd, name }
+    }
+
+    /// By which no other file is named.
+    pub(crate) fn id(&self) -> Option<u128> {
+        let digits = self.name.strip_prefix(PREFIX)?.replace('-', "");
+        u128::from_str_radix(&digits, 16).ok()
+    }
+
+    /// Its descriptor in the process that has it.
+    pub(crate) const fn fd(&self) -> i32 {
+        self.fd
+    }
+
     /// Opens the file and maps its `bytes` bytes; why not, in words.
-    pub(super) fn map(&self, bytes: u64) -> Result<Mapping, String> {
+    pub(crate) fn map(&self, bytes: u64) -> Result<Mapping, String> {
         let path = format!("/proc/{}/fd/{}", self.pid, self.fd);
         // Looked at before it is opened: opening what it is not may wait, or do something.
         self.is_of(Path::new(&path))?;
@@ -86,7 +113,7 @@ impl FileName {
         let length = file.metadata().map_err(|error| error.to_string())?.len();
         if length < bytes {
             return Err(format!(
-                "{path} has {length} bytes; {bytes} were told of it"
+                "{path} has {length} bytes; its handle names {bytes}"
             ));
         }
         if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
@@ -111,7 +138,7 @@ impl FileName {
 
 /// A mapping of a file.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -123,25 +150,25 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `bytes` bytes, wherever the kernel likes.
-    pub(super) fn new(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { map(std::ptr::null_mut(), bytes, 0, fd) }?;
         Ok(Self { start, bytes })
     }
 
     /// Its first byte.
-    pub(super) fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping's own, unmapped once; who still uses it breaks the contract of `OpenedMemory`.
+        // SAFETY: this mapping's own, unmapped once; code that still uses it breaks the contract of `OpenedMemory`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -185,16 +212,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_by_one_mapping_is_read_by_the_other_which_outlives_the_file() {
+    fn one_mapping_reads_the_bytes_of_the_other_and_outlives_the_file() {
         let file = file(8192);
         let own = Mapping::new(file.fd(), 8192).unwrap();
         let opened = file.name().map(8192).unwrap();
         assert_ne!(own.start(), opened.start());
-        // SAFETY: both are 8,192 bytes long, and nobody else uses them.
+        // SAFETY: both are 8,192 bytes long, and no other code uses them.
         unsafe { own.start().add(8191).write_volatile(7) };
         drop((file, own));
         // SAFETY: as above.
         assert_eq!(unsafe { opened.start().add(8191).read_volatile() }, 7);
+    }
+
+    #[test]
+    fn a_name_is_made_again_of_its_parts() {
+        let name = file(4096).name();
+        let id = name.id().unwrap();
+        assert_eq!(FileName::of(name.pid, name.fd(), id), name);
+        let other = FileName {
+            name: "warpverbs-x".to_owned(),
+            ..name
+        };
+        assert_eq!(other.id(), None);
     }
 
     #[test]
@@ -230,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_shorter_than_was_told_is_refused_and_none_can_become_shorter() {
+    fn a_file_shorter_than_told_is_refused_and_a_made_file_keeps_its_size() {
         let file = file(4096);
         let error = file.name().map(4097).unwrap_err();
         assert!(
-            error.contains("has 4096 bytes; 4097 were told of it"),
+            error.contains("has 4096 bytes; its handle names 4097"),
             "{error}"
         );
         let again = File::from(file.fd().try_clone().unwrap());

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_another_set_has_is_refused_with_both_packages_and_nothing_is_added() {
+    fn a_name_clash_of_kernel_sets_names_both_packages_and_adds_nothing() {
         let mut known = Known::new();
         known.add(&ONE, kernels(&["a", "b"])).unwrap();
         let error = known.add(&TWO, kernels(&["c", "b"])).unwrap_err();

@@ -97,7 +97,7 @@ pub struct Event {
     completion: Arc<dyn Completion>,
 }
 
-/// How a backend tells that a launch has ended.
+/// How a backend reports that a launch has ended.
 pub(super) trait Completion: Any + Send + Sync + fmt::Debug {
     /// Waits at most `timeout`; see [`Gpu::wait`](super::Gpu::wait).
     fn wait(&self, timeout: Duration) -> Result<(), GpuError>;
@@ -117,7 +117,7 @@ impl Event {
         completion.downcast_ref()
     }
 
-    /// As [`Gpu::wait`](super::Gpu::wait), for whoever does not hold the device.
+    /// As [`Gpu::wait`](super::Gpu::wait), for a caller that does not hold the device.
     ///
     /// # Errors
     ///

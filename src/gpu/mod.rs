@@ -1,9 +1,9 @@
 //! Where kernels run: the trait [`Gpu`], with CUDA and simt behind it.
 //!
-//! A `Gpu` is one device. Launches run asynchronously, those of one [`Stream`] in the order in which they were made; copies by
-//! [`Gpu::read`] and [`Gpu::write`] do *not* wait for any stream, they happen now (the runtime uses them beside running
-//! kernels, through host-mapped words or memory that no kernel touches at that time). `simt` runs the kernels on the CPU and
-//! its device memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
+//! A `Gpu` is one device. Launches run asynchronously, those of one [`Stream`] in the order in which they were made. Copies by
+//! [`Gpu::read`] and [`Gpu::write`] do *not* wait for any stream, they happen now. The runtime uses them beside running kernels,
+//! through host-mapped words or memory that no kernel touches at that time. `simt` runs the kernels on the CPU and its device
+//! memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
 //!
 //! A device knows the kernels of this crate. Those of any other crate are a [`KernelSet`], made by its build script and added by
 //! [`Gpu::add_kernels`].
@@ -31,7 +31,6 @@ mod memory;
 mod ranges;
 mod rdma;
 mod register_page;
-mod remedy;
 mod select;
 mod share;
 pub mod simt;
@@ -44,6 +43,7 @@ use std::time::Duration;
 
 pub use error::{GpuError, OldDriver};
 pub use facts::{DeviceFacts, KernelFacts, RegisterKind};
+pub(crate) use file::{FileName, Mapping, SharedFile};
 pub use kernel_set::KernelSet;
 #[doc(hidden)]
 pub use kernel_set::kernel_set_table;
@@ -60,8 +60,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// What results are labelled with: `simt`, or the GPU's name.
     fn label(&self) -> String;
 
-    /// Which device it is: of two ranks in one process with the same value, each may load from and store to the other's device
-    /// memory in kernels.
+    /// Names the device. Two ranks of one process with the same value may load from and store to each other's device memory in
+    /// kernels.
     fn device_id(&self) -> String;
 
     /// Where the GPU is. None for a device that is no GPU.
@@ -78,8 +78,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's.
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
 
-    /// As [`Gpu::alloc`], in memory that this process has at the same address: for a software HCA, which reads and writes
-    /// what it is given from the CPU, and for queues in host memory. Slower for kernels.
+    /// As [`Gpu::alloc`], in memory that this process has at the same address. It is for a software HCA, which reads and writes
+    /// its memory from the CPU, and for queues in host memory. Slower for kernels.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.alloc(bytes, align)
     }
 
-    /// As [`Gpu::alloc`], in memory that other processes of this machine can open where the device has such a thing:
+    /// As [`Gpu::alloc`], in memory that other processes of this machine can open, where the device has such memory.
     /// [`DeviceMemory::handle`] then names it.
     ///
     /// # Errors
@@ -105,25 +105,26 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.alloc_shared(bytes, align)
     }
 
-    /// Memory that the caller has allocated, for kernels and windows: on a CUDA device what the driver knows as memory of this device,
-    /// on the CPU any memory of this process. Copies reach it as they reach what is allocated here, and its contents stay. An HCA gets
-    /// a DMA-BUF of it where it begins at a page and the pages of its end belong to the same allocation, else its address.
+    /// Memory that the caller has allocated, for kernels and windows. On a CUDA device it is memory that the driver knows as this
+    /// device's, on the CPU any memory of this process. Copies reach it as they reach memory of [`Gpu::alloc`], and its contents
+    /// stay. An HCA gets a DMA-BUF of it if it begins at a page and the pages of its end belong to the same allocation. Else it
+    /// gets the address.
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for no bytes at all, for memory of another device, and for a range that is not inside one
-    /// allocation of the driver or meets one of this device; the driver's.
+    /// [`GpuError::BadArgument`] for 0 bytes, for memory of another device, and for a range that is not inside one allocation of
+    /// the driver. Also for a range that overlaps memory of this device. The driver's errors.
     ///
     /// # Safety
     ///
-    /// The memory stays allocated until the result has been dropped, and what was made over it: a window holds it as long as its team
-    /// lives. Nobody has a Rust reference to any of it meanwhile: kernels, HCAs and peers read and write it at any time.
+    /// The memory stays allocated until the result and everything made over it have been dropped. A window holds it as long as its
+    /// team lives. No code has a Rust reference to any of it meanwhile: kernels, HCAs and peers read and write it at any time.
     // UNSAFETY: a declaration only; how long memory stays allocated, no type can check.
     #[expect(unsafe_code, reason = "takes memory on trust")]
     unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
 
-    /// Opens memory of another process. Its owner's end does not end it; who has opened it closes it then, before anything of a
-    /// new process takes its place.
+    /// Opens memory of another process. Its owner's end does not end it. The process that has opened it closes it then, before
+    /// anything of a new process takes its place.
     ///
     /// # Errors
     ///
@@ -202,8 +203,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// As [`Gpu::alloc`].
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
 
-    /// Most blocks of `threads` threads and `shared_bytes` bytes of dynamic shared memory of kernel `kernel` that run at the same
-    /// time: a cooperative launch may have as many. `None`: any number.
+    /// Most blocks of kernel `kernel` that run at the same time, with `threads` threads and `shared_bytes` bytes of dynamic
+    /// shared memory each. A cooperative launch may have as many. `None`: any number.
     ///
     /// # Errors
     ///
@@ -230,8 +231,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams, and for one of another context: of
-    /// another device, or one that the caller made beside the primary context. The driver's.
+    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams. Also for a stream of another
+    /// context: of another device, or one that the caller made beside the primary context. The driver's.
     ///
     /// # Safety
     ///
@@ -245,8 +246,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::KernelClash`] if a kernel of another set has the name of one of these, [`GpuError::NotForDevice`] if the set has
-    /// nothing that the device can run, and where it is loaded what opening the device can be refused for. Then none is added.
+    /// [`GpuError::KernelClash`] if a kernel of another set has the name of one of these. [`GpuError::NotForDevice`] if the set
+    /// has nothing that the device can run. Where it is loaded, the errors of opening the device. Then none is added.
     fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError>;
 
     /// Starts kernel `spec.kernel` behind all earlier launches of its stream. `params` is its one parameter struct, bytes from
@@ -259,8 +260,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     ///
-    /// `params` are the bytes of the struct that the kernel declares, and whatever addresses they hold stay valid, as the
-    /// kernel uses them, until the event is done (or its wait returned an error other than [`GpuError::Timeout`]):
+    /// `params` are the bytes of the struct that the kernel declares. The addresses in it stay valid, as the kernel uses them, until
+    /// the event is done. An event is done, too, if its wait returned an error other than [`GpuError::Timeout`]. The addresses are
     /// device memory, host-mapped memory, register pages and registered windows of every QP that the kernel posts to.
     /// Nothing else may access that memory at the same time, except through atomics or as the kernel's contract says.
     // UNSAFETY: a declaration only; what a kernel does with the addresses it is given, no type can check.
@@ -271,8 +272,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Timeout`] if it still runs (it goes on; wait again), [`GpuError::Kernel`] with the report if it failed,
-    /// [`GpuError::Poisoned`] if it never ran because an earlier one failed. A failed event fails the same way each time.
+    /// [`GpuError::Timeout`] if it still runs: it goes on, and the caller may wait again. Also [`GpuError::Kernel`] with the
+    /// report if it failed, [`GpuError::Poisoned`] if it never ran because an earlier kernel failed. A failed event fails the
+    /// same way each time.
     fn wait(&self, event: &Event, timeout: Duration) -> Result<(), GpuError> {
         event.wait(timeout)
     }

@@ -27,7 +27,7 @@ impl Ranges {
         self.taken += bytes as u64;
     }
 
-    /// Enters memory that somebody else has allocated; refuses a range that wraps around or meets one that is live.
+    /// Enters memory that the caller has allocated; refuses a range that wraps around or meets one that is live.
     pub(super) fn lend(&mut self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         let refused = |limit: &str| {
             let value = format!("{bytes} bytes at {addr:#x}");
@@ -153,7 +153,7 @@ mod tests {
             (u64::MAX, 1),
         ] {
             let error = live.lend(addr, bytes).unwrap_err().to_string();
-            let begin = format!("memory of the caller is {bytes} bytes at {addr:#x}: ");
+            let begin = format!("memory of the caller is {bytes} bytes at {addr:#x}; ");
             assert!(error.starts_with(&begin), "{error}");
         }
         assert_eq!(live.taken(), 100, "what is lent was not allocated here");

@@ -22,7 +22,7 @@ impl fmt::Display for GpuSlot {
 /// Which observers see the writes of an HCA in the order in which they were made. Later ones include earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteOrdering {
-    /// Nobody, before a flush.
+    /// No observer, before a flush.
     None,
     /// Kernels of the device that owns the memory.
     Owner,

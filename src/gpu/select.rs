@@ -31,7 +31,7 @@ pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
     open_for(selector, false)
 }
 
-/// Opens a device for use with an HCA that is software if `soft`: that one reads memory from the CPU, so a GPU then takes
+/// Opens a device for use with an HCA that is software if `soft`. A software HCA reads memory from the CPU, so a GPU then takes
 /// all its "device memory" from the host.
 ///
 /// # Errors

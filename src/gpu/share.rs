@@ -1,7 +1,7 @@
 //! Device memory that processes of one machine show each other, so that kernels of one load from and store to that of another.
 //!
-//! The owner allocates it with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it ([`DeviceMemory::handle`]); the name
-//! travels through the store, and the other process opens it ([`Gpu::open_memory`](super::Gpu::open_memory)) at an address of its
+//! The owner allocates it with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it ([`DeviceMemory::handle`]). The name
+//! travels through the store. The other process opens it ([`Gpu::open_memory`](super::Gpu::open_memory)) at an address of its
 //! own. A name is good while its owner lives: of a process that has ended nothing is opened, also where another one has got its
 //! number. What has been opened stays until it is dropped, and with it the memory, whose owner may have died.
 

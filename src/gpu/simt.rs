@@ -1,7 +1,7 @@
 //! Kernels on the CPU: device memory is ordinary memory, a stream is a thread.
 //!
-//! Kernels are those of a [`KernelSet`] that the host compiler has made: of this crate, and of others by [`Gpu::add_kernels`].
-//! [`SimtGpu::with_kernels`] takes a table of bare `simt` as well.
+//! The host compiler has made the kernels of a [`KernelSet`]: those of this crate, and those of other crates by
+//! [`Gpu::add_kernels`]. A table of bare `simt` works as well, through [`SimtGpu::with_kernels`].
 //!
 //! ```
 //! use warpverbs::gpu::Gpu;

@@ -58,8 +58,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for the event of another backend or device, [`GpuError::Capture`] if only one of the two
-    /// belongs to a capture that this stream is in; the driver's.
+    /// [`GpuError::BadArgument`] for the event of another backend or device. Also [`GpuError::Capture`] if only one of the two
+    /// belongs to a capture that this stream is in, and the driver's errors.
     pub fn wait(&self, event: &Event) -> Result<(), GpuError> {
         self.queue.wait(event)
     }
@@ -82,7 +82,7 @@ impl Stream {
         self.queue.begin_capture()
     }
 
-    /// Whether launches in the stream are recorded, and not run: a capture began here, whoever began it, or has joined.
+    /// Whether launches in the stream are recorded, and not run: a capture began here, by any caller, or has joined.
     ///
     /// # Errors
     ///

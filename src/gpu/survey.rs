@@ -24,7 +24,7 @@ pub struct SurveyedGpu {
     pub arch: u32,
     /// Bytes of its memory.
     pub memory_bytes: u64,
-    /// Who may make contexts on it.
+    /// Which processes may make contexts on it.
     pub compute_mode: ComputeMode,
     /// How an HCA reaches its memory.
     pub rdma: RdmaSupport,

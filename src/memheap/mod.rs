@@ -1,12 +1,12 @@
 //! The control-buffer allocator: offsets only, metadata on the host.
 //!
-//! A [`MemHeap`] hands out ranges `[offset, offset + bytes)` of a region that it never touches and whose address it does
-//! not know: device memory, in practice. Best fit among the free extents (the smallest one in which the aligned block
-//! fits, the lowest of equals), so that a QP destroyed and made again gets its blocks back; neighbours merge at once; and
-//! there is no table to overflow. What alignment skips stays free, so at any time *live + free = size* (invariant H1).
+//! A [`MemHeap`] hands out ranges `[offset, offset + bytes)` of a region that it never touches and whose address it does not
+//! know: device memory, in practice. It takes the best fit among the free extents: the smallest one in which the aligned block
+//! fits, the lowest of equals. So a QP destroyed and made again gets its blocks back. Neighbours merge at once, and no table can
+//! overflow. What alignment skips stays free, so at any time *live + free = size* (invariant H1).
 //!
-//! Every operation costs O(log n) in the number of extents, except that an allocation may step over free extents which are
-//! large enough but badly aligned; an extent of `bytes + align - 1` always fits, so the search ends there at the latest.
+//! Every operation costs O(log n) in the number of extents. But an allocation may step over free extents which are large enough
+//! but badly aligned. An extent of `bytes + align - 1` always fits, so the search ends there at the latest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,7 @@ fn fragmentation_percent(free_bytes: u64, largest_free: u64) -> u32 {
     u32::try_from(percent).expect("at most 100")
 }
 
-/// A best-fit allocator over `size` bytes of somebody else's memory.
+/// A best-fit allocator over `size` bytes of memory that its caller owns.
 ///
 /// ```
 /// use warpverbs::internal::MemHeap;

@@ -1,5 +1,5 @@
-//! What host and kernels of one rank tell each other while kernels run: which calls may start, how long they wait, who is
-//! waited for; and back, how far the calls are and what went wrong.
+//! Words between host and kernels of one rank while kernels run: which calls may start, how long they wait, for which ranks they
+//! wait. Back: how far the calls are and what went wrong.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -46,9 +46,9 @@ pub(super) struct Addresses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlines {
-    /// Longest wait of a phase. If it is shorter than the time in which the HCA gives up on a peer
-    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times), calls after a death may send nothing, to
-    /// anybody, until it has: what they would send from may still be read.
+    /// Longest wait of a phase. It may be shorter than the time in which the HCA gives up on a peer
+    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times). Then calls after a death may send
+    /// nothing to any rank until the HCA has given up. The HCA may still read the memory that these calls would send from.
     pub steady: Duration,
     /// The same in the first `warm_calls` calls.
     pub warm: Duration,
@@ -151,7 +151,7 @@ impl Board {
         longest_launch(self.longest_ns.load(Ordering::Relaxed), deadline)
     }
 
-    /// The words that say who takes part.
+    /// The words that say which ranks take part.
     pub(super) fn active_addr(&self) -> u64 {
         self.at.active
     }
@@ -196,16 +196,16 @@ impl Board {
         self.words.u64_at(std::mem::offset_of!(MoeBoard, in_force))
     }
 
-    /// Serial of the newest view in which a call has run, and its first call or a later one that keeps within 2^30 of the newest; none
-    /// has run yet.
+    /// Serial of the newest view in which a call has run, with its first call. A later call that is within 2^30 of the newest may
+    /// stand for the first. `None` if no call has run yet.
     pub(super) fn view_in_force(&self) -> Option<(u32, u32)> {
         let word = self.in_force().load(Ordering::Relaxed);
         let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
         (word != 0).then(|| (half(32), half(0)))
     }
 
-    /// Zeroes what kernels keep of `peer` and what it has told, and does not ask them any more not to wait for it. Nobody may use
-    /// any of that now.
+    /// Zeroes what kernels keep of `peer` and its words, and does not ask them any more not to wait for it. No kernel may use any
+    /// of that now.
     pub(super) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         const OF_PEER: usize = SIGNALS_PER_PEER as usize;
         let place = u64::from(peer);
@@ -254,8 +254,8 @@ impl Board {
                 .load(Ordering::Acquire);
             let words: [u32; WORDS] =
                 std::array::from_fn(|place| self.word(AT + 4 * place).load(Ordering::Relaxed));
-            // Acquire. Pairs with the kernel's release fence behind `faults_begun`: who read a word of a newer record sees its
-            // begin.
+            // Acquire. Pairs with the kernel's release fence behind `faults_begun`: a thread that read a word of a newer record
+            // sees its begin.
             fence(Ordering::Acquire);
             let begun = self.word(std::mem::offset_of!(MoeBoard, faults_begun));
             if begun.load(Ordering::Relaxed) == number {
@@ -276,8 +276,8 @@ impl Moe {
         self.board().set_deadlines(deadlines)
     }
 
-    /// The ranks that take part in calls that begin from now on, as the caller sees it: nothing is sent to the others but a
-    /// word that says so, and nothing is awaited from them. All do at the begin. Not agreed with anybody.
+    /// The ranks that take part in calls that begin from now on, as the caller sees it. The others get only a word that says so,
+    /// and no call waits for them. All take part at the begin. Other ranks need not agree.
     ///
     /// # Errors
     /// An array of another length than there are ranks; the device's.
@@ -303,8 +303,8 @@ impl Moe {
         self.board().begin_at(first)
     }
 
-    /// As if all calls up to `call` had been made in the view that there is, and ranks had told each other nothing since. For tests
-    /// of numbers that no test reaches by calls: between two calls, at all ranks.
+    /// As if all calls up to `call` had been made in the present view, and ranks had sent each other no word since. For tests of
+    /// numbers that no test reaches by calls: between two calls, at all ranks.
     ///
     /// # Errors
     /// The device's.
@@ -315,8 +315,8 @@ impl Moe {
         self.board().next_is(call.wrapping_add(1))
     }
 
-    /// `rank` is known dead: its QPs go to Err, which ends every wait for it, and nobody waits for it any more. Which calls
-    /// have it as a member is for the next view to say.
+    /// `rank` is known dead: its QPs go to Err, which ends every wait for it, and no call waits for it any more. The next view
+    /// says which calls have it as a member.
     ///
     /// # Errors
     /// The team's.
@@ -380,8 +380,8 @@ impl Moe {
             .store(refuse.into(), Ordering::Release);
     }
 
-    /// Whether this rank exchanges with no other member: then its calls wait for their deadline, or until that changes, so that it
-    /// does not run ahead of the others.
+    /// Marks that this rank exchanges with no other member. Calls of such a rank wait until their deadline or until the mark is
+    /// removed. So the rank does not run ahead of the others.
     pub(crate) fn set_alone(&self, alone: bool) {
         self.board()
             .word(std::mem::offset_of!(MoeBoard, alone))
@@ -420,11 +420,12 @@ impl Moe {
         ranks_of(&board.read_bits(std::mem::offset_of!(MoeBoard, suspected)))
     }
 
-    /// How many records of faults kernels have written so far; wraps. One load of the host's own memory: who keeps the last answer
-    /// knows before each launch whether [`Moe::last_fault`] has news, and waits for nothing.
+    /// How many records of faults kernels have written so far; wraps. It is one load of the host's own memory. A caller that
+    /// keeps the last answer knows before each launch whether [`Moe::last_fault`] has news, without waiting.
     #[must_use]
     pub fn faults(&self) -> u32 {
-        // Acquire. Pairs with the kernel's release fence before the word: who sees the number finds the record, or a newer one.
+        // Acquire. Pairs with the kernel's release fence before the word: a thread that sees the number finds the record, or a
+        // newer one.
         self.board()
             .word(std::mem::offset_of!(MoeBoard, faults))
             .load(Ordering::Acquire)

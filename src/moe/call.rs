@@ -1,7 +1,8 @@
 //! A handle: the device memory that follows one call through its four phases.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytemuck::Zeroable;
 
@@ -22,6 +23,31 @@ pub struct MoeCall {
     ranks: u32,
     /// A [`Launched`].
     launched: AtomicU8,
+    deadline: OwnDeadline,
+}
+
+/// The deadline that the newest phases of a handle have of their own, ns; 0: none.
+#[derive(Debug, Default)]
+pub(super) struct OwnDeadline(AtomicU64);
+
+impl OwnDeadline {
+    /// A dispatch begins, with this one.
+    pub(super) fn of_dispatch(&self, own: Option<Duration>) -> Duration {
+        let own = own.unwrap_or_default();
+        let ns = u64::try_from(own.as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(ns, Ordering::Relaxed);
+        own
+    }
+
+    /// Its combine begins, which may have another one.
+    pub(super) fn of_combine(&self, own: Option<Duration>) -> Duration {
+        own.map_or_else(|| self.get(), |own| self.of_dispatch(Some(own)))
+    }
+
+    /// That of the phase which follows.
+    pub(super) fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// How far a handle is, as the host knows from its launches. The device has the last word ([`MoeHandle::stage`]); this is for what
@@ -35,7 +61,7 @@ pub(super) enum Launched {
     SentBack,
     /// And received: what the dispatch has brought is spent.
     Combined,
-    /// Some launch was recorded into a graph: nobody knows how often it runs, and when.
+    /// Some launch was recorded into a graph: the host cannot know how often it runs, and when.
     InGraphs,
 }
 
@@ -95,6 +121,7 @@ impl MoeCall {
             rank: team.rank(),
             ranks: team.ranks(),
             launched: AtomicU8::new(Launched::Open as u8),
+            deadline: OwnDeadline::default(),
         })
     }
 
@@ -107,6 +134,10 @@ impl MoeCall {
     /// It has been launched. Launches of one handle follow each other, so there is one writer at a time.
     pub(super) fn launched(&self, stage: Launched) {
         self.launched.store(stage as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn deadline(&self) -> &OwnDeadline {
+        &self.deadline
     }
 
     /// Device address of the [`MoeHandle`].
@@ -184,6 +215,21 @@ mod tests {
             [true; 3],
             "a combine out of turn is the device's to refuse"
         );
+    }
+
+    #[test]
+    fn a_phase_that_receives_waits_as_long_as_the_one_that_sent() {
+        let [hour, second] = [3600, 1].map(Duration::from_secs);
+        let own = OwnDeadline::default();
+        assert_eq!(own.of_dispatch(Some(hour)), hour);
+        assert_eq!(own.get(), hour);
+        assert_eq!(own.of_combine(None), hour);
+        assert_eq!(own.of_combine(Some(second)), second);
+        assert_eq!(own.get(), second);
+        assert_eq!(own.of_dispatch(None), Duration::ZERO);
+        assert_eq!((own.get(), own.of_combine(None)), Default::default());
+        assert!(own.of_dispatch(Some(Duration::MAX)) > own.get());
+        assert_eq!(own.get(), Duration::from_nanos(u64::MAX));
     }
 
     #[test]

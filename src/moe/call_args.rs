@@ -1,7 +1,7 @@
 //! What the phases of a call are given: device addresses and options. Start from `Default` and fill in what the layer needs.
 //!
-//! An address of 0 stands for an array that is not given. Which arrays a layer needs follows from its format and layout; the
-//! launch refuses a call without them, and addresses that are not aligned for their elements.
+//! An address of 0 stands for an array that is not given. The format and the layout of a layer decide which arrays it needs. The
+//! launch refuses a call without one of them, and an address that is not aligned for its elements.
 
 use std::time::Duration;
 
@@ -34,18 +34,18 @@ pub struct DispatchInput {
     pub tokens: u32,
     /// Choices are i64, as PyTorch's top-k gives them. Ids that are no experts are refused as those of 32 bits are.
     pub ids_64: bool,
-    /// What the tokens of this call are made of, the same at all ranks. None: what the layer was made for. Rows of a rank that says
-    /// another one are not taken; who gets any names it with [`MoeCause::SHAPE`](crate::abi::MoeCause::SHAPE).
+    /// The format of the tokens of this call, the same at all ranks. None: that of the layer. Rows of a rank with another format
+    /// are not taken; a rank that gets any names it with [`MoeCause::SHAPE`](crate::abi::MoeCause::SHAPE).
     pub format: Option<Format>,
-    /// Most tokens that a rank has in this call, the same at all ranks: the outputs of its dispatch, and `y`, are as long as in a
-    /// layer that was made for so many. 0: what the layer was made for.
+    /// Most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and `y`, are as long as in a
+    /// layer that was made for so many. 0: the number of the layer.
     pub max_tokens: u32,
     /// In a call of FP8: `x` is FP8 already.
     pub quantized: bool,
     /// No combine follows: the call has ended with the receive phase of its dispatch. Without it a call that is not combined
     /// counts as running until a call two later begins, or until [`Moe::abandon`](super::Moe::abandon).
     pub no_combine: bool,
-    /// Longest wait of each phase of the call. None: the layer's.
+    /// Longest wait of each phase of the call, of its combine too unless that has its own. None: the layer's.
     pub deadline: Option<Duration>,
 }
 
@@ -68,8 +68,8 @@ setters! {
 
 /// Output of a dispatch. Contents as in [`DispatchReceiveParams`].
 ///
-/// "Local experts" in a shape are the places that each rank has room for, [`MoeConfig::room`], also where this rank has fewer
-/// experts: all of them are written.
+/// "Local experts" in a shape are the places that each rank has room for, [`MoeConfig::room`]. The kernel writes all of them,
+/// even where this rank has fewer experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchOutput {
@@ -94,15 +94,15 @@ pub struct DispatchOutput {
     pub stats_32: bool,
     /// Added to: nanoseconds, whatever the clock of the device, waited for each rank, u64. None: not kept.
     pub wait_ns: u64,
-    /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not told.
+    /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not written.
     pub active: u64,
-    /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if nobody may write there. None: not told. For
-    /// kernels of graphs that are replayed: only the device knows the set of such a call.
+    /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if the caller may not write there. None: not
+    /// written. For kernels of graphs that are replayed: only the device knows the set of such a call.
     pub staging: u64,
     /// The format that the dispatch of this call was sent with, if it is not that of the layer: it says whether there are scales.
     pub format: Option<Format>,
-    /// `active` is the caller's own mask, that of [`DispatchInput::active`] for example: ranks whose rows are not here become 0 in
-    /// it, and the others stay as they are.
+    /// `active` is the caller's own mask, for example [`DispatchInput::active`]. The entry of a rank whose rows did not arrive
+    /// becomes 0, and the other entries stay as they are.
     pub active_in_place: bool,
 }
 
@@ -136,6 +136,8 @@ pub struct CombineInput {
     pub zero_copy: bool,
     /// Every weight counts as 1.
     pub unweighted: bool,
+    /// Longest wait of each phase of the combine. None: that of its dispatch.
+    pub deadline: Option<Duration>,
 }
 
 setters! {
@@ -143,6 +145,7 @@ setters! {
         with_y(y: u64),
         with_zero_copy(zero_copy: bool),
         with_unweighted(unweighted: bool),
+        with_deadline(deadline: Option<Duration>),
     }
 }
 
@@ -158,7 +161,7 @@ pub struct CombineOutput {
     pub weights: u64,
     /// Added to: nanoseconds, whatever the clock of the device, waited for each rank, u64. None: not kept.
     pub wait_ns: u64,
-    /// 1 for each rank whose rows were added, u32 `[ranks]`. None: not told.
+    /// 1 for each rank whose rows were added, u32 `[ranks]`. None: not written.
     pub active: u64,
     /// `active` is the caller's own mask: ranks whose rows were not added become 0 in it, and the others stay as they are.
     pub active_in_place: bool,
@@ -225,11 +228,6 @@ impl DispatchInput {
         )?;
         array("weights", self.weights, 4, false)?;
         array("active", self.active, 4, false)?;
-        let deadline = self.deadline.map_or(0, |deadline| {
-            u64::try_from(deadline.as_nanos())
-                .unwrap_or(u64::MAX)
-                .max(1)
-        });
         let [shape_tokens, shape_flags] = shape::words(layer, config, subject.ranks);
         Ok(DispatchSendParams {
             moe: subject.moe,
@@ -242,7 +240,7 @@ impl DispatchInput {
                 0 => subject.active,
                 own => own,
             }),
-            deadline_ns: deadline,
+            deadline_ns: nanoseconds(self.deadline),
             tokens: self.tokens | shape_tokens,
             flags: flag(self.quantized, DISPATCH_QUANTIZED)
                 | flag(self.no_combine, DISPATCH_ONLY)
@@ -319,6 +317,7 @@ impl CombineInput {
             moe: subject.moe,
             handle: subject.handle,
             y: DevicePtr::new(self.y),
+            deadline_ns: nanoseconds(self.deadline),
             flags: flag(self.zero_copy, COMBINE_ZERO_COPY)
                 | flag(self.unweighted, COMBINE_UNWEIGHTED),
             reserved: 0,
@@ -361,6 +360,12 @@ impl CombineOutput {
 /// Whether combine makes the rows itself that it sends back.
 fn adds_up(config: &MoeConfig) -> bool {
     (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums)
+}
+
+/// A deadline of the caller's; 0 where there is none.
+fn nanoseconds(deadline: Option<Duration>) -> u64 {
+    let ns = |deadline: Duration| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+    deadline.map_or(0, |deadline| ns(deadline).max(1))
 }
 
 fn flag(set: bool, flag: u32) -> u32 {
@@ -557,17 +562,24 @@ mod tests {
     }
 
     #[test]
-    fn options_of_combine_become_flags_and_weights_need_rows() {
+    fn options_of_combine_become_parameters_and_weights_need_rows() {
         let input = CombineInput {
             y: 0x100,
             zero_copy: true,
             unweighted: true,
+            deadline: Some(Duration::MAX),
         };
         let by_rank = MoeConfig {
             layout: RowLayout::RankMajor,
             ..BF16
         };
-        assert_eq!(input.params(&by_rank, subject()).unwrap().flags, 3);
+        let params = input.params(&by_rank, subject()).unwrap();
+        assert_eq!((params.flags, params.deadline_ns), (3, u64::MAX));
+        let none = CombineInput {
+            deadline: None,
+            ..input
+        };
+        assert_eq!(none.params(&by_rank, subject()).unwrap().deadline_ns, 0);
         let text = refused(input.params(&BF16, subject()));
         assert!(text.starts_with("zero-copy: needs"), "{text}");
         let nowhere = CombineInput { y: 0, ..input };

@@ -6,7 +6,7 @@ use super::board::ranks_of;
 use super::report::PHASES;
 use crate::abi::{MoeCause, MoeFault, NONE};
 
-/// Why a call is not complete: what showed first, and who is a suspect.
+/// Why a call is not complete: what showed first, and which ranks are suspects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {

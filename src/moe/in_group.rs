@@ -16,7 +16,7 @@ type Rule = dyn Fn(&[u32]) -> Placement + Send + Sync;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementPolicy {
-    /// Where they were when the layer was made, whoever is a member: nobody serves those of a rank that is gone.
+    /// Where they were when the layer was made, whatever the members: no rank serves those of a rank that is gone.
     Fixed,
     /// Over the members, as [`Placement::spread`] lays them out.
     Spread,
@@ -96,11 +96,11 @@ impl PlacementRule {
 }
 
 impl Moe {
-    /// `rule` says, for the members of a view in ascending order, which rank holds which expert in it: a pure function, the same at
-    /// all ranks, whose results fit the shape of the layer. For the views that a group makes; call it before
-    /// [`Group::start`](crate::membership::Group::start). Without a rule the experts stay where they are, whichever ranks are members: no
-    /// rank serves those of a rank that is gone until it is back. The first view of founders has the placement with which the layer was
-    /// made, whatever the rule.
+    /// `rule` says, for the members of a view in ascending order, which rank holds which expert in it. It is a pure function, the
+    /// same at all ranks, whose results fit the shape of the layer. For the views that a group makes; call it before
+    /// [`Group::start`](crate::membership::Group::start). Without a rule the experts stay where they are, whichever ranks are
+    /// members. No rank serves those of a rank that is gone until it is back. The first view of founders has the placement with
+    /// which the layer was made, whatever the rule.
     pub fn place_by(&self, rule: impl Fn(&[u32]) -> Placement + Send + Sync + 'static) {
         self.rule().chosen().rule = Some(Arc::new(rule));
     }
@@ -156,7 +156,8 @@ impl Moe {
         Ok(())
     }
 
-    /// The view of a group as this rank runs its calls in it. Experts are placed for all members, whoever is parted from this rank.
+    /// The view of a group as this rank runs its calls in it. Experts are placed for all members, those parted from this rank
+    /// included.
     fn view_of_group(&self, view: &LayerView<'_>) -> View {
         let placed = self.rule().place(view.members);
         View {
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_known_by_its_name_and_another_name_is_refused_with_those_there_are() {
+    fn a_policy_is_parsed_by_its_name_and_a_wrong_name_lists_all_policies() {
         for (policy, name) in PlacementPolicy::ALL {
             assert_eq!(policy.to_string(), name);
             assert_eq!(name.parse::<PlacementPolicy>().unwrap(), policy);
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_goes_before_the_rule_and_the_first_placement_stands_for_what_has_neither() {
+    fn a_table_goes_before_the_rule_and_the_first_placement_is_the_fallback() {
         let first = Placement::blocks(4, 3);
         let moved = |rank: u32| Placement::from_ranks([rank; 4], 3).unwrap();
         let rule = PlacementRule::new(first.clone());

@@ -209,9 +209,9 @@ impl Moe {
     /// Too many tokens, an address that cannot be; the device's.
     ///
     /// # Safety
-    /// The addresses are device memory of the size that the shape needs; it, the handle and the layer stay until the event is
-    /// done, and nobody writes to the input before. Phases of one handle run in order: in one stream, or with events between
-    /// them; so do all phases of a layer that send. What a graph recorded is launched once for each of its replays.
+    /// The addresses are device memory of the size that the shape needs. Memory, handle and layer stay until the event is done,
+    /// and no code writes to the input before. Phases of one handle run in order: in one stream, or with events between them; so
+    /// do all phases of a layer that send. What a graph recorded is launched once for each of its replays.
     pub unsafe fn dispatch_send(
         &self,
         stream: &Stream,
@@ -219,7 +219,7 @@ impl Moe {
         input: &DispatchInput,
     ) -> Result<Event, MoeError> {
         let params = input.params(&self.config, self.subject(call))?;
-        let deadline = input.deadline;
+        let deadline = call.deadline().of_dispatch(input.deadline);
         // SAFETY: the caller's promise; the context, the windows and the QPs belong to `self` and its team.
         unsafe {
             let (kernel, what) = ("wv_moe_dispatch_send", Launching::Dispatch);
@@ -241,10 +241,11 @@ impl Moe {
         output: &DispatchOutput,
     ) -> Result<Event, MoeError> {
         let params = output.params(&self.config, self.subject(call))?;
+        let deadline = call.deadline().get();
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe {
             let (kernel, what) = ("wv_moe_dispatch_receive", Launching::Dispatch);
-            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
         }
     }
 
@@ -273,7 +274,7 @@ impl Moe {
             send: input.params(&self.config, self.subject(call))?,
             receive: output.params(&self.config, self.subject(call))?,
         };
-        let deadline = input.deadline;
+        let deadline = call.deadline().of_dispatch(input.deadline);
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe {
             let (kernel, what) = ("wv_moe_dispatch", Launching::Dispatch);
@@ -284,8 +285,8 @@ impl Moe {
     /// Launches the send phase of combine: adds up `y` (the experts' output, laid out as `recv_x` was) per token and returns it.
     ///
     /// # Errors
-    /// [`MoeError::CombinedAlready`] where the host knows that the handle's dispatch has been combined; of a handle that was recorded
-    /// into a graph only the device does, whose report says `invalid`. An address that cannot be; the device's.
+    /// [`MoeError::CombinedAlready`] where the host knows that the handle's dispatch has been combined. For a handle that was
+    /// recorded into a graph only the device knows it, and its report says `invalid`. An address that cannot be; the device's.
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`].
@@ -296,11 +297,12 @@ impl Moe {
         input: &CombineInput,
     ) -> Result<Event, MoeError> {
         let params = input.params(&self.config, self.subject(call))?;
+        let deadline = call.deadline().of_combine(input.deadline);
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe {
             let sure = input.is_sure();
             let (kernel, what) = ("wv_moe_combine_send", Launching::SendBack { sure });
-            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
         }
     }
 
@@ -318,10 +320,11 @@ impl Moe {
         output: &CombineOutput,
     ) -> Result<Event, MoeError> {
         let params = output.params(&self.config, self.subject(call))?;
+        let deadline = call.deadline().get();
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe {
             let (kernel, what) = ("wv_moe_combine_receive", Launching::ReceiveBack);
-            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
         }
     }
 
@@ -343,19 +346,20 @@ impl Moe {
             send: input.params(&self.config, self.subject(call))?,
             receive: output.params(&self.config, self.subject(call))?,
         };
+        let deadline = call.deadline().of_combine(input.deadline);
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe {
             let sure = input.is_sure();
             let (kernel, what) = ("wv_moe_combine", Launching::Combine { sure });
-            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
         }
     }
 
-    /// Launches the end of a call that turns out to have no combine: with it the call has ended, as one of
-    /// [`DispatchInput::no_combine`](super::DispatchInput::no_combine) has with the receive phase of its dispatch, so that a change
-    /// of membership does not wait for it. All ranks abandon the same calls, each behind that receive phase; one that combines
-    /// waits for the others until its deadline. A combine of an abandoned call ends `invalid`; a call that has come to its combine
-    /// is not abandoned.
+    /// Launches the end of a call that turns out to have no combine. With it the call has ended, as one of
+    /// [`DispatchInput::no_combine`](super::DispatchInput::no_combine) has with the receive phase of its dispatch. So a change of
+    /// membership does not wait for it. All ranks abandon the same calls, each behind that receive phase. A rank that combines
+    /// waits for the others until its deadline. A combine of an abandoned call ends `invalid`; a call that has come to its
+    /// combine is not abandoned.
     ///
     /// # Errors
     /// The device's.
@@ -407,7 +411,7 @@ impl Moe {
         (call, what): (&MoeCall, Launching),
         kernel: &str,
         params: &[u8],
-        deadline: Option<Duration>,
+        deadline: Duration,
     ) -> Result<Event, MoeError> {
         self.team.check_threads()?;
         let stage = call.after(what, stream)?;
@@ -416,7 +420,7 @@ impl Moe {
             stream: Some(stream),
             seed: self.seed.load(Ordering::Relaxed),
             // Every wait of a phase ends by itself; this only stops a kernel that does not.
-            deadline: self.board.longest_launch(deadline.unwrap_or_default()),
+            deadline: self.board.longest_launch(deadline),
             ..Launch::new(kernel, self.grid.blocks, self.grid.threads)
         };
         // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
 //! Where everything lies in the buffers of a MoE layer. Pure arithmetic; `sizes` adds it up.
 //!
 //! Slot window (peers write it): dispatch slots `[set][source rank][max_tokens]`, then combine rows
-//! `[set][rank that returns them][max_tokens][rows_each]`. A place has one writer for ever, so a rank that is late writes over
-//! nobody else's rows.
+//! `[set][rank that returns them][max_tokens][rows_each]`. A place has one writer for ever, so a rank that is late writes over no
+//! other rank's rows.
 //! Staging window (the NIC reads it): dispatch slots `[set][max_tokens]`, one per token however many ranks get it, then what
 //! combine sends: `[set][source rank][max_tokens]`, or `[set][local experts][ranks * max_tokens]` where the row of every expert
 //! goes back. Signal window: `[writer][kind, set]`.

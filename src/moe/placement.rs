@@ -48,8 +48,9 @@ impl Placement {
         Self::index(experts, (0..ranks).map(block).collect())
     }
 
-    /// One slot for each expert, in contiguous blocks at `members` in ascending order; ranks that are none of them, and members that
-    /// are no ranks, hold nothing. Where the members are too few for `room` slots each, the experts behind the last slot have none.
+    /// One slot for each expert, in contiguous blocks over `members` in ascending order. A rank outside `members` and a member
+    /// outside `0..ranks` hold nothing. Where the members are too few for `room` slots each, the experts behind the last slot
+    /// have none.
     #[must_use]
     pub fn spread(experts: u32, ranks: u32, members: &[u32], room: u32) -> Self {
         let mut members: Vec<u32> = members.to_vec();
@@ -184,8 +185,8 @@ impl Placement {
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// The slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`: the rank's own
-    /// if it has one, else they take turns. `None`: nobody alive holds the expert.
+    /// The slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. It is the
+    /// rank's own if it has one, else they take turns. `None`: no living rank holds the expert.
     pub fn choose(
         &self,
         expert: i32,

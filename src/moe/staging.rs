@@ -1,9 +1,9 @@
 //! Zero-copy combine: the staging memory that a caller may write what combine sends into.
 //!
-//! Whoever writes it asks for nothing: when the receive phase of a call's dispatch has ended, nothing reads that call's set any
-//! more, because that phase has waited for the work of the call two before (or for the error of its QP; if neither came in time
-//! it gives out no rows). From then until the send phase of combine has ended, the memory is the caller's. It must not be
-//! written before or after: the NIC may send a packet again, and this rank's own rows are read by the receive phase of combine.
+//! A caller that writes it asks for nothing. The receive phase of a call's dispatch waits for the work of the call two before, or
+//! for the error of its QP. So when it has ended, no kernel and no HCA reads that call's set any more. If neither came in time it
+//! gives out no rows. From then until the send phase of combine has ended, the memory is the caller's. It must not be written
+//! before or after. The NIC may send a packet again, and the receive phase of combine reads this rank's own rows.
 
 use super::{Moe, MoeError, Returns, RowLayout};
 use crate::abi::SETS;
@@ -23,7 +23,7 @@ pub struct CombineStaging {
 }
 
 impl Moe {
-    /// Where calls may write what their combine sends, by set: that of a call is one of the two, and
+    /// Where calls may write what their combine sends, by set. The set of a call is one of the two, and
     /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host.
     ///
     /// # Errors
@@ -32,9 +32,9 @@ impl Moe {
         Ok([self.combine_staging(0)?, self.combine_staging(1)?])
     }
 
-    /// Where a call of `set` (its number modulo 2, which `MoeHandle::call` tells kernels and
-    /// [`CallReport::call`](super::CallReport::call) the host) may write what its combine sends with `COMBINE_ZERO_COPY`. The
-    /// addresses stay the same while the layer lives. Not of a call that has fewer tokens than the layer was made for
+    /// Where a call of `set` may write what its combine sends with `COMBINE_ZERO_COPY`. The set is its number modulo 2, which
+    /// kernels find in `MoeHandle::call` and the host in [`CallReport::call`](super::CallReport::call). The addresses stay the
+    /// same while the layer lives. Not of a call that has fewer tokens than the layer was made for
     /// ([`DispatchInput::max_tokens`](super::DispatchInput::max_tokens)).
     ///
     /// # Errors

@@ -84,7 +84,7 @@ pub(super) fn write(
     let first = View {
         first: 1,
         epoch: FIRST_EPOCH,
-        // Who joins later is alone until a group takes it in.
+        // A rank that joins later is alone until a group takes it in.
         members: match team.config().joins() {
             true => vec![team.rank()],
             false => team.config().members().iter().collect(),

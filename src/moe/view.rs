@@ -1,5 +1,5 @@
-//! Views: who takes part from one call on, and who holds which expert. A layer holds several, so that calls in flight, and those
-//! that a rank which is behind has still to make, end in theirs.
+//! Views: the ranks that take part from one call on, and the ranks that hold each expert. A layer holds several. So calls in
+//! flight, and those that a rank which is behind has still to make, end in theirs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub struct View {
     pub epoch: u32,
     /// The ranks that take part.
     pub members: Vec<u32>,
-    /// Who holds which expert.
+    /// The ranks that hold each expert.
     pub placement: Placement,
 }
 
@@ -53,7 +53,7 @@ struct Entry {
     /// Its first call; once calls have run in it for long, a later one, at most 2^30 behind them (`MoeBoard::in_force`). So it
     /// compares with calls for however long the view stands.
     begins: u32,
-    /// Kernels have told that a call has run in it.
+    /// Kernels have reported that a call has run in it.
     in_force: bool,
     /// Its tables.
     place: usize,
@@ -142,7 +142,7 @@ impl Views {
         })
     }
 
-    /// The view that is there begins at `first`: nobody has made a call.
+    /// The present view begins at `first`: no rank has made a call.
     pub(super) fn begin_at(&self, gpu: &dyn Gpu, first: u32) -> Result<(), GpuError> {
         let mut written = self.written();
         let Entry { serial, place, .. } = *written.newest();
@@ -254,8 +254,9 @@ impl Moe {
     /// Makes `view` that of all calls from `view.first` on. Calls before it run, and end, in the view that they have. All
     /// ranks set the same, and see to it that no call from `view.first` on starts before ([`Moe::set_limit`]).
     ///
-    /// It takes the place of the oldest view, and waits up to `timeout` until no call needs that one. A view that begins where
-    /// the newest one does takes its place at once, if no call runs in that: none has begun, or the limit holds them back.
+    /// It takes the place of the oldest view, and waits up to `timeout` until no call needs that one. A view that begins at the
+    /// same call as the newest view replaces it at once if no call runs in the newest view. No call runs there if none has begun,
+    /// or if the limit holds calls back.
     ///
     /// # Errors
     /// A view that does not begin behind the newest one, or without this rank, or whose experts do not fit the layer;
@@ -313,12 +314,12 @@ impl Moe {
         }
     }
 
-    /// Forgets all that this rank and `peer` have told each other, for a new generation of it: its signals here, what was sent
-    /// to it last, what it was told, suspicion. Its QPs are in Err or have been reset, so nothing of the old one can arrive.
+    /// Forgets all words between this rank and `peer`, for a new generation of it: its signals here, what was sent to it last,
+    /// suspicion. Its QPs are in Err or have been reset, so nothing of the old one can arrive.
     ///
     /// # Errors
-    /// `peer` is a member of the newest view, or of one in which a call still runs, or kernels may still post to it
-    /// ([`Team::fail_peer`](crate::team::Team::fail_peer)); the device's. Then nothing is forgotten.
+    /// `peer` is a member of the newest view, or of a view in which a call still runs. Or kernels may still post to it
+    /// ([`Team::fail_peer`](crate::team::Team::fail_peer)). Or the device fails. Then nothing is forgotten.
     pub(crate) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         let closed = self.team().is_closed(peer)?;
         let written = self.written();

@@ -1,8 +1,8 @@
 //! Bindings over verbs.h and mlx5dv.h, opened by dlopen: one binary for machines with and without RDMA.
 //!
-//! [`Rdma`] is the table of functions, resolved once per process through libmlx5, which brings libibverbs with it.
-//! Nothing else of the crate names a C symbol. Only functions that the libraries export are in it: what verbs.h defines
-//! inline (posting, polling, the extended query of a port) the runtime does not use.
+//! [`Rdma`] is the table of functions, resolved once per process through libmlx5, which brings libibverbs with it. Nothing else
+//! of the crate names a C symbol. It holds only functions that the libraries export. The runtime does not use the functions that
+//! verbs.h defines inline: posting, polling, the extended query of a port.
 
 // UNSAFETY: foreign functions are declared and looked up here; calling them is up to `verbs`.
 #![expect(unsafe_code, reason = "dlopen and foreign functions")]
@@ -169,8 +169,8 @@ pub(crate) fn hide(functions: &[&'static str]) -> bool {
 fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
     let mut tried = Vec::new();
     for name in libraries {
-        // SAFETY: libmlx5's initialisers register a provider and nothing else; the table is never dropped, so no function
-        // outlives its library; the types are those of the library's own headers (tests/verbs/bindings.rs).
+        // SAFETY: libmlx5's initialisers register a provider and nothing else. The table is never dropped, so no function
+        // outlives its library. The types are those of the library's own headers (tests/verbs/bindings.rs).
         match unsafe { Rdma::new(name) } {
             Ok(table) => {
                 let is_needed = |(name, _): &(&str, _)| OPTIONAL.iter().all(|(it, _)| it != name);
@@ -192,7 +192,7 @@ fn loader_message(error: &libloading::Error) -> String {
     said.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// What tells a preloaded software HCA of a doorbell; none with a real one, which notices by itself.
+/// The function that announces a doorbell to a preloaded software HCA; none with a real one, which notices by itself.
 #[must_use]
 pub(crate) fn softhca_kick() -> Option<extern "C" fn()> {
     static KICK: OnceLock<Option<extern "C" fn()>> = OnceLock::new();

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::Machine;
 use super::distance::Distance;
+use super::layers::layers_of;
 use super::pci::PciAddress;
 use super::rdma::{LinkLayer, PortState, RdmaDevice, RdmaPort, by_number};
 
@@ -119,7 +120,10 @@ impl Wish<'_> {
         usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
     ) -> Choice {
         let mut choice = Choice::default();
-        let wanted = self.link_layer.or_else(|| fastest_layer(machine, &usable));
+        let wanted = self.link_layer.or_else(|| {
+            let layers = layers_of(machine, &usable);
+            layers.first().map(|offer| offer.layer)
+        });
         for device in machine.rdma() {
             if device.ports.is_empty() {
                 choice.pass_over(device, None, Reason::NoPort);
@@ -170,7 +174,7 @@ impl Choice {
     }
 }
 
-fn admit(port: &RdmaPort, wanted: Option<LinkLayer>) -> Result<(), Reason> {
+pub(super) fn admit(port: &RdmaPort, wanted: Option<LinkLayer>) -> Result<(), Reason> {
     match wanted {
         Some(wanted) if port.link_layer != Some(wanted) => {
             Err(Reason::LinkLayer(port.link_layer, wanted))
@@ -178,24 +182,6 @@ fn admit(port: &RdmaPort, wanted: Option<LinkLayer>) -> Result<(), Reason> {
         _ if port.state != Some(PortState::Active) => Err(Reason::State(port.state)),
         _ => Ok(()),
     }
-}
-
-/// The link layer that ranks of a machine take where none is wanted: see [`Wish::link_layer`].
-fn fastest_layer(
-    machine: &Machine,
-    usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
-) -> Option<LinkLayer> {
-    let ports = machine.rdma().iter().flat_map(|device| {
-        let is_usable = |port: &&RdmaPort| usable(device, port).is_ok();
-        device.ports.iter().filter(is_usable)
-    });
-    let active: Vec<_> = ports.filter(|port| admit(port, None).is_ok()).collect();
-    let layers = active.iter().filter_map(|port| port.link_layer);
-    layers.max_by_key(|layer| {
-        let of_layer = active.iter().filter(|port| port.link_layer == Some(*layer));
-        let fastest = of_layer.clone().filter_map(|port| port.rate_mbps).max();
-        (fastest, of_layer.count(), *layer)
-    })
 }
 
 /// Candidates as a rank with this GPU sees them, the nearest first.

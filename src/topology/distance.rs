@@ -33,8 +33,8 @@ impl fmt::Display for Distance {
 
 /// Between two functions of a machine with `nodes` NUMA nodes.
 ///
-/// Where the firmware names no node, functions of different host bridges are as far from each other as can be, unless there is
-/// one node only.
+/// If the firmware names no node, functions of different host bridges are as far from each other as can be. The exception is a
+/// machine with one node.
 pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Distance {
     if one.address == other.address {
         return Distance::Pix;

@@ -1,11 +1,11 @@
 //! Where GPUs and NICs of a machine stand, as sysfs shows it: PCI tree, NUMA nodes, RDMA devices with their ports.
 //!
-//! [`Machine::read`] takes the directory that holds `sys`, so that a test reads a tree of its own. It never fails: a file that is
-//! missing leaves out one fact, and a file that cannot be a fact (endless, no text, a link in a loop) is listed in
-//! [`Machine::unread`] with its path. Every file and every directory is read to a bound.
+//! [`Machine::read`] takes the directory that holds `sys`, so that a test reads a tree of its own. It never fails. A missing file
+//! leaves out one fact. A file that cannot be a fact (endless, no text, a link in a loop) is listed in [`Machine::unread`] with
+//! its path. Every file and every directory is read to a bound.
 //!
-//! [`Machine::distance`] says how far a NIC is from a GPU, in the words of NCCL and `nvidia-smi topo`. [`Wish::choose`] puts the
-//! ports that a rank may use in the order in which it should try them.
+//! The distance of a NIC from a GPU is [`Machine::distance`], in the words of NCCL and `nvidia-smi topo`. The order in which a
+//! rank should try its ports is [`Wish::choose`].
 //!
 //! ```
 //! use warpverbs::topology::{Distance, Machine, PciAddress};
@@ -20,6 +20,7 @@
 
 mod choice;
 mod distance;
+mod layers;
 mod numa;
 mod pci;
 mod rdma;
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 pub use choice::{Candidate, Choice, PassedOver, Reason, Wish};
 pub use distance::Distance;
+pub(crate) use layers::{LayerOffer, common_layer, layers_of};
 pub use numa::NumaNode;
 pub use pci::{BadAddress, PciAddress, PciDevice};
 pub use rdma::{GidFact, GidKind, LinkLayer, PortState, RdmaDevice, RdmaPort};
@@ -71,8 +73,8 @@ impl Machine {
         Self::of(Sysfs::of_this_process())
     }
 
-    /// The machine whose sysfs is `sys` in the directory `root`, with the RDMA devices that libibverbs finds where `SYSFS_PATH`
-    /// names their tree: those of software HCAs.
+    /// The machine whose sysfs is `sys` in the directory `root`. Its RDMA devices are those that libibverbs finds where
+    /// `SYSFS_PATH` names their tree: software HCAs.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         let sys = root.join("sys");

@@ -82,7 +82,7 @@ pub struct PciDevice {
     pub address: PciAddress,
     /// Base class, subclass and interface: `0x030200`.
     pub class: Option<u32>,
-    /// Who made it: `0x10de`.
+    /// Its vendor: `0x10de`.
     pub vendor: Option<u32>,
     /// What it is, by its vendor's numbers.
     pub device: Option<u32>,

@@ -1,7 +1,7 @@
 //! Files and directories of sysfs, read to a bound.
 //!
-//! A path below a root that a test gives, or that a container mounts, may be anything: a pipe that nothing writes to, a file
-//! without end, a link in a loop.
+//! A test or a mount of a container may put anything below the root. Examples are a pipe that nothing writes to, a file without
+//! end, a link in a loop.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

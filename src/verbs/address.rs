@@ -43,8 +43,8 @@ pub struct RoceAddress {
     pub priority: u8,
     /// IP time to live, at least 1. Default 64.
     pub hop_limit: u8,
-    /// Ethernet address of the next hop to `remote_gid`; default: the kernel is asked when the QP is connected, which may take
-    /// as long as ARP does.
+    /// Ethernet address of the next hop to `remote_gid`. By default the QP asks the kernel for it while it connects, which may
+    /// take as long as ARP takes.
     pub remote_mac: Option<[u8; 6]>,
 }
 
@@ -175,8 +175,8 @@ impl AddressVector {
         }
     }
 
-    /// The same with what the kernel knows of the way, so that connecting a QP does not have to wait for it: the Ethernet
-    /// address behind a GID. May take as long as ARP does.
+    /// The same with the Ethernet address behind a GID, as far as the kernel knows it. So connecting a QP does not have to wait
+    /// for it. May take as long as ARP does.
     ///
     /// # Errors
     ///

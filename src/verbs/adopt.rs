@@ -1,8 +1,8 @@
 //! Contexts and domains that the application has made: what they are checked for, and how many are in use.
 //!
-//! An object of libibverbs holds addresses of functions of its library and its provider, and lies in lists of them. A context that
-//! another copy of libibverbs has opened, one that the application brings along or has linked statically, is therefore none for the
-//! copy that is loaded here.
+//! An object of libibverbs holds addresses of functions of its library and its provider, and lies in lists of them. So the
+//! libibverbs loaded here cannot use a context that another copy has opened. Such a copy is one that the application brings along
+//! or has linked statically.
 
 // UNSAFETY: reads what an application hands over by address, and asks the loader to which file a function belongs.
 #![expect(unsafe_code, reason = "objects of libibverbs by address")]
@@ -73,8 +73,8 @@ impl Drop for Adoption {
     }
 }
 
-/// The first fields of `struct ibv_context`. All releases of libibverbs since 1.1 have them, for programs that were compiled against
-/// its first header; the library that opens a context sets the two functions to its own.
+/// The first fields of `struct ibv_context`. All releases of libibverbs since 1.1 have these fields, for programs that were
+/// compiled against its first header. The library that opens a context sets the two functions to its own.
 #[repr(C)]
 struct ContextHead {
     device: *mut ibv_device,
@@ -155,7 +155,7 @@ fn library_of(function: *const c_void) -> Option<Library> {
     })
 }
 
-/// A command that never reached the HCA, of a context that nobody here has opened, means that DevX is off.
+/// A command that never reached the HCA, of a context that this library has not opened, means that DevX is off.
 pub(super) fn without_devx(error: VerbsError) -> VerbsError {
     match error {
         VerbsError::Command { device, source } if source.status == CommandError::NO_REPLY => {

@@ -25,7 +25,7 @@ use super::uar::DoorbellRegister;
 use crate::abi::{QpContext, WQEBB_BYTES};
 use crate::config::setters;
 
-/// Where a QP takes its memory from, and who rings for it.
+/// Where a QP takes its memory from, and the thread that rings for it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QpPlaces<'a> {
@@ -33,7 +33,7 @@ pub struct QpPlaces<'a> {
     pub control: &'a Arc<ControlHeap>,
     /// The queues with [`Queues::Host`]: a heap in host memory.
     pub host: Option<&'a Arc<ControlHeap>>,
-    /// Who rings with [`Doorbell::Mailbox`].
+    /// The thread that rings with [`Doorbell::Mailbox`].
     pub proxy: Option<&'a Arc<DoorbellProxy>>,
 }
 
@@ -45,7 +45,7 @@ setters! {
     }
 }
 
-/// Device memory for everything, and nobody who rings.
+/// Device memory for everything, and no thread that rings.
 impl<'a> From<&'a Arc<ControlHeap>> for QpPlaces<'a> {
     fn from(control: &'a Arc<ControlHeap>) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Blocks {
         let mailbox = match (config.doorbell, places.proxy) {
             (Doorbell::Mailbox, Some(proxy)) => Some(proxy.mailbox()?),
             (Doorbell::Mailbox, None) => {
-                let limit = "QpPlaces::proxy: who rings for mailboxes";
+                let limit = "QpPlaces::proxy, the thread that rings for mailboxes";
                 return Err(VerbsError::argument("doorbell proxy", "not given", limit));
             }
             _ => None,
@@ -186,14 +186,15 @@ impl Blocks {
             true => Some(CounterSet::of(context)?),
             false => None,
         };
-        let depth = u64::from(config.depth());
+        let (depth, recv_depth) = (u64::from(config.depth()), u64::from(config.recv_depth()));
+        let wq_bytes = recv_depth * RECV_WQE_BYTES + depth * u64::from(WQEBB_BYTES);
         Ok(Self {
             mailbox: None,
             register: DoorbellRegister::alloc(context)?,
             counters,
             context: None,
             flags: None,
-            wq: queues.alloc(depth * u64::from(WQEBB_BYTES), LINE_BYTES)?,
+            wq: queues.alloc(wq_bytes, LINE_BYTES)?,
             records: Some(queues.alloc(RECORDS_BYTES, LINE_BYTES)?),
             cqes: None,
             recv_cqes: None,
@@ -202,9 +203,16 @@ impl Blocks {
         })
     }
 
-    /// The words of the send queue; none in device memory.
-    pub(super) fn send_queue(&self) -> &[AtomicU64] {
-        self.wq.words()
+    /// The words of the receive queue and of the send queue; none in device memory.
+    pub(super) fn queues(&self) -> (&[AtomicU64], &[AtomicU64]) {
+        let receives = self.config.recv_depth() as usize * RECV_WQE_WORDS;
+        let words = self.wq.words();
+        words.split_at(receives.min(words.len()))
+    }
+
+    /// WQEs of the receive queue.
+    pub(super) fn recv_depth(&self) -> u32 {
+        self.config.recv_depth()
     }
 
     /// The doorbell record as one word; none in device memory.
@@ -245,8 +253,8 @@ impl Blocks {
         (self.umem_id, self.wq.offset())
     }
 
-    /// UMEM and offset of the doorbell record. Also where neither queue has one: the line is there, lies idle, and firmware may
-    /// insist on a UMEM for it (DOCA GPUNetIO names one for every QP).
+    /// UMEM and offset of the doorbell record. It exists also if neither queue has a doorbell record. The line then lies idle,
+    /// and firmware may insist on a UMEM for it (DOCA GPUNetIO names one for every QP).
     pub(super) fn dbrec(&self) -> (u32, u64) {
         (self.umem_id, self.records_at(SQ_DBREC).1)
     }
@@ -332,6 +340,10 @@ impl Blocks {
         optional.into_iter().flatten().chain([&self.wq])
     }
 }
+
+/// Words of a receive WQE.
+const RECV_WQE_WORDS: usize = 2;
+const _: () = assert!(8 * RECV_WQE_WORDS as u64 == RECV_WQE_BYTES);
 
 /// Offsets in the context of what host queues have in a block of its own.
 const CQE: usize = QpContext::CQE_OFFSET;

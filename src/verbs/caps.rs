@@ -49,11 +49,13 @@ pub struct Caps {
     pub lag_mode: Option<LagMode>,
     /// Whether the port of the group is named on the way to Ready To Receive.
     pub init2_lag_tx_port_affinity: bool,
+    /// Whether it may be named again in Ready To Send.
+    pub rts2rts_lag_tx_port_affinity: bool,
     /// Whether QPs have options of enhanced connection establishment, which the other end must know to make use of.
     pub ece: bool,
     /// Whether QPs can belong to a set of counters.
     pub counter_sets: bool,
-    /// Whether a QP may ask that payload is written in order; else the device does so anyway, or cannot be told.
+    /// Whether a QP may ask that payload is written in order; else the device always does so, or has no such setting.
     pub qp_data_in_order: bool,
     /// What its RC QPs promise about the order of data.
     pub data_order: DataOrder,
@@ -61,6 +63,8 @@ pub struct Caps {
     pub dp_ordering_force: bool,
     /// Most bytes of a send WQE.
     pub max_wqe_sz_sq: u16,
+    /// log2 of the longest list of an indirect key, entries.
+    pub log_max_klm_list_size: u8,
 }
 
 /// How a packet gets its port of a link aggregation group. PRM "LAG Context", `port_select_mode`.
@@ -149,10 +153,9 @@ impl Caps {
         }
     }
 
-    /// The port, from 1 on, that the QP with this place among those to a peer leaves by where each port has its turn; 0: QPs name
-    /// none.
-    pub(crate) fn lag_port_in_turn(&self, place: usize) -> u8 {
-        let turn = place.checked_rem(self.affinity_ports().into());
+    /// The port, from 1 on, that has its turn with this number; 0: QPs name none.
+    pub(super) fn lag_port_in_turn(&self, number: u32) -> u8 {
+        let turn = number.checked_rem(self.affinity_ports().into());
         turn.and_then(|turn| u8::try_from(1 + turn).ok())
             .unwrap_or(0)
     }
@@ -218,6 +221,7 @@ impl Caps {
             },
             lag_mode,
             init2_lag_tx_port_affinity: general.init2_lag_tx_port_affinity() != 0,
+            rts2rts_lag_tx_port_affinity: general.rts2rts_lag_tx_port_affinity() != 0,
             ece: general.ece() != 0,
             counter_sets: general.max_qp_cnt() != 0,
             qp_data_in_order: general.qp_data_in_order() != 0,
@@ -228,12 +232,13 @@ impl Caps {
             ),
             dp_ordering_force: second.dp_ordering_force() != 0,
             max_wqe_sz_sq: u16::try_from(general.max_wqe_sz_sq()).unwrap_or(u16::MAX),
+            log_max_klm_list_size: narrow(general.log_max_klm_list_size()),
         })
     }
 }
 
 impl Caps {
-    /// What kernels are told of atomics: bits `ATOMIC_64` to `ATOMIC_RESULT_BE`.
+    /// The bits of atomics for kernels: `ATOMIC_64` to `ATOMIC_RESULT_BE`.
     #[must_use]
     pub fn atomic_bits(&self) -> u32 {
         let bits = [
@@ -302,12 +307,14 @@ pub(super) mod tests {
             lag_ports: 0,
             lag_mode: None,
             init2_lag_tx_port_affinity: false,
+            rts2rts_lag_tx_port_affinity: false,
             ece: false,
             counter_sets: false,
             qp_data_in_order: false,
             data_order: DataOrder::InOrder,
             dp_ordering_force: false,
             max_wqe_sz_sq: 1024,
+            log_max_klm_list_size: 16,
         }
     }
 

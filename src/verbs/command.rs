@@ -16,7 +16,7 @@ use super::error::{CommandError, VerbsError};
 use super::events::Events;
 use crate::sys::bindings::mlx5dv_devx_obj;
 
-/// A reply buffer that says so if nobody writes it.
+/// A reply buffer that shows if the HCA does not write it.
 fn unwritten<Out: Pod>() -> Out {
     let mut out = Out::zeroed();
     bytemuck::bytes_of_mut(&mut out).fill(0xff);
@@ -65,8 +65,8 @@ pub(super) fn general<In: Pod, Out: Pod>(
 
 /// An object that a command made, and the memory `M` that the HCA uses for it.
 ///
-/// Dropping it destroys the object and then drops `M`. If the HCA will not destroy it, `M` is kept for ever: memory that a
-/// device may still write must not be given to anybody else.
+/// Dropping it destroys the object and then drops `M`. If the HCA will not destroy it, `M` is kept for ever: memory that a device
+/// may still write must not go to another owner.
 pub(super) struct DevxObject<M> {
     context: Arc<Context>,
     raw: Option<NonNull<mlx5dv_devx_obj>>,
@@ -86,7 +86,16 @@ impl<M> DevxObject<M> {
         input: &In,
         memory: M,
     ) -> Result<(Self, Out), VerbsError> {
-        let (input, mut reply) = (bytemuck::bytes_of(input), unwritten::<Out>());
+        Self::create_with(context, bytemuck::bytes_of(input), memory)
+    }
+
+    /// The same with an input of any length: one with a list behind it.
+    pub(super) fn create_with<Out: Pod>(
+        context: &Arc<Context>,
+        input: &[u8],
+        memory: M,
+    ) -> Result<(Self, Out), VerbsError> {
+        let mut reply = unwritten::<Out>();
         let output = bytemuck::bytes_of_mut(&mut reply);
         context.count_command();
         // SAFETY: as in `general`.
@@ -164,9 +173,15 @@ impl<M> DevxObject<M> {
         events.subscribe_cq(self.raw(), cookie)
     }
 
-    /// Destroys the object, for whoever wants to know whether that worked.
+    /// Destroys the object, and returns whether that worked.
     pub(super) fn destroy(mut self) -> Result<(), VerbsError> {
         self.take_down()
+    }
+
+    /// The same, for a caller that tries again where it has not worked. Does nothing when called again after it has.
+    pub(super) fn try_destroy(&mut self) -> Result<(), VerbsError> {
+        let raw = self.raw;
+        self.take_down().inspect_err(|_| self.raw = raw)
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -181,16 +196,16 @@ impl<M> DevxObject<M> {
         self.raw.map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
-    /// Does nothing when called again.
+    /// Does nothing when called again, unless `raw` was put back.
     fn take_down(&mut self) -> Result<(), VerbsError> {
         let Some(raw) = self.raw.take() else {
             return Ok(());
         };
         self.context.count_command();
-        // SAFETY: the object is alive, and `raw` has been taken: nobody names it again.
+        // SAFETY: the object is alive, and `raw` has been taken: no code names it again.
         match unsafe { self.context.rdma().mlx5dv_devx_obj_destroy(raw.as_ptr()) } {
             0 => {
-                // SAFETY: reached at most once, as `raw` is taken; `memory` is private and only read while `raw` is there.
+                // SAFETY: reached at most once, as `raw` is taken and the object is gone; `memory` is private and only read while `raw` is there.
                 unsafe { ManuallyDrop::drop(&mut self.memory) };
                 Ok(())
             }

@@ -43,6 +43,8 @@ pub struct Context {
     pub(super) own_counters: Mutex<Weak<CounterSet>>,
     /// The device has refused it.
     pub(super) counters_refused: AtomicBool,
+    /// The device has refused to be told the port of a bond again.
+    pub(super) port_again_refused: AtomicBool,
     /// Closed last, if it was opened here.
     open: OpenDevice,
 }
@@ -52,7 +54,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::NoDevice`] names every device that is there and why it does not do; with a device selected by name, the
+    /// [`VerbsError::NoDevice`] names every device of the machine and why it is not suitable. With a device selected by name, the
     /// reason itself: [`VerbsError::Call`], [`VerbsError::Command`] or [`VerbsError::Capability`].
     pub fn open(selector: &DeviceSelector) -> Result<Arc<Self>, VerbsError> {
         Self::open_port(selector, None)
@@ -101,13 +103,13 @@ impl Context {
     }
 
     /// Takes a device that the application has opened, with its first active port. The application closes it, and has to keep it
-    /// open until [`adopted`](super::adopted) counts it no more: a team or a QP that was made on it may be the last to let it go.
+    /// open until [`adopted`](super::adopted) counts it no more. A team or a QP that was made on it may be the last to let it go.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for null, or a context that is adopted already: clones of the first result are for that.
-    /// [`VerbsError::Capability`] for a context of another copy of libibverbs than the one that is loaded here, of another provider
-    /// than libmlx5, or without DevX. As [`Context::open`].
+    /// [`VerbsError::BadArgument`] for null, or for a context that is adopted already: clone the first result instead. Also
+    /// [`VerbsError::Capability`] for a context of another copy of libibverbs than the one loaded here. The same for a context of
+    /// another provider than libmlx5, or without DevX. As [`Context::open`].
     ///
     /// # Safety
     ///
@@ -184,6 +186,7 @@ impl Context {
             shared_register: Mutex::default(),
             own_counters: Mutex::default(),
             counters_refused: AtomicBool::new(false),
+            port_again_refused: AtomicBool::new(false),
             open,
         })
     }
@@ -408,6 +411,7 @@ impl OpenDevice {
                 call: "mlx5dv_open_device (with DevX)",
                 device: name.to_owned(),
                 errno: last_errno(),
+                memory: None,
             }),
         }
     }
@@ -430,6 +434,7 @@ impl OpenDevice {
             call,
             device: self.name.clone(),
             errno,
+            memory: None,
         }
     }
 

@@ -38,7 +38,7 @@ pub struct PacketCounts {
     pub rnr_nak_retry_err: u32,
     /// Sequence-error answers received: packets were lost on the way there.
     pub packet_seq_err: u32,
-    /// Answers that told of a loss without being a sequence error.
+    /// Answers that implied a loss without being a sequence error.
     pub implied_nak_seq_err: u32,
     /// Times that no answer came in time.
     pub local_ack_timeout_err: u32,
@@ -57,7 +57,7 @@ pub struct PacketCounts {
 }
 
 impl CounterSet {
-    /// The context's own set, made if nobody has it.
+    /// The context's own set, made if it has none yet.
     ///
     /// # Errors
     ///
@@ -78,7 +78,8 @@ impl CounterSet {
         Ok(set)
     }
 
-    /// The context's own set; none, and the device's own counts, where that is refused. That is told once, and not tried again.
+    /// The context's own set; none, and the device's own counts, where that is refused. The refusal is logged once, and not tried
+    /// again.
     pub(super) fn or_the_devices(context: &Arc<Context>) -> Option<Arc<Self>> {
         if context.counters_refused.load(Relaxed) {
             return None;

@@ -22,7 +22,8 @@ pub(super) struct CqPlace {
     pub(super) dbrec_offset: u64,
     /// Page of the register for arming.
     pub(super) uar_page: u32,
-    /// Whether the device compares what it writes with what software has consumed. Only a CQ whose consumer tells is.
+    /// Whether the device compares what it writes with what software has consumed. It does only for a CQ whose consumer reports
+    /// that.
     pub(super) counts_consumption: bool,
 }
 
@@ -75,7 +76,7 @@ impl<M> Cq<M> {
         self.object.memory()
     }
 
-    /// Entries that the HCA has written, modulo 2^24; 0 if collapsed, where nobody needs it. A reset of the QP does not set
+    /// Entries that the HCA has written, modulo 2^24; 0 if collapsed, where no caller needs it. A reset of the QP does not set
     /// this back, so software has to go on from here.
     pub(super) fn produced(&self) -> Result<u32, VerbsError> {
         if self.log_entries.is_none() {
@@ -93,7 +94,7 @@ impl<M> Cq<M> {
         self.object.subscribe_completions(events, cookie)
     }
 
-    /// Destroys it, for whoever wants to know whether that worked.
+    /// Destroys it, and returns whether that worked.
     pub(super) fn destroy(self) -> Result<(), VerbsError> {
         self.object.destroy()
     }

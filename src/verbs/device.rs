@@ -71,6 +71,15 @@ impl DeviceInfo {
         self.board.starts_with("SOFTHCA")
     }
 
+    /// The NUMA node that it is on, where the system says it.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        let text = sysfs_text(&self.path.join("device/numa_node"))
+            .ok()
+            .flatten()?;
+        text.trim().parse().ok()
+    }
+
     /// The network interface of a GID of a port, where sysfs says it.
     pub(super) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
         let file = format!("ports/{port}/gid_attrs/ndevs/{gid_index}");
@@ -93,8 +102,8 @@ impl DeviceInfo {
 /// Which device to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSelector {
-    /// A device that DevX can drive and that has an active port: of the link layer that the machine's fastest port has, the
-    /// fastest, then the first by name.
+    /// A device that DevX can drive and that has an active port. Its link layer is that of the machine's fastest port. Among
+    /// several the fastest one, then the first by name.
     #[default]
     Auto,
     /// The device of this name.
@@ -162,6 +171,7 @@ impl DeviceList {
                 call: "ibv_get_device_list",
                 device: "this machine".to_owned(),
                 errno: last_errno(),
+                memory: None,
             }),
         }
     }

@@ -5,14 +5,14 @@ use mlx5_prm::cmd::{Opcode, Status};
 use super::export::Rung;
 use super::gid::Gid;
 use super::qp_config::DEPTH_WITHOUT_RECORD;
-use super::remedy::Remedy;
+use crate::error::remedy::{MemoryKind, Reason, Remedy};
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::{LoadError, MissingFunction};
 
 /// A command that the HCA refused, or that never reached it.
 ///
-/// Reply buffers start as 0xff, so a reply that nobody wrote is status 0xff, never success.
+/// Reply buffers start as 0xff, so a reply that the HCA did not write is status 0xff, never success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{opcode} refused: {}", self.answer())]
 #[non_exhaustive]
@@ -28,8 +28,17 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    /// The status of a reply buffer that nobody wrote.
+    /// The status of a reply buffer that the HCA did not write.
     pub const NO_REPLY: Status = Status(0xff);
+
+    fn remedy(&self) -> String {
+        let remedy = Remedy {
+            call: &self.opcode.to_string(),
+            memory: None,
+            reason: Reason::Status(self.status.0),
+        };
+        remedy.to_string()
+    }
 
     fn answer(&self) -> String {
         let errno = match self.errno {
@@ -65,7 +74,11 @@ pub enum VerbsError {
     #[error(transparent)]
     Missing(#[from] MissingFunction),
     /// A libibverbs or libmlx5 call failed.
-    #[error("{call} on {device}: {}{}", std::io::Error::from_raw_os_error(*.errno), Remedy { call, errno: *errno })]
+    #[error(
+        "{call} on {device}: {}{}",
+        std::io::Error::from_raw_os_error(*.errno),
+        Remedy { call, memory: kind(*.memory), reason: Reason::Errno(*.errno) }
+    )]
     Call {
         /// The function.
         call: &'static str,
@@ -73,6 +86,8 @@ pub enum VerbsError {
         device: String,
         /// Its reason.
         errno: i32,
+        /// How it was to reach memory; none of a call that registers none.
+        memory: Option<Rung>,
     },
     /// The kernel finds no MAC to which packets for a peer go.
     #[error(
@@ -81,7 +96,7 @@ pub enum VerbsError {
         address(.own),
         behind(.interface),
         std::io::Error::from_raw_os_error(*.errno),
-        Remedy { call: "ibv_create_ah", errno: *.errno }
+        Remedy { call: "ibv_create_ah", memory: None, reason: Reason::Errno(*.errno) }
     )]
     NoMac {
         /// The device.
@@ -96,7 +111,7 @@ pub enum VerbsError {
         errno: i32,
     },
     /// The HCA refused a command.
-    #[error("{device}: {source}")]
+    #[error("{device}: {source}{}", .source.remedy())]
     Command {
         /// The device.
         device: String,
@@ -116,7 +131,7 @@ pub enum VerbsError {
         needed: String,
     },
     /// A value out of its range, from the caller or from a peer.
-    #[error("{what} is {value}: expected {limit}")]
+    #[error("{what} is {value}; it must be {limit}")]
     BadArgument {
         /// Which value.
         what: &'static str,
@@ -126,7 +141,7 @@ pub enum VerbsError {
         limit: String,
     },
     /// The device answered with something that cannot be.
-    #[error("{device}: {what} is {value}: expected {limit}")]
+    #[error("{device}: {what} is {value}; it must be {limit}")]
     BadReply {
         /// The device.
         device: String,
@@ -169,8 +184,26 @@ impl VerbsError {
         }
     }
 
-    /// Whether the kernel, the HCA or a library refused what it was asked for: it may take the same of other memory, or done in another
-    /// way. Anything else was wrong before it was asked.
+    /// Of a call that was to register memory on `rung`.
+    pub(super) fn on(self, rung: Rung) -> Self {
+        match self {
+            Self::Call {
+                call,
+                device,
+                errno,
+                ..
+            } => Self::Call {
+                call,
+                device,
+                errno,
+                memory: Some(rung),
+            },
+            other => other,
+        }
+    }
+
+    /// Whether the kernel, the HCA or a library refused a request that it received. It may accept the same for other memory, or
+    /// done in another way. Anything else was wrong before it was asked.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -210,6 +243,15 @@ impl VerbsError {
             found => found.join("; "),
         }
     }
+}
+
+/// What remedies ask of a step.
+fn kind(memory: Option<Rung>) -> Option<MemoryKind> {
+    memory.map(|rung| match rung {
+        Rung::DmabufPcie | Rung::Dmabuf => MemoryKind::Dmabuf,
+        Rung::Address => MemoryKind::Address,
+        Rung::Host => MemoryKind::Host,
+    })
 }
 
 /// A GID as people write it.
@@ -269,11 +311,34 @@ mod tests {
             call: "ibv_reg_mr",
             device: "mlx5_0".to_owned(),
             errno: libc::EFAULT,
+            memory: None,
+        };
+        for (rung, told) in [
+            (Rung::Address, "the kernel does not reach these pages"),
+            (Rung::DmabufPcie, "the DMA-BUF does not hold these pages"),
+            (Rung::Host, "these pages of the process are not mapped"),
+        ] {
+            let text = error.clone().on(rung).to_string();
+            let begin = format!("ibv_reg_mr on mlx5_0: Bad address (os error 14); {told}");
+            assert!(text.starts_with(&begin), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_fails_says_what_to_do() {
+        let error = VerbsError::Command {
+            device: "mlx5_0".to_owned(),
+            source: CommandError {
+                opcode: Opcode::CREATE_QP,
+                status: Status::NO_RES,
+                syndrome: 0,
+                errno: 0,
+            },
         };
         let text = error.to_string();
         assert!(
-            text.starts_with(
-                "ibv_reg_mr on mlx5_0: Bad address (os error 14); the kernel does not reach"
+            text.contains(
+                "refused: status NO_RES (0xf), syndrome 0x00000000; the device has no room"
             ),
             "{text}"
         );

@@ -1,7 +1,7 @@
-//! What the HCA tells by itself: its port goes down or comes up, it fails, a QP has failed.
+//! Events that the HCA reports by itself: its port goes down or comes up, it fails, a QP has failed.
 //!
-//! Events come through a channel of DevX, which knows of QPs that verbs does not. A device or a kernel without it tells
-//! nothing; what an event says is then found out later, by completions and deadlines.
+//! Events come through a channel of DevX, which knows of QPs that verbs does not. A device or a kernel without it reports
+//! nothing. Completions and deadlines then show later what an event would say.
 
 // UNSAFETY: calls into libmlx5 with the channel and objects of its device, and borrows the channel's descriptor.
 #![expect(unsafe_code, reason = "calls into libmlx5")]
@@ -30,7 +30,7 @@ mod kind {
 /// What the subtype of a port's event says: 1 down, 4 active, others on the way.
 const PORT_DOWN: u8 = 1;
 const PORT_ACTIVE: u8 = 4;
-/// What the channel tells of the device, and not of a QP.
+/// The cookie of events of the device, and not of a QP.
 const DEVICE: u64 = u64::MAX;
 /// What this module calls; libraries before rdma-core 25 lack it.
 const FUNCTIONS: [&str; 4] = [
@@ -39,10 +39,11 @@ const FUNCTIONS: [&str; 4] = [
     "mlx5dv_devx_subscribe_devx_event",
     "mlx5dv_devx_get_event",
 ];
-/// Words of a record: the cookie, then an entry of the event queue of 64 bytes, which has type and subtype in bytes 1 and 3.
+/// Words of a record: the cookie, then an entry of the event queue of 64 bytes. Bytes 1 and 3 of that entry hold type and
+/// subtype.
 const WORDS: usize = 9;
 
-/// Something that the HCA has told.
+/// An event of the HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HcaEvent {
@@ -76,7 +77,7 @@ unsafe impl Send for Events {}
 unsafe impl Sync for Events {}
 
 impl Events {
-    /// Opens a channel that tells of the port, and of the failure of the device where it can.
+    /// Opens a channel for events of the port, and of the failure of the device where it has them.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl Events {
         Ok(events)
     }
 
-    /// Opens a channel that tells of nothing but what is subscribed to.
+    /// Opens a channel for subscribed events only.
     pub(super) fn silent(context: &Arc<Context>) -> Result<Self, VerbsError> {
         for function in FUNCTIONS {
             context.rdma().has(function)?;
@@ -110,7 +111,7 @@ impl Events {
         })
     }
 
-    /// Tells of completions of the CQ `object` from now on, with this cookie: once for each arming.
+    /// Reports completions of the CQ `object` from now on, with this cookie: once for each arming.
     pub(super) fn subscribe_cq(
         &self,
         object: *mut mlx5dv_devx_obj,
@@ -129,7 +130,7 @@ impl Events {
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// Tells of failures of the QP `object` from now on, with this cookie.
+    /// Reports failures of the QP `object` from now on, with this cookie.
     pub(super) fn subscribe_qp(
         &self,
         object: *mut mlx5dv_devx_obj,
@@ -217,7 +218,7 @@ fn parse(record: &[u64; WORDS]) -> Option<HcaEvent> {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // SAFETY: the channel is open, and nobody names it again.
+        // SAFETY: the channel is open, and no code names it again.
         unsafe {
             self.context
                 .rdma()

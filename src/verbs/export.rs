@@ -1,7 +1,7 @@
 //! The export ladder: how the HCA gets at memory.
 //!
-//! The owner of memory offers what it has: dmabufs, the best first, and the address. Each rung is tried in turn, and what was
-//! refused is kept with the reason, so that a report can say on which rung memory stands and why not on a better one.
+//! The owner of memory offers what it has: dmabufs, the best first, and the address. Each rung is tried in turn, and refused ones
+//! are kept with the reason. So a report can say on which rung memory stands and why not on a better one.
 //!
 //! | rung | is |
 //! |---|---|
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(tried, [Some(Rung::DmabufPcie), Some(Rung::Dmabuf)]);
         assert_eq!(
             export.to_string(),
-            "dmabuf (not dmabuf (PCIe): bar is 1: expected nothing)"
+            "dmabuf (not dmabuf (PCIe): bar is 1; it must be nothing)"
         );
     }
 

@@ -267,7 +267,7 @@ mod tests {
         for text in ["2", "4", "10.2.0.0/16", "ens5", "fd00::/8"] {
             let error = named(text).unwrap_err().to_string();
             let table = "0 fe80::1 (RoCE v1, ens3); 1 fe80::1 (RoCE v2, ens3); 2 ::ffff:10.0.0.1 (RoCE v1, ens3)";
-            assert!(error.starts_with(&format!("GID is {text}: ")), "{error}");
+            assert!(error.starts_with(&format!("GID is {text}; ")), "{error}");
             assert!(error.contains(table), "{error}");
         }
     }

@@ -25,7 +25,7 @@ use super::umem::Umem;
 use crate::config::setters;
 use crate::memheap::{Block, HeapStats, MemHeap};
 
-/// What the region must be aligned to, and the page that the UMEM is made of: a CQ's place in its page is 6 bits of 64 bytes.
+/// Alignment of the region, and page size of the UMEM. The offset of a CQ in its page is 6 bits wide, in units of 64 bytes.
 pub const HEAP_ALIGN: u64 = 4096;
 
 /// What a heap lies in.
@@ -119,8 +119,8 @@ pub struct ControlHeap {
 type Owner = Arc<Box<dyn Any + Send + Sync>>;
 
 impl ControlHeap {
-    /// Registers `bytes` bytes at `addr`, as the HCA and kernels address them, as one UMEM that the HCA may read and write
-    /// and peers may not.
+    /// Registers `bytes` bytes at `addr`, as the HCA and kernels address them, as one UMEM. The HCA may read and write it; peers
+    /// may not.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl ControlHeap {
     ///
     /// # Safety
     ///
-    /// The region stays allocated until the heap and everything in it is dropped, and nobody holds a Rust reference to any of
-    /// it: the HCA reads and writes the blocks of each QP at any time while the QP lives.
+    /// The region stays allocated until the heap and everything in it is dropped, and no code holds a Rust reference to any of
+    /// it. The HCA reads and writes the blocks of each QP at any time while the QP lives.
     pub unsafe fn new(
         context: &Arc<Context>,
         addr: u64,
@@ -140,8 +140,8 @@ impl ControlHeap {
         unsafe { Self::over(context, &HeapRegion::device(addr, bytes), None) }
     }
 
-    /// As [`ControlHeap::new`], and keeps `owner`, which holds the region, as long as the heap: also when a QP that the HCA
-    /// would not destroy keeps both for ever.
+    /// As [`ControlHeap::new`], and keeps `owner`, which holds the region, as long as the heap. That may be for ever: a QP that
+    /// the HCA refuses to destroy keeps both.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl ControlHeap {
     ///
     /// # Safety
     ///
-    /// The region stays allocated until `owner` is dropped, and nobody holds a Rust reference to any of it.
+    /// The region stays allocated until `owner` is dropped, and no code holds a Rust reference to any of it.
     pub unsafe fn owning(
         context: &Arc<Context>,
         addr: u64,
@@ -161,8 +161,8 @@ impl ControlHeap {
         unsafe { Self::over(context, &region, Some(Box::new(owner))) }
     }
 
-    /// A heap in any kind of region. Of dmabufs, those in which the HCA will not make a queue are passed over as well as
-    /// those that it will not register; [`ControlHeap::export`] says where that ended.
+    /// A heap in any kind of region. It passes over a dmabuf that the HCA does not register, and one in which the HCA makes no
+    /// queue. The export that it took is [`ControlHeap::export`].
     ///
     /// # Errors
     ///
@@ -226,12 +226,13 @@ impl ControlHeap {
         owner: Option<Owner>,
     ) -> Result<Arc<Self>, VerbsError> {
         let addr = region.host_addr.unwrap_or(region.addr);
-        let umem = match region.umem {
-            // SAFETY: the caller's promise.
-            true => Some(unsafe { Umem::register(context, addr, region.bytes, dmabuf) }?),
-            false => None,
-        };
         let rung = dmabuf.map_or(region.last(), Dmabuf::rung);
+        let register = || {
+            // SAFETY: the caller's promise.
+            let umem = unsafe { Umem::register(context, addr, region.bytes, dmabuf) };
+            umem.map_err(|refusal| refusal.on(rung))
+        };
+        let umem = region.umem.then(register).transpose()?;
         Ok(Arc::new(Self {
             addr: region.addr,
             host_addr: region.host_addr,
@@ -354,7 +355,7 @@ fn probe(heap: &Arc<ControlHeap>) -> Result<(), VerbsError> {
 
 /// A live block of a control heap; dropping it gives it back.
 ///
-/// Whoever gives a block to the HCA drops it only after the HCA's object is gone.
+/// The owner that gives a block to the HCA drops it only after the HCA's object is gone.
 pub struct ControlBlock {
     heap: Arc<ControlHeap>,
     block: Block,
@@ -404,9 +405,9 @@ impl ControlBlock {
             };
             let mut value = [0; 8];
             value.copy_from_slice(word);
-            // SAFETY: inside the block, which is part of the region; that is mapped here, writable and aligned to a page as the
-            // heap's maker promised; blocks are aligned to 8 at least, and everybody accesses the memory by atomics or
-            // from outside.
+            // SAFETY: the address lies inside the block, which is part of the region. The region is mapped here, writable and
+            // aligned to a page, as the heap's maker promised. Blocks are aligned to 8 at least, and all code accesses the memory
+            // by atomics or from outside.
             let place = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
             place.store(u64::from_le_bytes(value), Ordering::Relaxed);
         }
@@ -443,9 +444,9 @@ impl ControlBlock {
             return &[];
         };
         let first = std::ptr::with_exposed_provenance::<AtomicU64>(place);
-        // SAFETY: the block is part of the region; that is mapped here, writable and aligned to a page as the heap's maker
-        // promised, and outlives the heap, which `self` keeps. Blocks are aligned to 8 at least, and everybody accesses the
-        // memory by atomics or from outside.
+        // SAFETY: the block is part of the region. The region is mapped here, writable and aligned to a page, as the heap's maker
+        // promised. It outlives the heap, which `self` keeps. Blocks are aligned to 8 at least, and all code accesses the memory
+        // by atomics or from outside.
         unsafe { std::slice::from_raw_parts(first, count) }
     }
 

@@ -212,8 +212,8 @@ impl QpLayout {
     }
 }
 
-/// A ring of CQEs after `produced` completions in which none looks valid: opcode 15, and the owner bit is not that of the lap
-/// in which the entry is written next.
+/// A ring of CQEs after `produced` completions in which no CQE looks valid. Its opcode is 15, and its owner bit is not that of
+/// the lap that writes the entry next.
 fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
     let mut ring = vec![EMPTY_BYTE; depth as usize * CQE];
     let next = produced & (depth - 1);
@@ -227,7 +227,7 @@ fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
 }
 
 /// Receive WQEs that take no data: a write with immediate brings its own address.
-fn null_receives(depth: u32) -> Vec<u8> {
+pub(super) fn null_receives(depth: u32) -> Vec<u8> {
     let nothing = DataSeg {
         lkey: Be32::new(DataSeg::INVALID_LKEY),
         ..DataSeg::default()
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn receive_queue_and_wide_ring_have_parts_of_their_own_and_the_record_says_how_many_receives() {
+    fn receive_queue_and_wide_ring_have_parts_and_the_record_counts_receives() {
         let layout = QpLayout {
             cqe_addr: 0x20_0000,
             mode: MODE_WIDE_CQ,

@@ -4,7 +4,7 @@
 //! last WQE there, by an atomic maximum, so that what arrives late does no harm. A thread of the host looks at all mailboxes in
 //! turn, and where the index has grown it stores to the QP's register.
 //!
-//! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](super::Qp::ready_to_send) puts it in,
+//! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](super::Qp::ready_to_send) puts it in.
 //! [`Qp::reset`](super::Qp::reset) and the QP's drop take it out before they do anything else, and neither returns while the
 //! thread is at that QP.
 
@@ -60,7 +60,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Table {
-    /// Mailboxes that are nobody's.
+    /// Mailboxes that no QP has.
     free: Vec<u64>,
     /// Those that the thread looks at.
     active: Vec<Active>,
@@ -91,8 +91,8 @@ impl DoorbellProxy {
     ///
     /// # Safety
     ///
-    /// The memory stays mapped at `host_addr`, writable, until the result is dropped, or if `owner` is given, until that is;
-    /// everybody accesses it by atomics only.
+    /// The memory stays mapped at `host_addr`, writable, until the result is dropped, or until `owner` is dropped if it is given.
+    /// All code accesses it by atomics only.
     pub unsafe fn start(
         addr: u64,
         host_addr: u64,
@@ -218,8 +218,8 @@ impl Shared {
     fn word(&self, slot: u64) -> &AtomicU64 {
         // Truncation is impossible: the end of the memory is an address of this process.
         let addr = usize::try_from(self.host_addr + slot * MAILBOX_BYTES).unwrap_or(usize::MAX);
-        // SAFETY: slots are those of the memory that `start` was given, on lines of 64 bytes; it stays mapped while `self` is
-        // used, and is accessed by atomics only.
+        // SAFETY: slots are those of the memory that `start` was given, on lines of 64 bytes. It stays mapped while `self` is
+        // used, and all code accesses it by atomics only.
         unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) }
     }
 
@@ -244,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Rings for everybody whose index has grown; whether there was one.
+    /// Rings for every QP whose index has grown; returns whether one had.
     fn sweep(&self) -> bool {
         let mut any = false;
         #[cfg(test)]
@@ -352,7 +352,7 @@ mod tests {
         struct Line([AtomicU64; 8]);
         let line = Box::leak(Box::new(Line(Default::default())));
         let addr = line.0.as_ptr().expose_provenance() as u64;
-        // SAFETY: the line lives for ever, and everybody accesses it by atomics only.
+        // SAFETY: the line lives for ever, and all code accesses it by atomics only.
         let proxy = unsafe { DoorbellProxy::start(addr, addr, 64, None, None) }.unwrap();
         drop(proxy.mailbox().unwrap());
         proxy.check().unwrap();

@@ -24,19 +24,20 @@
 //! # }
 //! ```
 //!
-//! An application that has opened the device itself hands its context and domain over ([`Context::adopt`], [`Pd::adopt`]) and
-//! closes them itself, when [`adopted`] counts them no more.
+//! An application that has opened the device itself hands over its context and domain ([`Context::adopt`], [`Pd::adopt`]). It
+//! closes them itself when [`adopted`] counts them no more.
 //!
 //! What a QP is like, [`QpConfig`] says; where it takes its memory from, [`QpPlaces`].
 //!
-//! `verbs` never calls a GPU and never touches device memory: the control heap lies in a region given by its address, and
-//! [`Qp::write_image`] says what the region's owner must write there; only host memory it fills itself. Everything that fails takes down what it
-//! had made; the error is typed, with opcode, status and syndrome where a command was refused. If the HCA will not destroy
-//! an object, the memory behind it is kept for ever instead of being given to the next.
+//! `verbs` never calls a GPU and never touches device memory. The control heap lies in a region given by its address.
+//! [`Qp::write_image`] says what the region's owner must write to it; `verbs` itself fills only host memory. A function that
+//! fails takes down all that it had made; the error is typed, with opcode, status and syndrome where a command was refused. If
+//! the HCA will not destroy an object, the memory behind it is kept for ever instead of being given to the next.
 
 mod address;
 mod adopt;
 mod blocks;
+mod bond;
 mod caps;
 mod command;
 mod context;
@@ -60,8 +61,7 @@ mod qp;
 mod qp_attr;
 mod qp_config;
 mod qp_create;
-
-mod remedy;
+mod range_key;
 
 mod shared_cq;
 mod sink;
@@ -84,6 +84,7 @@ pub use events::{Events, HcaEvent};
 pub use export::{Dmabuf, Export, Rung};
 pub use gid::{Gid, GidEntry};
 pub use heap::{ControlBlock, ControlHeap, HEAP_ALIGN, HeapRegion};
+pub(crate) use host_queue::PostedCounts;
 pub use image::{ImageAttr, ImagePart, QpLayout, RecvLayout};
 pub use mailbox::{DoorbellProxy, MAILBOX_BYTES};
 pub use mlx5_prm::qp::QpState;
@@ -96,7 +97,8 @@ pub(crate) use probe::Probe;
 pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
 pub use qp_attr::{PathAttr, SendAttr};
 pub use qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
-pub(crate) use shared_cq::SharedCq;
+pub(crate) use range_key::{KeyRange, RangeKey};
+pub(crate) use shared_cq::{Queue, SharedCq};
 pub use sink::AtomicSink;
 pub use traffic_class::{TrafficClass, TrafficClassFrom};
 pub use uar::DoorbellRegister;

@@ -42,7 +42,7 @@ impl Access {
             | IBV_ACCESS_REMOTE_ATOMIC,
     );
     /// Not a right: what is written may overtake on its way through PCIe what was written before it, by this key or others. Never
-    /// for memory that somebody polls: a word there would be no sign of what it stands behind.
+    /// for memory that a thread polls: a word there would be no sign of what it stands behind.
     pub const RELAXED_ORDERING: Self = Self(IBV_ACCESS_RELAXED_ORDERING);
 
     /// Whether everything in `other` is allowed.
@@ -81,7 +81,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A registered region. Dropping it takes its keys away from everybody.
+/// A registered region. Dropping it ends its keys for all users.
 pub struct Mr {
     pd: Arc<Pd>,
     /// None once it has been taken down, or if the application does that.
@@ -108,9 +108,9 @@ impl Mr {
     ///
     /// # Safety
     ///
-    /// The memory stays allocated until the result is dropped, and nobody holds a Rust reference to any of it while a request
-    /// that names one of the keys may run: the HCA and, with remote rights, every peer that knows the rkey read and write it
-    /// at any time.
+    /// The memory stays allocated until the result is dropped. No code holds a Rust reference to any of it while a request that
+    /// names one of the keys may run. The HCA reads and writes it at any time, and with remote rights every peer that knows the
+    /// rkey does.
     pub unsafe fn register(
         pd: &Arc<Pd>,
         addr: u64,
@@ -130,8 +130,8 @@ impl Mr {
     ///
     /// # Safety
     ///
-    /// `raw` is null or a `struct ibv_mr *` that is registered, and stays registered until the result has been dropped and no request
-    /// names a key of it.
+    /// `raw` is null or a `struct ibv_mr *` that is registered. It stays registered until the result has been dropped and no
+    /// request names a key of it.
     pub unsafe fn adopt(pd: &Arc<Pd>, raw: *mut c_void) -> Result<Self, VerbsError> {
         let refused = |value: &str| {
             let limit = "a struct ibv_mr of the domain that was adopted";
@@ -197,7 +197,8 @@ impl Mr {
         dmabuf: Option<&Dmabuf<'_>>,
     ) -> Result<Self, VerbsError> {
         // SAFETY: the caller's promise.
-        let mut mr = unsafe { Self::register_as(pd, addr, bytes, access, dmabuf) }?;
+        let registered = unsafe { Self::register_as(pd, addr, bytes, access, dmabuf) };
+        let mut mr = registered.map_err(|refusal| refusal.on(rung))?;
         mr.export = Export::first_try(rung);
         Ok(mr)
     }
@@ -230,18 +231,19 @@ impl Mr {
             Some(Dmabuf { fd, offset, .. }) => {
                 rdma.has("ibv_reg_dmabuf_mr")?;
                 let fd = fd.as_raw_fd();
-                // SAFETY: the domain is alive, `fd` is open through the call; the memory is the caller's, who keeps it.
+                // SAFETY: the domain is alive, `fd` is open through the call; the memory is the caller's, which keeps it.
                 let raw =
                     unsafe { rdma.ibv_reg_dmabuf_mr(pd_raw, *offset, length, addr, fd, flags) };
                 ("ibv_reg_dmabuf_mr", raw)
             }
             None => {
-                // SAFETY: the domain is alive; the memory is the caller's, who keeps it.
+                // SAFETY: the domain is alive; the memory is the caller's, which keeps it.
                 let raw = unsafe { rdma.ibv_reg_mr(pd_raw, start, length, flags) };
                 ("ibv_reg_mr", raw)
             }
         };
-        let raw = NonNull::new(raw).ok_or_else(|| context.failed(call, last_errno()))?;
+        let rung = dmabuf.map_or(Rung::Address, Dmabuf::rung);
+        let raw = NonNull::new(raw).ok_or_else(|| context.failed(call, last_errno()).on(rung))?;
         // SAFETY: libibverbs returned a region, whose fields do not change while it is registered.
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
         Ok(Self {
@@ -251,7 +253,7 @@ impl Mr {
             bytes,
             lkey,
             rkey,
-            export: Export::first_try(dmabuf.map_or(Rung::Address, Dmabuf::rung)),
+            export: Export::first_try(rung),
         })
     }
 
@@ -287,8 +289,8 @@ impl Mr {
 }
 
 impl Mr {
-    /// Takes the keys away from everybody, for whoever must know whether that worked; a plain drop logs. Does nothing when
-    /// called again after it has worked.
+    /// Ends the keys for all users, and returns whether that worked; a plain drop logs. Does nothing when called again after it
+    /// has worked.
     ///
     /// # Errors
     ///
@@ -299,7 +301,7 @@ impl Mr {
         };
         let context = self.pd.context();
         context.count_command();
-        // SAFETY: the region is registered, and only this call takes it down; if it has, nobody names it again.
+        // SAFETY: the region is registered, and only this call takes it down; if it has, no code names it again.
         match unsafe { context.rdma().ibv_dereg_mr(raw.as_ptr()) } {
             0 => {
                 self.raw = None;

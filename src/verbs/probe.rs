@@ -1,8 +1,8 @@
 //! The probe: one RDMA WRITE of no bytes, which the host posts before any kernel posts in a life of a QP. Its completion proves that
 //! the other end takes what this QP sends, and that the answers come back.
 //!
-//! The probe takes the first index of the life. The host leaves in the QP's memory what a kernel leaves that posts one WQE alone, and
-//! one that has seen it complete, so kernels go on behind it. No kernel uses the QP meanwhile.
+//! The probe takes the first index of the life. The host leaves in the QP's memory what a kernel leaves that has posted one WQE
+//! alone and has seen it complete. So kernels go on behind it. No kernel uses the QP meanwhile.
 //!
 //! A write of no bytes has no data segment, and the responder looks at no key: the probe needs no window.
 
@@ -44,7 +44,7 @@ pub(crate) enum Probe {
 }
 
 impl QpLayout {
-    /// What a kernel writes that posts a write of no bytes as the first WQE of the life that begins at `base`, up to the doorbell.
+    /// What a kernel writes, up to the doorbell, when it posts a write of no bytes as the first WQE of the life from `base`.
     /// `doorbells` is the number of that doorbell.
     fn probe(&self, base: u64, doorbells: u64) -> Vec<ImagePart> {
         let end = base + 1;

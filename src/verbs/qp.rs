@@ -44,8 +44,8 @@ states! {
     Rts,
 }
 
-/// An RC queue pair in state `S`, with CQs that nobody shares, or in the engine a CQ of many. Dropping it destroys QP and CQs and gives its blocks back to the
-/// control heap; if the HCA refuses that, the blocks stay taken.
+/// An RC queue pair in state `S`, with CQs that no other QP shares, or in the engine a CQ of many. Dropping it destroys QP and
+/// CQs and gives its blocks back to the control heap; if the HCA refuses that, the blocks stay taken.
 ///
 /// A QP that is not ready cannot be asked to send:
 ///
@@ -98,15 +98,23 @@ pub(super) struct QpMemory {
 pub(super) enum SendCq {
     /// In a CQ of this QP alone.
     Own(Cq<Blocks>),
-    /// In one of many QPs, of which this has a share.
-    Shared(CqShare, Blocks),
+    /// In one of many QPs, of which this has a share; and where receives complete, one more of that kind.
+    Shared([CqShare; 2], Blocks),
 }
 
 impl SendCq {
     pub(super) fn cqn(&self) -> u32 {
         match self {
             Self::Own(cq) => cq.cqn(),
-            Self::Shared(share, _) => share.cqn(),
+            Self::Shared([share, _], _) => share.cqn(),
+        }
+    }
+
+    /// Where receives complete, unless in a CQ of their own.
+    pub(super) fn recv_cqn(&self) -> u32 {
+        match self {
+            Self::Own(cq) => cq.cqn(),
+            Self::Shared([_, share], _) => share.cqn(),
         }
     }
 
@@ -169,7 +177,7 @@ impl Qp<Reset> {
         }
     }
 
-    /// Brings everything that the QP's memory must hold before it leaves Reset there: host memory is written here, device
+    /// Writes everything that the QP's memory must hold before the QP leaves Reset. It writes host memory itself, and device
     /// memory by `device`, which copies bytes to an address. No kernel uses the QP meanwhile.
     ///
     /// # Errors
@@ -264,7 +272,7 @@ impl Qp<Rtr> {
     ///
     /// # Errors
     ///
-    /// The QP back, with what is wrong with `attr`, or the HCA's answer.
+    /// The QP back, with what is wrong with `attr`, or the HCA's answer. It may be in Ready To Send then: [`Qp::reset`] leads out.
     pub fn ready_to_send(self, attr: &SendAttr) -> Result<Qp<Rts>, Box<TransitionError<Rtr>>> {
         let own = self.context().caps().log_max_ra_req_qp;
         let log_sra_max = attr.log_peer_reads.map_or(own, |theirs| own.min(theirs));
@@ -279,7 +287,14 @@ impl Qp<Rtr> {
                 .with_primary_address_path(path);
             (qpc, 0)
         });
-        let qp = self.advance(Opcode::RTR2RTS_QP, fields)?;
+        let qp: Qp<Rts> = self.advance(Opcode::RTR2RTS_QP, fields)?;
+        if let Err(source) = qp.name_port_again() {
+            let qp = Qp {
+                core: qp.core,
+                state: PhantomData,
+            };
+            return Err(Box::new(TransitionError { qp, source }));
+        }
         let blocks = qp.blocks();
         if let Some(mailbox) = blocks.mailbox() {
             mailbox.open(qp.qpn(), &blocks.register);
@@ -288,22 +303,38 @@ impl Qp<Rtr> {
     }
 }
 
+impl Qp<Rts> {
+    /// Names the port of the bond once more: some firmware keeps the one of the way to Ready To Receive only until here
+    /// (NCCL #2315). A port that has its turn is not insisted on.
+    fn name_port_again(&self) -> Result<(), VerbsError> {
+        let context = self.context();
+        let is_named = self.core.config.lag_port != 0;
+        let takes_it =
+            context.caps().rts2rts_lag_tx_port_affinity && (is_named || context.takes_port_again());
+        match self.lag_port() {
+            port if port != 0 && takes_it => {
+                let qpc = Qpc::default().with_lag_tx_port_affinity(port);
+                let named = self.modify(Opcode::RTS2RTS_QP, (qpc, QpModifyIn::OPT_LAG_TX_AFF));
+                named.or_else(|error| match is_named {
+                    true => Err(error),
+                    false => context.leave_port(error),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl<S: State> Qp<S> {
     /// Port of the link aggregation group that packets leave by; 0 where a QP names none.
     fn lag_port(&self) -> u32 {
-        let ports = self.context().caps().affinity_ports().into();
-        match (
-            self.core.config.lag_port.into(),
-            self.qpn().checked_rem(ports),
-        ) {
-            (0, Some(turn)) => 1 + turn,
-            (named, _) => named,
-        }
+        let (config, caps) = (&self.core.config, self.context().caps());
+        config.lag_port_of(caps, Some(self.qpn())).into()
     }
 
-    /// Any state to Reset: the first step of a recovery. The HCA forgets all that was posted and counts from 0 again; before
-    /// the QP leaves Reset its memory must hold [`QpLayout::image`] with a new base, made from its layout *after* this call: a
-    /// wide CQ and that of a receive queue go on where they were.
+    /// Any state to Reset: the first step of a recovery. The HCA forgets all posted WQEs and counts from 0 again. Before the QP
+    /// leaves Reset its memory must hold [`QpLayout::image`] with a new base, made from its layout *after* this call. A wide CQ
+    /// and that of a receive queue go on where they were.
     ///
     /// A mailbox is not looked at any more when this returns.
     ///
@@ -369,7 +400,7 @@ impl<S: State> Qp<S> {
         })
     }
 
-    /// The whole context as the HCA has it (PRM "Queue Pair Context"): everything that was told, and its counters. As [`Qp::query`].
+    /// The whole context as the HCA has it (PRM "Queue Pair Context"): all its settings, and its counters. As [`Qp::query`].
     ///
     /// # Errors
     ///
@@ -385,7 +416,7 @@ impl<S: State> Qp<S> {
         self.core.object.query(&input)
     }
 
-    /// Destroys the QP, for whoever wants to know whether that worked; a plain drop logs.
+    /// Destroys the QP, and returns whether that worked; a plain drop logs.
     ///
     /// # Errors
     ///

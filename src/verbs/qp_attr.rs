@@ -1,4 +1,4 @@
-//! What a QP is told of its way to the peer and of patience. Checked once, when it is used.
+//! The settings of a QP for its way to the peer and its patience. Checked once, when they are used.
 
 use std::time::Duration;
 

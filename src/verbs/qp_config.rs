@@ -1,4 +1,4 @@
-//! The shape of a QP: who posts, how it is rung, where its queues lie and how they complete. Kernels are told the same by the
+//! The shape of a QP: which threads post, how it is rung, where its queues lie and how they complete. Kernels get the same by the
 //! mode bits of [`QpContext`].
 
 use super::caps::{Caps, LagMode};
@@ -11,8 +11,8 @@ use crate::abi::{
 use crate::config::setters;
 pub use crate::config::{CqKind, Doorbell, Queues, Sharing};
 
-/// Deepest queue with a CQE per WQE: a poller tells a CQE that is out of reach by the 16-bit counter only while that spans four
-/// rings (the posting model's largest wide configuration livelocks beyond).
+/// Deepest queue with a CQE per WQE. The 16-bit counter tells a poller that a CQE is out of reach only while it spans four rings.
+/// Beyond that the largest wide configuration of the posting model livelocks.
 const LOG_MAX_WIDE_DEPTH: u8 = 14;
 /// What is too long where only a shorter queue does without a record.
 pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell record";
@@ -29,7 +29,7 @@ const LOG_MAX_RECV_DEPTH: u8 = 15;
 pub(super) const CQE_BYTES: u64 = 64;
 /// Bytes of a receive WQE: one data segment.
 pub(super) const RECV_WQE_BYTES: u64 = 16;
-/// Bytes of a line that nobody else writes.
+/// Bytes of a line that no other QP writes.
 pub(super) const LINE_BYTES: u64 = 128;
 /// Bytes of the lines with the collapsed CQE and with the doorbell records, as they lie in [`QpContext`].
 pub(super) const RECORDS_BYTES: u64 = 2 * LINE_BYTES;
@@ -53,7 +53,7 @@ pub struct QpConfig {
     /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's.
     /// Default 10.
     pub log_depth: u8,
-    /// Who posts. Default any thread.
+    /// The threads that post. Default any thread.
     pub sharing: Sharing,
     /// How it is rung. Default by record and register.
     pub doorbell: Doorbell,
@@ -70,9 +70,11 @@ pub struct QpConfig {
     /// Count packets in the context's own counter set, where the device has sets; else the device's own counts them. Default
     /// true.
     pub own_counters: bool,
-    /// Port of a link aggregation group that packets leave by, from 1; with 0 the QPs of a device take its ports in turn. Without
-    /// a group, or where its ports are found by a hash, only 0 is taken. Default 0.
+    /// Port of a link aggregation group that packets leave by, from 1; with 0 the QPs take its ports in turn. Without a group, or
+    /// where its ports are found by a hash, only 0 is taken. Default 0.
     pub lag_port: u8,
+    /// Place of the QP among those to a peer on this device, by which ports are taken in turn. Default none: by the QP's number.
+    pub place: Option<u32>,
     /// Partition key, by value. Default the first of the port.
     pub pkey: Option<u16>,
 }
@@ -89,6 +91,7 @@ setters! {
         with_data_in_order(data_in_order: bool),
         with_own_counters(own_counters: bool),
         with_lag_port(lag_port: u8),
+        with_place(place: Option<u32>),
         with_pkey(pkey: Option<u16>),
     }
 }
@@ -106,6 +109,7 @@ impl Default for QpConfig {
             data_in_order: true,
             own_counters: true,
             lag_port: 0,
+            place: None,
             pkey: None,
         }
     }
@@ -210,6 +214,14 @@ impl QpConfig {
         Ok(())
     }
 
+    /// Port of a link aggregation group that packets of the QP with this number leave by, as far as it is known; 0: it names none.
+    pub(super) fn lag_port_of(&self, caps: &Caps, qpn: Option<u32>) -> u8 {
+        match (self.lag_port, self.place.or(qpn)) {
+            (0, Some(turn)) => caps.lag_port_in_turn(turn),
+            (named, _) => named,
+        }
+    }
+
     fn check_lag_port(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
         match caps.lag_mode {
             Some(mode) if mode != LagMode::QueueAffinity && self.lag_port != 0 => {
@@ -268,15 +280,15 @@ mod tests {
             log_depth: 13,
             ..good
         };
-        assert_eq!(refused(deep), "log_depth is 13: expected 8 to 12");
+        assert_eq!(refused(deep), "log_depth is 13; it must be 8 to 12");
         let flat = QpConfig {
             log_depth: 7,
             ..good
         };
-        assert_eq!(refused(flat), "log_depth is 7: expected 8 to 12");
+        assert_eq!(refused(flat), "log_depth is 7; it must be 8 to 12");
         for (log, reason) in [
-            (3, "log_recv_depth is 3: expected 4 to 12"),
-            (13, "log_recv_depth is 13: expected 4 to 12"),
+            (3, "log_recv_depth is 3; it must be 4 to 12"),
+            (13, "log_recv_depth is 13; it must be 4 to 12"),
         ] {
             let config = QpConfig {
                 log_recv_depth: Some(log),
@@ -298,7 +310,7 @@ mod tests {
             ..caps()
         };
         let error = config.check("mlx5_7", &short).unwrap_err().to_string();
-        assert_eq!(error, "log_depth with a wide CQ is 10: expected 8 to 9");
+        assert_eq!(error, "log_depth with a wide CQ is 10; it must be 8 to 9");
         let deep = QpConfig {
             log_depth: 15,
             ..config
@@ -309,11 +321,11 @@ mod tests {
             ..caps()
         };
         let error = deep.check("mlx5_7", &large).unwrap_err().to_string();
-        assert_eq!(error, "log_depth with a wide CQ is 15: expected 8 to 14");
+        assert_eq!(error, "log_depth with a wide CQ is 15; it must be 8 to 14");
     }
 
     #[test]
-    fn without_the_capability_there_is_no_queue_without_a_record_and_no_silent_other_one() {
+    fn a_queue_without_a_record_is_refused_if_the_hca_lacks_the_capability() {
         let config = QpConfig {
             doorbell: Doorbell::NoRecord,
             ..QpConfig::default()
@@ -334,7 +346,7 @@ mod tests {
         assert!(error.is_of_no_record());
         assert_eq!(
             error.to_string(),
-            "log_depth without a doorbell record is 10: expected 8 to 9"
+            "log_depth without a doorbell record is 10; it must be 8 to 9"
         );
         let shared = QpConfig {
             log_depth: 9,

@@ -15,7 +15,7 @@ use super::qp::{Qp, QpCore, QpMemory, Reset, SendCq};
 use super::qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 use super::shared_cq::SharedCq;
 
-/// `ts_format`: whatever clock the device's completions carry; nobody reads it.
+/// `ts_format`: whatever clock the device's completions carry; no code reads it.
 const TS_FORMAT_DEFAULT: u32 = 1;
 
 impl Qp<Reset> {
@@ -26,9 +26,9 @@ impl Qp<Reset> {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for a shape that the device does not have, a heap of another context or a place that is not
-    /// given; [`VerbsError::Capability`] for a mode that the device lacks; else what failed, after everything that was made
-    /// has been taken down.
+    /// [`VerbsError::BadArgument`] for a shape that the device does not have, a heap of another context or a missing place. Also
+    /// [`VerbsError::Capability`] for a mode that the device lacks. Else the error of the step that failed, after everything that
+    /// was made has been taken down.
     pub fn create<'a>(
         pd: &Arc<Pd>,
         places: impl Into<QpPlaces<'a>>,
@@ -50,16 +50,16 @@ impl Qp<Reset> {
         Self::create_with(QpMemory { recv_cq, cq, pd }, config)
     }
 
-    /// Creates a QP that this process posts to, in the host memory of `heap`, and whose sends complete in `cq`. It is one of
-    /// [`Queues::Host`](super::Queues) with a doorbell record, whatever else `config` says of that, and has no receive queue.
+    /// Creates a QP that this process posts to, in the host memory of `heap`, and whose sends and receives complete in `cqs`. It is
+    /// one of [`Queues::Host`](super::Queues) with a doorbell record, whatever else `config` says of that.
     ///
     /// # Errors
     ///
-    /// As [`Qp::create`]; [`VerbsError::BadArgument`] if `cq` has no room for all that the QP can post.
+    /// As [`Qp::create`]; [`VerbsError::BadArgument`] if a CQ has no room for all that the QP can post.
     pub(crate) fn create_on(
         pd: &Arc<Pd>,
         heap: &Arc<ControlHeap>,
-        cq: &Arc<SharedCq>,
+        [sends, receives]: [&Arc<SharedCq>; 2],
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
         let config = QpConfig {
@@ -67,17 +67,17 @@ impl Qp<Reset> {
             doorbell: Doorbell::Record,
             queues: Queues::Host,
             cq: CqKind::Collapsed,
-            log_recv_depth: None,
             share_doorbell_register: false,
             ..*config
         };
         let context = pd.context();
         config.check(context.name(), context.caps())?;
-        let share = cq.share(context, config.depth())?;
+        let share = sends.share(context, config.depth())?;
+        let recv_share = receives.share(context, config.recv_depth())?;
         let blocks = Blocks::posted_by_host(context, heap, &config)?;
         let memory = QpMemory {
             recv_cq: None,
-            cq: SendCq::Shared(share, blocks),
+            cq: SendCq::Shared([share, recv_share], blocks),
             pd: Arc::clone(pd),
         };
         Self::create_with(memory, &config)
@@ -119,11 +119,11 @@ fn create_input(memory: &QpMemory, config: &QpConfig) -> CreateQpIn {
         .with_log_sq_size(config.log_depth.into())
         .with_rq_type(Qpc::RQ_TYPE_NONE)
         .with_cqn_snd(memory.cq.cqn())
-        .with_cqn_rcv(recv_cq.map_or(memory.cq.cqn(), Cq::cqn))
+        .with_cqn_rcv(recv_cq.map_or(memory.cq.recv_cqn(), Cq::cqn))
         .with_uar_page(blocks.register.page_id())
         .with_ts_format(TS_FORMAT_DEFAULT)
         .with_data_in_order(in_order.into())
-        .with_lag_tx_port_affinity(config.lag_port.into())
+        .with_lag_tx_port_affinity(config.lag_port_of(caps, None).into())
         .with_send_dbr_mode(match config.doorbell {
             Doorbell::Record | Doorbell::Mailbox => Qpc::SEND_DBR_MODE_RECORD,
             Doorbell::NoRecord => Qpc::SEND_DBR_MODE_NONE,

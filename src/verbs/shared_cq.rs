@@ -1,11 +1,13 @@
 //! A CQ of many QPs, which one thread of this process reaps.
 //!
-//! It tells the HCA how much it has consumed, so an overrun would be found. By construction it never happens: each QP takes a
-//! share of as many entries as it can post WQEs, since in error each of them completes, signalled or not.
+//! It reports to the HCA how much it has consumed, so an overrun would be found. An overrun never happens by construction. Each
+//! QP takes a share of as many entries as it can post WQEs, since in error each of them completes, signalled or not.
 //!
-//! A thread that wants to sleep arms the CQ, looks once more, and then waits for the channel: an entry that came before the
-//! arming is seen by that look, and one that comes later raises an event.
+//! A thread that wants to sleep arms the CQ, looks once more, and then waits for the channel. That look sees an entry that came
+//! before the arming, and a later one raises an event. Two CQs of one thread have one
+//! channel.
 
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -24,6 +26,9 @@ use crate::sys;
 
 /// Words of an entry.
 const WORDS: usize = 8;
+/// The word whose second half is the immediate.
+const IMMEDIATE: usize = 4;
+const _: () = assert!(offset_of!(Cqe64, imm_inval_pkey) == 8 * IMMEDIATE + 4);
 const _: () = assert!(8 * WORDS as u64 == CQE_BYTES);
 /// `op_own` of an entry that the HCA has not written.
 const INVALID: u64 = (CqeOpcode::INVALID.0 as u64) << 60;
@@ -40,26 +45,37 @@ struct Memory {
     record: ControlBlock,
 }
 
-/// A CQ of many QPs. Whoever reaps counts what it has consumed; one thread does.
+/// A CQ of many QPs. The reaping thread counts what it has consumed; only one thread reaps.
 #[derive(Debug)]
 pub(crate) struct SharedCq {
     cq: Cq<Memory>,
     log_entries: u8,
     /// Entries that QPs have a share of.
     shared: AtomicU32,
-    /// Tells of entries behind an arming. Goes after the CQ.
-    events: Events,
+    /// Reports entries behind an arming. Goes after the CQ.
+    events: Arc<Events>,
 }
 
-/// What an entry says of the send queue of a QP.
+/// What an entry says of a queue of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The QP.
     pub(crate) qpn: u32,
-    /// Index of the WQE's first WQEBB, modulo 2^16.
+    /// Which queue.
+    pub(crate) queue: Queue,
+    /// Index of the WQE, of a send WQE that of its first WQEBB, modulo 2^16.
     pub(crate) index: u16,
     /// `vendor_err_synd << 8 | syndrome` of a WQE that has failed.
     pub(crate) failed: Option<u16>,
+}
+
+/// A queue of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// The send queue.
+    Send,
+    /// The receive queue, with the immediate of the peer's WRITE.
+    Receive(Option<u32>),
 }
 
 impl SharedCq {
@@ -71,6 +87,28 @@ impl SharedCq {
     pub(crate) fn create(
         heap: &Arc<ControlHeap>,
         log_entries: u8,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let events = Events::silent(heap.context())?;
+        Self::create_with(heap, log_entries, Arc::new(events))
+    }
+
+    /// The same, with the channel of this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCq::create`].
+    pub(crate) fn beside(
+        &self,
+        heap: &Arc<ControlHeap>,
+        log_entries: u8,
+    ) -> Result<Arc<Self>, VerbsError> {
+        Self::create_with(heap, log_entries, Arc::clone(&self.events))
+    }
+
+    fn create_with(
+        heap: &Arc<ControlHeap>,
+        log_entries: u8,
+        events: Arc<Events>,
     ) -> Result<Arc<Self>, VerbsError> {
         let context = heap.context();
         let most = context.caps().log_max_cq_sz.min(22);
@@ -101,7 +139,6 @@ impl SharedCq {
             uar_page: memory.register.page_id(),
             counts_consumption: true,
         };
-        let events = Events::silent(context)?;
         let cq = Cq::create(context, &place, memory)?;
         cq.subscribe(&events, COOKIE)?;
         Ok(Arc::new(Self {
@@ -166,14 +203,26 @@ impl SharedCq {
             let [.., vendor, syndrome] = words[WORDS - 2].load(Ordering::Relaxed).to_le_bytes();
             u16::from_be_bytes([vendor, syndrome])
         });
+        let queue = match opcode {
+            CqeOpcode::RESP_WR_IMM => {
+                let [.., a, b, c, d] = words[IMMEDIATE].load(Ordering::Relaxed).to_le_bytes();
+                Queue::Receive(Some(u32::from_be_bytes([a, b, c, d])))
+            }
+            CqeOpcode::RESP_ERR
+            | CqeOpcode::RESP_SEND
+            | CqeOpcode::RESP_SEND_IMM
+            | CqeOpcode::RESP_SEND_INV => Queue::Receive(None),
+            _ => Queue::Send,
+        };
         Some(Entry {
+            queue,
             qpn: u32::from_be_bytes([0, high, mid, low]),
             index: u16::from_be_bytes([counter_high, counter_low]),
             failed,
         })
     }
 
-    /// Tells the HCA that the entries before number `consumed` may be written again.
+    /// Reports to the HCA that the entries before number `consumed` may be written again.
     pub(crate) fn consume(&self, consumed: u32) {
         let record = &self.cq.memory().record.words()[0];
         let [_, _, _, _, arm @ ..] = record.load(Ordering::Relaxed).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Where results of atomics go that nobody asked for.
+//! Where results of atomics go that no caller asked for.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::pd::Pd;
 /// Bytes of the sink: a line of its own, of which 8 are used.
 const SINK_BYTES: u64 = 128;
 
-/// A line of a control heap that swallows the results of atomics, registered so that requests of any QP of its domain can
-/// name it. Nobody ever reads it, so all QPs may share one: its address and lkey go into
-/// [`ImageAttr`](super::ImageAttr). It outlives them.
+/// A line of a control heap that swallows the results of atomics, registered so that requests of any QP of its domain can name
+/// it. No code ever reads it, so all QPs may share one: its address and lkey go into [`ImageAttr`](super::ImageAttr). It outlives
+/// them.
 #[derive(Debug)]
 pub struct AtomicSink {
     /// Taken down before the block goes back.

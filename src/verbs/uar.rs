@@ -1,10 +1,10 @@
 //! Doorbell registers.
 //!
-//! A UAR page of 4 KiB holds two registers. Every QP gets one of its own: silicon takes two QPs behind one register, but a
+//! A UAR page of 4 KiB holds two registers. Every QP gets one of its own. Silicon takes two QPs behind one register, but a
 //! software HCA sees plain memory, in which the second store overwrites the first before it looked.
 //!
-//! A QP without doorbell record is rung at a third place of the page, where every store counts: it gets the whole page.
-//! libmlx5 hands out registers, not pages, so the other ones of such a page are kept and lie idle.
+//! A QP without doorbell record is rung at a third place of the page, where every store counts. So it gets the whole page.
+//! Because libmlx5 hands out registers, not pages, the other registers of such a page are kept and lie idle.
 
 // UNSAFETY: calls into libmlx5; the register itself is only ever named by its address.
 #![expect(unsafe_code, reason = "calls into libmlx5")]
@@ -85,12 +85,12 @@ impl Raw {
     }
 
     fn free(self, context: &Context) {
-        // SAFETY: it is allocated, and whoever calls this owns it and forgets it.
+        // SAFETY: it is allocated, and the caller owns it and forgets it.
         unsafe { context.rdma().mlx5dv_devx_free_uar(self.uar.as_ptr()) };
     }
 }
 
-/// Who uses the pages of a context, by the address of the page.
+/// The users of the pages of a context, by the address of the page.
 #[derive(Default)]
 pub(super) struct Pages(BTreeMap<u64, Page>);
 
@@ -110,7 +110,7 @@ pub struct DoorbellRegister {
 }
 
 impl DoorbellRegister {
-    /// Takes a register that nobody else in this process uses.
+    /// Takes a register that no other code of this process uses.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl DoorbellRegister {
     /// inside a page.
     pub(crate) fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         let mut pages = context.pages();
-        // Each turn but the last gives a page that somebody has alone one more of its registers, of which it has few.
+        // Each turn but the last gives a page of one owner one more of its registers, of which it has few.
         for _ in 0..=MOST_TURNS {
             let raw = Raw::alloc(context)?;
             match pages.0.entry(raw.page_addr).or_insert_with(Page::empty) {
@@ -145,7 +145,7 @@ impl DoorbellRegister {
         Err(context.bad_reply("doorbell registers", MOST_TURNS, "one on a page to share"))
     }
 
-    /// Takes a page that nobody else in this process uses, and in it the register of queues without doorbell record.
+    /// Takes a page that no other code of this process uses, and in it the register of queues without doorbell record.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl DoorbellRegister {
         })
     }
 
-    /// The register that all who ask for a shared one get.
+    /// The register for all callers that ask for a shared one.
     ///
     /// # Errors
     ///
@@ -238,8 +238,8 @@ impl DoorbellRegister {
             return;
         };
         let value = doorbell_value(next_index, qpn);
-        // SAFETY: the register lies in its page (checked when it was made), on 8 bytes, and is mapped while `self` lives;
-        // everybody only stores to it.
+        // SAFETY: the register lies in its page (checked when it was made), on 8 bytes, and is mapped while `self` lives. All
+        // code only stores to it.
         let register = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
         // Release: behind everything that is visible to this thread. The fence empties a write-combining buffer.
         register.store(value, Ordering::Release);
@@ -253,8 +253,8 @@ impl DoorbellRegister {
         let Ok(addr) = usize::try_from(self.raw.page_addr + uar::CQ_ARM as u64) else {
             return;
         };
-        // SAFETY: inside the page (checked when the register was made), on 8 bytes, and mapped while `self` lives; everybody
-        // only stores to it.
+        // SAFETY: inside the page (checked when the register was made), on 8 bytes, and mapped while `self` lives; all code only
+        // stores to it.
         let place = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
         place.store(value, Ordering::Release);
         fence(Ordering::SeqCst);

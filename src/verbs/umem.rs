@@ -33,7 +33,7 @@ impl Umem {
     ///
     /// # Safety
     ///
-    /// The memory stays allocated until the result is dropped, and nobody holds a Rust reference to any of it.
+    /// The memory stays allocated until the result is dropped, and no code holds a Rust reference to any of it.
     pub(super) unsafe fn register(
         context: &Arc<Context>,
         addr: u64,
@@ -61,14 +61,14 @@ impl Umem {
             Err(_) if dmabuf.is_none() => {
                 let (start, access) = (input.addr, input.access);
                 context.count_command();
-                // SAFETY: the context is open, and the memory is the caller's, who keeps it.
+                // SAFETY: the context is open, and the memory is the caller's, which keeps it.
                 let raw = unsafe { rdma.mlx5dv_devx_umem_reg(context.raw(), start, bytes, access) };
                 ("mlx5dv_devx_umem_reg", raw)
             }
             extended => {
                 extended?;
                 context.count_command();
-                // SAFETY: the context is open, `input` lives through the call, and the memory is the caller's, who keeps it.
+                // SAFETY: the context is open, `input` lives through the call, and the memory is the caller's, which keeps it.
                 let raw = unsafe { rdma.mlx5dv_devx_umem_reg_ex(context.raw(), &raw mut input) };
                 ("mlx5dv_devx_umem_reg_ex", raw)
             }

@@ -214,7 +214,7 @@ fn a_captured_graph_runs_as_often_as_it_is_launched() {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn a_branch_that_leads_nowhere_is_refused_and_the_streams_can_be_used_again() {
+fn a_capture_with_an_open_branch_is_refused_and_streams_work_again() {
     let steps = Steps::new();
     let (a, b) = (steps.gpu.stream().unwrap(), steps.gpu.stream().unwrap());
     a.begin_capture().unwrap();
@@ -245,7 +245,7 @@ fn the_device_says_how_a_peer_reaches_its_memory() {
     assert!(odd.is_empty(), "it need not begin at a page: {odd:?}");
 }
 
-/// What another process of a test is told: location, and a handle to store to; or none, and it tells one of its own.
+/// The argument of the other process of a test: location, and a handle to store to; or none, and it prints one of its own.
 const OTHER: &str = "WV_TEST_OTHER_PROCESS";
 
 fn shared_gpu(location: MemoryLocation) -> Arc<CudaGpu> {
@@ -297,7 +297,7 @@ fn the_other_process() {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn a_kernel_of_another_process_stores_into_shared_memory_and_a_dead_process_shares_none() {
+fn another_process_stores_into_shared_memory_and_a_dead_one_shares_none() {
     for location in ["device", "host"] {
         let gpu = shared_gpu(location_of(location));
         let memory = gpu.alloc_shared(1 << 20, 128).unwrap();

@@ -1,5 +1,5 @@
-//! Doorbells that are held back: who holds back sends nothing, whoever flushes or waits sends it all. And posters that break
-//! the protocol, each in one way: every one of them is caught, on any machine.
+//! Doorbells that are held back: a thread that holds back sends nothing, and a thread that flushes or waits sends it all. And
+//! posters that break the protocol, each in one way: the test catches every one of them, on any machine.
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
@@ -112,7 +112,7 @@ fn a_batch_that_passes_a_quarter_is_rung_whatever_the_caller_says() {
 }
 
 #[test]
-fn an_exclusive_wait_for_a_held_tail_ends_by_its_deadline_and_the_next_gets_there() {
+fn an_exclusive_wait_for_a_held_tail_times_out_and_the_next_one_succeeds() {
     let ring = Ring::exclusive(256, 10, 0);
     let mut params = ring.params(10, 0);
     params.deadline_ns = 1;

@@ -1,5 +1,5 @@
-//! Every mode of a QP against the model of a NIC: who shares it, how the NIC hears of work, where the queues lie, what kind of
-//! CQ it is; indices that pass the edges of their words; errors whose cause is kept or lost.
+//! Every mode of a QP against the model of a NIC: which threads share it, how the NIC hears of work, where its queues lie, and
+//! the kind of its CQ. Also indices that pass the edges of their words, and errors whose cause is kept or lost.
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
@@ -62,7 +62,7 @@ fn check(ring: &Ring, kernel: &str, (blocks, threads): (u32, u32), count: u32, f
     let all = (blocks * threads) as usize;
     assert_eq!(ends, vec![(Status::OK, count); all], "{what}");
     assert_eq!(ring.wrong_words(), [0; 0], "{what}");
-    // All that was posted ran, held back or not. Nobody waits for the NOP of a wait, so cons may lack those.
+    // All that was posted ran, held back or not. No thread waits for the NOP of a wait, so cons may lack those.
     assert_eq!(
         (context.err, context.doorbell_index, report.wqes),
         (Status::OK, context.resv, context.resv - before.resv),
@@ -206,15 +206,15 @@ fn indices_pass_2_to_the_16_and_2_to_the_32_and_2_to_the_47() {
     }
 }
 
-/// 100 puts are rung before the NIC runs the first; the one at `fail_at` fails and the NIC flushes those behind it, all
-/// before anybody looks. What a wait then says, and the syndrome.
+/// 100 puts are rung before the NIC runs the first; the one at `fail_at` fails and the NIC flushes those behind it, all before
+/// any thread looks. What a wait then says, and the syndrome.
 fn failure_seen_late(mode: u32, fail_at: u64) -> (Status, u32, u64, u64) {
     let ring = Ring::new(256, 100, 0, mode);
     let ends = ring.run(
         &launch("wv_test_try_put_words", 1, 1, 0),
         &ring.params(100, 0),
     );
-    assert_eq!(ends, [(Status::OK, 100)], "all fit, nobody waits");
+    assert_eq!(ends, [(Status::OK, 100)], "all fit, no thread waits");
     let nic = ring.nic(Behaviour {
         fail_at: Some(fail_at),
         ..Behaviour::new(Follow::Doorbell, fail_at)
@@ -328,7 +328,7 @@ fn time_on_a_full_ring_is_counted() {
 
 /// On the CPU only: on a GPU the store would take the device with it.
 #[test]
-fn a_kernel_that_rings_at_the_processs_address_fails_and_is_told_what_it_needs() {
+fn a_kernel_that_rings_at_a_process_address_fails_with_the_missing_map() {
     let pair = Pair::shared(8, 8);
     let register = pair.context().doorbell;
     let of_process = pair.qps()[0].layout().doorbell_addr;
@@ -342,7 +342,7 @@ fn a_kernel_that_rings_at_the_processs_address_fails_and_is_told_what_it_needs()
 }
 
 #[test]
-fn a_page_of_registers_has_an_address_for_kernels_until_its_last_user_is_gone() {
+fn a_page_of_registers_keeps_its_kernel_address_until_its_last_user_goes() {
     let pair = Pair::shared(8, 8);
     let node = &pair.ends[0].node;
     let layout = pair.qps()[0].layout();

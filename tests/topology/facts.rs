@@ -1,4 +1,4 @@
-//! What is read of single files.
+//! The facts of single files.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -62,7 +62,7 @@ const TYPES: [&str; 5] = [
 /// Enumerators of nameless enums.
 const CONSTANTS: [&str; 1] = ["IBV_LINK_LAYER_ETHERNET"];
 
-/// Types that are only pointed to: their fields are nobody's business.
+/// Types that are only pointed to: no code of ours uses their fields.
 const OPAQUE: [&str; 4] = [
     "_ibv_device_ops",
     "ibv_(context|pd|ah|qp|cq|srq|wq|dm)",
@@ -184,7 +184,7 @@ fn the_checked_in_bindings_are_those_of_the_installed_headers() {
 }
 
 #[test]
-fn structures_that_cross_the_border_have_the_sizes_of_the_installed_headers() {
+fn bound_structures_have_the_sizes_of_the_installed_headers() {
     use warpverbs::internal::bindings as sys;
     let headers = sizes_of_the_headers();
     let ours = [

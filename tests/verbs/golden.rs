@@ -1,6 +1,6 @@
 //! The bytes of the commands that make and connect a QP, as the HCA gets them, for each kind of address. Bits are counted from the
 //! first of the command, as in `mlx5_ifc.h` of rdma-core (`struct mlx5_ifc_create_qp_in_bits`, `mlx5_ifc_qpc_bits`,
-//! `mlx5_ifc_ads_bits`): a bit that no line names is 0.
+//! `mlx5_ifc_ads_bits`): a bit that no line names is 0. `pyverbs_layouts` of mlx5-prm compares the offsets with the table of pyverbs.
 
 use std::net::Ipv4Addr;
 
@@ -22,6 +22,9 @@ type Field = (usize, usize, u64, &'static str);
 const QPC: usize = 0xc0;
 /// The primary address path in it.
 const PATH: usize = QPC + 0xc0;
+
+const UID: &str = "uid: the open context, set by the kernel";
+const LAG: &str = "lag_tx_port_affinity: the port of a bond, 0 without one";
 
 const PEER: u32 = 0x0a_bcde;
 /// Options of enhanced connection establishment that the peer has. A software HCA has bits 0 and 1.
@@ -105,18 +108,18 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
         cq,
         &[
             (0x00, 16, 0x400, "CREATE_CQ"),
-            given(cq, 0x10, 16, "uid"),
-            (0x86, 1, 1, "dbr_umem_valid"),
-            (0x8b, 1, 1, "cc: one collapsed entry"),
+            given(cq, 0x10, 16, UID),
+            (0x86, 1, 1, "dbr_umem_valid: the record lies in a UMEM"),
+            (0x8b, 1, 1, "cc: each CQE replaces the one before"),
             (0x8e, 1, 1, "oi: overrun is ignored"),
-            given(cq, 0xa0, 32, "dbr_umem_id"),
-            (0xe3, 5, bits(cq, 0xe3, 5), "log_cq_size"),
-            given(cq, 0xe8, 24, "uar_page"),
-            given(cq, 0x120, 32, "c_eqn"),
-            given(cq, 0x240, 64, "dbr_addr"),
-            given(cq, 0x280, 64, "cq_umem_offset"),
-            given(cq, 0x2c0, 32, "cq_umem_id"),
-            (0x2e0, 1, 1, "cq_umem_valid"),
+            given(cq, 0xa0, 32, "dbr_umem_id: the UMEM of the record"),
+            (0xe3, 5, 0, "log_cq_size: one entry"),
+            given(cq, 0xe8, 24, "uar_page: where it is armed"),
+            given(cq, 0x120, 32, "c_eqn: the event queue of its vector"),
+            given(cq, 0x240, 64, "dbr_addr: the record in its UMEM"),
+            given(cq, 0x280, 64, "cq_umem_offset: the entry in its UMEM"),
+            given(cq, 0x2c0, 32, "cq_umem_id: the UMEM of the entry"),
+            (0x2e0, 1, 1, "cq_umem_valid: the entry lies in a UMEM"),
         ],
     );
     let create = of(all, Opcode::CREATE_QP);
@@ -124,23 +127,33 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
         create,
         &[
             (0x00, 16, 0x500, "CREATE_QP"),
-            given(create, 0x10, 16, "uid"),
-            (QPC + 0x04, 4, made.lag_port, "lag_tx_port_affinity"),
+            given(create, 0x10, 16, UID),
+            (QPC + 0x04, 4, made.lag_port, LAG),
             (QPC + 0x08, 8, 0, "st: RC"),
-            (QPC + 0x13, 2, 3, "pm_state: migrated"),
-            given(create, QPC + 0x28, 24, "pd"),
-            (QPC + 0x51, 4, 10, "log_sq_size"),
-            (QPC + 0x58, 2, 1, "ts_format: default"),
-            given(create, QPC + 0x68, 24, "uar_page"),
-            (QPC + 0x3e8, 24, made.cqn, "cqn_snd"),
-            (QPC + 0x4e8, 24, made.cqn, "cqn_rcv"),
-            given(create, QPC + 0x500, 64, "dbr_addr"),
+            (QPC + 0x13, 2, 3, "pm_state: migrated, no alternate path"),
+            given(create, QPC + 0x28, 24, "pd: the domain"),
+            (QPC + 0x51, 4, 10, "log_sq_size: 1,024 WQEBBs"),
+            (QPC + 0x58, 2, 1, "ts_format: the device's default"),
+            given(create, QPC + 0x68, 24, "uar_page: where it is rung"),
+            (QPC + 0x3e8, 24, made.cqn, "cqn_snd: the CQ above"),
+            (QPC + 0x4e8, 24, made.cqn, "cqn_rcv: the same"),
+            given(create, QPC + 0x500, 64, "dbr_addr: the record in its UMEM"),
             (QPC + 0x565, 3, 3, "rq_type: none"),
-            (QPC + 0x683, 1, 1, "dbr_umem_valid"),
-            given(create, QPC + 0x720, 32, "dbr_umem_id"),
-            given(create, 0x800, 64, "wq_umem_offset"),
-            given(create, 0x840, 32, "wq_umem_id"),
-            (0x860, 1, 1, "wq_umem_valid"),
+            (
+                QPC + 0x683,
+                1,
+                1,
+                "dbr_umem_valid: the record lies in a UMEM",
+            ),
+            given(
+                create,
+                QPC + 0x720,
+                32,
+                "dbr_umem_id: the UMEM of the record",
+            ),
+            given(create, 0x800, 64, "wq_umem_offset: the ring in its UMEM"),
+            given(create, 0x840, 32, "wq_umem_id: the UMEM of the ring"),
+            (0x860, 1, 1, "wq_umem_valid: the ring lies in a UMEM"),
         ],
     );
     let init = of(all, Opcode::RST2INIT_QP);
@@ -148,14 +161,19 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
         init,
         &[
             (0x00, 16, 0x502, "RST2INIT_QP"),
-            given(init, 0x10, 16, "uid"),
+            given(init, 0x10, 16, UID),
             (0x48, 24, made.qpn, "qpn"),
-            (QPC + 0x04, 4, made.lag_port, "lag_tx_port_affinity"),
-            (QPC + 0x13, 2, 3, "pm_state: migrated"),
-            (PATH + 0x10, 16, 0, "pkey_index"),
-            (PATH + 0x128, 8, 1, "vhca_port_num"),
+            (QPC + 0x04, 4, made.lag_port, LAG),
+            (QPC + 0x13, 2, 3, "pm_state: migrated, no alternate path"),
+            (PATH + 0x10, 16, 0, "pkey_index: the first key of the port"),
+            (PATH + 0x128, 8, 1, "vhca_port_num: port 1 of the device"),
             (QPC + 0x48c, 4, 3, "atomic_mode: up to 8 bytes"),
-            (QPC + 0x490, 3, 7, "rre, rwe, rae"),
+            (
+                QPC + 0x490,
+                3,
+                7,
+                "rre, rwe, rae: the peer may read, write, do atomics",
+            ),
         ],
     );
     let rts = of(all, Opcode::RTR2RTS_QP);
@@ -163,14 +181,35 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
         rts,
         &[
             (0x00, 16, 0x504, "RTR2RTS_QP"),
-            given(rts, 0x10, 16, "uid"),
+            given(rts, 0x10, 16, UID),
             (0x48, 24, made.qpn, "qpn"),
             (0xa0, 32, 0b010, "ece: the options that both ends have"),
-            (PATH + 0x40, 5, 17, "ack_timeout"),
+            (PATH + 0x40, 5, 17, "ack_timeout: 4.096 us * 2^17"),
             (QPC + 0x388, 3, 2, "log_sra_max: what the peer takes"),
             (QPC + 0x38d, 3, 7, "retry_count"),
-            (QPC + 0x390, 3, 7, "rnr_retry"),
+            (QPC + 0x390, 3, 7, "rnr_retry: without end"),
             (QPC + 0x3c8, 24, PSNS[0].into(), "next_send_psn"),
+        ],
+    );
+    check_the_port_of_a_bond(all, made);
+}
+
+/// RTS2RTS_QP, which names the port of a bond again; no other QP gets it.
+fn check_the_port_of_a_bond(all: &[Vec<u8>], made: &Made) {
+    if made.lag_port == 0 {
+        let opcode = u64::from(Opcode::RTS2RTS_QP.0);
+        assert!(all.iter().all(|command| bits(command, 0, 16) != opcode));
+        return;
+    }
+    let again = of(all, Opcode::RTS2RTS_QP);
+    assert_golden(
+        again,
+        &[
+            (0x00, 16, 0x505, "RTS2RTS_QP"),
+            given(again, 0x10, 16, UID),
+            (0x48, 24, made.qpn, "qpn"),
+            (0x80, 32, 1 << 15, "opt_param_mask: lag_tx_port_affinity"),
+            (QPC + 0x04, 4, made.lag_port, LAG),
         ],
     );
 }
@@ -181,7 +220,7 @@ fn receives(command: &[u8], made: &Made) -> Vec<Field> {
     let affinity = u64::from(made.lag_port != 0) << 15;
     vec![
         (0x00, 16, 0x503, "INIT2RTR_QP"),
-        given(command, 0x10, 16, "uid"),
+        given(command, 0x10, 16, UID),
         (0x48, 24, made.qpn, "qpn"),
         (0xa0, 32, 0b010, "ece: the options that both ends have"),
         (
@@ -190,15 +229,25 @@ fn receives(command: &[u8], made: &Made) -> Vec<Field> {
             rights | affinity,
             "opt_param_mask: rre, rae, rwe; of a bond lag_tx_port_affinity",
         ),
-        (QPC + 0x04, 4, made.lag_port, "lag_tx_port_affinity"),
+        (QPC + 0x04, 4, made.lag_port, LAG),
         (QPC + 0x40, 3, 3, "mtu: 1,024 bytes"),
-        (QPC + 0x43, 5, 30, "log_msg_max"),
+        (QPC + 0x43, 5, 30, "log_msg_max: messages of 1 GiB"),
         (QPC + 0xa8, 24, PEER.into(), "remote_qpn"),
-        (PATH + 0x128, 8, 1, "vhca_port_num"),
-        (QPC + 0x488, 3, bits(command, QPC + 0x488, 3), "log_rra_max"),
+        (PATH + 0x128, 8, 1, "vhca_port_num: port 1 of the device"),
+        (
+            QPC + 0x488,
+            3,
+            4,
+            "log_rra_max: 16 reads and atomics at once",
+        ),
         (QPC + 0x48c, 4, 3, "atomic_mode: up to 8 bytes"),
-        (QPC + 0x490, 3, 7, "rre, rwe, rae"),
-        (QPC + 0x4a3, 5, 12, "min_rnr_nak"),
+        (
+            QPC + 0x490,
+            3,
+            7,
+            "rre, rwe, rae: the peer may read, write, do atomics",
+        ),
+        (QPC + 0x4a3, 5, 12, "min_rnr_nak: 0.64 ms"),
         (QPC + 0x4a8, 24, PSNS[1].into(), "next_rcv_psn"),
     ]
 }
@@ -208,15 +257,30 @@ const MAC: [u8; 6] = [2, 0, 10, 0, 0, 9];
 /// A RoCEv2 path from entry `source` of the GID table to `to`, of 16 bytes in two halves.
 fn roce(command: &[u8], source: u64, [high, low]: [u64; 2]) -> Vec<Field> {
     vec![
-        (PATH + 0x48, 8, source, "src_addr_index"),
+        (
+            PATH + 0x48,
+            8,
+            source,
+            "src_addr_index: the GID that packets come from",
+        ),
         (PATH + 0x58, 8, 9, "hop_limit"),
         (PATH + 0x64, 8, 104, "tclass"),
         (PATH + 0x80, 64, high, "rgid_rip, upper half"),
         (PATH + 0xc0, 64, low, "rgid_rip, lower half"),
         (PATH + 0x10a, 6, 26, "dscp: upper six bits of the class"),
-        given(command, PATH + 0x110, 16, "udp_sport"),
+        given(
+            command,
+            PATH + 0x110,
+            16,
+            "udp_sport: spreads QPs over paths",
+        ),
         (PATH + 0x121, 3, 5, "eth_prio"),
-        (PATH + 0x130, 48, 0x0200_0a00_0009, "rmac"),
+        (
+            PATH + 0x130,
+            48,
+            0x0200_0a00_0009,
+            "rmac: the peer's, or its router's",
+        ),
     ]
 }
 
@@ -350,16 +414,16 @@ fn an_address_that_the_port_cannot_reach_is_refused_before_a_command() {
     let bad: [(AddressVector, &str); 3] = [
         (
             Gid([1; 16]).into(),
-            "link layer of the peer is Ethernet: expected InfiniBand",
+            "link layer of the peer is Ethernet; it must be InfiniBand",
         ),
         (
             lid.with_path_bits(1).into(),
-            "path bits is 1: expected 0 to 0, as the port's LMC is 0",
+            "path bits is 1; it must be 0 to 0, as the port's LMC is 0",
         ),
         (
             lid.with_grh(Some(GlobalRoute::new(Gid([1; 16])).with_gid_index(1)))
                 .into(),
-            "GID index is 1: expected one of [0]",
+            "GID index is 1; it must be one of [0]",
         ),
     ];
     hca.record_commands();

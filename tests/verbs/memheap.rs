@@ -316,7 +316,7 @@ fn fragments_merge_in_every_order_of_frees() {
     }
 }
 
-/// Known defect: an offset that nobody had allocated was taken back, and so was the same one twice.
+/// Known defect: an offset that no caller had allocated was taken back, and so was the same one twice.
 #[test]
 fn foreign_and_repeated_frees_are_refused_by_offset() {
     let mut heap = MemHeap::new(4096);

@@ -173,7 +173,7 @@ abi_struct! {
     pub struct HcaQpProgress {
         /// The life that the rest is of; written last when a life begins.
         pub life: u64,
-        /// Why the QP is in error: a syndrome, with FAILED_RESPONDER the one that its peer was told. 0: it is not.
+        /// Why the QP is in error: a syndrome, with FAILED_RESPONDER the one that its peer got. 0: it is not.
         pub failed: u32,
         /// Packets sent, modulo 2^24.
         pub sent: u32,
@@ -254,7 +254,7 @@ abi_struct! {
         pub stop: u32,
         /// Raised after the kernel has failed a QP.
         pub attention: u32,
-        /// Stored to by the kernel when a rank may have something new to see: on the CPU it wakes who sleeps.
+        /// Stored to by the kernel when a rank may have something new to see: on the CPU it wakes sleeping threads.
         pub news: u64,
     }
 }

@@ -184,8 +184,8 @@ pub(super) fn launch(
     launch: &Launch<'_>,
     params: &GpuhcaParams,
 ) -> Result<Event, GpuhcaError> {
-    // SAFETY: the parameters are those of the kernel. Its tables and words live in `Gpuhca`, which keeps them until it has ended, or for
-    // ever. What softhca writes into the tables names memory that its users have registered, and softhca ends an entry before
-    // the command returns that lets them free it.
+    // SAFETY: the parameters are those of the kernel. Its tables and words live in `Gpuhca`, which keeps them until it has ended,
+    // or for ever. What softhca writes into the tables names memory that its users have registered. It ends an entry before the
+    // command returns that lets the users free that memory.
     Ok(unsafe { gpu.launch(launch, bytemuck::bytes_of(params)) }?)
 }

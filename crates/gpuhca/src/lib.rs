@@ -12,10 +12,10 @@
 //!
 //! # What it shows and what not
 //!
-//! It runs the PTX that ships, on the memory of a GPU. So it shows: the order of posting and signalling, admission to a full ring, that
-//! calls converge under faults, staleness of old lives and keys, CUDA graphs, and what MoE kernels cost in time and memory bandwidth.
-//! It shows nothing of PCIe, firmware, packets or a network. Results are labelled `gpuhca+NAME` and never called a NIC's; on the CPU
-//! the label is `gpuhca+simt`, and then they say nothing about speed at all.
+//! It runs the PTX that ships, on the memory of a GPU. So it shows the order of posting and signalling, admission to a full ring,
+//! and that calls converge under faults. It also shows staleness of old lives and keys, CUDA graphs, and what MoE kernels cost in
+//! time and memory bandwidth. It shows nothing of PCIe, firmware, packets or a network. Results are labelled `gpuhca+NAME` and
+//! never called a NIC's; on the CPU the label is `gpuhca+simt`, and then they say nothing about speed at all.
 //!
 //! # Why it is as it is
 //!
@@ -23,16 +23,16 @@
 //!   would stop the others. [`Gpuhca::start`] claims the GPU's name among all processes; a second one is refused.
 //! - **A block owns QPs.** QP `i` of the table is block `i % blocks`'s, so a QP has one executor, needs no lock, and its WQEs run in order.
 //!   The number of blocks is an argument ([`Options::blocks`]): cooperative kernels of the ranks need the other SMs.
-//! - **One look per thread, one WQE per block.** Each thread of a block polls the doorbells of one QP; then all threads together copy
-//!   what each WQE moves, with several loads in flight.
-//! - **A fence behind each WQE.** ConnectX places the bytes of a WQE before those of the next one of the same QP; the runtime's
+//! - **One look per thread, one WQE per block.** Each thread of a block polls the doorbells of one QP. Then all threads together
+//!   copy what each WQE moves, with several loads in flight.
+//! - **A fence behind each WQE.** ConnectX places the bytes of a WQE before those of the next one of the same QP. The runtime's
 //!   signals depend on it. One system fence per WQE keeps that without knowing which WQE is a signal.
 //! - **Doorbells are words of the GPU's memory.** Each UAR page has a twin there, which [`Gpuhca::for_rank`]'s `map_mmio` gives kernels in
 //!   place of the page. What a host rings in the page, softhca's engine carries over.
 //! - **Nothing that ends is used afterwards.** softhca ends entries and waits until each block has finished the pass in which it may
 //!   have read them: `seen` holds the generation of each block's last pass.
-//! - **It ends.** By [`Gpuhca::stop`] or drop, or by its deadline. WQEs that have not run by then never do; who waits for them ends by its own
-//!   deadline.
+//! - **It ends.** By [`Gpuhca::stop`] or drop, or by its deadline. WQEs that have not run by then never do; a thread that waits
+//!   for them ends by its own deadline.
 
 pub mod abi;
 mod attach;
@@ -277,5 +277,5 @@ pub const fn executor_bytes() -> usize {
     size_of::<Executor>()
 }
 
-/// How long a kernel that was told to end may take.
+/// How long a kernel may take to end after its order.
 const ENDING: Duration = Duration::from_secs(30);

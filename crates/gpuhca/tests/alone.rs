@@ -37,7 +37,7 @@ fn short(pair: &Pair, count: u32) -> Vec<(Status, u32)> {
 }
 
 #[test]
-fn a_stop_in_the_middle_ends_every_wait_by_its_deadline_and_a_new_kernel_goes_on() {
+fn a_stop_midway_ends_every_wait_by_its_deadline_and_a_new_kernel_works() {
     let _turn = turn();
     let hca = start(|options| options);
     let first = pair(8 * 4);

@@ -36,7 +36,7 @@ fn puts_of_several_threads_arrive_in_the_peers_memory() {
 
 /// The QP fails, a reset brings it back, and the other pair never notices.
 #[test]
-fn a_put_with_a_wrong_key_fails_both_ends_alone_and_a_reset_brings_them_back() {
+fn a_put_with_a_wrong_key_fails_its_own_ends_and_a_reset_restores_them() {
     let (mut bad, good) = (pair(8 * 20), pair(8 * 100));
     bad.ends[0].set_peer(&bad.ends[1], 0x4200);
     let params = bad.params(20, 1);

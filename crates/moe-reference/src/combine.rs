@@ -1,4 +1,4 @@
-//! Combine as a scalar loop: what each token becomes, bit for bit, whatever is asked for and whoever is lost.
+//! Combine as a scalar loop: what each token becomes, bit for bit, whatever the options and whichever ranks are lost.
 
 use crate::dispatch::choose;
 use crate::{Batch, Homes, Returns, Shape, bf16};
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rank_that_is_not_seen_holds_is_not_added_and_its_tokens_are_not_valid() {
+    fn rows_of_an_unseen_rank_are_not_added_and_make_their_tokens_invalid() {
         let x: Vec<u16> = (8..32).map(|i| bf16::from_f32((i / 8) as f32)).collect();
         let batch = Batch {
             x: &x,
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn unweighted_counts_every_choice_once_and_later_weights_replace_those_of_dispatch() {
+    fn unweighted_counts_each_choice_once_and_later_weights_replace_earlier() {
         let rows = Shape {
             returns: Returns::Rows,
             ..SHAPE
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_lost_a_rank_is_scaled_by_the_weight_left_and_zeros_if_nothing_is_left() {
+    fn a_token_that_lost_a_rank_is_scaled_by_its_remaining_weight_or_zeroed() {
         let scaled = Asked {
             renormalise: true,
             ..Asked::default()

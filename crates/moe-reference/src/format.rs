@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn halfway_between_two_codes_goes_to_the_even_one_and_a_step_beside_it_to_the_nearer() {
+    fn a_halfway_value_takes_the_even_code_and_other_values_the_nearest_code() {
         let table = table();
         for code in 0..0x7e_u8 {
             let (below, above) = (table[usize::from(code)], table[usize::from(code) + 1]);

@@ -1,4 +1,4 @@
-//! What dispatch and combine of a mixture-of-experts layer must give, for anybody who checks a kernel of them.
+//! What dispatch and combine of a mixture-of-experts layer must give, for tests of any kernel of them.
 //!
 //! The crate depends on nothing, and shares no code with Warpverbs, whose kernels it judges. Two judges are here, which know
 //! the same rules and share no code either:

@@ -1,9 +1,9 @@
 //! Oracles: pure functions that say whether what one rank got of a call is what all ranks put into it.
 //!
-//! They know the rules of a call but none of the code that follows them: neither the reference nor the kernels. A
-//! [`Case`] holds the inputs of all ranks and who reached whom; the functions of [`by_expert`], [`by_rank`], [`payload`] and
-//! [`combine`] hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they
-//! compare sets, and [`digest`] makes one number of them that no order changes.
+//! They know the rules of a call but none of the code that follows them: neither the reference nor the kernels. A [`Case`] holds
+//! the inputs of all ranks and which rank reached which. The functions of [`by_expert`], [`by_rank`], [`payload`] and [`combine`]
+//! hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they compare sets, and
+//! [`digest`] makes one number of them that no order changes.
 //!
 //! ```
 //! use moe_reference::oracle::by_rank::{self, ByRank};
@@ -115,7 +115,7 @@ pub struct Row {
 }
 
 impl Case {
-    /// A call in which everybody reaches everybody.
+    /// A call in which every rank reaches every rank.
     #[must_use]
     pub fn new(shape: &Shape, places: Vec<Vec<Home>>, inputs: Vec<Input>) -> Self {
         let all = vec![vec![true; inputs.len()]; inputs.len()];
@@ -159,7 +159,7 @@ impl Case {
         self.ranks() * self.max_tokens
     }
 
-    /// Choice `k` of a token: the expert and the place that the source picks for it. `None` is no choice, or one that nobody
+    /// Choice `k` of a token: the expert and the place that the source picks for it. `None` is no choice, or one that no rank
     /// holds. The own rank if it holds the expert, else the places at active ranks take turns.
     fn pick(&self, source: usize, token: usize, k: usize) -> Option<Home> {
         let expert = usize::try_from(self.inputs[source].experts[token * self.top_k + k]).ok()?;

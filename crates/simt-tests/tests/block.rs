@@ -223,7 +223,7 @@ fn ticket_log(seed: u64) -> Vec<u32> {
     feature = "tsan",
     ignore = "the checker: a clock of 33,000 entries per thread"
 )]
-fn thirty_three_thousand_threads_run_at_once_and_one_block_after_the_other() {
+fn thirty_three_thousand_threads_run_at_once_and_block_after_block() {
     // Reduction: blocks do not wait for each other, so a few seats serve all of them.
     let x = vec![1f32; 132 * 256];
     let mut out = vec![0f32; 132];
@@ -311,7 +311,7 @@ fn an_mmio_store_is_followed_by_the_kick_hook() {
 }
 
 #[test]
-fn a_store_to_a_register_that_is_not_mapped_ends_the_launch_and_stores_nothing() {
+fn a_store_to_an_unmapped_register_ends_the_launch_and_stores_nothing() {
     static MAPPED: AtomicU64 = AtomicU64::new(0);
     let (mut registers, mut now) = ([0u64; 2], [0u64; 2]);
     let addr = |at: usize| registers.as_ptr().wrapping_add(at).expose_provenance() as u64;

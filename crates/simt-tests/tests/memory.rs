@@ -44,12 +44,12 @@ fn outcome(test: &str, where_to: &str, at: i32) -> Output {
 }
 
 #[test]
-fn a_store_outside_or_after_the_end_of_its_memory_is_reported_with_its_line() {
+fn a_store_outside_memory_or_into_freed_memory_is_reported_with_its_line() {
     if let Ok(task) = env::var(TASK) {
         let (where_to, at) = task.split_once(' ').unwrap();
         return store(where_to, at.parse().unwrap());
     }
-    let test = "a_store_outside_or_after_the_end_of_its_memory_is_reported_with_its_line";
+    let test = "a_store_outside_memory_or_into_freed_memory_is_reported_with_its_line";
     for (where_to, at, report) in [
         ("heap", 7, None),
         ("heap", 8, Some("heap-buffer-overflow")),

@@ -134,8 +134,8 @@ fn a_missing_syncthreads_is_found_between_the_two_lines() {
 }
 
 #[test]
-fn a_word_of_shared_memory_is_a_word_of_the_block_and_finding_its_place_is_no_access() {
-    // Who comes first finds the place for the whole process: most likely to show in the first launch.
+fn a_shared_memory_word_belongs_to_its_block_and_finding_it_is_no_access() {
+    // The first to come finds the place for the whole process: most likely to show in the first launch.
     for seed in [5, 1, 2, 3] {
         let mut out = [0i32; 64];
         let mut run = |defect: Defect| {
@@ -270,7 +270,7 @@ fn order_passes_through_relays_and_release_acquire_operations() {
 }
 
 #[test]
-fn a_slot_may_be_used_again_by_who_saw_that_it_is_free_and_its_reads_must_be_fenced() {
+fn a_slot_is_used_again_once_it_is_seen_free_and_its_reads_need_a_fence() {
     for seed in SEEDS {
         for (defect, clean) in [(Defect::None, true), (Defect::NoReleaseFence, false)] {
             let (mut slot, mut flags, mut out) = (1i64, [0u32; 1], 0i64);
@@ -447,7 +447,7 @@ fn a_device_needs_a_fence_of_its_scope_before_the_doorbell() {
 }
 
 #[test]
-fn what_a_device_wrote_needs_an_acquire_fence_and_an_l1_that_was_loaded_before_is_stale() {
+fn device_writes_need_an_acquire_fence_and_an_earlier_l1_load_is_stale() {
     for seed in SEEDS {
         none(&with_device(Defect::None, true, false, seed), seed);
         let cold = with_device(Defect::NoAcquireFence, false, false, seed);
@@ -466,7 +466,7 @@ fn what_a_device_wrote_needs_an_acquire_fence_and_an_l1_that_was_loaded_before_i
 }
 
 #[test]
-fn a_non_coherent_load_of_what_a_device_wrote_is_found_whatever_the_fences() {
+fn a_non_coherent_load_of_a_device_write_is_found_with_any_fences() {
     for seed in SEEDS {
         let found = with_device(Defect::AtomicTooNarrow, false, false, seed);
         has(
@@ -479,7 +479,7 @@ fn a_non_coherent_load_of_what_a_device_wrote_is_found_whatever_the_fences() {
 }
 
 #[test]
-fn a_kernel_that_uses_the_hosts_address_of_memory_is_found_and_told_its_own() {
+fn a_kernel_that_uses_a_host_address_is_found_and_told_its_own_address() {
     for seed in SEEDS {
         let mut words = [0u64; 4];
         let host = words.as_mut_ptr().expose_provenance() as u64;

@@ -1,5 +1,5 @@
-// CUDA C++ on the CPU: the one header that a kernel includes to be compiled by g++ (or clang++) as
-// plain C++ and run by the Rust crate `simt`, one stackful coroutine per CUDA thread. See
+// CUDA C++ on the CPU: the one header that a kernel includes so that g++ (or clang++) compiles it
+// as plain C++. The Rust crate `simt` runs it, one stackful coroutine per CUDA thread. See
 // crates/simt/src/lib.rs for what is and is not the same as on a GPU. System headers come first,
 // before any macro of ours.
 #pragma once

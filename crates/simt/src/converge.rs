@@ -1,18 +1,18 @@
 //! Lanes of a warp that wait for each other behind divergent code, as nvcc makes them.
 //!
-//! nvcc puts BSSY in front of a divergent branch or loop, and BSYNC where the ways join again. BSSY notes which lanes run
-//! there together; BSYNC holds each of them until all that were noted and have not exited have come. Code that is right only
-//! if a lane gets past such a place while others of its warp still spin before it hangs on a GPU.
+//! nvcc puts BSSY in front of a divergent branch or loop, and BSYNC where the ways join again. BSSY notes which lanes run there
+//! together; BSYNC holds each of them until all noted lanes that have not exited have come. Code hangs on a GPU if it is right
+//! only when a lane gets past such a place while others of its warp still spin before it.
 //!
 //! Kernels mark such parts: `simt_diverge` in front, `simt_reconverge` behind (`wv::platform::Divergence`). Without
 //! `LaunchConfig::reconverge` both do nothing. With it:
 //!
-//! - A lane at the front of a part waits until every lane of its warp that may still come has come, or does something else:
-//!   it is in another part, polls, waits in a barrier or meeting, or has exited. Lanes at the same place in the code then
+//! - A lane at the front of a part waits for every lane of its warp that may still come. Such a lane comes, or does something
+//!   else: it is in another part, polls, waits in a barrier or meeting, or has exited. Lanes at the same place in the code then
 //!   enter together. The hardware needs no such wait, since lanes that have not diverged run in step; here they do not.
-//! - A lane at the end waits for those with which it entered. Lanes that exit are missed by nobody, as on the hardware.
-//! - Parts nest. What is marked is what waits: the compiler may add places that nobody has marked, and leave out some. For the
-//!   posting protocol `./x sass` compares with what it did.
+//! - A lane at the end waits for those with which it entered. No lane waits for one that exits, as on the hardware.
+//! - Parts nest. Only marked parts wait: the compiler may add places that no kernel has marked, and leave out some. For the
+//!   posting protocol `./x sass` compares the marks with the compiler's places.
 
 use crate::op::lanes_of;
 
@@ -59,7 +59,7 @@ impl Parts {
         self.enter(self.inner(lane), alive, blocked)
     }
 
-    /// `lane` has polled: nobody waits for it to enter.
+    /// `lane` has polled: no lane waits for it to enter.
     pub(crate) fn polls(&mut self, lane: u32, alive: u32, blocked: u32) -> u32 {
         self.polled |= 1 << lane;
         self.enter(self.inner(lane), alive, blocked)
@@ -96,7 +96,7 @@ impl Parts {
         self.within[lane as usize].last().copied()
     }
 
-    /// Lets the lanes enter that wait inside `level`, if no lane is left there that may still come.
+    /// Lets the lanes enter that wait inside `level`, if no lane that may still come is left.
     fn enter(&mut self, level: Option<usize>, alive: u32, blocked: u32) -> u32 {
         let here = lanes_of(alive).filter(|lane| self.within[*lane].last().copied() == level);
         let here = here.fold(0, |all, lane| all | 1u32 << lane);

@@ -37,7 +37,7 @@ pub enum LaunchError {
     BadConfig {
         /// Which field.
         field: &'static str,
-        /// What it was.
+        /// Its value.
         value: u128,
         /// Smallest allowed value.
         min: u64,
@@ -50,7 +50,7 @@ pub enum LaunchError {
     /// The system refused memory or an OS thread.
     #[error("no {what}: {source}")]
     Resources {
-        /// What was asked for.
+        /// The requested resource.
         what: String,
         /// What the system answered.
         source: std::io::Error,
@@ -58,7 +58,7 @@ pub enum LaunchError {
     /// Threads wait for each other, or for a thread that has exited, and nothing can release them.
     #[error("deadlock: {report}")]
     Deadlock {
-        /// One line per group of waiting threads: where, in which operation, who came and who is missing.
+        /// One line per group of waiting threads: where, in which operation, which threads came and which are missing.
         report: String,
     },
     /// Lanes that meet disagree on the mask or on the operation.
@@ -66,7 +66,7 @@ pub enum LaunchError {
     MaskMismatch {
         /// The thread whose call showed it.
         thread: ThreadId,
-        /// What it called.
+        /// The operation that it called.
         operation: &'static str,
         /// With which mask (0 for a barrier of the block).
         mask: u32,

@@ -11,8 +11,8 @@ use crate::idle;
 #[derive(Debug)]
 pub(crate) struct GridBarrier {
     total: u64,
-    /// Threads that have arrived (low half) and that have exited for good (high half), in one word so that one of them sees
-    /// the sum become complete.
+    /// Threads that have arrived (low half) and that have exited for good (high half). They share one word so that one of them
+    /// sees the sum become complete.
     count: AtomicU64,
     /// Completed barriers; waiting workers sleep on it.
     generation: AtomicU32,
@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
     Open,
     /// All have come: the next generation has begun.
     Complete,
-    /// All that live have come, but some have exited: nobody will ever complete it.
+    /// All that live have come, but some have exited: no thread will ever complete it.
     Broken {
         /// How many have exited.
         exited: u64,
@@ -41,7 +41,7 @@ impl GridBarrier {
         }
     }
 
-    /// Pairs with `arrive`: what threads wrote before the barrier is visible to who sees the new generation.
+    /// Pairs with `arrive`: what threads wrote before the barrier is visible to a thread that sees the new generation.
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Acquire)
     }

@@ -96,7 +96,7 @@ unsafe extern "C-unwind" fn simt_mmio_store64(register: *mut u64, value: u64) {
     #[cfg(feature = "tsan")]
     crate::check::on_doorbell();
     // SAFETY: mapped and aligned by this function's contract. An atomic, since a software device reads it meanwhile; Release
-    // pairs with that read, so that the device sees what was written before the doorbell.
+    // pairs with that read, so that the device sees all writes before the doorbell.
     unsafe { AtomicU64::from_ptr(register) }.store(value, Release);
     simt_progress();
     idle::kick();

@@ -1,12 +1,11 @@
 //! Sleeping while all threads poll, and the two words by which a software device in this process takes part.
 //!
-//! The device bumps the wake word after each completion and each incoming write and wakes the futex; a launch that found
-//! nothing sleeps on it, for a bounded time, since most of what it waits for comes from other processes' devices or from memory
-//! that nobody announces.
+//! The device bumps the wake word after each completion and each incoming write and wakes the futex. A launch that found nothing
+//! sleeps on it, for a bounded time. Most of what it waits for comes from other processes' devices or from memory whose changes
+//! no device announces.
 //!
-//! rustix would make the system calls here safe. Build scripts depend on this crate too, so it would be compiled a second time,
-//! 4 s of one core before the first kernel is, for four blocks; and mappings of stacks stay calls of libc, which
-//! AddressSanitizer sees.
+//! rustix would make the system calls here safe. Build scripts depend on this crate too. So it would be compiled a second time, 4
+//! s of one core before the first kernel is, for four blocks. Mappings of stacks stay calls of libc, which AddressSanitizer sees.
 
 // UNSAFETY: the futex and prctl system calls, and a kick hook that is a C function.
 #![expect(
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 use crate::launch::Launch;
 
-/// Used while there is no device in the process: workers of a launch still wake each other on it.
+/// Used while the process has no device: workers of a launch still wake each other on it.
 static NO_DEVICE: AtomicU32 = AtomicU32::new(0);
 static WAKE_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 static KICK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
@@ -32,12 +31,12 @@ pub fn set_wake_word(word: &'static AtomicU32) {
     WAKE_WORD.store(ptr::from_ref(word).cast_mut(), Release);
 }
 
-/// Names the function that tells a software device of this process that a doorbell was stored. It must not unwind.
+/// Sets the function that announces the store of a doorbell to a software device of this process. It must not unwind.
 pub fn set_kick_hook(kick: extern "C" fn()) {
     KICK.store(kick as *mut (), Release);
 }
 
-/// Calls the kick hook, if there is one.
+/// Calls the kick hook, if one is set.
 pub(crate) fn kick() {
     let kick = KICK.load(Acquire);
     if !kick.is_null() {
@@ -52,7 +51,7 @@ pub(crate) fn wake_word() -> &'static AtomicU32 {
     unsafe { WAKE_WORD.load(Acquire).as_ref() }.unwrap_or(&NO_DEVICE)
 }
 
-/// Sleeps while `word` is `seen`, at most `timeout`. Wakes early when somebody wakes the futex.
+/// Sleeps while `word` is `seen`, at most `timeout`. Wakes early when a thread wakes the futex.
 pub(crate) fn sleep(word: &AtomicU32, seen: u32, timeout: Duration) {
     let timeout = libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -71,7 +70,7 @@ pub(crate) fn sleep(word: &AtomicU32, seen: u32, timeout: Duration) {
     };
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub(crate) fn wake_all(word: &AtomicU32) {
     // SAFETY: the word is alive and aligned; the call does not write.
     unsafe {

@@ -1,8 +1,8 @@
 //! Runs CUDA C++ kernels on the CPU: one stackful coroutine per CUDA thread.
 //!
-//! A kernel source includes `simt.cuh` instead of nvcc's headers, is compiled by g++ as plain C++, and is launched on a grid
-//! of any shape. Threads of a launch make progress independently of each other, within and across blocks, so kernels that
-//! wait for each other through memory work, and a software device in the same process can be on the other side.
+//! A kernel source includes `simt.cuh` instead of nvcc's headers, is compiled by g++ as plain C++, and is launched on a grid of
+//! any shape. Threads of a launch make progress independently of each other, within and across blocks. So kernels that wait for
+//! each other through memory work, and a software device in the same process can be on the other side.
 //!
 //! # What is the same as on a GPU, and what is not
 //!
@@ -25,9 +25,8 @@
 //!
 //! # Schedules
 //!
-//! Seed 0 runs warps in turn and is the fastest. Any other seed picks warps and lanes at random, and draws how many loads a
-//! thread passes before it gives way and how many steps a warp gets in a row; with one worker, the same seed gives the same
-//! schedule.
+//! Seed 0 runs warps in turn and is the fastest. Any other seed picks warps and lanes at random. It draws how many loads a thread
+//! passes before it gives way and how many steps a warp gets in a row. With one worker, the same seed gives the same schedule.
 //!
 //! # Polling
 //!

@@ -102,7 +102,7 @@ impl Op {
                 for lane in lanes_of(mask) {
                     let source = lanes.sources[lane].get() as usize;
                     let inside = source < 32 && mask >> source & 1 == 1;
-                    // All ones for a lane that is not there: undefined on a GPU, and a NaN in every float format.
+                    // All ones for a lane that takes no part: undefined on a GPU, and a NaN in every float format.
                     lanes.results[lane].set(if inside {
                         lanes.values[source].get()
                     } else {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::seat::Seat;
 use crate::warp::{Meeting, Warp};
 
-/// Lines of a report; what is beyond is counted.
+/// Lines of a report; further ones are counted.
 const LINES: usize = 24;
 
 /// One line per group of threads that have not ended.

@@ -1,4 +1,4 @@
-//! A schedule: what is left to chance, and the seeded source of it.
+//! A schedule: the choices that are left to chance, and the seeded source of it.
 
 use std::cell::Cell;
 

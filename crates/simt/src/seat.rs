@@ -39,7 +39,7 @@ pub(crate) struct Seat {
     arrived: Cell<u32>,
     yes: Cell<u32>,
     barrier: Cell<Op>,
-    /// Of the last barrier. Nobody can complete the next one before all have read it.
+    /// Of the last barrier. No thread can complete the next one before all have read it.
     result: Cell<u32>,
     warps: Box<[Warp]>,
     threads: Box<[Thread]>,
@@ -259,7 +259,7 @@ impl Seat {
 
     fn check_shared(&self) -> Result<(), LaunchError> {
         let bytes = self.shared.iter().flat_map(|line| {
-            // SAFETY: the block's last thread has exited, so nobody writes; `Line` is plain bytes.
+            // SAFETY: the block's last thread has exited, so no thread writes; `Line` is plain bytes.
             unsafe { *line.get() }.0
         });
         if bytes

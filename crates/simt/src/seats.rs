@@ -48,7 +48,7 @@ impl Seats {
         Ok(seat)
     }
 
-    /// Stacks for one seat. Slabs double in size, so that there are few mappings and little is mapped in vain.
+    /// Stacks for one seat. Slabs double in size, so that mappings are few and little is mapped in vain.
     fn stacks(&self, wanted: u64) -> Result<Box<[SlabStack]>, LaunchError> {
         let threads = self.shape.threads as usize;
         let mut slabs = self.slabs.borrow_mut();

@@ -1,8 +1,8 @@
 //! Stacks of CUDA threads, cut out of one mapping, each with canary words at its low end.
 //!
-//! A mapping per stack would meet the kernel's limit of 65,530 mappings at half as many threads, and costs 7 µs instead of
-//! 0.1. So there is no guard page between stacks: a thread that writes past its stack is found by its canary when it ends
-//! (or when the launch fails), and only the lowest stack has a page below it that faults.
+//! A mapping per stack would meet the kernel's limit of 65,530 mappings at half as many threads, and costs 7 µs instead of 0.1.
+//! So no guard page lies between stacks. Its canary finds a thread that wrote past its stack when the thread ends (or when the
+//! launch fails). Only the lowest stack has a page below it that faults.
 //!
 //! Slabs are kept for the next launch, since most of the cost of a stack is the first touch of its pages.
 
@@ -21,10 +21,10 @@ const PAGE: usize = 4096;
 /// Canary words at the low end of a stack.
 const CANARY_WORDS: usize = 32;
 const CANARY_BYTES: usize = CANARY_WORDS * 8;
-/// Added to the size of a stack, a multiple of the page: with it and the canary, the tops of successive stacks lie 384 bytes
+/// Added to the size of a stack, a multiple of the page. With it and the canary, the tops of successive stacks lie 384 bytes
 /// apart modulo a page, so that the hot lines of a warp spread over the cache sets.
 const COLOUR_BYTES: usize = 128;
-/// Stacks that idle slabs may hold together; what is beyond that is unmapped.
+/// Stacks that idle slabs may hold together; stacks beyond that are unmapped.
 const POOLED_STACKS: usize = 16_384;
 
 static POOL: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
@@ -161,14 +161,14 @@ impl SlabStack {
 
     /// Whether the canary is whole.
     pub(crate) fn is_intact(self) -> bool {
-        // SAFETY: as in `write_canary`; volatile, since whoever overflowed wrote behind the compiler's back.
+        // SAFETY: as in `write_canary`; volatile, since an overflow wrote behind the compiler's back.
         self.canary()
             .all(|word| unsafe { word.read_volatile() } == Self::word(word as usize))
     }
 }
 
-// SAFETY: `[low, high)` is mapped for as long as the slab is held, 16-byte aligned and at least 8 KiB. The guard page that the
-// trait asks for is replaced by the canary: an overflow may damage the stack below before it is reported (module text).
+// SAFETY: `[low, high)` is mapped for as long as the slab is held, 16-byte aligned and at least 8 KiB. The canary replaces the
+// guard page that the trait asks for. An overflow may damage the stack below before it is reported (module text).
 unsafe impl Stack for SlabStack {
     fn base(&self) -> StackPointer {
         StackPointer::new(self.high).unwrap_or(StackPointer::MIN)

@@ -68,8 +68,8 @@ unsafe extern "C" {
 /// The CUDA thread that this OS thread runs now.
 #[inline(always)]
 pub(crate) fn current<'a>() -> Option<&'a Thread> {
-    // SAFETY: null, or set by `Thread::resume` to the context of a thread, which is its first field and stays in its seat until
-    // the launch ends; only code running on that thread's coroutine can get here.
+    // SAFETY: null, or set by `Thread::resume` to the context of a thread. The context is the thread's first field and stays in
+    // its seat until the launch ends. Only code running on that thread's coroutine can get here.
     unsafe { current_ctx().cast::<Thread>().as_ref() }
 }
 
@@ -169,7 +169,7 @@ impl Thread {
         Some(self.slot.get()).filter(|slot| *slot != 0)
     }
 
-    /// Tells the checker that the thread of this context begins.
+    /// Reports to the checker that the thread of this context begins.
     #[cfg(feature = "tsan")]
     pub(crate) fn begin_checked(&self) {
         let (launch, shape) = self.warp().worker().launch();
@@ -178,7 +178,7 @@ impl Thread {
         self.slot.set(slot);
     }
 
-    /// Tells the checker that the thread has ended or was abandoned. Idempotent.
+    /// Reports to the checker that the thread has ended or was abandoned. Idempotent.
     #[cfg(feature = "tsan")]
     pub(crate) fn end_checked(&self) {
         let slot = self.slot.replace(0);
@@ -213,7 +213,7 @@ impl Thread {
                 me.fail(move |_| LaunchError::Panic { thread, message });
             }
         });
-        // SAFETY: the thread is not running (it has ended or never began), so nobody looks at the cell.
+        // SAFETY: the thread is not running (it has ended or never began), so no code looks at the cell.
         unsafe { *self.coroutine.get() = Some(coroutine) };
     }
 
@@ -274,7 +274,7 @@ impl Thread {
         }
     }
 
-    /// Forgets what is left of the coroutine; nothing on its stack is dropped.
+    /// Forgets the rest of the coroutine; nothing on its stack is dropped.
     pub(crate) fn abandon(&self) {
         // SAFETY: called by the scheduler between switches, so the coroutine does not run.
         let coroutine = unsafe { &mut *self.coroutine.get() };

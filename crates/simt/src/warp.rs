@@ -1,7 +1,7 @@
 //! One warp: which of its lanes may run, and the meetings at which they wait for each other.
 //!
-//! A lane takes part in at most one meeting at a time, so what it brings and what it gets lie in arrays indexed by lane,
-//! shared by all meetings of the warp. The last lane to come computes the results of all.
+//! A lane takes part in at most one meeting at a time. So what it brings and gets lies in arrays indexed by lane, shared by all
+//! meetings of the warp. The last lane to come computes the results of all.
 
 // UNSAFETY: points back to its worker and its lanes.
 #![expect(
@@ -88,7 +88,7 @@ impl Warp {
         }
     }
 
-    /// Ties the warp to its worker, its seat and its threads there. Once, when the seat is built.
+    /// Ties the warp to its worker, its seat and the threads of that seat. Once, when the seat is built.
     pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat, threads: &[Thread]) {
         assert!(
             threads.len() == self.lanes.count_ones() as usize,
@@ -148,7 +148,7 @@ impl Warp {
         self.parts.borrow()
     }
 
-    /// The calling lane enters the divergent part at `site`, with the lanes that come there with it.
+    /// The calling lane enters the divergent part at `site`, with the lanes that come to it together.
     pub(crate) fn diverge(&self, me: &Thread, site: usize) {
         if !self.worker().reconverges() {
             return;
@@ -236,7 +236,7 @@ impl Warp {
         self.lane_data.results[lane as usize].get()
     }
 
-    /// The last lane has come: everybody's result is computed, the others may go on.
+    /// The last lane has come: the results of all lanes are computed, the others may go on.
     fn complete(&self, index: usize, op: Op, mask: u32, last: u32) {
         let end = self.meetings.get() - 1;
         self.pending[index].set(self.pending[end].get());
@@ -322,7 +322,7 @@ impl Warp {
         })
     }
 
-    /// Lane `lane` has exited: whoever waits for it waits for ever.
+    /// Lane `lane` has exited: a lane that waits for it waits for ever.
     pub(crate) fn exit(&self, lane: u32) -> Result<(), LaunchError> {
         let bit = 1 << lane;
         self.alive.set(self.alive.get() & !bit);

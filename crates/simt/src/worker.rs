@@ -1,12 +1,12 @@
 //! The scheduler of one OS thread: which CUDA thread runs next.
 //!
-//! Warps that have a lane to run stand in a queue. With seed 0, the first warp gets a turn: its ready lanes run one after the
-//! other, again and again as long as meetings release them, so that the lanes of a warp stay in the cache; lanes that give way
-//! wait for the next turn. With another seed, warp and lane are picked at random, and the seed also draws how fine-grained the
-//! schedule is (how many loads are switches, how many steps a warp gets in a row), since some defects need long runs of one
-//! thread and others need many switches.
+//! Warps that have a lane to run stand in a queue. With seed 0, the first warp gets a turn. Its ready lanes run one after the
+//! other, again and again as long as meetings release them. So the lanes of a warp stay in the cache. Lanes that give way wait
+//! for the next turn. With another seed, warp and lane are picked at random. The seed also draws how fine-grained the schedule
+//! is: how many loads are switches, and how many steps a warp gets in a row. Some defects need long runs of one thread and others
+//! need many switches.
 //!
-//! With seed 0 a block is seated only when those that sit cannot go on (or after a number of turns): blocks that do not wait
+//! With seed 0 a block is seated only when the seated blocks cannot go on, or after a number of turns. Blocks that do not wait
 //! for each other then run one after the other on the same stacks. With another seed many blocks sit from the start.
 //!
 //! A thread that polls is marked until something happens (`progress`), which begins a new quiet spell. When all runnable
@@ -262,7 +262,7 @@ impl Worker {
         Some(unsafe { &*warp })
     }
 
-    /// Puts a warp that has something to run into the queue; not one that stands there or has its turn.
+    /// Puts a warp that has something to run into the queue; not one that stands in it or has its turn.
     fn enqueue(&self, warp: &Warp) {
         if !warp.queued.replace(true) {
             self.queue.borrow_mut().push_back(warp);
@@ -292,7 +292,7 @@ impl Worker {
     }
 
     /// Any other seed: a random number of steps of random lanes. Lanes that have polled in this quiet spell are mostly left
-    /// alone, else it would take long until all have; not always, since who runs instead may wait for them.
+    /// alone, else it would take long until all have. Not always, since the lane that runs instead may wait for them.
     fn random_turn(&self, warp: &Warp) {
         for _ in 0..self.schedule.steps() {
             let ready = warp.ready.get() | warp.later.replace(0);

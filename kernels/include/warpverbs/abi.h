@@ -89,7 +89,7 @@ inline constexpr uint32_t PEER_DIRECT = 0x80000000;
 /// Most rails of a team.
 inline constexpr uint32_t MAX_RAILS = 0x10;
 
-/// One QP as kernels see it: 896 bytes of the control heap, in lines of 128 bytes by who writes them.
+/// One QP as kernels see it: 896 bytes of the control heap, in lines of 128 bytes by their writer.
 ///
 /// A line that the NIC reads or writes holds no word that SMs change by atomics. Indices count WQEBBs, are 64 bits wide
 /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
@@ -105,7 +105,7 @@ struct alignas(128) QpContext {
   /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion. With MODE_WIDE_CQ, the first of
   /// `depth` CQEs.
   uint8_t *cqe;
-  /// Where results of atomics go that nobody asked for: 8 bytes. Never read.
+  /// Where results of atomics go that no caller asked for: 8 bytes. Never read.
   uint64_t *atomic_sink;
   /// QP number, 24 bits, as big-endian `qpn << 8`: second word of a doorbell and, with ds in its last byte, of a control
   /// segment.
@@ -370,7 +370,7 @@ inline constexpr uint32_t SLOT_ALIGN = 0x80;
 /// No row, no expert.
 inline constexpr uint32_t NONE = 0xffffffff;
 
-/// In `MoeHandle::chosen`: a choice that nobody serves, since no rank that takes part holds its expert.
+/// In `MoeHandle::chosen`: a choice that no rank serves, since no rank that takes part holds its expert.
 inline constexpr uint32_t LOST = 0xfffffffe;
 
 /// Bytes that one WQE of combine sends at most.
@@ -492,7 +492,7 @@ enum class Outcome : uint32_t {
   none = 0,
   /// Send phase: payload and word are posted.
   sent = 1,
-  /// Send phase: the peer has not released the slots, or the call was refused; it was told that nothing comes.
+  /// Send phase: the peer has not released the slots, or the call was refused; it got a word that nothing comes.
   skipped = 2,
   /// Send phase: the QP refused the work.
   failed = 3,
@@ -518,7 +518,7 @@ enum class CallStage : uint32_t {
   combined = 4,
 };
 
-/// What one peer tells about one (kind, set). 32 bytes in the receiver's memory, written only by that peer's NIC.
+/// The word of one peer about one (kind, set). 32 bytes in the receiver's memory, written only by that peer's NIC.
 struct alignas(32) MoeSignal {
   /// epoch:16 | call:32 | count+1:16, the newest data of this kind and set. 0: none yet.
   uint64_t data;
@@ -545,7 +545,7 @@ struct alignas(128) MoePeer {
   uint32_t skip_number[4];
   /// By kind and set: ticket of the last WQE that reads the staging rows; 0 none.
   uint64_t ticket[4];
-  /// Credits that the peer was last told.
+  /// Credits that the peer got last.
   uint64_t told;
   /// Sum of all that the peer's signals said when it became a suspect; another sum ends the suspicion.
   uint64_t seen;
@@ -591,14 +591,15 @@ static_assert(offsetof(ExpertHome, local) == 4);
 struct ExpertSlots {
   /// First.
   uint32_t first;
-  /// How many; 0: nobody holds the expert now.
+  /// How many; 0: no rank holds the expert now.
   uint32_t count;
 };
 static_assert(sizeof(ExpertSlots) == 8 && alignof(ExpertSlots) == 4);
 static_assert(offsetof(ExpertSlots, first) == 0);
 static_assert(offsetof(ExpertSlots, count) == 4);
 
-/// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
+/// The ranks that take part, and the ranks that hold each expert, from one call on. Written by the host while it is not the
+/// newest.
 struct alignas(128) MoeView {
   /// First call that it covers. It counts only until a call runs in the view.
   uint32_t first;
@@ -816,7 +817,7 @@ struct alignas(128) MoeContext {
   uint32_t refusing;
   /// The limit at which that was.
   uint32_t refused_limit;
-  /// 1: who is a suspect, or who is a member, has changed since the board was told.
+  /// 1: the suspects or the members have changed since the board was written.
   uint32_t changed;
   /// The view of the last call that ran: place in `views`.
   uint32_t view;
@@ -902,7 +903,7 @@ struct MoeHandlePeer {
   uint32_t malformed;
   /// 1: takes part in the call, by the view and by the caller's mask. Else 0: nothing is sent to it or awaited from it.
   uint32_t active;
-  /// 1: member of the call's epoch. A member that is not active is told that nothing comes.
+  /// 1: member of the call's epoch. A member that is not active gets a word that nothing comes.
   uint32_t member;
   /// Why rows of it are missing.
   MoeCause cause;
@@ -994,7 +995,7 @@ struct alignas(128) MoeHandle {
   MoeSource *sources;
   /// Their choices: `[source][max_tokens][top_k]`.
   MoePick *picks;
-  /// Expert slots that this rank's tokens go to, NONE for none, LOST if nobody serves the choice: `[max_tokens][top_k]`.
+  /// Expert slots that this rank's tokens go to, NONE for none, LOST if no rank serves the choice: `[max_tokens][top_k]`.
   uint32_t *chosen;
   /// Weights of this rank's tokens: `[max_tokens][top_k]`.
   float *weights;
@@ -1010,11 +1011,11 @@ struct alignas(128) MoeHandle {
   Status phase[4];
   /// 1: the phase that runs was called in turn.
   uint32_t in_turn;
-  /// 1: the phase cannot do its work, and tells the peers so.
+  /// 1: the phase cannot do its work, and sends the peers a word that says so.
   uint32_t stopped;
   /// 1: the call was held for too long: it has its number, and does nothing else.
   uint32_t aborted;
-  /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
+  /// 1: a peer has not released the slots yet, so that all peers get a word of what this rank has released.
   uint32_t tell;
   /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
   /// stands the nearest that they do.
@@ -1023,7 +1024,7 @@ struct alignas(128) MoeHandle {
   uint32_t view;
   /// Flags of its combine: COMBINE_*, before it COMBINE_NONE if there will be none.
   uint32_t combine_flags;
-  /// Longest wait of each phase, ns.
+  /// Longest wait of each phase, ns: of those of dispatch, and from the send phase of combine on of those of combine.
   uint64_t deadline_ns;
   /// Why it is not complete.
   MoeFault fault;
@@ -1118,10 +1119,10 @@ struct DispatchReceiveParams {
   uint64_t *recv_stats;
   /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
   uint64_t *wait_ns;
-  /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not told.
+  /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not written.
   uint32_t *active;
-  /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from, 0 if
-  /// nobody may write there. Null: not told.
+  /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from. 0 if the
+  /// caller may not write there. Null: not written.
   uint64_t *staging;
   /// RECEIVE_* flags.
   uint32_t flags;
@@ -1153,17 +1154,20 @@ struct CombineSendParams {
   MoeHandle *handle;
   /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to be sent back, already weighted.
   uint16_t *y;
+  /// Longest wait of each phase of this combine, ns; 0: that of its dispatch.
+  uint64_t deadline_ns;
   /// COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED.
   uint32_t flags;
   /// Reserved, zero.
   uint32_t reserved;
 };
-static_assert(sizeof(CombineSendParams) == 32 && alignof(CombineSendParams) == 8);
+static_assert(sizeof(CombineSendParams) == 40 && alignof(CombineSendParams) == 8);
 static_assert(offsetof(CombineSendParams, moe) == 0);
 static_assert(offsetof(CombineSendParams, handle) == 8);
 static_assert(offsetof(CombineSendParams, y) == 16);
-static_assert(offsetof(CombineSendParams, flags) == 24);
-static_assert(offsetof(CombineSendParams, reserved) == 28);
+static_assert(offsetof(CombineSendParams, deadline_ns) == 24);
+static_assert(offsetof(CombineSendParams, flags) == 32);
+static_assert(offsetof(CombineSendParams, reserved) == 36);
 
 /// Receive phase of combine. Cooperative launch.
 struct CombineReceiveParams {
@@ -1179,7 +1183,7 @@ struct CombineReceiveParams {
   float *weights;
   /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
   uint64_t *wait_ns;
-  /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not told.
+  /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not written.
   uint32_t *active;
   /// COMBINE_RENORMALISE | COMBINE_IN_PLACE.
   uint32_t flags;
@@ -1215,9 +1219,9 @@ struct CombineParams {
   /// Its receive phase: same layer and handle.
   CombineReceiveParams receive;
 };
-static_assert(sizeof(CombineParams) == 96 && alignof(CombineParams) == 8);
+static_assert(sizeof(CombineParams) == 104 && alignof(CombineParams) == 8);
 static_assert(offsetof(CombineParams, send) == 0);
-static_assert(offsetof(CombineParams, receive) == 32);
+static_assert(offsetof(CombineParams, receive) == 40);
 
 /// Ends a call that has no combine. One warp.
 struct AbandonParams {

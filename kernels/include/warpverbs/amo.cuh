@@ -20,7 +20,7 @@ struct Amo {
   /// For compare_swap.
   T compare{};
   /// Where the old value goes, at a multiple of its size, to be read with `amo_result`. Address 0:
-  /// nobody wants it.
+  /// the caller does not want it.
   LocalAddr result{};
 };
 

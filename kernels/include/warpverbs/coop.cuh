@@ -1,8 +1,8 @@
-// Who calls: one thread, the 32 lanes of a warp together, or all threads of a block. The only file
-// that reads threadIdx and its like.
+// The scope of a call: one thread, the 32 lanes of a warp together, or all threads of a block. The
+// only file that reads threadIdx and its like.
 //
-// A call that takes a scope is made by every thread of that scope, converged, with the same QP;
-// each brings its own arguments, and all get the same result.
+// Every thread of a scope makes a call that takes the scope, converged, with the same QP. Each
+// thread brings its own arguments, and all get the same result.
 #pragma once
 
 #include <cstring>
@@ -65,7 +65,7 @@ struct Thread {
   WV_DEVICE uint32_t before(bool) const { return 0; }
   /// Both at once.
   WV_DEVICE Place place(bool flag) const { return {flag ? 1u : 0u, 0}; }
-  /// Whether the scope is made of warps of 32 threads, so that what a Warp can do is there.
+  /// Whether the scope is made of warps of 32 threads, so that it can do what a Warp can.
   WV_DEVICE static constexpr bool whole_warps() { return false; }
   /// Whether the scope is one thread.
   WV_DEVICE static constexpr bool is_thread() { return true; }
@@ -152,7 +152,7 @@ struct Block {
       if (warp < warp_in_block()) place.before += counts->of_warp[warp];
       place.count += counts->of_warp[warp];
     }
-    block_sync();  // all have read before anybody writes again
+    block_sync();  // all have read before any thread writes again
     return place;
   }
   WV_DEVICE static bool whole_warps() { return block_threads() % 32 == 0; }
@@ -174,7 +174,7 @@ struct Block {
     if (thread_in_block() == 0) *slot = word;
     block_sync();
     word = *slot;
-    block_sync();  // all have read before anybody writes again
+    block_sync();  // all have read before any thread writes again
     return word;
   }
 };

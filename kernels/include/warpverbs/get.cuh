@@ -1,8 +1,8 @@
 // Fetching bytes of a peer: get.
 //
-// The bytes may be read when `wait_data` (wait.cuh) has returned `ok` for the ticket: unlike the
-// completion of a put, that of a get is waited for in order to read this rank's own memory, which
-// takes an acquire fence.
+// The bytes may be read when `wait_data` (wait.cuh) has returned `ok` for the ticket. A thread
+// waits for a get in order to read this rank's own memory, unlike for a put. So that wait takes an
+// acquire fence.
 #pragma once
 
 #include "detail/transfer.cuh"
@@ -20,7 +20,7 @@ struct Get {
 /// Gets `what`. Warp, block: each active thread gets its own.
 ///
 /// The peer's bytes are taken after everything that was posted before on this QP has taken effect
-/// there. Puts that are posted behind it do not wait for it: they read their sources while the
+/// there. Puts that are posted behind it do not wait for it. They read their sources while the
 /// answer is on its way, unless they say PostOptions::fence. `dst` must be left alone until the
 /// ticket is done. @return as put.
 template <class Scope, class Q>

@@ -1,9 +1,10 @@
-// Guards: who posts to a peer holds one, so that the host can tell when nobody does.
+// Guards: a scope that posts to a peer holds one, so that the host can see when none does.
 //
 // The host resets the QPs to a peer, and replaces its entries in the peer table, only while no
-// guard of it is held: its grace period. So what a kernel reads of the peer under a guard (entries,
-// life, where the QPs' lives began) does not change, and no put pays for that. One atomic for
-// a scope when it takes a guard and one when it drops it; a block needs one guard for all it posts.
+// guard of it is held. That time is its grace period. So what a kernel reads of the peer under a
+// guard (entries, life, where the QPs' lives began) does not change. No put pays for that. One
+// atomic for a scope when it takes a guard and one when it drops it; a block needs one guard for
+// all it posts.
 //
 // Take it, post and wait, drop it. A wait under a guard ends at latest when the host raises the
 // QPs' error words, which it does before it waits for guards. A kernel that runs for ever calls
@@ -28,7 +29,7 @@ struct Guard {
   /// Recoveries that the peer's QPs have been through, 24 bits. Grows with each.
   uint32_t life;
 
-  /// QP number `i` to the peer; null if there is none.
+  /// QP number `i` to the peer; null if it does not exist.
   WV_DEVICE QpContext* qp(uint32_t i) const { return peer_qp(*team, peer, i); }
 
   /// Index at which the life of QP `i` began: tickets at or below it are stale. 0 if there is no
@@ -65,7 +66,7 @@ WV_DEVICE Status count_guard(PeerGuard* words, const uint32_t* closed) {
   return Status::ok;
 }
 
-/// Guard of `peer`, not yet counted. False if there is no such rank.
+/// Guard of `peer`, not yet counted. False if the rank does not exist.
 template <class Scope>
 WV_DEVICE bool make_guard(Scope scope, const TeamContext& team, uint32_t peer,
                           Guard<Scope>* guard) {
@@ -76,7 +77,7 @@ WV_DEVICE bool make_guard(Scope scope, const TeamContext& team, uint32_t peer,
   return true;
 }
 
-/// What is constant while the guard is held.
+/// The state that is constant while the guard is held.
 template <class Scope>
 WV_DEVICE Status read_guard(Guard<Scope>* guard, Status counted) {
   const Status status = guard->scope.broadcast(counted);

@@ -5,10 +5,10 @@
 // giving the WQE back to the NIC is one step. With none left the NIC holds the sender back; nothing
 // is lost.
 //
-// Any number of threads may take. `recv_consumed` says which CQE is next; who moves it on owns that
-// CQE. The receive counter of the doorbell record only ever grows, by one writer at a time: a taker
-// counts what it owes in `recv_owed`, and who raises that from 0 writes the record until nothing is
-// owed.
+// Any number of threads may take. `recv_consumed` says which CQE is next; the thread that moves it
+// on owns that CQE. The receive counter of the doorbell record only ever grows, by one writer at a
+// time. A taker counts what it owes in `recv_owed`, and the thread that raises that from 0 writes
+// the record until nothing is owed.
 #pragma once
 
 #include "detail/cq.cuh"
@@ -16,12 +16,12 @@
 
 namespace wv {
 
-/// Puts `what` as `put` does (0 bytes are allowed: then only the immediate travels) and tells the
-/// peer `imm`. Warp, block: each active thread sends its own `what` and `imm`, one receive WQE
+/// Puts `what` as `put` does (0 bytes are allowed: then only the immediate travels) and sends `imm`
+/// to the peer. Warp, block: each active thread sends its own `what` and `imm`, one receive WQE
 /// each.
 ///
 /// The peer that takes `imm` may read the data, and whatever was posted before on this QP. The
-/// ticket is done when the peer's NIC has taken a receive WQE; until one is free, everything behind
+/// ticket is done when the peer's NIC has taken a receive WQE. Until one is free, everything behind
 /// it on this QP waits. @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted put_imm(Scope scope, const Q& qp, const Put& what, uint32_t imm,
@@ -68,11 +68,11 @@ WV_DEVICE void give_back(const Q& qp, const Queue& queue) {
   } else {
     uint64_t* const word = &qp.context->recv_owed;
     uint64_t owed = 1;
-    if (platform::add_relaxed(word, owed) != 0) return;  // whoever writes the record will see it
+    if (platform::add_relaxed(word, owed) != 0) return;  // the writer of the record will see it
     while (owed != 0) {
-      // Acquire and release. The last writer's words, and the reads of those whose debt this is,
-      // before the record; pairs with the fence above and with the next one, of whoever had the
-      // word last.
+      // Acquire and release. The last writer's words, and the reads of the threads whose debt this
+      // is, before the record. Pairs with the fence above and with the next one, of the thread that
+      // had the word last.
       platform::fence_acq_rel_sys();
       repost(qp, queue, owed);
       // Release. The record and `recv_posted` before the debt is taken off: pairs with the fence of
@@ -83,7 +83,7 @@ WV_DEVICE void give_back(const Q& qp, const Queue& queue) {
   }
 }
 
-/// Looks once: takes the next CQE, if there is one.
+/// Looks once: takes the next CQE, if one has come.
 template <class Q>
 WV_DEVICE Status take(const Q& qp, const Queue& queue, uint32_t* out) {
   QpContext* const context = qp.context;
@@ -119,8 +119,8 @@ WV_DEVICE Status take(const Q& qp, const Queue& queue, uint32_t* out) {
 
 }  // namespace imm
 
-/// Takes the next immediate that arrived on this QP, once per scope; every thread gets it in `*out`
-/// and may read the data that came with it. The owner of an exclusive QP may; else anybody.
+/// Takes the next immediate that arrived on this QP, once per scope. Every thread gets it in `*out`
+/// and may read the data that came with it. On an exclusive QP its owner may; else any thread.
 /// @return `ok`; `invalid` for a QP without receive queue; the QP's failure, `aborted` or
 /// `timeout`.
 template <class Scope, class Q>

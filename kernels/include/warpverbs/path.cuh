@@ -10,8 +10,7 @@
 // fence of system scope;
 // - after `wait` the bytes are at the peer, after `wait_data` fetched bytes may be read;
 // - an atomic is atomic against others of direct paths, and against the NIC's only as far as PCIe
-// is: the ranks that share a
-//   word should all reach it in the same way.
+//   is. The ranks that share a word should all reach it in the same way.
 #pragma once
 
 #include "amo.cuh"
@@ -121,7 +120,7 @@ WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
   return direct::signal<Op == SignalOp::add>(scope, signal_dst.addr, value);
 }
 
-/// As amo of a QP. On a direct path all operations on 4 and 8 bytes are there.
+/// As amo of a QP. A direct path has all operations on 4 and 8 bytes.
 template <AmoOp Op, class Scope, class Q, class T>
 WV_DEVICE Posted amo(Scope scope, const Path<Q>& path, const Amo<T>& what,
                      const PostOptions& options, bool active = true) {

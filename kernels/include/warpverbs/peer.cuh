@@ -55,7 +55,7 @@ WV_DEVICE PeerWindow load_peer(const TeamContext& team, const Window& window, ui
 }
 
 /// `there`, which is `direct()`, as kernels of this rank address it: memory of another process has
-/// an address of its own here. One look at a table of its own, so that who posts to QPs pays
+/// an address of its own here. The look goes to a table of its own, so that posts to QPs pay
 /// nothing.
 WV_DEVICE PeerWindow load_direct(const TeamContext& team, const Window& window, uint32_t peer,
                                  PeerWindow there) {
@@ -65,7 +65,7 @@ WV_DEVICE PeerWindow load_direct(const TeamContext& team, const Window& window, 
 }
 
 /// The rail of QP number `i`, to any peer: the row of the peer table that names windows for it.
-/// What is posted goes by this rail, or round it: `PeerWindow::rail` says by which.
+/// Posted WQEs go by this rail, or round it: `PeerWindow::rail` says by which.
 WV_DEVICE uint32_t qp_rail(const TeamContext& team, uint32_t i) { return i % team.rails; }
 
 /// `window` with the local key of the rail by which QPs reach `there`: what they take as a source.
@@ -78,7 +78,7 @@ WV_DEVICE Window rail_window(const TeamContext& team, Window window, const PeerW
   return window;
 }
 
-/// QP number `i` to `peer`; null if there is none. It changes only inside the peer's grace period.
+/// QP number `i` to `peer`, or null. It changes only inside the peer's grace period.
 WV_DEVICE QpContext* peer_qp(const TeamContext& team, uint32_t peer, uint32_t i) {
   if (peer >= team.ranks || i >= team.qps_per_peer) return nullptr;
   const uint64_t place = uint64_t{peer} * team.qps_per_peer + i;

@@ -20,8 +20,8 @@
 #define WV_DYN_SHARED(T, name)                                    \
   extern __shared__ __align__(128) unsigned char wv_dyn_shared[]; \
   T* name = reinterpret_cast<T*>(wv_dyn_shared)
-// T* name = one T of this block that every thread of the block finds at this place; its value is
-// undefined until somebody writes it.
+// T* name = one T of this block that every thread of the block finds at this place. Its value is
+// undefined until a thread writes it.
 #define WV_SHARED(T, name)       \
   __shared__ T wv_shared_##name; \
   T* const name = &wv_shared_##name

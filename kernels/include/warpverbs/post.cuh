@@ -4,7 +4,7 @@
 // A call admits and reserves once, every thread writes its WQEs, and one doorbell covers all. It
 // returns when the work is posted, not when it is done: `wait` (wait.cuh) waits for the ticket.
 //
-// Order: what one QP carries takes effect at the peer in the order of the indices, so a signal
+// Order: what one QP carries takes effect at the peer in the order of the indices. So a signal
 // posted behind data on the same QP lands after it. Two QPs promise nothing to each other.
 #pragma once
 
@@ -49,7 +49,7 @@ WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& o
   const bool fits = n != 0 && n <= sq::max_batch(qp);
   if constexpr (Scope::is_thread() && !Q::is_exclusive()) {
     if (fits) {
-      // All of it in the branch that has the claim: a lane that waited with its claim for other
+      // All of it in the branch that has the claim. A lane that waited with its claim for other
       // lanes of its warp could wait for lanes that wait for its space.
       status = sq::admit(qp, n, options.deadline, options.try_only, [&] {
         index = sq::reserve(qp, n);
@@ -75,9 +75,10 @@ WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& o
 
 }  // namespace detail
 
-/// Rings everything that was held back, and gives a ticket that is done when all that was posted
-/// before on this QP is, signalled or not: posts a signalled NOP, unless everything is done
-/// already. Once per scope. @return as put.
+/// Rings everything that was held back. Gives a ticket that is done when all earlier posts on this
+/// QP are, signalled or not. It posts a signalled NOP, unless everything is done already. Once per
+/// scope.
+/// @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted flush(Scope scope, const Q& qp, Deadline deadline) {
   bool idle = false;

@@ -1,9 +1,9 @@
 // Posting data: put, put_two, put_value, signal, put_signal. For one thread, the 32 lanes of a
 // warp, or all threads of a block.
 //
-// Sources: what the calling threads have written, or know of by a barrier, when they call is what
-// the NIC reads; the release fence of the post sees to it. A source must not change until its
-// ticket, or one that was posted later on the same QP, is done. Inline bytes are copied.
+// Sources: the NIC reads what the calling threads have written, or know of by a barrier, when they
+// call. The release fence of the post sees to it. A source must not change until its ticket, or one
+// that was posted later on the same QP, is done. Inline bytes are copied.
 //
 // With PostOptions::try_only each of them refuses (`would_block`) instead of waiting for ring
 // space.
@@ -44,9 +44,9 @@ enum class SignalOp {
 /// Puts `what`. Warp, block: each thread whose `active` is set puts its own `what`, lowest thread
 /// first.
 ///
-/// @return the ticket, the same for all threads; `invalid` if a length is 0, nobody is active, or
-/// more WQEBBs are needed than a quarter of the ring has; otherwise as sq::admit. Nothing is posted
-/// unless `ok`.
+/// @return the ticket, the same for all threads; `invalid` if a length is 0, no thread is active,
+/// or more WQEBBs are needed than a quarter of the ring has; otherwise as sq::admit. Nothing is
+/// posted unless `ok`.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Q& qp, const Put& what, const PostOptions& options,
                      bool active = true) {
@@ -70,11 +70,11 @@ WV_DEVICE Posted put_two(Scope scope, const Q& qp, const PutTwo& what, const Pos
 }
 
 /// Puts `value` (4 to 28 bytes, a multiple of 4) from registers to `dst`. Warp, block: each active
-/// thread puts its own; lanes of one warp whose targets follow each other share a WQE, up to 28
-/// bytes, so that 32 lanes with 4 bytes each take 5. A block must be of whole warps for that.
+/// thread puts its own. Lanes of one warp whose targets follow each other share a WQE, up to 28
+/// bytes. So 32 lanes with 4 bytes each take 5 WQEs. A block must be of whole warps for that.
 ///
-/// The peer sees each 8-byte word at an 8-byte boundary whole, but not several words at once: who
-/// waits for one of them may still find the old value of another.
+/// The peer sees each 8-byte word at an 8-byte boundary whole, but not several words at once. A
+/// thread that waits for one of them may still find the old value of another.
 /// @return as put.
 template <class Scope, class Q, class T>
 WV_DEVICE Posted put_value(Scope scope, const Q& qp, RemoteAddr dst, const T& value,
@@ -119,8 +119,8 @@ struct SignalTail {
 
 }  // namespace detail
 
-/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer, or adds it
-/// (`signal<SignalOp::add>`, 4 or 8 bytes at a multiple of their size), once for the scope: the
+/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer. Or adds it
+/// (`signal<SignalOp::add>`, 4 or 8 bytes at a multiple of their size). Once for the scope: the
 /// leader's arguments count.
 ///
 /// It lands after everything that was posted before on this QP. An addition counts as an atomic: it

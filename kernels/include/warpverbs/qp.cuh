@@ -12,8 +12,8 @@ namespace wv {
 enum class Sharing {
   /// Any number, in any blocks: the parked-token protocol of sq.cuh.
   shared,
-  /// One thread, warp or block at a time, waits included: no atomics, no flags. Whoever hands it
-  /// over orders memory (barrier, or release and acquire at gpu scope).
+  /// One thread, warp or block at a time, waits included: no atomics, no flags. The scope that
+  /// hands it over orders memory (barrier, or release and acquire at gpu scope).
   exclusive,
   /// Any number of threads of one block: the protocol with atomics and flags of block scope. A
   /// kernel that ends hands the QP over.
@@ -55,7 +55,7 @@ enum class CqKind {
 /// Names a post: one past its last WQEBB. Grows over the life of the QP, never wraps.
 struct Ticket {
   uint64_t index;
-  /// The post was held back: nobody has to ring for it before a flush, a wait or a later post.
+  /// The post was held back: no thread has to ring for it before a flush, a wait or a later post.
   bool held = false;
 
   /// The ticket of something that is complete already: every wait for it is `ok`.
@@ -92,7 +92,7 @@ struct Qp {
 
   WV_DEVICE static constexpr bool is_exclusive() { return S == Sharing::exclusive; }
   WV_DEVICE static constexpr bool is_cta() { return S == Sharing::cta; }
-  /// Whether there is a doorbell record.
+  /// Whether the QP has a doorbell record.
   WV_DEVICE bool has_record() const {
     if constexpr (D == Doorbell::any) return (mode & MODE_NO_RECORD) == 0;
     return D != Doorbell::no_record;
@@ -107,7 +107,7 @@ struct Qp {
     if constexpr (Q == Queues::any) return (mode & MODE_HOST_QUEUES) != 0;
     return Q == Queues::host;
   }
-  /// Whether there is a CQE per WQE.
+  /// Whether the CQ has a CQE per WQE.
   WV_DEVICE bool has_wide_cq() const {
     if constexpr (C == CqKind::any) return (mode & MODE_WIDE_CQ) != 0;
     return C == CqKind::wide;

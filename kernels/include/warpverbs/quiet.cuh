@@ -1,5 +1,5 @@
 // Waiting for several QPs: wait_any for the first of some tickets, quiet for all QPs to a peer or
-// to everybody.
+// to all peers.
 #pragma once
 
 #include "peer.cuh"
@@ -85,8 +85,8 @@ WV_DEVICE_COLD Status quiet_some(QpContext* const* qps, uint64_t first, uint64_t
 template <class Q, class Scope>
 WV_DEVICE Status quiet_all(Scope scope, QpContext* const* qps, uint64_t count, Deadline deadline) {
   scope.sync();  // what the other threads have posted
-  // Release. Stores to peers that are reached directly, before what this rank tells anybody next:
-  // pairs with the acquire of whoever waits for that.
+  // Release. Stores to peers that are reached directly, before the next word of this rank to any
+  // peer. Pairs with the acquire of the thread that waits for that word.
   platform::fence_release_sys();
   const uint64_t step = scope.count(true);
   const uint64_t first = scope.before(true);

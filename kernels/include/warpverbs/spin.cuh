@@ -18,7 +18,7 @@ struct Deadline {
   WV_DEVICE bool passed() const { return platform::now_ns() >= at_ns; }
 };
 
-/// The words that end a wait early. Either may be null: then nobody raises it.
+/// The words that end a wait early. Either may be null: then no thread raises it.
 struct Watch {
   /// First failure of a QP.
   const Status* err;
@@ -45,10 +45,10 @@ WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
 
 /// Looks until `look()` returns something else than `would_block`, and returns that.
 ///
-/// The only loop in this library on memory that others change, so no call can hang: after a look
-/// without success it ends with the failure in `watch`, with `aborted`, or with `timeout`; a
-/// success that is there wins over all of them. Relaxed loads only: a caller that goes on to read
-/// data takes its own acquire fence.
+/// The only loop in this library on memory that others change, so no call can hang. After a look
+/// without success it ends with the failure in `watch`, with `aborted`, or with `timeout`. A
+/// success wins over all of them. Relaxed loads only: a caller that goes on to read data takes its
+/// own acquire fence.
 template <class Look>
 WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
   const platform::Divergence divergence;

@@ -24,7 +24,7 @@ WV_DEVICE Status seen(const QpContext* context, Ticket ticket, uint64_t* cons) {
 }
 
 /// Sees to it that the post behind a held ticket is rung: posts a NOP if no doorbell has covered
-/// it. False: there is no ring space for a NOP now.
+/// it. False: the ring has no space for a NOP now.
 template <class Q>
 WV_DEVICE_COLD bool ring_held(QpContext* context, uint64_t ticket) {
   if (platform::load_relaxed(&context->doorbell_index) >= ticket) return true;
@@ -50,7 +50,7 @@ WV_DEVICE_COLD Status wait_on(QpContext* context, Ticket ticket, Deadline deadli
     if (!rung && ++looks > LOOKS_BEFORE_RING) rung = ring_held<Q>(context, ticket.index);
     return Status::would_block;
   });
-  // However short the waits: who waits often enough gets there.
+  // However short the waits: a thread that waits often enough gets there.
   if (status == Status::timeout && !rung) ring_held<Q>(context, ticket.index);
   return status;
 }

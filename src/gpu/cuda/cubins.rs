@@ -1,6 +1,6 @@
 //! Machine code of kernels in the place of their PTX: with it the driver's compiler has nothing to do.
 //!
-//! `./x gpu pack` makes it of the same PTX, as it is and as kernels over host memory get it (`widen.rs`), so that a run on a lent GPU
+//! `./x gpu pack` makes it of the same PTX, as it is and as kernels over host memory get it (`widen.rs`). So a run on a lent GPU
 //! spends no time on compiling.
 
 use std::env;

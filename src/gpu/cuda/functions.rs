@@ -1,5 +1,5 @@
-//! The functions of the driver that this module calls. cudarc looks each of them up at its first call and panics where the library
-//! lacks it, so all of them are looked up before the first call of any.
+//! The functions of the driver that this module calls. At the first call of a function cudarc looks it up, and panics where the
+//! library lacks it. So all of them are looked up before the first call of any.
 
 // UNSAFETY: looks up names in a shared library.
 #![expect(unsafe_code, reason = "symbols of the CUDA driver")]

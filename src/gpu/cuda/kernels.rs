@@ -1,5 +1,5 @@
-//! Which images a device is given to load: the checked-in PTX, or what NVRTC makes of the embedded sources where the driver
-//! is too old for it, and kernels of other crates and of a user in the same ways.
+//! Which images a device loads: the checked-in PTX, or what NVRTC makes of the embedded sources where the driver is too old for
+//! that PTX. Kernels of other crates and of a user come in the same ways.
 //!
 //! Nothing here calls the driver: loading is a closure, so that every way through is tested without one.
 
@@ -17,8 +17,9 @@ use crate::gpu::{GpuError, KernelSet};
 
 /// `CUDA_ERROR_INVALID_PTX`.
 const INVALID_PTX: u32 = 218;
-/// Codes of `CUresult` that another image may avoid: no code for this device, no compiler of PTX in the driver or one that must
-/// not be used, PTX that is too new. Of those that call it invalid, [`refused`] leaves only what is too new.
+/// Codes of `CUresult` that another image may avoid. They mean: no code for this device, PTX that is too new, and a driver that
+/// has no compiler of PTX or must not use it. Some codes call the PTX invalid; of those [`refused`] leaves only the PTX that is
+/// too new.
 const REFUSALS: [u32; 5] = [209, 221, INVALID_PTX, 222, 223];
 /// What a driver that calls new PTX invalid says of it.
 const UNKNOWN_VERSION: &str = "Unsupported .version";
@@ -236,8 +237,8 @@ fn compile(
     })
 }
 
-/// Loads the image as kernels of this device get it: machine code in the place of its PTX where there is some, and the PTX where the
-/// driver refuses that.
+/// Loads the image as kernels of this device get it. It loads machine code instead of the PTX if it has some, and the PTX if the
+/// driver refuses that code.
 fn load_image<M>(
     way: KernelLoading,
     image: Image,
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_driver_without_nvrtc_is_an_error_that_names_both_versions_and_both_ways_out() {
+    fn an_old_driver_without_nvrtc_fails_with_both_versions_and_both_remedies() {
         let load = |_: &Image| Err::<(), _>(refusal(222));
         let error = load_all(OLD, &CudaOptions::default(), missing, load)
             .unwrap_err()
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_code_of_this_architecture_is_loaded_and_ptx_where_the_driver_refuses_it() {
+    fn machine_code_of_this_gpu_is_loaded_or_ptx_where_the_driver_refuses_it() {
         const NARROW: &str = ".version 8.4\nfence.release.gpu;";
         static OF_90: KernelSet =
             KernelSet::new("of 90", &[], &[(90, "sm_90/mine.ptx", NARROW)], &[]);
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_another_crate_comes_from_its_ptx_and_without_ptx_from_its_sources() {
+    fn a_set_of_another_crate_loads_its_ptx_or_else_compiles_its_sources() {
         let mut load = |image: &Image| Ok((image.name.clone(), image.cubin.is_some()));
         let never = || -> Result<Nvrtc, String> { panic!("looked for NVRTC") };
         let loaded = load_set(way(Compile::Auto), &OF_PTX, &never, &mut load).unwrap();

@@ -368,8 +368,8 @@ impl Hold for Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // No copy of it can be under way when this returns, nor begin: copies hold this lock. The driver waits for all kernels,
-        // and the host may have to write a word before one of them ends, so the lock is not held then.
+        // No copy of it can be under way when this returns, nor begin: copies hold this lock. `cuMemFree` waits for all kernels,
+        // and the host may have to write a word before one of them ends. So this code does not hold the lock then.
         lock(&self.arena.live).remove(self.addr);
         log(self.arena.device.bind());
         // SAFETY: allocated in `alloc`, freed once.

@@ -47,9 +47,9 @@ impl Module {
             log.as_mut_ptr().cast(),
             ptr::without_provenance_mut(LOG_BYTES),
         ];
-        // SAFETY: `raw` is written during the call; the image is NUL-terminated PTX or a whole ELF file, which says its own
-        // length, made by NVRTC; two options with their values, of which the first is a buffer as long as the second says, that
-        // is written during the call; unloaded in `drop`.
+        // SAFETY: the driver writes `raw` during the call. The image is NUL-terminated PTX, or a whole ELF file made by NVRTC,
+        // which holds its own length. The two options have their values; the first is a buffer as long as the second says, and
+        // the driver writes it during the call. `drop` unloads the module.
         let loaded = unsafe {
             sys::cuModuleLoadDataEx(
                 &raw mut raw,

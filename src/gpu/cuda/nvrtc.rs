@@ -1,9 +1,9 @@
 //! NVIDIA's run-time compiler, opened at run time: makes kernels for drivers that cannot read the checked-in PTX, and a
 //! user's kernels from source.
 //!
-//! Its thirteen functions are bound here by hand. cudarc's `nvrtc` does not do: it opens the first of a fixed list of names,
-//! once for the process, so neither `WARPVERBS_NVRTC` nor a folder of a toolkit can choose the library, and a library or a
-//! function that is not there is a panic.
+//! Its thirteen functions are bound here by hand. cudarc's `nvrtc` does not do. It opens the first library that it finds in a
+//! fixed list of names, once for the process. So neither `WARPVERBS_NVRTC` nor a folder of a toolkit can choose the library. A
+//! missing library or function is a panic.
 
 // UNSAFETY: calls of a C library that is opened by dlopen.
 #![expect(unsafe_code, reason = "NVRTC, by dlopen")]
@@ -180,8 +180,8 @@ impl Nvrtc {
         Ok(nvrtc)
     }
 
-    /// Compiles `main` for a device of `arch` (90 for sm_90): machine code if the library knows it, else PTX for the newest
-    /// architecture below that it knows.
+    /// Compiles `main` for a device of `arch` (90 for sm_90). It makes machine code if the library knows `arch`, else PTX for the
+    /// newest lower architecture that it knows.
     ///
     /// # Errors
     ///

@@ -37,9 +37,9 @@ fn write_ordering(code: u32) -> WriteOrdering {
     }
 }
 
-/// `bytes` bytes at `addr`, whole pages of one live allocation, as a DMA-BUF; none if there are no pages, or if the device or its
-/// driver has no DMA-BUFs. Drivers before 12.8 do not know those that are made for access across PCIe, and devices that have nothing
-/// but PCIe may refuse them.
+/// `bytes` bytes at `addr`, whole pages of one live allocation, as a DMA-BUF. `None` for no pages, or if the device or its driver
+/// has no DMA-BUFs. Drivers before 12.8 do not know those that are made for access across PCIe, and devices that have nothing but
+/// PCIe may refuse them.
 pub(super) fn dmabuf(
     device: &Device,
     addr: u64,

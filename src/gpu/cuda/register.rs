@@ -1,9 +1,9 @@
 //! Pages of doorbell registers, mapped into the GPU's address space.
 //!
-//! A page is registered once for the whole process: the driver refuses it a second time, whichever device asks. What it is
-//! registered as follows from what it is. The register of a NIC is I/O memory, which the driver maps uncached across PCIe; that
-//! of a software HCA is memory, which the CPU exchanges while kernels store to it. As I/O memory the GPU's stores to it would
-//! pass the CPU's caches by, so neither is tried in the place of the other.
+//! A page is registered once for the whole process: the driver refuses it a second time, whichever device asks. Its kind decides
+//! how it is registered. The register of a NIC is I/O memory, which the driver maps uncached across PCIe. That of a software HCA
+//! is memory, which the CPU exchanges while kernels store to it. As I/O memory the GPU's stores to it would pass the CPU's caches
+//! by, so neither is tried in the place of the other.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -23,8 +23,8 @@ use crate::gpu::{GpuError, RegisterKind as Kind, register_page};
 /// Pages of the machine that are registered or were, by address: as many as the process has had with registers.
 static PAGES: Mutex<BTreeMap<usize, Arc<Page>>> = Mutex::new(BTreeMap::new());
 
-/// Maps the registers at `host` for kernels of `device`: registers their page of the machine, as `kind` or as what it is, or takes
-/// another reference to its registration.
+/// Maps the registers at `host` for kernels of `device`. It registers their page of the machine with the driver, as `kind` or as
+/// what it is, or takes another reference to its registration.
 pub(super) fn map(
     device: &Arc<Device>,
     host: *mut u8,
@@ -43,7 +43,7 @@ pub(super) fn map(
 #[derive(Debug, Default)]
 struct Page(Mutex<Users>);
 
-/// Who uses a page. Locked while it is registered and taken back, so that nobody finds it half done.
+/// The users of a page. Locked while it is registered and taken back, so that no user finds it half done.
 #[derive(Debug, Default)]
 struct Users {
     count: usize,

@@ -36,7 +36,8 @@ pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<Opened
             let last = name.offset.checked_add(handle.bytes());
             if last.is_none_or(|last| last > opened.bytes) {
                 let (offset, bytes, all) = (name.offset, handle.bytes(), opened.bytes);
-                let why = format!("{bytes} bytes at {offset} were told of an allocation of {all}");
+                let why =
+                    format!("its handle names {bytes} bytes at {offset} of an allocation of {all}");
                 return Err(refused(why));
             }
             let addr = opened.base + name.offset;

@@ -1,8 +1,8 @@
 //! The embedded text of a set of kernels, and how a `.cu` file becomes one text without includes of its own.
 //!
-//! NVRTC reads no files. The quoted and `<warpverbs/..>` includes are put in place here, each file once (every header says
-//! `#pragma once`), with `#line` so that messages name the real file; the few system headers that are used stay as they
-//! are, and NVRTC gets them from [`SYSTEM_HEADERS`].
+//! NVRTC reads no files. This module puts the quoted and `<warpverbs/..>` includes in place, each file once (every header says
+//! `#pragma once`). It adds `#line` so that messages name the real file. The few system headers stay as they are, and NVRTC gets
+//! them from [`SYSTEM_HEADERS`].
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -156,7 +156,7 @@ impl CudaStream {
         }
     }
 
-    /// Whether launches are recorded now, by whoever began that. The context is current.
+    /// Whether launches are recorded now, by any capture. The context is current.
     fn capturing(&self) -> Result<bool, GpuError> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream lives; `status` is written during the call.

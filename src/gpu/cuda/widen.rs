@@ -1,4 +1,4 @@
-//! What the pack for a GPU and the loader of kernels agree on: which text the driver is given, and what machine code of it is called.
+//! What the pack for a GPU and the loader of kernels agree on: the text that the driver compiles, and the name of its code.
 //!
 //! `crates/xtask` compiles this file, too, so that both make the same text of the same PTX. It uses nothing of this crate.
 
@@ -22,8 +22,8 @@ pub(crate) fn widened(text: &str) -> String {
     NARROW.iter().fold(text.to_owned(), widen)
 }
 
-/// The name of the file with machine code of a PTX text. It follows from the text alone, so that code of another text is never
-/// taken for it; a file made by another version of Rust may not be found.
+/// The name of the file with machine code of a PTX text. The name follows from the text alone, so the loader never takes code of
+/// another text for it. A file made by another version of Rust may have another name; then the loader does not find it.
 pub(crate) fn code_of(text: &str) -> String {
     let mut hash = DefaultHasher::new();
     hash.write(text.as_bytes());

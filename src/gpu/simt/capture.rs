@@ -1,7 +1,7 @@
 //! Captures and graphs of the simt backend.
 //!
-//! A capture is a list of launches, each with those that must be over before it. A replay runs them one after the other: with
-//! a schedule seed in an order drawn from those that are legal, so that what a program forgot to order shows.
+//! A capture is a list of launches, each with those that must be over before it. A replay runs them one after the other. With a
+//! schedule seed it draws one of the legal orders, so that an order that the program forgot to require shows.
 
 // UNSAFETY: a graph runs kernels on addresses that it recorded.
 #![expect(unsafe_code, reason = "launching is unsafe, see `Graph::launch`")]

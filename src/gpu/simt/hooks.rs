@@ -1,8 +1,8 @@
 //! How kernels on the CPU and a software HCA in the same process find each other.
 //!
-//! The HCA exports a futex word that it bumps when it has written something, and a function that tells it about a doorbell.
-//! Preloaded, they are found by name. A test binary that links the HCA in does not export them, so there `test_support::hca` hands
-//! them over with [`connect`]. With a real NIC there is neither, and none is needed.
+//! The HCA exports a futex word that it bumps when it has written something, and a function that announces a doorbell to it.
+//! Preloaded, they are found by name. A test binary that links the HCA in does not export them. There `test_support::hca` hands
+//! them over with [`connect`]. A real NIC has neither, and needs none.
 
 // UNSAFETY: dlsym, and the types of what it finds.
 #![expect(unsafe_code, reason = "two C symbols, found by name")]
@@ -30,7 +30,7 @@ pub(super) fn find() {
                 unsafe { transmute::<NonNull<c_void>, extern "C" fn() -> *const AtomicU32>(wake) };
             // SAFETY: libsofthca declares it as `void softhca_kick(void)`.
             let kick = unsafe { transmute::<NonNull<c_void>, extern "C" fn()>(kick) };
-            // SAFETY: the word lives as long as the library, which is never unloaded, and everybody uses it atomically.
+            // SAFETY: the word lives as long as the library, which is never unloaded, and all threads use it atomically.
             if let Some(wake) = unsafe { wake().as_ref() } {
                 connect(wake, kick);
             }

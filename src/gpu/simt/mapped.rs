@@ -29,7 +29,7 @@ thread_local! {
     static LAST: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
 }
 
-/// Whether kernels may store to a register at `addr`: in memory of a device, host-mapped memory, memory that was opened, or a
+/// Whether kernels may store to a register at `addr`. They may in memory of a device, in host-mapped or opened memory, and in a
 /// page that [`map`] has mapped.
 pub(super) fn reaches(addr: u64) -> bool {
     // Acquire: pairs with the release in `Reached::drop`. Read before the table, so a range that goes meanwhile is looked up again.
@@ -47,8 +47,8 @@ pub(super) fn reaches(addr: u64) -> bool {
     true
 }
 
-/// A range of the table, as long as it lives. Its owner drops it before it unmaps the range: another thread may map something else
-/// there at once, whose entry would be the one that goes.
+/// A range of the table, as long as it lives. Its owner drops it before it unmaps the range. Otherwise another thread could map
+/// something else at the same address, and this drop would remove the entry of that thread.
 #[derive(Debug)]
 pub(super) struct Reached(u64);
 
@@ -153,7 +153,7 @@ impl Drop for Alias {
         ::simt::check::unmap_memory(self.addr(), self.bytes as u64);
         drop(self.reached.take());
         if let Some(second) = self.second {
-            // SAFETY: this alias's own mapping, unmapped once; who still uses it breaks the contract of `Gpu::launch`.
+            // SAFETY: this alias's own mapping, unmapped once; code that still uses it breaks the contract of `Gpu::launch`.
             unsafe { libc::munmap(second.as_ptr().cast(), self.bytes) };
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         assert!(!reaches(host.addr() as u64 + 0x800));
         let word = usize::try_from(first.addr()).unwrap();
         let word = std::ptr::with_exposed_provenance_mut::<u64>(word);
-        // SAFETY: both are words of pages that are mapped here; nobody else uses them.
+        // SAFETY: both are words of pages that are mapped here; no other code uses them.
         unsafe {
             word.write_volatile(7);
             assert_eq!(host.add(0x800).cast::<u64>().read_volatile(), 7);

@@ -1,9 +1,9 @@
 //! Device memory of the simt backend: anonymous pages, or those of a file that other processes can map; tracked while they live.
 //!
-//! Each allocation is a mapping of its own between two inaccessible pages, so a kernel that runs off either end stops there
+//! Each allocation is a mapping of its own between two inaccessible pages. So a kernel that runs off either end stops there
 //! instead of in its neighbour. Pages cost nothing until they are touched (`MAP_NORESERVE`). Copies from the host are checked
-//! against the live allocations and done word by word through atomics: a kernel or the software HCA may write the same memory
-//! at the same time, and then the copy sees each word before or after, never a torn one.
+//! against the live allocations and done word by word through atomics. A kernel or the software HCA may write the same memory at
+//! the same time. Then the copy sees each word as it was before or after the write, never a torn one.
 
 // UNSAFETY: maps and unmaps memory, and copies to and from it by address.
 #![expect(unsafe_code, reason = "mmap, and atomics in mapped memory")]
@@ -128,7 +128,7 @@ impl Arena {
     }
 
     pub(super) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        // The lock is held through the copy, so that nobody unmaps the allocation meanwhile.
+        // The lock is held through the copy, so that no thread unmaps the allocation meanwhile.
         let live = self.lock();
         live.check(addr, bytes.len())?;
         let to = host(addr);
@@ -302,12 +302,12 @@ impl Allocation {
         DeviceMemory::new(self.addr(), bytes, Box::new(self))
     }
 
-    /// Puts the pages of a file, as zero as these, in the place of what nobody has used yet.
+    /// Puts the pages of a file, as zero as these, in the place of pages that no kernel has used yet.
     fn put_in_file(&mut self) -> Result<SharedFile, GpuError> {
         let refused = |error: std::io::Error| no_memory("shared", self.length, error);
         let file = SharedFile::new(self.length).map_err(refused)?;
         let at = self.start.as_ptr();
-        // SAFETY: these bytes are this allocation's own, and nobody knows them yet.
+        // SAFETY: these bytes are this allocation's own, and no other code knows them yet.
         unsafe { file::map(at, self.length, libc::MAP_FIXED, file.fd()) }.map_err(refused)?;
         Ok(file)
     }
@@ -356,7 +356,7 @@ impl Allocation {
             reached: Some(Reached::new(addr, bytes)),
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
+        // SAFETY: `length` bytes at `start` are part of the new mapping, which no other code knows.
         if unsafe { libc::mprotect(start.as_ptr().cast(), length, rights) } != 0 {
             return Err(refused(std::io::Error::last_os_error()));
         }
@@ -385,8 +385,8 @@ impl Drop for Allocation {
             return;
         }
         drop(self.reached.take());
-        // SAFETY: the mapping is this allocation's own, unmapped once; who still uses it breaks the contract of `Gpu::launch` or
-        // of the registration.
+        // SAFETY: the mapping is this allocation's own, unmapped once; code that still uses it breaks the contract of
+        // `Gpu::launch` or of the registration.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
     }
 }
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn host_mapped_words_are_where_kernels_see_them_at_an_address_of_the_hosts_own() {
+    fn kernels_and_the_host_see_the_same_words_at_different_addresses() {
         let arena = Arc::new(Arena::default());
         let mapped = arena.map_host(5000).unwrap();
         assert_ne!(mapped.addr(), mapped.host_addr());
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn exported_memory_is_that_of_its_descriptor_and_no_other_process_is_told_of_it() {
+    fn exported_memory_is_read_by_its_descriptor_and_has_no_shared_handle() {
         let arena = Arc::new(Arena::new(PLAIN));
         let memory = arena.alloc(5000, 64).unwrap();
         assert!(memory.handle().unwrap().is_none());
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(opened.bytes(), 5000);
         arena.write(memory.addr() + 4992, &[1; 8]).unwrap();
         let word = host(opened.addr() + 4992).cast::<u64>();
-        // SAFETY: an aligned word of the mapping, which lives; nobody else uses it.
+        // SAFETY: an aligned word of the mapping, which lives; no other code uses it.
         let word = unsafe { AtomicU64::from_ptr(word) };
         assert_eq!(word.swap(2, Relaxed), u64::from_ne_bytes([1; 8]));
         let mut out = [0; 8];

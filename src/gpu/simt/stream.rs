@@ -1,7 +1,7 @@
 //! A stream of the simt backend: one thread that runs launches in order.
 //!
-//! A failed kernel poisons its device: whatever was submitted before the failure and has not begun does not run, in any
-//! stream, and new launches are refused, until somebody has waited for the failed one and seen why.
+//! A failed kernel poisons its device. Whatever was submitted before the failure and has not begun does not run, in any stream.
+//! New launches are refused, until a caller has waited for the failed one and seen why.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -32,7 +32,7 @@ struct Poison {
     failures: u64,
     /// The name of the last of them.
     last: String,
-    /// The failed kernel that nobody has seen yet.
+    /// The failed kernel that no caller has seen yet.
     unseen: Option<Arc<Done>>,
 }
 
@@ -199,7 +199,7 @@ impl Queue for SimtStream {
 
 impl Drop for SimtStream {
     fn drop(&mut self) {
-        // A capture that nobody can end any more would hold the streams that joined it.
+        // A capture that no caller can end any more would hold the streams that joined it.
         drop(capture::end(&mut lock(&self.member)));
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
@@ -330,7 +330,7 @@ impl Completion for Pending {
 }
 
 impl Pending {
-    /// Whoever has been told of the failure may go on.
+    /// Lets a caller that has got the failure go on.
     fn observe(&self, result: &Result<(), GpuError>) {
         if !has_failed(result) {
             return;

@@ -179,7 +179,7 @@ impl Workspace {
             quantized,
             ..DispatchInput::default()
         };
-        // SAFETY: the buffers have the sizes of the largest call and are freed after the event, see `drop`; nobody writes to
+        // SAFETY: the buffers have the sizes of the largest call and are freed after the event, see `drop`. No code writes to
         // them before `wait` returns.
         let event = unsafe { self.moe.dispatch_send(&self.stream, self.call(), &input) }?;
         self.wait(event)?;
@@ -271,6 +271,7 @@ impl Workspace {
             y: self.y()?,
             zero_copy: self.modes.zero_copy,
             unweighted: self.modes.unweighted,
+            ..CombineInput::default()
         };
         // SAFETY: as in `send_written`.
         let event = unsafe { self.moe.combine_send(&self.stream, self.call(), &input) }?;

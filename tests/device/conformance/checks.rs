@@ -40,10 +40,7 @@ const CHECKS: [Check; 20] = [
     ),
     ("each immediate is taken once, with its data", immediates),
     ("wait_any names each of two tickets", wait_any),
-    (
-        "what is held back runs when somebody flushes or waits",
-        held,
-    ),
+    ("held-back WQEs run when a thread flushes or waits", held),
     ("the try form refuses when the ring is full", full_ring),
     (
         "a quarter of the ring is taken, one more is refused",
@@ -224,7 +221,7 @@ fn held(bench: &mut Bench) {
         assert_eq!(
             bench.pair.ends[0].hca.counters().wqes,
             wqes,
-            "nobody has rung"
+            "no thread has rung"
         );
         assert_eq!(bench.context().doorbells, doorbells);
         arrived(bench, []);

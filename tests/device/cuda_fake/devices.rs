@@ -15,7 +15,7 @@ fn of_local_rank(local_rank: u32) -> Config {
     Config::default().with_local_rank(Some(local_rank))
 }
 
-/// What is told where a rank cannot have its devices.
+/// The error of a rank that cannot have its devices.
 fn refusal(config: &Config) -> String {
     RankDevices::open(config).unwrap_err().to_string()
 }
@@ -58,7 +58,7 @@ fn a_rank_that_is_shown_its_gpu_alone_takes_that() {
 }
 
 #[test]
-fn without_a_driver_no_gpu_is_visible_and_one_that_does_not_start_is_an_error() {
+fn no_gpu_is_visible_if_the_driver_has_no_device_or_no_cuinit() {
     fake("refuse cuInit 100").run(|_| assert_eq!(gpu::visible().unwrap(), []));
     fake("")
         .lacking("cuInit")
@@ -139,7 +139,7 @@ fn a_gid_is_named_by_subnet_interface_or_index() {
         for gid in ["10.1.0.0/16", "ens3", "0", "99"] {
             let by_name = refusal(&config(gid).with_device(hca.name().parse().unwrap()));
             let wanted = format!(
-                "GID is {gid}: expected an entry of RoCE v2 in the table of {}: 0 fe80::",
+                "GID is {gid}; it must be an entry of RoCE v2 in the table of {}: 0 fe80::",
                 hca.name()
             );
             assert!(by_name.starts_with(&wanted), "{by_name}");

@@ -1,12 +1,14 @@
-//! What the runtime asks of a CUDA driver, on one that has no GPU (`test_support::fake_cuda`): which calls it makes, and what a
-//! person is told when the driver refuses. Kernels compute nothing here, and nothing that passes here says that a GPU works.
+//! What the runtime asks of a CUDA driver, on one that has no GPU (`test_support::fake_cuda`): which calls it makes, and the
+//! error when the driver refuses. Kernels compute nothing here, and nothing that passes here says that a GPU works.
 #![cfg(feature = "cuda")]
 
 mod devices;
 mod ladders;
+mod link_layers;
 mod memory;
 mod modules;
 mod open;
+mod refused;
 mod registers;
 mod streams;
 mod teams;

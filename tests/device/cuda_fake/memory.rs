@@ -193,7 +193,7 @@ fn whole_pages_are_exported_as_descriptors_that_begin_with_the_memory() {
 }
 
 #[test]
-fn a_driver_without_the_flag_exports_plainly_and_one_that_refuses_is_an_error() {
+fn a_driver_without_the_flag_exports_plainly_and_a_refusal_is_an_error() {
     fake("").run(|fake| {
         let gpu = gpu();
         let memory = gpu.alloc(4096, 4096).unwrap();
@@ -226,7 +226,7 @@ fn on_a_machine_with_long_pages_memory_is_exported_in_long_pages() {
     });
 }
 
-/// What the other process of the next test is told.
+/// The argument of the other process of the next test.
 const OTHER: &str = "WV_TEST_OTHER_PROCESS";
 
 #[test]
@@ -258,7 +258,7 @@ fn gpu_at(location: &str) -> std::sync::Arc<CudaGpu> {
 }
 
 #[test]
-fn another_process_opens_memory_by_its_name_and_a_name_that_is_none_is_refused() {
+fn another_process_opens_memory_by_its_name_and_a_wrong_name_is_refused() {
     fake("bases 256").run(|_| {
         for location in ["device", "host"] {
             let gpu = gpu_at(location);
@@ -325,7 +325,7 @@ fn memory_of_the_program_is_checked_reached_and_not_freed() {
         let addr = memory_of_the_program(&gpus[0], bytes);
         let other = memory_of_the_program(&gpus[1], bytes);
         #[expect(unsafe_code, reason = "memory that is never freed")]
-        // SAFETY: nobody frees the memory, and there are no references to it.
+        // SAFETY: no code frees the memory, and no reference to it exists.
         let wrap = |addr, bytes| unsafe { gpus[0].wrap_memory(addr, bytes) };
         let freed = fake.calls("cuMemFree_v2").len();
         let memory = wrap(addr, bytes).unwrap();

@@ -24,7 +24,7 @@ fn a_driver_too_old_for_the_ptx_names_both_versions_and_the_ways_out() {
     });
 }
 
-/// Old ones say so by the code of PTX that is wrong; what tells it apart is what their compiler says.
+/// Old ones report it by the code of wrong PTX; the words of their compiler distinguish it.
 #[test]
 fn an_old_driver_that_calls_new_ptx_invalid_is_an_old_driver() {
     let log = "jit-log ptxas fatal   : Unsupported .version 9.0; current version is '7.0'";
@@ -37,7 +37,7 @@ fn an_old_driver_that_calls_new_ptx_invalid_is_an_old_driver() {
 }
 
 #[test]
-fn ptx_that_does_not_compile_is_not_an_old_driver_and_the_compiler_is_heard() {
+fn a_ptx_error_reports_the_words_of_the_compiler_and_no_old_driver() {
     let log = "jit-log ptxas application ptx input, line 7; error   : Unknown symbol 'where'";
     fake(log).run(|fake| {
         // The library's own.
@@ -64,7 +64,7 @@ fn ptx_that_does_not_compile_is_not_an_old_driver_and_the_compiler_is_heard() {
 }
 
 #[test]
-fn a_log_that_is_longer_than_its_room_is_cut_and_an_empty_one_is_said_to_be_so() {
+fn a_long_compiler_log_is_reported_and_an_empty_log_is_named_empty() {
     fake("").run(|fake| {
         let long = "x".repeat(1000);
         fake.set(&format!("refuse cuModuleLoadDataEx 218\njit-log {long}"));

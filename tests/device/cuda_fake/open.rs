@@ -6,7 +6,7 @@ use warpverbs::gpu::{self, Gpu, GpuError, GpuSelector};
 use super::{fake, gpu, says};
 
 #[test]
-fn a_device_is_opened_with_all_kernels_of_the_crate_and_closed_with_nothing_left() {
+fn a_device_opens_with_all_kernels_of_the_crate_and_closes_without_leaks() {
     fake("name a fake\nattribute 16 7").run(|fake| {
         let gpu = gpu();
         assert_eq!(gpu.label(), "a fake");
@@ -182,7 +182,7 @@ fn the_stub_of_a_toolkit_is_no_driver() {
     });
 }
 
-/// Whatever call of opening is refused, its name and the driver's code are told, and nothing is left behind.
+/// Whatever call of opening is refused, the error has its name and the driver's code, and nothing is left behind.
 #[test]
 fn a_refusal_while_a_device_is_opened_names_the_call_and_leaves_nothing() {
     fake("").run(|fake| {

@@ -166,7 +166,7 @@ fn a_page_of_a_device_is_registered_as_io_memory() {
 }
 
 #[test]
-fn a_page_that_is_refused_is_not_tried_in_another_way_and_the_ways_out_are_told() {
+fn a_refused_page_is_not_tried_another_way_and_the_error_tells_remedies() {
     fake("").run(|fake| {
         let gpu = gpu();
         let pages = Pages::new();
@@ -244,7 +244,7 @@ fn what_is_no_register_is_refused_by_value_and_limit() {
 
 /// As Arm servers have them: sixteen pages of an HCA lie in one of the machine, and the driver registers that.
 #[test]
-fn on_a_machine_with_long_pages_registers_of_one_page_share_its_registration() {
+fn registers_of_one_page_share_its_registration_where_pages_are_long() {
     fake("").with_page(65_536).run(|fake| {
         let gpu = gpu();
         let pages = Pages::new();

@@ -28,7 +28,7 @@ fn a_launch_is_waited_for_and_its_event_is_destroyed() {
 }
 
 #[test]
-fn a_kernel_that_still_runs_ends_a_wait_in_time_and_can_be_waited_for_again() {
+fn a_wait_for_a_running_kernel_times_out_and_can_be_repeated() {
     fake("").run(|fake| {
         let gpu = gpu_with_store();
         let event = launch(&gpu, &Launch::new(STORE, 1, 1)).unwrap();
@@ -117,7 +117,7 @@ fn as_many_blocks_are_resident_as_the_driver_says_of_the_kernel() {
 }
 
 #[test]
-fn shared_memory_beyond_the_default_is_asked_for_and_what_is_too_much_is_told() {
+fn shared_memory_beyond_the_default_is_requested_and_too_much_is_refused() {
     fake("").run(|fake| {
         let gpu = gpu_with_store();
         let with = |bytes| Launch::new(STORE, 1, 1).with_shared_bytes(bytes);
@@ -180,7 +180,7 @@ fn a_graph_has_what_was_launched_in_all_streams_that_joined() {
 }
 
 #[test]
-fn a_branch_that_leads_nowhere_is_refused_and_the_streams_can_be_used_again() {
+fn a_capture_with_an_open_branch_is_refused_and_streams_work_again() {
     fake("").run(|_| {
         let gpu = gpu_with_store();
         let (a, b) = (gpu.stream().unwrap(), gpu.stream().unwrap());
@@ -238,13 +238,13 @@ fn a_stream_of_another_context_is_refused_by_its_device() {
         let beside = stream_of_the_program(&gpus[0], true);
         let other = stream_of_the_program(&gpus[1], false);
         #[expect(unsafe_code, reason = "streams that are never destroyed")]
-        // SAFETY: they are streams, and nobody destroys them.
+        // SAFETY: they are streams, and no code destroys them.
         let wrap = |stream| unsafe { gpus[0].wrap_stream(stream) };
         wrap(own).unwrap();
         for (stream, device) in [(beside, 0), (other, 1)] {
             let error = wrap(stream).unwrap_err();
             assert!(matches!(error, GpuError::BadArgument { .. }), "{error:?}");
-            let value = format!("stream is of another context, on CUDA device {device}: ");
+            let value = format!("stream is of another context, on CUDA device {device}; ");
             let limit = "one of the primary context of CUDA device 0 (a fake)";
             says(&error, &[&value, limit]);
         }

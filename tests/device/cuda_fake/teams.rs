@@ -66,7 +66,7 @@ fn two_ranks_join_with_registers_that_kernels_reach() {
 }
 
 #[test]
-fn a_driver_that_maps_no_register_leaves_ringing_to_the_host_and_that_is_told_once() {
+fn a_driver_that_maps_no_register_makes_the_host_ring_and_says_so_once() {
     fake("").run(|fake| {
         fake.set("refuse cuMemHostRegister_v2 800");
         // By one of the ranks of a machine.

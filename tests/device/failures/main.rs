@@ -1,10 +1,10 @@
 //! Every operation meets every failure: an error completion, a silent peer, a full ring, a deadline, an abort. It ends in the
-//! status that says so; nothing that did not arrive is reported as done; and afterwards both ends go through Err and
-//! Reset, old tickets are stale, and new puts arrive.
+//! status that says so. Nothing that did not arrive is reported as done. Afterwards both ends go through Err and Reset, old
+//! tickets are stale, and new puts arrive.
 //!
-//! Which wait a call ended by shows in its status: a call with a long deadline that ends `aborted`, `would_block` or with the
-//! failure of the QP has not waited for its deadline. How long it took by the device clock is printed, and depends on the machine;
-//! asserted is only that a call which times out does so no earlier than its deadline.
+//! Which wait a call ended by shows in its status. A call with a long deadline that ends `aborted`, `would_block` or with the
+//! failure of the QP has not waited for its deadline. How long it took by the device clock is printed, and depends on the
+//! machine. Asserted is only that a call which times out does so no earlier than its deadline.
 
 mod meet;
 mod operation;
@@ -48,11 +48,11 @@ fn every_operation_of_a_thread_meets_every_failure_on_one_collapsed_cqe() {
 }
 
 #[test]
-fn every_operation_of_a_warp_meets_every_failure_on_a_wide_cq_that_keeps_the_cause() {
+fn every_operation_of_a_warp_meets_every_failure_on_a_wide_cq_with_cause() {
     every_operation(Doorbell::Record, CqKind::Wide, Scope::Warp);
 }
 
 #[test]
-fn every_operation_of_a_block_meets_every_failure_without_a_doorbell_record() {
+fn every_operation_of_a_block_meets_every_failure_without_a_record() {
     every_operation(Doorbell::NoRecord, CqKind::Collapsed, Scope::Block);
 }

@@ -15,7 +15,7 @@ use crate::operation::{Operation, Outcome, items};
 use test_support::bench::{Bench, HALF};
 use test_support::table::Shape;
 
-/// Longest pause of an HCA; each ends when it is told to.
+/// Longest pause of an HCA; each ends by a call.
 const LONG: Duration = Duration::from_secs(600);
 /// Deadline of calls that must run into it.
 const SHORT: Duration = Duration::from_millis(500);
@@ -189,7 +189,7 @@ fn check_recovery(bench: &mut Bench, old: u64) {
     bench.clear();
 }
 
-/// The peer's key is wrong, and the HCA has flushed all that was behind the first WQE before anybody looks.
+/// The peer's key is wrong, and the HCA has flushed all that was behind the first WQE before any thread looks.
 pub(crate) fn wrong_key(bench: &mut Bench, operation: &Operation) -> Row {
     bench.point(0x0100_0000);
     let errors = bench.pair.ends[0].hca.counters().error_cqes;
@@ -199,7 +199,7 @@ pub(crate) fn wrong_key(bench: &mut Bench, operation: &Operation) -> Row {
         bench.pair.ends[0].hca.counters().error_cqes - errors >= IN_FLIGHT
     });
     if operation.only_word {
-        // It looks at the error word and at no completion: somebody else has seen the failure.
+        // It looks at the error word and at no completion: another thread has seen the failure.
         let params = ConformanceParams {
             end: abi::CONFORMANCE_END_WAIT,
             rounds: 1,

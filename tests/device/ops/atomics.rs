@@ -1,4 +1,4 @@
-//! Atomics from many threads and both ranks are atomic, and bring what was there before.
+//! Atomics from many threads and both ranks are atomic, and return the old value.
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -161,7 +161,7 @@ fn a_lock_by_compare_swap_and_swap_has_one_holder_at_a_time() {
 }
 
 #[test]
-fn results_that_nobody_wants_go_to_the_sink_and_wide_ones_are_followed_by_a_nop() {
+fn unwanted_results_go_to_the_sink_and_a_nop_follows_wide_ones() {
     let rig = rig();
     rig.ends[1].write(WORDS, &[0; 64]);
     let item = |lane: u64| OpItem {

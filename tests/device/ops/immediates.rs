@@ -1,4 +1,4 @@
-//! Immediates: each arrives once, with its data, whoever takes it; receive WQEs are given back for ever.
+//! Immediates: each arrives once, with its data, whichever thread takes it; receive WQEs are given back for ever.
 
 use test_support::abi::ops::{OPS_SIGNALLED, OPS_TRY, OpItem, OpKind, OpStep};
 use warpverbs::abi::Status;
@@ -105,7 +105,7 @@ fn the_receive_counter_runs_through_2_to_the_16() {
 }
 
 #[test]
-fn without_a_receive_queue_it_is_refused_and_an_empty_one_is_not_waited_for_by_a_try() {
+fn a_take_is_refused_without_a_receive_queue_and_a_try_does_not_wait() {
     let without = Rig::new(WINDOW, &QpConfig::default());
     for options in [0, OPS_TRY] {
         assert_eq!(

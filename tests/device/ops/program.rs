@@ -6,7 +6,7 @@ use test_support::abi::ops::{
 
 use crate::rig::Call;
 
-/// Where things lie in a window of WINDOW bytes: sources, which nobody writes; targets; fetched bytes; words of atomics and
+/// Where things lie in a window of WINDOW bytes: sources, which no operation writes; targets; fetched bytes; words of atomics and
 /// signals; their old values.
 pub(crate) const SOURCES: u64 = 0;
 pub(crate) const TARGETS: u64 = 256 << 10;

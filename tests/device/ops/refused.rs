@@ -225,7 +225,7 @@ fn a_full_ring_refuses_who_only_tries_and_loses_nothing() {
         OpKind::FENCE,
     ] {
         let rig = rig();
-        // Nobody takes what is posted.
+        // No thread takes what is posted.
         rig.sleep(0);
         let mut one = call(
             kind,

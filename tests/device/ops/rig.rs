@@ -15,7 +15,7 @@ use warpverbs::verbs::QpConfig;
 /// Deadline of each call, ns.
 const DEADLINE_NS: u64 = 60_000_000_000;
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Thread,

@@ -130,7 +130,7 @@ fn wait_any_names_each_ticket_once_and_a_failed_one_last() {
     assert!(several.ended().iter().all(|end| end.0 == Status::OK));
     assert_eq!(several.rig.ends[1].window_at::<u64>(TARGETS, QPS), words);
 
-    // A QP whose failure nobody has seen takes the post and fails it; the others are done in time.
+    // A QP whose failure no thread has seen takes the post and fails it; the others are done in time.
     several.qps[0][0].to_error().unwrap();
     several.run(2, 0);
     let ended = several.ended();

@@ -166,7 +166,7 @@ fn each_format_has_the_bytes_of_the_manual_and_writes_no_others() {
             ..OpsWqeParams::default()
         };
         let launch = Launch::new("wv_test_ops_wqe", 1, 1);
-        // SAFETY: the parameters name memory that outlives the launch, which nobody else touches.
+        // SAFETY: the parameters name memory that outlives the launch, which no other code touches.
         let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
         gpu.wait(&event, HANG).unwrap();
         let mut ended = Status::INVALID;

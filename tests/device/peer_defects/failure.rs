@@ -1,4 +1,5 @@
-//! QPs that fail, on the software HCA through libmlx5: whoever waits is told, whatever he waits for, without a deadline.
+//! QPs that fail, on the software HCA through libmlx5: every waiting thread gets the error, whatever it waits for, without a
+//! deadline.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ fn every_wait_ends_when_the_qp_fails_although_it_has_no_deadline() {
         for (status, done) in ends {
             assert!(status == context.err && done < 50, "{status} after {done}");
         }
-        // Also who comes later, for tickets that were and for some that never will be.
+        // Also a thread that comes later, for tickets that were and for some that never will be.
         let wait = WaitParams {
             qp: pair.qp(),
             ticket: context.resv.saturating_sub(16),
@@ -49,7 +50,7 @@ fn every_wait_ends_when_the_qp_fails_although_it_has_no_deadline() {
     }
 }
 
-/// UCX, gdaki.cuh:347 (NODELAY absent, `progress` empty), and NCCL (AggregateRequests): nobody rings what was held back.
+/// UCX, gdaki.cuh:347 (NODELAY absent, `progress` empty), and NCCL (AggregateRequests): no thread rings held-back WQEs.
 #[test]
 fn a_tail_that_a_kernel_left_unrung_is_rung_by_the_next_one() {
     let pair = Pair::shared(50, 8);

@@ -1,5 +1,5 @@
-//! Defects that were found in other libraries that post to a NIC from a device: for each a test that this library passes and
-//! that a library with the defect fails.
+//! Defects of other libraries that post to a NIC from a device. Each has a test that this library passes and that a library with
+//! the defect fails.
 //!
 //! Overlapping blocks of a memory heap (Mooncake, memheap.h): tests/verbs/memheap.rs. One UDP source port for all QPs that were made
 //! in the same second (gpunetio; NVSHMEM, DeepEP, UCX with a constant one): src/verbs/qp_attr.rs. Doorbell registers on one

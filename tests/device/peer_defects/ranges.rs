@@ -29,9 +29,9 @@ fn put_each(ring: &Ring, items: &[PutItem]) -> Vec<Status> {
     ends.into_iter().map(|end| end.0).collect()
 }
 
-/// DeepEP, :205-215: a table of keys is read out of bounds; everywhere: nobody looks at offset and length.
+/// DeepEP, :205-215: a table of keys is read out of bounds; all of them: no check of offset and length.
 #[test]
-fn offset_and_length_outside_the_window_are_refused_also_where_their_sum_wraps() {
+fn ranges_outside_the_window_are_refused_even_where_their_sum_wraps() {
     let outside = [
         (0, BYTES + 1),
         (1, BYTES),

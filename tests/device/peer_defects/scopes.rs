@@ -128,7 +128,7 @@ fn a_block_that_cannot_post_gets_the_same_answer_in_every_thread() {
         assert_eq!(ring.read_context().resv, 0);
     };
     let ring = Ring::shared(256, 140, 0);
-    same(&ring, 1, Status::INVALID); // nobody is active
+    same(&ring, 1, Status::INVALID); // no thread is active
     same(&ring, 0, Status::INVALID); // more than a quarter of the ring
     let failed = bytes_of(&Status::CQE_ERROR).to_vec();
     ring.patch(offset_of!(QpContext, err), &failed);

@@ -1,4 +1,4 @@
-//! Ring space: who gets it, when, and what a failure does to those who wait for it.
+//! Ring space: which threads get it, when, and what a failure does to the threads that wait for it.
 
 use warpverbs::abi::{MODE_WIDE_CQ, Status};
 
@@ -42,7 +42,7 @@ fn a_wait_for_a_slot_passes_the_error_on_and_leaves_the_slot_alone() {
 #[test]
 fn rings_that_are_passed_many_times_need_no_completion_of_each_put() {
     for mode in [0, MODE_WIDE_CQ] {
-        // 0: nobody asks before the end. 1: everybody asks each time.
+        // 0: no thread asks before the end. 1: every thread asks each time.
         for every in [0, 1, 7, 64, 255, 256, 257, 999] {
             let kernels = ["wv_test_put_words", "wv_test_put_words_unsignalled"];
             for kernel in &kernels[..if every == 0 { 2 } else { 1 }] {
@@ -64,7 +64,7 @@ fn rings_that_are_passed_many_times_need_no_completion_of_each_put() {
     }
 }
 
-/// DeepEP, ibgda_device.cuh:251, and Mooncake, :224-237: nobody asks whether the ring is full.
+/// DeepEP, ibgda_device.cuh:251, and Mooncake, :224-237: no thread asks whether the ring is full.
 #[test]
 fn ten_rings_without_a_wait_overwrite_nothing() {
     for follow in [
@@ -91,7 +91,7 @@ fn ten_rings_without_a_wait_overwrite_nothing() {
             assert_eq!((report.wqes, ring.wrong_words().len()), (2560, 0), "{what}");
         }
     }
-    // And with nobody who runs them, exactly one ring is posted.
+    // And with no NIC that runs them, exactly one ring is posted.
     let ring = Ring::shared(256, 2560, 0);
     let mut params = ring.params(80, 0);
     params.deadline_ns = 20_000_000;

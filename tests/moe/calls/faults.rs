@@ -1,4 +1,4 @@
-//! Late ranks, refused calls, lost words: nobody reads torn rows, nobody hangs, and what is lost is said.
+//! Late ranks, refused calls, lost words: no rank reads torn rows, no rank hangs, and reports name what is lost.
 
 // UNSAFETY: launches a kernel of the tests on buffers of the test.
 #![expect(unsafe_code, reason = "launch of a test kernel")]
@@ -35,7 +35,7 @@ const DEADLINE: Duration = HANG;
 /// Of a call whose wait must run into it.
 const SHORT_DEADLINE: Duration = Duration::from_millis(400);
 
-/// Ranks that one thread drives phase by phase, so that a test decides who is late.
+/// Ranks that one thread drives phase by phase, so that a test decides which rank is late.
 struct Ranks {
     moes: Vec<Arc<Moe>>,
     hcas: Hcas,
@@ -60,7 +60,7 @@ impl Ranks {
             .collect()
     }
 
-    /// Waits until the HCAs are at rest: what was posted has landed.
+    /// Waits until the HCAs are at rest: posted writes have landed.
     fn settle(&self) {
         self.hcas.settle();
     }
@@ -78,7 +78,7 @@ impl Ranks {
     }
 }
 
-/// One whole call of all ranks, driven by one thread. Everybody is there, so it is complete.
+/// One whole call of all ranks, driven by one thread. All ranks take part, so it is complete.
 fn whole_call(ranks: &Ranks, works: &mut [Workspace], seed: u64, call: u32) {
     let inputs = batches(&ranks.moes[0], MIXED, seed, call);
     for (work, batch) in works.iter_mut().zip(&inputs) {
@@ -167,7 +167,7 @@ fn a_late_rank_finds_its_rows_whole_and_catches_up() {
     );
     late.work.send_back().unwrap();
     late.work.receive_back().unwrap();
-    // In call 3 it has rows of rank 0, in call 4 it is told that there are none. Neither costs it a deadline.
+    // In call 3 it has rows of rank 0, in call 4 it gets a word that none come. Neither costs it a deadline.
     for call in 3..=4 {
         let start = Instant::now();
         late.work.send(&batch(&SHAPE, FULL, 1, call, 1)).unwrap();
@@ -270,7 +270,7 @@ fn a_refused_routing_sends_nothing_and_the_peers_are_told_at_once() {
             .collect();
         assert!(
             start.elapsed() < DEADLINE,
-            "nobody waits for a deadline: {:?}",
+            "no rank waits for a deadline: {:?}",
             start.elapsed()
         );
         assert!(

@@ -1,4 +1,4 @@
-//! Calls on the caller's streams: launched without waiting, fused or in phases, and captured into graphs of any number of
+//! Calls on the caller's streams: launched without waiting, fused or in phases. They are captured into graphs of any number of
 //! calls, which are replayed with inputs that change in place.
 
 // UNSAFETY: launches phases, experts and graphs on buffers of the test.
@@ -400,7 +400,7 @@ fn no_launch_of_a_call_waits_for_the_device() {
         two_batches(&stream, &compute, &ios[2..]);
         let end = stream.record().unwrap();
         if team.rank() == 0 {
-            assert!(!end.is_done(), "nobody has answered yet");
+            assert!(!end.is_done(), "no rank has answered yet");
             launched.wait();
         }
         end.wait(HANG).unwrap();

@@ -77,7 +77,7 @@ fn the_blocks_of_a_phase_meet_as_often_as_docs_say() {
 }
 
 #[test]
-fn a_grid_that_does_not_fit_beside_those_of_other_ranks_is_refused_by_name() {
+fn a_grid_that_does_not_fit_beside_other_ranks_is_refused_by_name() {
     let setup = Setup::new(5);
     let hcas = Hcas::new(&setup);
     let end = Meeting::new(5);

@@ -1,4 +1,4 @@
-//! The way down: each step of each ladder refused in turn, and a step of MoE on what is left.
+//! The way down: each step of each ladder refused in turn, and a step of MoE on the remaining ones.
 
 use std::env;
 use std::process::Command;
@@ -46,8 +46,8 @@ fn refuse(hca: &Hca, opcode: Opcode, skipped: u32, count: usize) {
     }
 }
 
-/// What rank 0 of a team has chosen when its HCAs are as `prepare` leaves them, behind a step of MoE whose every element is
-/// compared; or why it did not join.
+/// The choices of rank 0 of a team whose HCAs are as `prepare` leaves them, behind a step of MoE whose every element is compared;
+/// or why it did not join.
 fn chosen(
     change: impl Fn(TeamConfig) -> TeamConfig + Sync,
     options: &SimtOptions<'static>,
@@ -77,7 +77,7 @@ fn chosen(
     let first = results.pop().unwrap();
     match &first {
         Ok(_) => assert!(other.is_ok(), "{other:?}"),
-        // The other one is told why.
+        // The other rank gets the reason.
         Err(why) => assert!(other.unwrap_err().contains(why.as_str()), "{why}"),
     }
     first
@@ -120,7 +120,7 @@ const DOORBELLS: usize = 3;
 const MEMORY: usize = 5;
 
 #[test]
-fn each_step_that_is_refused_leaves_the_next_one_which_carries_a_step_of_moe() {
+fn each_refused_step_leaves_the_next_one_which_carries_a_step_of_moe() {
     let (mut run, mut failed) = (0, 0);
     for doorbells in 0..DOORBELLS {
         for queues in 0..MEMORY {
@@ -282,7 +282,7 @@ fn windows_are_registered_on_one_step_and_none_of_them_on_another() {
 }
 
 #[test]
-fn a_gpu_and_a_nic_without_a_team_say_what_a_team_would_choose_and_leave_nothing() {
+fn a_gpu_and_a_nic_alone_tell_the_choices_of_a_team_and_leave_nothing() {
     let setup = Setup::new(1);
     let hcas = Hcas::new(&setup);
     let own = hcas.of(0);
@@ -306,7 +306,10 @@ fn a_gpu_and_a_nic_without_a_team_say_what_a_team_would_choose_and_leave_nothing
     assert!(matches!(none, TeamError::Limit { .. }), "{none}");
     let deep = TeamConfig::new(0, 1).with_log_depth(3);
     let deep = choices_on(&deep, &contexts, &gpu).unwrap_err().to_string();
-    assert!(deep.starts_with("log_depth is 3: expected 8 to "), "{deep}");
+    assert!(
+        deep.starts_with("log_depth is 3; it must be 8 to "),
+        "{deep}"
+    );
 
     // A device that has failed since it was opened.
     let before = own[0].live_objects().total();
@@ -401,7 +404,7 @@ fn libraries_that_are_too_old_for_a_step_lack_that_step_alone() {
 
 /// Between the choice of devices and their use a port goes down, or a device fails.
 #[test]
-fn a_device_that_goes_down_between_choice_and_use_is_named_and_leaves_nothing() {
+fn a_device_that_fails_between_choice_and_use_is_named_and_leaves_nothing() {
     for dies in [false, true] {
         let setup = Setup::new(1);
         let hcas = Hcas::new(&setup);

@@ -174,7 +174,7 @@ fn each(ranks: u32, config: MoeConfig, body: impl Fn(&Io) + Sync) {
     run(&Setup::adverse(ranks), |team| {
         let moe = Moe::new(team, "layer", config).unwrap();
         body(&Io::new(&moe));
-        // Nobody goes while another waits for its words.
+        // No rank goes while another waits for its words.
         team.barrier("end").unwrap();
     });
 }
@@ -234,7 +234,7 @@ fn an_id_of_64_bits_that_is_no_expert_is_refused_where_those_of_32_are() {
                 let who = (fault.cause, fault.peer, fault.phase);
                 assert_eq!(who, (MoeCause::REFUSED, None, 0), "{what}");
             } else {
-                // Nothing comes, and it is told so.
+                // Nothing comes, and it gets a word that says so.
                 let came = report.peers[0].dispatch_received;
                 assert_eq!(came, Outcome::NOT_SENT, "{what}");
             }
@@ -255,7 +255,7 @@ fn an_id_of_64_bits_that_is_no_expert_is_refused_where_those_of_32_are() {
 
 #[test]
 fn a_mask_in_place_loses_who_did_not_come_and_gains_nobody() {
-    // By rank: whom it masks. Each value that is not 0 counts as 1, and stays what it is.
+    // By rank: its mask. Each value that is not 0 counts as 1, and stays what it is.
     let masks = [[7, 1, 0], [1, 9, 1], [1, 1, 1]];
     each(3, SHAPE, |io| {
         let rank = io.moe.team().rank() as usize;
@@ -278,7 +278,7 @@ fn a_mask_in_place_loses_who_did_not_come_and_gains_nobody() {
         io.combine(&sums.with_active_in_place(true));
         assert_eq!(left(), want, "rank {rank}, combine");
 
-        // All are there again: nobody is put in where the mask is in place, and everybody where it is not.
+        // All are there again: no rank is put in where the mask is in place, and every rank where it is not.
         let input = io.input(&own(2), |_| ());
         told(&[5, 0, 6]);
         io.dispatch(&input, &output.with_active_in_place(true));
@@ -300,7 +300,7 @@ fn rows_are_counted_in_32_bits_where_that_is_asked() {
             let rank = io.moe.team().rank();
             let experts = io.moe.local_experts().len();
             let gpu = io.gpu();
-            // One more counter than there are experts, which nobody may touch; the first one is about to wrap.
+            // One more counter than there are experts, which no kernel may touch; the first one is about to wrap.
             let mut want = vec![7u32; experts + 1];
             want[0] = u32::MAX;
             let stats = gpu.alloc(want.len() * 4, 128).unwrap();
@@ -418,7 +418,7 @@ fn the_number_of_faults_tells_that_there_is_news() {
 }
 
 #[test]
-fn a_second_combine_of_one_dispatch_is_refused_by_name_and_leaves_the_output() {
+fn a_second_combine_of_a_dispatch_is_refused_by_name_and_writes_nothing() {
     each(2, SHAPE, |io| {
         let rank = io.moe.team().rank();
         let stream = io.gpu().stream().unwrap();
@@ -489,7 +489,7 @@ impl Io {
 }
 
 #[test]
-fn a_call_with_another_format_or_fewer_tokens_gives_what_a_layer_of_its_own_would() {
+fn a_call_with_another_format_or_fewer_tokens_equals_a_layer_of_its_own() {
     let opaque = Format::Opaque {
         payload_bytes: 208,
         scale_bytes: 20,

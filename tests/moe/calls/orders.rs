@@ -72,7 +72,7 @@ fn two_batches(moe: &Arc<Moe>, seed: u64, calls: u32) {
     }
 }
 
-/// No combine; a dispatch is received after the next one is sent. Credits must be told before they are waited for.
+/// No combine; a dispatch is received after the next one is sent. A rank must send its credits before it waits for one.
 fn dispatch_only(moe: &Arc<Moe>, seed: u64, calls: u32) {
     let mut open = [Call::new(moe), Call::new(moe)];
     open[1].send(MIXED, seed, 1);

@@ -270,8 +270,8 @@ pub(crate) fn cells() -> Vec<Point> {
     grid::all(&SIZES, |point| Cell::at(point).exists())
 }
 
-/// The cells that a run takes: a sample that covers every pair of values, or all combinations of the first dimensions, each with
-/// a value of the others that the seed draws.
+/// The cells of a run: a sample that covers every pair of values, or all combinations of the first dimensions. Each has a value
+/// of the others that the seed draws.
 pub(crate) fn taken(existing: &[Point], seed: u64, full: bool) -> Vec<Cell> {
     let points = match full {
         true => grid::one_of_each(existing, CROSSED, seed),

@@ -38,7 +38,7 @@ const BUSY: Traffic = Traffic {
 /// BF16 of a NaN.
 const POISON: u16 = 0x7fed;
 
-/// Fills what the experts write to, so that a row that nobody wrote shows in every sum that it gets into.
+/// Fills the output of the experts, so that a row that no expert wrote shows in every sum that it gets into.
 fn poison(moe: &Moe, work: &Workspace) {
     let config = moe.config();
     let received = u64::from(moe.team().ranks() * config.max_tokens);
@@ -156,7 +156,7 @@ fn zero_copy_sends_what_the_experts_wrote_into_the_staging_memory() {
 }
 
 #[test]
-fn more_experts_than_choices_and_more_choices_than_experts_of_a_rank_have_room_for_their_rows() {
+fn rows_have_room_with_more_experts_than_choices_and_the_reverse() {
     let few = ROWS.with_experts(32).with_top_k(1);
     let many = ROWS.with_experts(6).with_top_k(6).with_hidden(8);
     for config in [few, many] {
@@ -239,7 +239,7 @@ fn raw_send(moe: &Moe, work: &Workspace, y: u64, flags: u32) {
 }
 
 #[test]
-fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again() {
+fn kernels_refuse_unsupported_calls_and_the_phase_can_be_called_again() {
     for (config, others_set) in [(SUMS, false), (ROWS, true), (BY_RANK, true)] {
         run(&Setup::adverse(2), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
@@ -286,7 +286,7 @@ fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again
 
 #[test]
 fn a_token_that_lost_experts_is_scaled_by_the_weight_that_is_left() {
-    // Nobody holds experts 2 and 5.
+    // No rank holds experts 2 and 5.
     let held = vec![vec![0, 3, 8], vec![1, 4], vec![7, 6, 0]];
     let placement = Placement::from_slots(SUMS.experts, held).unwrap();
     for config in [SUMS, ROWS, BY_RANK] {
@@ -316,7 +316,7 @@ fn a_token_that_lost_experts_is_scaled_by_the_weight_that_is_left() {
 }
 
 #[test]
-fn the_rows_of_a_rank_that_never_combines_are_missing_and_the_rest_is_scaled() {
+fn rows_of_a_rank_that_never_combines_are_missing_and_the_rest_is_scaled() {
     const SILENT: u32 = 2;
     let check_one = |config: MoeConfig| {
         let mut setup = Setup::adverse(3);
@@ -332,7 +332,7 @@ fn the_rows_of_a_rank_that_never_combines_are_missing_and_the_rest_is_scaled() {
             if team.rank() != SILENT {
                 work.send_back().unwrap();
             }
-            // The others have sent before anybody waits, so that only the silent rank can be late.
+            // The others have sent before any rank waits, so that only the silent rank can be late.
             sent.wait();
             if team.rank() == SILENT {
                 return;

@@ -216,7 +216,7 @@ fn bf16_rows_have_no_scales_and_every_bit_of_them_arrives() {
 }
 
 #[test]
-fn experts_that_compute_with_fp8_tokens_combine_to_the_bits_of_the_reference() {
+fn experts_that_compute_with_fp8_tokens_give_the_bits_of_the_reference() {
     for (kind, seed) in ALL_SCALES.into_iter().zip(41..) {
         let config = SHAPE.with_format(Format::Fp8(kind));
         verify(config, 3, false, seed, |moe, device, inputs, out, what| {

@@ -1,7 +1,7 @@
 //! The shape grid: data x layout x what comes back x phases x zero-copy x routing x ranks x whether the experts divide x order
 //! of signals x table of the experts.
 //!
-//! A run takes a sample in which every pair of values that exists occurs, or with `WV_TEST_FULL=1` every combination of the
+//! A run takes a sample in which every pair of existing values occurs. With `WV_TEST_FULL=1` it takes every combination of the
 //! first eight, each with an order and a table that the seed draws. In each the oracles judge every byte of every output of two
 //! calls. `WV_SEED` chooses another sample and other inputs, `WV_TEST_RANKS=8` runs only its teams of 8.
 

@@ -83,7 +83,7 @@ fn by_rank(moe: &Arc<Moe>, seed: u64, calls: u32) {
 }
 
 #[test]
-fn by_rank_every_token_is_there_once_in_the_order_of_its_source_with_its_local_experts() {
+fn by_rank_each_token_comes_once_in_source_order_with_its_local_experts() {
     for (ranks, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
         run(&Setup::adverse(ranks), |team| {
             by_rank(&Moe::new(team, "layer", BY_RANK).unwrap(), seed, 4);

@@ -24,7 +24,7 @@ const fn opaque(payload_bytes: u32, scale_bytes: u32) -> Format {
 }
 
 #[test]
-fn each_limit_holds_and_a_step_beyond_it_is_refused_by_name_value_and_limit() {
+fn each_limit_holds_and_a_step_beyond_is_refused_by_name_value_and_limit() {
     let hidden = |hidden, format| SHAPE.with_hidden(hidden).with_format(format);
     let experts = |experts, top_k| SHAPE.with_experts(experts).with_top_k(top_k);
     let tokens = |max_tokens| SHAPE.with_max_tokens(max_tokens);

@@ -162,7 +162,7 @@ impl Raw {
             .with_active(self.addr(At::Active));
         let (moe, stream) = (&self.moe, self.gpu().default_stream());
         if self.cell.fused {
-            // SAFETY: the buffers have the sizes of the shape and live longer than the event, see `wait`; nobody else uses
+            // SAFETY: the buffers have the sizes of the shape and live longer than the event, see `wait`; no other code uses
             // them.
             self.wait(unsafe { moe.dispatch(&stream, &self.call, &input, &output) }.unwrap());
         } else {

@@ -120,7 +120,7 @@ fn the_published_shape_takes_the_bytes_of_its_parts() {
 }
 
 #[test]
-fn the_largest_shape_of_every_mode_has_a_size_and_one_more_of_anything_an_error() {
+fn the_largest_shape_of_every_mode_has_a_size_and_any_larger_is_an_error() {
     for (name, config) in modes() {
         let largest = config
             .with_hidden(16_384)

@@ -1,4 +1,4 @@
-//! Expert slots: replicas, experts that moved, experts that nobody holds; tables that cannot be.
+//! Expert slots: replicas, experts that moved, experts that no rank holds; tables that cannot be.
 
 use test_support::moe::{Call, Setup, Traffic, expert, run};
 use test_support::reference;
@@ -68,7 +68,7 @@ fn replicas_at_several_ranks_share_the_tokens_as_the_reference_says() {
 }
 
 #[test]
-fn a_token_of_an_expert_that_is_nowhere_is_invalid_and_keeps_what_the_others_made() {
+fn a_token_of_a_missing_expert_is_invalid_and_keeps_the_other_results() {
     let (ranks, seed) = (3, 11);
     let placement = table(seed, ranks, &[1], &[3, 4]);
     run(&Setup::adverse(ranks), |team| {

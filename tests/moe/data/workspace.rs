@@ -51,7 +51,7 @@ fn floats(bits: &[u16]) -> Vec<f32> {
     bits.iter().map(|&bits| bf16::to_f32(bits)).collect()
 }
 
-/// A call of one rank; what its combine gives must be the reference of the FP8 tokens, whoever casts them.
+/// A call of one rank. Its combine must give the reference of the FP8 tokens, whether caller or kernel casts them.
 fn fp8_call(moe: &Arc<Moe>, work: &mut Workspace, kind: Scales, call: u32, by_caller: bool) {
     let (config, rank) = (moe.config(), moe.team().rank());
     let what = format!("{:?}, call {call}, rank {rank}", config.format);
@@ -98,7 +98,7 @@ fn fp8_call(moe: &Arc<Moe>, work: &mut Workspace, kind: Scales, call: u32, by_ca
 }
 
 #[test]
-fn fp8_that_dispatch_casts_and_fp8_of_the_caller_give_the_same_sums_in_both_layouts() {
+fn fp8_of_dispatch_and_of_the_caller_give_equal_sums_in_both_layouts() {
     run(&Setup::adverse(2), |team| {
         for (i, kind) in [Scales::F32, Scales::PowerOfTwo, Scales::Ue8m0]
             .into_iter()

@@ -1,4 +1,4 @@
-//! What is known of a rank is forgotten between two generations of it, and only then (J2).
+//! The state of a rank is forgotten between two generations of it, and only then (J2).
 
 use std::thread;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn kept(group: &Group, rank: u32, peer: u32) -> Vec<u8> {
     state.to_vec()
 }
 
-/// What `writer` has told `reader`, as bytes.
+/// What `writer` has sent `reader`, as bytes.
 fn signals(group: &Group, reader: u32, writer: u32) -> Vec<u8> {
     let kinds = [KIND_DISPATCH, KIND_COMBINE];
     let of = |kind| [0, 1].map(|set| group.signal(reader, writer, kind, set));
@@ -56,7 +56,7 @@ fn refused(group: &Group, rank: u32, peer: u32) -> String {
 }
 
 #[test]
-fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_generation_joins_in() {
+fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
     let mut group = Group::new(3, DEADLINE);
     for call in 1..=3 {
         group.whole_call(&ALL, 51, call);
@@ -98,7 +98,7 @@ fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_generation_joins_in() 
     for call in 5..=7 {
         group.whole_call(&REST, 51, call);
     }
-    // Rank 2 begins as a new generation does: it knows nobody, and its first call is the first of its epoch.
+    // Rank 2 begins as a new generation does: it knows no peer, and its first call is the first of its epoch.
     group.moes[2].begin_at(8).unwrap();
     set(&group, &[2], 8, 3, &[2]);
     for rank in REST {

@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// The receive phase of dispatch as the library has it.
 const BEATS: &str = "wv_moe_dispatch_receive";
 
-/// The receive phase of dispatch through a kernel of the tests; nobody looks at the rows.
+/// The receive phase of dispatch through a kernel of the tests; no code looks at the rows.
 fn receive_by(kernel: &str, moe: &Arc<Moe>, work: &Workspace) {
     let gpu = moe.team().gpu();
     let ranks = moe.team().ranks();
@@ -117,7 +117,7 @@ fn a_slow_rank_that_reached_one(kernel: &str) -> (Outcome, Vec<u32>, Duration) {
 }
 
 #[test]
-fn a_healthy_rank_that_waits_for_a_slow_one_is_not_given_up_since_it_beats() {
+fn a_healthy_rank_that_waits_for_a_slow_one_is_kept_because_it_beats() {
     let (outcome, suspected, waited) = a_slow_rank_that_reached_one(BEATS);
     assert_eq!(outcome, Outcome::ACCEPTED);
     assert_eq!(suspected, [0]);
@@ -149,7 +149,7 @@ fn pair(change: Duration) -> Group {
 }
 
 #[test]
-fn the_clock_against_a_rank_that_has_promised_stands_still_while_a_change_is_prepared() {
+fn the_clock_against_a_promised_rank_stops_while_a_change_is_prepared() {
     let mut group = pair(Duration::from_secs(120));
     let batches = group.batches(62, 2);
     group.send(&[0], &batches);
@@ -209,7 +209,7 @@ fn a_rank_that_comes_while_clocks_stand_still_is_no_suspect() {
 }
 
 #[test]
-fn clocks_stand_still_for_no_longer_than_a_change_may_take_and_not_for_who_has_not_promised() {
+fn clocks_stop_no_longer_than_a_change_and_only_for_ranks_that_promised() {
     let short = Duration::from_secs(1);
     for (promised, change, stands) in [(&[1][..], short, short), (&[0], HANG, Duration::ZERO)] {
         let mut group = pair(change);

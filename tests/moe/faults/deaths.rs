@@ -1,5 +1,5 @@
-//! The failure grid: a rank dies at every point of a call. The others go on: what they get is what the reference makes without
-//! its experts, the tokens that it had are marked and no others, and no call after it waits for it again.
+//! The failure grid: a rank dies at every point of a call. The others go on and get what the reference makes without its experts.
+//! The tokens that it had are marked and no others, and no call after it waits for it again.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ enum Death {
     AfterSomeCombineSignals,
 }
 
-/// Takes back what `victim` has told the ranks of `reached` not, since `before`.
+/// Takes back the words of `victim` since `before` to all ranks but `reached`.
 fn hide(
     group: &Group,
     victim: u32,
@@ -141,7 +141,7 @@ fn die(ranks: u32, death: Death, known: bool) {
     group.end();
 }
 
-/// The handle and the board name the victim, and nobody else.
+/// The handle and the board name the victim, and no other rank.
 fn check_record(group: &Group, rank: u32, victim: u32, returned: bool) {
     let report = group.report(rank);
     let what = format!("rank {rank}: {report}");

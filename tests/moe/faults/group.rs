@@ -150,7 +150,7 @@ impl Group {
         });
     }
 
-    /// A call of all of `ranks`, who see each other, with no trouble. A suspect is not waited for, so its words come first.
+    /// A call of all of `ranks`, which see each other, with no trouble. A suspect is not waited for, so its words come first.
     pub(crate) fn whole_call(&mut self, ranks: &[u32], seed: u64, call: u32) {
         let batches = self.batches(seed, call);
         let suspicion = self.moes.iter().any(|moe| !moe.suspected().is_empty());
@@ -194,7 +194,7 @@ impl Group {
         self.hcas.settle();
     }
 
-    /// What `writer` last told `reader` of a kind, in the set of `call`.
+    /// The last word of `writer` to `reader` of a kind, in the set of `call`.
     pub(crate) fn signal(&self, reader: u32, writer: u32, kind: u32, call: u32) -> MoeSignal {
         let mut signal = MoeSignal::zeroed();
         let gpu = self.moes[reader as usize].team().gpu();

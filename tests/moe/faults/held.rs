@@ -64,7 +64,7 @@ fn a_held_call_goes_on_when_the_host_lets_it() {
 }
 
 #[test]
-fn a_call_that_is_held_for_too_long_uses_up_its_number_and_the_next_ones_end_at_once() {
+fn a_call_held_too_long_uses_up_its_number_and_later_calls_end_at_once() {
     let mut group = Group::new(2, DEADLINE);
     let change = Duration::from_secs(3);
     for moe in &group.moes {
@@ -112,7 +112,7 @@ fn a_rank_that_aborts_alone_tells_the_others_at_once_and_stays_in_step() {
     group.receive(&[1], &batches, |_| vec![1]);
     group.send_back(&[1]);
     group.receive_back(&[1], &batches, |_| vec![1]);
-    // It was told so in both phases, so nobody is waited for and nobody is suspected.
+    // It got a word that says so in both phases, so no rank is waited for and no rank is suspected.
     let report = group.report(1);
     assert_eq!(report.peers[0].dispatch_received, Outcome::NOT_SENT);
     assert_eq!(report.peers[0].combine_received, Outcome::NOT_SENT);
@@ -154,7 +154,7 @@ fn connect_anew(group: &Group) {
     });
 }
 
-/// A call of `rank` in which it exchanges with nobody, by word and without a fault of its own.
+/// A call of `rank` in which it exchanges with no other, by word and without a fault of its own.
 fn lone_call(group: &mut Group, rank: u32, number: u32) {
     let batches = group.batches(6, number);
     group.send(&[rank], &batches);
@@ -165,7 +165,7 @@ fn lone_call(group: &mut Group, rank: u32, number: u32) {
 }
 
 #[test]
-fn who_becomes_a_member_in_a_change_learns_of_the_calls_that_were_held_for_it_in_vain() {
+fn a_new_member_learns_of_the_calls_that_were_held_for_it_in_vain() {
     // Aborted calls on both sides of the wrap, and number 0 among them.
     for (first, aborted) in [
         (1, 1),
@@ -197,7 +197,7 @@ fn who_becomes_a_member_in_a_change_learns_of_the_calls_that_were_held_for_it_in
         set_views(&group, call(3), 3, true);
         group.moes[0].set_limit(None);
         group.moes[0].set_refuse(false);
-        // Its next call says so before it waits for anybody.
+        // Its next call says so before it waits for any rank.
         let last = call(3 + aborted);
         let batches = group.batches(6, last);
         group.send(&[0], &batches);

@@ -1,4 +1,4 @@
-//! Who takes part as the caller sees it: not agreed, so two ranks may see it differently.
+//! Masks of callers: ranks do not agree on them, so two ranks may take different ranks for active.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::group::Group;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// One call of all ranks in which rank `r` sees `sees(r)`; nobody waits for a deadline.
+/// One call of all ranks in which rank `r` sees `sees(r)`; no rank waits for a deadline.
 fn call(group: &mut Group, number: u32, sees: impl Fn(u32) -> Vec<u32> + Sync) {
     let all = group.ranks();
     let batches = group.batches(9, number);
@@ -29,7 +29,7 @@ fn masks_that_differ_between_ranks_cost_rows_and_no_time() {
     group.whole_call(&all, 9, 1);
     group.moes[0].set_active(&[true, false, true]).unwrap();
     for number in 2..=5 {
-        // Rank 1 has masked nobody: it is told that nothing comes.
+        // Rank 1 has masked no rank: it gets a word that nothing comes.
         call(&mut group, number, |rank| match rank {
             0 => vec![0, 2],
             1 => vec![1, 2],

@@ -89,7 +89,7 @@ fn a_view_takes_the_place_of_one_in_which_no_call_has_begun() {
     group.whole_call(&ALL, 7, 1);
     let (unused, used) = (scattered(1), scattered(2));
     set(&group, 2, &unused);
-    // Nobody has made call 2: the old view is still there for call 1, and needs not end for this one.
+    // No rank has made call 2: the old view is still there for call 1, and needs not end for this one.
     set(&group, 2, &used);
     assert_eq!(group.moes[0].placement(), used);
     group.whole_call(&ALL, 7, 2);
@@ -144,7 +144,7 @@ fn a_call_without_a_combine_ends_when_its_dispatch_has_been_received() {
         assert_eq!(finished(&group), [call - 1; 3]);
         group.receive(&ALL, &batches, |_| ALL.to_vec());
         assert_eq!(finished(&group), [call; 3]);
-        // Each of these takes the place of the view before the last: nobody may need it after its last call.
+        // Each of these takes the place of the view before the last: no call may need it after its last one.
         set(&group, call + 1, &scattered(call.into()));
     }
     group.send_back(&[0]);

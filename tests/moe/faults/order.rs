@@ -77,8 +77,8 @@ fn holds(setup: &Setup, seed: u64, calls: u32) -> bool {
 
 #[test]
 fn a_wrong_choice_is_seen_to_break_within_a_bounded_number_of_seeds() {
-    // Swaps on a device that keeps no order break as well, for microseconds: behind the words the kernel posts a NOP, and with its
-    // completion the software HCA has placed everything. They are refused like the others, see below.
+    // Swaps on a device that keeps no order break as well, for microseconds. Behind the words the kernel posts a NOP, and with
+    // its completion the software HCA has placed everything. They are refused like the others, see below.
     for order in [DataOrder::AtomicsOrdered, DataOrder::FlushOnly] {
         let strategy = SignalOrder::Inline;
         let breaks = |seed: &u64| !holds(&setup(order, Some(strategy), *seed, LONG), *seed, 1);

@@ -1,15 +1,18 @@
-//! What a slot or a word says is checked before it is used (C2), what went wrong is told by its cause, and each call waits for as
-//! long as was said of it.
+//! What a slot or a word says is checked before it is used (C2). A fault is reported by its cause, and each call waits for as
+//! long as its deadline says.
 
-// UNSAFETY: launches a phase without tokens.
-#![expect(unsafe_code, reason = "launch of a send phase")]
+// UNSAFETY: launches send phases with deadlines of their own.
+#![expect(unsafe_code, reason = "launches of send phases")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::limits::HANG;
+use test_support::moe::expert;
 use warpverbs::abi::{MoeCause, Outcome, Status};
-use warpverbs::internal::moe_abi::KIND_DISPATCH;
-use warpverbs::moe::{Batch, Deadlines, DispatchInput};
+use warpverbs::gpu::Event;
+use warpverbs::internal::moe_abi::{KIND_COMBINE, KIND_DISPATCH};
+use warpverbs::moe::{Batch, CombineInput, Deadlines, DispatchInput, MoeError};
 use warpverbs::team::CqKind;
 
 use crate::group::{Group, SHAPE};
@@ -120,7 +123,7 @@ fn a_word_with_more_rows_than_there_may_be_counts_as_none() {
 }
 
 #[test]
-fn an_hca_that_gives_up_ends_the_wait_long_before_the_deadline_and_says_why() {
+fn an_hca_that_gives_up_ends_the_wait_before_the_deadline_and_says_why() {
     for cq in [CqKind::Collapsed, CqKind::Wide] {
         let mut group = Group::tuned(2, SHAPE, |team| {
             team.deadline = DEADLINE;
@@ -186,7 +189,7 @@ fn a_cause_that_was_flushed_over_is_told_as_lost_and_has_no_syndrome() {
 }
 
 #[test]
-fn a_call_waits_for_as_long_as_was_said_of_warm_up_of_the_layer_or_of_itself() {
+fn a_call_waits_until_the_warm_up_deadline_or_that_of_layer_or_call() {
     // Of each call one is short, and those that do not count are as long as the test may take.
     let short = Duration::from_secs(1);
     let mut group = Group::new(2, DEADLINE);
@@ -215,6 +218,59 @@ fn a_call_waits_for_as_long_as_was_said_of_warm_up_of_the_layer_or_of_itself() {
             group.send(&[1], &batches);
             group.settle();
         }
+    }
+    group.end();
+}
+
+/// A combine of rank 0 in `call`, whose dispatch has the deadline `dispatch`; rank 1 sends nothing back. Returns how long it waited.
+fn waits_for_rows(
+    group: &mut Group,
+    call: u32,
+    dispatch: Duration,
+    combine: Option<Duration>,
+) -> Duration {
+    let batches = group.batches(88, call);
+    group.send(&[1], &batches);
+    let (moe, stream) = (
+        Arc::clone(&group.moes[0]),
+        group.moes[0].team().gpu().default_stream(),
+    );
+    let wait = |event: Result<Event, MoeError>| event.unwrap().wait(HANG).unwrap();
+    let input = DispatchInput::default().with_deadline(Some(dispatch));
+    // SAFETY: no token is read; layer and handle outlive the event, which is waited for here.
+    wait(unsafe { moe.dispatch_send(&stream, group.works[0].call(), &input) });
+    group.settle();
+    for work in &mut group.works {
+        work.receive().unwrap();
+        work.experts(expert).unwrap();
+    }
+    let work = &mut group.works[0];
+    let back = CombineInput::default()
+        .with_y(work.y().unwrap())
+        .with_deadline(combine);
+    // SAFETY: `y` has a place for each row; all of it outlives the event, which is waited for here.
+    wait(unsafe { moe.combine_send(&stream, work.call(), &back) });
+    work.receive_back().unwrap();
+    let report = group.report(0);
+    let fault = report.fault.as_ref().unwrap();
+    assert_eq!(
+        (fault.phase, fault.cause),
+        (3, MoeCause::TIMEOUT),
+        "{report}"
+    );
+    // Rank 1 is heard of, so that rank 0 waits for it again.
+    group.send_back(&[1]);
+    group.settle();
+    Duration::from_nanos(u64::from(report.peers[1].waited[KIND_COMBINE as usize]) << 10)
+}
+
+#[test]
+fn a_combine_waits_for_as_long_as_was_said_of_itself_or_of_its_dispatch() {
+    let short = Duration::from_secs(1);
+    let mut group = Group::new(2, HANG);
+    for (call, dispatch, combine) in [(1, HANG, Some(short)), (2, short, None)] {
+        let waited = waits_for_rows(&mut group, call, dispatch, combine);
+        assert!(waited >= short && waited < HANG, "call {call}: {waited:?}");
     }
     group.end();
 }

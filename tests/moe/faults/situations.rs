@@ -1,9 +1,9 @@
 //! The kernels in the situations of the model: every order of phases, ranks at any speed, refused calls, seeded schedules.
 //!
-//! The orders are those of `crates/models/tests/moe`. What the model demands is checked on what the kernels left behind: an accepted
-//! call was sent, and its rows are whole (C1, E1); a call that ended as not sent was not sent (K1); `token_valid` and the sums are
-//! what was really processed (M3); words at rest say what was sent and name what was not; with everybody there all of it is
-//! complete (DL, P4). Planted kernels must be caught.
+//! The orders are those of `crates/models/tests/moe`. The demands of the model are checked on what the kernels left behind. An
+//! accepted call was sent, and its rows are whole (C1, E1). A call that ended as not sent was not sent (K1). `token_valid` and
+//! the sums are what was really processed (M3). Words at rest say what was sent and name what was not. With all ranks active all
+//! of it is complete (DL, P4). Planted kernels must be caught.
 
 // UNSAFETY: launches a kernel of the tests on buffers of the test.
 #![expect(unsafe_code, reason = "launch of test kernels")]
@@ -38,7 +38,7 @@ const TRAFFIC: Traffic = Traffic {
 };
 
 const CALLS: u8 = 6;
-/// Nobody who is there is late.
+/// No active rank is late.
 const GENEROUS: Duration = Duration::from_secs(60);
 /// Late ranks are late often.
 const SHORT: Duration = Duration::from_millis(30);
@@ -297,7 +297,7 @@ fn every_order_is_complete_where_everybody_is_there() {
 }
 
 #[test]
-fn every_order_keeps_the_models_promises_with_a_slow_rank_and_refused_calls() {
+fn every_order_keeps_the_models_promises_with_a_slow_rank_and_refusals() {
     let mut incomplete = 0;
     let mut runs = 0;
     for pattern in Pattern::ALL {
@@ -311,7 +311,7 @@ fn every_order_keeps_the_models_promises_with_a_slow_rank_and_refused_calls() {
 }
 
 #[test]
-fn every_order_keeps_the_models_promises_where_an_hca_pauses_and_comes_back() {
+fn every_order_keeps_the_models_promises_across_a_pause_of_an_hca() {
     let mut incomplete = 0;
     for pattern in Pattern::ALL {
         for seed in seeds(3) {

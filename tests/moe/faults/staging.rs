@@ -1,5 +1,5 @@
 //! Staging rows are written again only when nothing reads them any more (A11): the HCA has completed what was sent from them, or
-//! has given it up. A call that finds them in use sends nothing, and lets nobody write to them.
+//! has given it up. A call that finds them in use sends nothing, and lets no caller write to them.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn comes_back(group: &mut Group, batches: &[Batch]) {
 }
 
 #[test]
-fn a_zero_copy_call_gets_no_rows_while_what_was_sent_from_its_staging_is_under_way() {
+fn a_zero_copy_call_gets_no_rows_while_its_staging_is_still_being_sent() {
     let config = SHAPE.with_layout(RowLayout::RankMajor);
     let modes = CombineOptions::default().with_zero_copy(true);
     let (mut group, first) = stuck(config, &modes);
@@ -51,7 +51,7 @@ fn a_zero_copy_call_gets_no_rows_while_what_was_sent_from_its_staging_is_under_w
     group.receive(&[0], &second, |_| vec![0]);
     group.send_back(&[0]);
     group.receive_back(&[0], &second, |_| vec![0]);
-    // Call 3 uses the memory of call 1. Not even its own rows are given out: who has none writes none.
+    // Call 3 uses the memory of call 1. Not even its own rows are given out: a rank without rows writes none.
     let third = group.batches(71, 3);
     group.send(&[0], &third);
     group.receive(&[0], &third, |_| Vec::new());

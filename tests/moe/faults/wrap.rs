@@ -59,7 +59,7 @@ fn a_rank_that_is_late_where_numbers_wrap_loses_its_rows_and_catches_up() {
     group.whole_call(&all, 32, first);
     group.whole_call(&all, 32, first.wrapping_add(1));
     group.set_deadline(Duration::from_secs(3));
-    // Rank 0 alone over the end; in the fifth and sixth call it has no credit, so rank 1 is told that nothing comes.
+    // Rank 0 alone over the end; in the fifth and sixth call it has no credit, so rank 1 gets a word that nothing comes.
     for step in 2..6 {
         let batches = group.batches(32, first.wrapping_add(step));
         group.send(&[0], &batches);

@@ -1,4 +1,4 @@
-//! The order of memory accesses between kernels and HCA, checked by the build with feature `tsan` (`simt::check`): the library
+//! The order of memory accesses between kernels and HCA, checked by the build with feature `tsan` (`simt::check`). The library
 //! has no findings under any seed, and each planted defect has one that says what is missing.
 
 #![cfg(feature = "tsan")]
@@ -169,8 +169,8 @@ fn a_source_that_changes_while_the_hca_may_read_it_is_found() {
     );
 }
 
-/// Side 0 puts 15 words and a signal to side 1, where one thread waits for the signal and reads the first of them, in the way
-/// that `how` says (`wv_test_order_reader`). What the checker says.
+/// Side 0 puts 15 words and a signal to side 1. One thread of side 1 waits for the signal and reads the first of them, in the way
+/// that `how` says (`wv_test_order_reader`). Returns the findings of the checker.
 fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
     let pair = Pair::of_words(16, &shared(), None);
     let params = WaitParams {

@@ -24,9 +24,9 @@ const PHASES: [&str; 4] = [
     "wv_moe_combine_receive",
 ];
 
-/// What the checker says about `calls` calls among `ranks` ranks. A launch with findings has done all that it should, so the
-/// others go on. `combined`: what comes back is compared with the reference; not where dispatch may have findings at some rank,
-/// whose experts then are told of no rows.
+/// The findings of the checker on `calls` calls among `ranks` ranks. A launch with findings has done all that it should, so the
+/// others go on. `combined`: the returned rows are compared with the reference. They are not where dispatch may have findings at
+/// some rank, whose experts then get no rows.
 fn findings(ranks: u32, calls: u32, seed: u64, combined: bool) -> Vec<String> {
     let mut setup = Setup::adverse(ranks);
     setup.hca.schedule_seed = seed.is_multiple_of(2).then_some(seed);
@@ -99,9 +99,10 @@ fn without(phase: &str, what: Omission) -> Option<Vec<String>> {
     missing.applied().then_some(found)
 }
 
-/// One barrier in each phase orders what only a stranger order of events would disturb, and is not missed here: in a send phase
-/// the one between "the NIC has read what was staged two calls ago" and staging again (by then it has, unless a peer is two calls
-/// behind), in a receive phase the last, before the release (the next launch tells it, and comes after this one anyway).
+/// One barrier in each phase orders what only a stranger order of events would disturb, and is not missed here. In a send phase
+/// it is the one between "the NIC has read what was staged two calls ago" and staging again. By then it has, unless a peer is two
+/// calls behind. In a receive phase it is the last, before the release. The next launch publishes it, and comes after this one
+/// anyway.
 #[test]
 fn each_barrier_of_each_phase_is_missed_but_for_one() {
     let _turn = turn();

@@ -38,14 +38,14 @@ fn outcome(test: &str, task: &str) -> Output {
 }
 
 #[test]
-fn a_store_outside_device_memory_is_reported_with_its_line_while_the_hca_works() {
+fn a_store_outside_device_memory_is_reported_by_line_while_the_hca_works() {
     match env::var(TASK).as_deref() {
         Ok("right") => return put(32, false),
         Ok("short") => return put(28, false),
         Ok("freed") => return put(32, true),
         _ => {}
     }
-    let test = "wild::a_store_outside_device_memory_is_reported_with_its_line_while_the_hca_works";
+    let test = "wild::a_store_outside_device_memory_is_reported_by_line_while_the_hca_works";
     for (task, report) in [
         ("right", None),
         ("short", Some("use-after-poison")),

@@ -1,5 +1,5 @@
-//! A device and a domain that an application has opened itself: what of them is refused, what is left when any step fails, and in
-//! which order everything may go.
+//! A device and a domain that an application has opened itself: which of them are refused, what is left when any step fails, and
+//! in which order everything may go.
 
 // UNSAFETY: hands over what the application has opened; forges contexts that it could not have opened.
 #![expect(unsafe_code, reason = "objects of an application by address")]
@@ -90,7 +90,7 @@ fn what_the_hca_does_not_end_stays_counted() {
 }
 
 #[test]
-fn each_command_fails_in_turn_on_an_adopted_device_and_the_application_keeps_it() {
+fn commands_fail_in_turn_on_an_adopted_device_and_its_owner_keeps_it() {
     for config in [HcaConfig::default(), infiniband()] {
         for status in [Status::NO_RES, Status::LIM_ERR] {
             commands_fail(&config, status);
@@ -184,21 +184,21 @@ fn what_is_no_context_or_domain_of_the_application_is_refused_by_name() {
         let text = |result: Result<Arc<Context>, VerbsError>| result.unwrap_err().to_string();
         assert_eq!(
             text(Context::adopt(std::ptr::null_mut())),
-            "adopted context is null: expected an open struct ibv_context"
+            "adopted context is null; it must be an open struct ibv_context"
         );
         let context = Context::adopt(application.context()).unwrap();
         let text = |result: Result<Arc<Pd>, VerbsError>| result.unwrap_err().to_string();
         let limit = format!(
-            "expected a struct ibv_pd of the context of {} that was adopted",
+            "it must be a struct ibv_pd of the context of {} that was adopted",
             hcas[0].name()
         );
         assert_eq!(
             text(Pd::adopt(&context, std::ptr::null_mut())),
-            format!("adopted domain is null: {limit}")
+            format!("adopted domain is null; {limit}")
         );
         assert_eq!(
             text(Pd::adopt(&context, other.pd())),
-            format!("adopted domain is one of another context: {limit}")
+            format!("adopted domain is one of another context; {limit}")
         );
     }
     for (application, hca) in [application, other].into_iter().zip(&hcas) {
@@ -231,7 +231,7 @@ fn a_context_of_another_copy_of_libibverbs_is_refused_with_both_files() {
     for function in [libc::getpid as *const () as usize, 0] {
         let mut forged: Head = [device, function, function];
         let raw: *mut c_void = (&raw mut forged).cast();
-        // SAFETY: it is read no further than to these fields, and kept by nobody.
+        // SAFETY: it is read no further than to these fields, and no code keeps it.
         let error = unsafe { Context::adopt(raw) }.unwrap_err().to_string();
         let begin = format!("{}: libibverbs of the adopted context is ", hca.name());
         assert!(error.starts_with(&begin), "{error}");

@@ -1,4 +1,4 @@
-//! What an HCA tells by itself, through libmlx5: its port, its end.
+//! What an HCA reports by itself, through libmlx5: its port, its end.
 
 use test_support::limits::until;
 use warpverbs::verbs::{Events, HcaEvent};
@@ -9,7 +9,7 @@ use test_support::node::Node;
 /// The next event, which must come.
 fn next(events: &Events) -> HcaEvent {
     let mut next = None;
-    until("the HCA tells an event", || {
+    until("the HCA reports an event", || {
         next = events.next().unwrap();
         next.is_some()
     });

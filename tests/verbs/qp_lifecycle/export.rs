@@ -26,7 +26,7 @@ struct Shared {
 
 impl Shared {
     fn new(bytes: usize) -> Self {
-        // SAFETY: a C string and flags; the descriptor is new and nobody else's.
+        // SAFETY: a C string and flags; the descriptor is new and owned by no other code.
         let file = unsafe {
             let fd = libc::memfd_create(c"export".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0);
@@ -83,7 +83,7 @@ fn a_write_lands_in_memory_that_was_registered_by_its_dmabuf() {
     let target = Shared::new(WINDOW as usize);
     let offered = [target.dmabuf(true)];
     let pd = &ends[1].node.pd;
-    // SAFETY: `target` outlives the registration, and nobody holds a reference to its memory.
+    // SAFETY: `target` outlives the registration, and no code holds a reference to its memory.
     let mr = unsafe { Mr::exported(pd, target.addr, target.bytes as u64, Access::ALL, &offered) }
         .unwrap();
     assert_eq!(mr.export().rung, Rung::DmabufPcie);
@@ -127,7 +127,7 @@ fn a_dmabuf_that_is_refused_is_reported_and_the_address_is_taken() {
 }
 
 #[test]
-fn a_control_heap_in_a_dmabuf_carries_a_qp_and_steps_down_if_no_queue_is_made_in_it() {
+fn a_dmabuf_control_heap_carries_a_qp_and_steps_down_where_queues_fail() {
     let hca = hca();
     let node = Node::open(&hca, 4096).unwrap();
     for (strike, rung) in [(false, Rung::DmabufPcie), (true, Rung::Dmabuf)] {
@@ -137,7 +137,7 @@ fn a_control_heap_in_a_dmabuf_carries_a_qp_and_steps_down_if_no_queue_is_made_in
         if strike {
             crate::fail(&hca, Opcode::CREATE_CQ, Status::BAD_PARAM, 5);
         }
-        // SAFETY: `memory` outlives the heap, and nobody holds a reference to it.
+        // SAFETY: `memory` outlives the heap, and no code holds a reference to it.
         let heap = unsafe { ControlHeap::over(&node.context, &region, None) }.unwrap();
         let export = heap.export().unwrap();
         assert_eq!(export.rung, rung, "{export}");
@@ -156,7 +156,7 @@ fn a_control_heap_in_a_dmabuf_carries_a_qp_and_steps_down_if_no_queue_is_made_in
 }
 
 #[test]
-fn a_heap_that_the_hca_does_not_reach_holds_no_queues_but_contexts_of_host_queues() {
+fn a_heap_the_hca_cannot_reach_holds_host_queue_contexts_but_no_queues() {
     let end = End::new();
     let node = &end.node;
     let memory = node.gpu.alloc(1 << 16, 4096).unwrap();

@@ -1,4 +1,4 @@
-//! Doorbells by way of the host: who rings, when, and how it ends.
+//! Doorbells by way of the host: which thread rings, when, and how it ends.
 
 // UNSAFETY: gives host memory to the thread that rings.
 #![expect(unsafe_code, reason = "host memory for mailboxes")]
@@ -82,7 +82,7 @@ fn qps_ring_while_others_come_and_go_and_are_reset() {
 }
 
 #[test]
-fn nobody_rings_for_a_qp_that_is_not_ready_to_send_and_it_is_rung_once_it_is() {
+fn a_mailbox_thread_does_not_ring_for_a_qp_that_is_not_ready_to_send() {
     let end = End::new();
     let [a, _b] = connect([&end.node, &end.node], &shape()).unwrap();
     let mailbox = a.layout().mailbox_addr.unwrap();
@@ -130,7 +130,7 @@ fn a_refused_reset_leaves_the_mailbox_rung_as_before() {
 }
 
 #[test]
-fn a_proxy_has_a_mailbox_for_each_line_and_its_thread_ends_with_its_last_user() {
+fn a_proxy_has_a_mailbox_per_line_and_its_thread_ends_with_its_last_user() {
     let gpu = SimtGpu::open().unwrap();
     let end = End::new();
     let few = proxy(&gpu, 128).unwrap();

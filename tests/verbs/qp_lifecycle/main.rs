@@ -2,6 +2,7 @@
 //! behind when any step fails.
 
 mod adopted;
+mod bond;
 mod events;
 mod export;
 mod lives;
@@ -16,6 +17,7 @@ use mlx5_prm::cmd::{Opcode, Status};
 use softhca::link::Link;
 use softhca::{FailCommand, Hca, HcaConfig};
 use test_support::hca::{hca, hca_with};
+use test_support::limits::until;
 use test_support::node::{Node, PSNS, connect, connect_reset};
 use warpverbs::verbs::{
     Context, CqKind, DeviceSelector, Doorbell, InfinibandAddress, Mtu, PathAttr, QpConfig, QpState,
@@ -36,6 +38,10 @@ fn fail(hca: &Hca, opcode: Opcode, status: Status, syndrome: u32) {
 
 #[track_caller]
 fn assert_nothing_left(hca: &Hca) {
+    // Another test of this process may have the device open for a moment, to see which it wants.
+    until("nothing is left on the HCA", || {
+        hca.live_objects().total() == 0
+    });
     let left = hca.live_objects();
     assert_eq!(left.total(), 0, "{left:?}");
     assert_eq!(hca.findings(), Vec::<String>::new());
@@ -145,7 +151,7 @@ fn each_command_of_a_bring_up_fails_in_turn_and_everything_is_taken_down() {
 }
 
 #[test]
-fn each_command_fails_in_turn_with_host_queues_a_mailbox_a_wide_cq_and_receives() {
+fn commands_fail_in_turn_with_host_queues_mailbox_wide_cq_and_receives() {
     let shape = QpConfig::default()
         .with_log_depth(8)
         .with_doorbell(Doorbell::Mailbox)
@@ -169,7 +175,7 @@ fn each_command_fails_in_turn_on_infiniband() {
     commands_fail((infiniband(), Status::NO_RES), &QpConfig::default(), &[]);
 }
 
-/// The status that libibverbs tells as ENOMEM.
+/// The status that libibverbs reports as ENOMEM.
 #[test]
 fn each_command_fails_in_turn_for_want_of_memory() {
     for config in [HcaConfig::default(), infiniband()] {
@@ -349,23 +355,23 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
     let bad = [
         (
             good.with_remote_qpn(1 << 24),
-            "remote QPN is 0x1000000: expected a number of 24 bits",
+            "remote QPN is 0x1000000; it must be a number of 24 bits",
         ),
         (
             good.with_psn(u32::MAX),
-            "PSN is 0xffffffff: expected a number of 24 bits",
+            "PSN is 0xffffffff; it must be a number of 24 bits",
         ),
         (
             good.with_address(roce.with_gid_index(Some(77)).into()),
-            "GID index is 77: expected one of",
+            "GID index is 77; it must be one of",
         ),
         (
             good.with_address(roce.with_hop_limit(0).into()),
-            "hop limit is 0: expected 1 to 255",
+            "hop limit is 0; it must be 1 to 255",
         ),
         (
             good.with_address(InfinibandAddress::new(7).into()),
-            "link layer of the peer is InfiniBand: expected Ethernet, the link layer of the own port",
+            "link layer of the peer is InfiniBand; it must be Ethernet, the link layer of the own port",
         ),
     ];
     for (path, reason) in bad {
@@ -383,7 +389,7 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
         .unwrap_err();
     assert_eq!(
         refused.source.to_string(),
-        "timeout is 31: expected 12 to 20"
+        "timeout is 31; it must be 12 to 20"
     );
 }
 
@@ -434,7 +440,7 @@ fn every_qp_has_a_register_of_its_own_two_on_a_page() {
 }
 
 #[test]
-fn without_a_record_a_qp_has_a_page_of_its_own_whoever_comes_before_and_behind() {
+fn a_qp_without_a_record_has_its_own_page_between_any_neighbours() {
     let hca = hca();
     let node = Node::open(&hca, HEAP).unwrap();
     let plain = || node.qp(&QpConfig::default()).unwrap();

@@ -176,7 +176,7 @@ impl<'a> Poster<'a> {
     }
 }
 
-/// The entry of a ring that comes next, once its owner bit says that it is there.
+/// The entry of a ring that comes next, once its owner bit says that it has come.
 #[track_caller]
 fn next_entry(end: &End, (first, depth): (u64, u32), consumed: &mut u32) -> Cqe64 {
     let place = first + u64::from(*consumed % depth) * 64;

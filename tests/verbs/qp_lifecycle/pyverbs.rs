@@ -1,5 +1,5 @@
-//! A QP of ours and an RC QP of pyverbs (Debian's python3-pyverbs), which is a program that nobody here wrote: by LID, by LID and
-//! GRH, over IPv4 and over IPv6; each writes into the other's memory, and the other reads what was written.
+//! A QP of ours and an RC QP of pyverbs (Debian's python3-pyverbs), which is no program of this project. They meet by LID, by LID
+//! and GRH, over IPv4 and over IPv6. Each writes into the other's memory, and the other reads what was written.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Ipv6Addr;
@@ -314,7 +314,7 @@ fn assert_contexts_agree(ours: &Qpc, (theirs, own): (&Value, &Value), seen: &Val
         let found = seen.remove(name);
         assert!(found.is_some(), "{name}: {why}");
     }
-    // Without a GRH pyverbs tells nothing of one.
+    // Without a GRH pyverbs reports nothing of one.
     seen.retain(|_, value| *value != Value::Null);
     assert!(
         seen.is_empty(),

@@ -1,5 +1,5 @@
-"""An RC QP of pyverbs whose peer is a QP of another program. Each tells the other one line of JSON, and this one does what it is
-told: `write`, `read`, `look`, `end`, one word a line."""
+"""An RC QP of pyverbs whose peer is a QP of another program. Each sends the other one line of JSON, and this one follows its
+orders: `write`, `read`, `look`, `end`, one word a line."""
 
 import json
 import sys

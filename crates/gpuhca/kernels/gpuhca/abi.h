@@ -231,7 +231,7 @@ static_assert(offsetof(HcaKey, reserved) == 44);
 struct alignas(16) HcaQpProgress {
   /// The life that the rest is of; written last when a life begins.
   uint64_t life;
-  /// Why the QP is in error: a syndrome, with FAILED_RESPONDER the one that its peer was told. 0: it is not.
+  /// Why the QP is in error: a syndrome, with FAILED_RESPONDER the one that its peer got. 0: it is not.
   uint32_t failed;
   /// Packets sent, modulo 2^24.
   uint32_t sent;
@@ -338,7 +338,7 @@ struct HcaHostWords {
   uint32_t stop;
   /// Raised after the kernel has failed a QP.
   uint32_t attention;
-  /// Stored to by the kernel when a rank may have something new to see: on the CPU it wakes who sleeps.
+  /// Stored to by the kernel when a rank may have something new to see: on the CPU it wakes sleeping threads.
   uint64_t news;
 };
 static_assert(sizeof(HcaHostWords) == 16 && alignof(HcaHostWords) == 8);

@@ -68,7 +68,7 @@ WV_DEVICE Cqe received(const HcaQp& qp, uint32_t index, uint32_t bytes, uint32_t
   return cqe;
 }
 
-/// Writes an entry, whose last dword hands it over. One thread; nobody else writes to this CQ.
+/// Writes an entry, whose last dword hands it over. One thread; no other writes to this CQ.
 ///
 /// Everything that the entry says is done must be ordered before by the caller's release fence, or
 /// by the one in here.
@@ -114,7 +114,7 @@ WV_DEVICE bool push(const GpuhcaParams& p, uint32_t place, Cqe cqe) {
   }
   platform::store_relaxed_sys(at<uint32_t>(entry + 56), cqe.dwords[14]);
   // Release: the body of the entry, and all that it reports, before the dword that hands it over.
-  // Pairs with the acquire of whoever polls.
+  // Pairs with the acquire of the polling thread.
   platform::fence_acq_rel_sys();
   platform::store_relaxed_sys(at<uint32_t>(entry + 60), cqe.dwords[15]);
   platform::store_relaxed(&progress->producer, producer + 1);

@@ -59,7 +59,7 @@ struct Operation {
   uint32_t bytes;
   uint32_t pieces;
   uint32_t syndrome;
-  /// The peer refused it: the syndrome that it was told, and its QP is in error too.
+  /// The peer refused it: the syndrome that it got, and its QP is in error too.
   uint32_t refused;
   /// Takes a receive WQE of the peer.
   uint32_t takes_receive;

@@ -188,12 +188,12 @@ WV_DEVICE uint64_t outcome(const Work* work, uint64_t old) {
   }
 }
 
-/// Changes the peer's word and returns what it was. It is one read-modify-write for everybody who
-/// reaches the word.
+/// Changes the peer's word and returns what it was. It is one read-modify-write for every thread
+/// that reaches the word.
 template <class T>
 WV_DEVICE T modify(const Work* work, T* word) {
   T old = platform::load_relaxed_sys(word);
-  // Ends: the exchange fails only when somebody else's has succeeded.
+  // Ends: the exchange fails only when that of another thread has succeeded.
   for (;;) {
     const auto desired = static_cast<T>(outcome(work, old));
     const T found = platform::compare_exchange_relaxed_sys(word, old, desired);
@@ -245,8 +245,8 @@ WV_DEVICE void move(const Work* work) {
 /// The QP is in error from now on, and the host is to look.
 WV_DEVICE void enter_error(const GpuhcaParams& p, HcaQpProgress* progress, uint32_t why) {
   platform::compare_exchange_relaxed_sys(&progress->failed, 0u, why);
-  // Release: what has failed before the host is told to look. Pairs with the acquire of softhca's
-  // engine thread.
+  // Release: what has failed before the word that makes the host look. Pairs with the acquire of
+  // softhca's engine thread.
   platform::fence_acq_rel_sys();
   platform::add_relaxed_sys(&p.host->attention, 1u);
 }
@@ -261,7 +261,7 @@ WV_DEVICE void complete(const GpuhcaParams& p, const HcaQp& qp, HcaQpProgress* p
   }
 }
 
-/// Takes a receive WQE of the peer and tells it of the immediate. One thread.
+/// Takes a receive WQE of the peer and writes the immediate into its CQE. One thread.
 WV_DEVICE void deliver(const GpuhcaParams& p, const Work* work) {
   const Operation& op = work->operation;
   const HcaQp* const entry = p.qps + op.peer;
@@ -312,7 +312,7 @@ WV_DEVICE void finish(const GpuhcaParams& p, Work* work, HcaQpProgress* progress
     if (op.step == Step::read) count(&progress->bytes_read, op.bytes);
   }
   // Release: the bytes of this WQE, by all threads of the block, before those of the next one and
-  // before any CQE. Pairs with the acquire of whoever has seen a later byte or the CQE.
+  // before any CQE. Pairs with the acquire of a thread that has seen a later byte or the CQE.
   platform::fence_acq_rel_sys();
   if (op.takes_receive != 0) deliver(p, work);
   if (op.signalled != 0) {
@@ -365,7 +365,7 @@ WV_DEVICE bool put_off(const Work* work, Work* late, bool* is_late) {
   return true;
 }
 
-/// Waits 5 ms, so that a rank that has been told too early meets what is missing.
+/// Waits 5 ms, so that a rank that was woken too early meets what is missing.
 WV_DEVICE void dawdle() {
   const uint64_t until = platform::now_ns() + 5'000'000;
   while (platform::now_ns() < until) platform::pause();

@@ -94,7 +94,7 @@ pub fn ranges(case: &Case, rank: usize, out: &ByExpert) -> Result<(), Finding> {
             let why = match () {
                 () if begin == end => continue,
                 () if begin < next => "which another rank's overlaps",
-                () if begin > next => "which leaves rows to nobody",
+                () if begin > next => "which leaves rows to no expert",
                 () if end > rows => "which goes beyond them",
                 () => "",
             };

@@ -79,7 +79,7 @@ fn ranges_that_overlap_leave_a_hole_or_fall_short_are_found() {
     };
     // Expert 0 of rank 1: one row of rank 0, one of rank 2.
     assert!(why(|out| out.layout_range[2] -= 1 << 32).contains("overlaps"));
-    assert!(why(|out| out.layout_range[2] += 1 << 32).contains("leaves rows to nobody"));
+    assert!(why(|out| out.layout_range[2] += 1 << 32).contains("leaves rows to no expert"));
     assert!(why(|out| out.layout_range[2] += 1).contains("goes beyond"));
     assert!(why(|out| out.layout_range[2] = 0).contains("no rank has"));
 }
@@ -246,7 +246,7 @@ fn statistics_that_count_a_row_twice_and_a_wrong_mask_are_found() {
 }
 
 #[test]
-fn a_masked_rank_sends_nothing_and_the_other_place_of_an_expert_takes_its_tokens() {
+fn a_masked_rank_sends_nothing_and_another_place_takes_its_tokens() {
     let mut case = case(AS_IS);
     // Token 1 of rank 0 chooses expert 4, whose places at ranks 1 and 2 take turns: (1 + 0) % 2 is rank 2's.
     assert_eq!(case.ranks_of(0, 1), [2]);

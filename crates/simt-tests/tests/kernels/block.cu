@@ -72,7 +72,7 @@ extern "C" __global__ void atomics(unsigned* u, int* i, unsigned long long* l, f
 }
 SIMT_EXPORT(atomics)
 
-// Threads leave one after the other; who stays still meets at barriers, which count those who came.
+// Threads leave one after the other; the remaining ones meet at barriers, which count the arrivals.
 extern "C" __global__ void leaving(unsigned* out) {
   for (unsigned round = 0; round < blockDim.x; round++) {
     if (threadIdx.x < round) return;
@@ -121,7 +121,7 @@ extern "C" __global__ void ticket_log(unsigned* log, unsigned* lock) {
 }
 SIMT_EXPORT(ticket_log)
 
-// Waits until the host (or nobody) sets the flag; *looks counts the polls of thread 0.
+// Waits until the host sets the flag, or for ever; *looks counts the polls of thread 0.
 extern "C" __global__ void poll_flag(unsigned* flag, unsigned* looks) {
   while (load(flag) == 0) {
     if (threadIdx.x == 0 && blockIdx.x == 0) ++*looks;

@@ -118,8 +118,8 @@ extern "C" __global__ void order_relay(long* message, unsigned* flags, long* out
 }
 SIMT_EXPORT(order_relay)
 
-// A slot is used again without any fence: who stores after he has seen that it is free comes after
-// its reader, who had fenced his reads.
+// A slot is used again without any fence: a thread that stores after it has seen that the slot is
+// free comes after the slot's reader, which had fenced its reads.
 extern "C" __global__ void order_reuse(int defect, long* slot, unsigned* flags, long* out) {
   if (threadIdx.x != 0) return;
   if (blockIdx.x == 0) {

@@ -9,7 +9,7 @@ use super::{Defect, SEEDS, findings_as_named, has, line, none, shape};
 use crate::args;
 
 #[test]
-fn a_barrier_of_a_block_that_is_taken_for_missing_is_found_until_it_comes_back() {
+fn a_block_barrier_treated_as_missing_is_found_until_it_comes_back() {
     let name = "neighbour without its barrier";
     let config = LaunchConfig {
         shared_bytes: 4 * 64,

@@ -1,5 +1,5 @@
 // CUDA's atomic functions: relaxed read-modify-writes that return the old value. Each is a schedule
-// point; one that changed its word counts as progress, one that did not (a failed compare-and-swap,
+// point. One that changed its word counts as progress; one that did not (a failed compare-and-swap,
 // adding 0) is only a look.
 #pragma once
 

@@ -26,8 +26,8 @@
 // when a block starts, since on a GPU it holds whatever the last block left; its end is guarded.
 #define SIMT_DYN_SHARED(T, name) T* name = reinterpret_cast<T*>(simt_cur_tls->shared)
 
-// T* name = one T of this block that every thread of the block finds at this place in the source;
-// its value is undefined until somebody writes it. At most 4 KiB in all such places of a program.
+// T* name = one T of this block that every thread of the block finds at this place in the source.
+// Its value is undefined until a thread writes it. At most 4 KiB in all such places of a program.
 #define SIMT_SHARED(T, name)                                                        \
   static_assert(std::is_trivial<T>::value && alignof(T) <= 16, "plain words only"); \
   struct name##_place;                                                              \

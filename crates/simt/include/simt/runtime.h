@@ -32,9 +32,9 @@ void simt_progress(void);
 // This thread looked and found nothing. Others run; when all runnable threads of the launch poll,
 // the OS thread sleeps.
 void simt_poll(void);
-// Front and end of a part of the code that lanes of a warp leave together: behind a divergent
+// Front and end of a part of the code that lanes of a warp leave together. Behind a divergent
 // branch or loop the compiler makes lanes wait for each other. With `LaunchConfig::reconverge`
-// lanes that come to one front together wait at its end for each other; else both calls do nothing.
+// lanes that come to one front together wait for each other at its end. Else both calls do nothing.
 void simt_diverge(void);
 void simt_reconverge(void);
 // Counts `loads` loads that this thread issues before it uses any of them (`LaunchStats::loads`).

@@ -61,7 +61,7 @@ pub enum BuildError {
         "no C++ compiler: `{compiler}` does not run ({source}). On Debian and Ubuntu: apt-get install g++ (or set CXX)"
     )]
     NoCompiler {
-        /// What was tried.
+        /// The compiler that was tried.
         compiler: String,
         /// Why it did not run.
         source: io::Error,
@@ -132,7 +132,7 @@ impl Kernels {
         self
     }
 
-    /// Compiles and links the kernels and writes `$OUT_DIR/simt_kernels.rs`; on an error, tells cargo and ends the script.
+    /// Compiles and links the kernels and writes `$OUT_DIR/simt_kernels.rs`. On an error it reports to cargo and ends the script.
     pub fn compile(&self) {
         if let Err(error) = self.try_compile() {
             println!("cargo::error={}", error.to_string().replace('\n', " "));

@@ -1,9 +1,9 @@
 //! What one CUDA thread has done, seen and published: its part of the order among all accesses.
 //!
 //! An agent has a clock (what its weak loads may rely on) and what it has merely seen by relaxed loads. A release fence publishes
-//! both, for what it saw is performed at that scope already and its stores come after its loads (the "cumulativity" of
-//! multi-copy atomic memory). Only an acquire fence moves what was seen into the clock, since the L1 may hold older bytes.
-//! A relaxed store publishes what was known at the last release fence, not what is known now.
+//! both. What the agent saw is performed at that scope already, and its stores come after its loads (the "cumulativity" of
+//! multi-copy atomic memory). Only an acquire fence moves what was seen into the clock, since the L1 may hold older bytes. A
+//! relaxed store publishes what was known at the last release fence, not what is known now.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// Who a thread is, for reports.
+/// The identity of a thread, for reports.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub(super) kernel: &'static str,
@@ -70,12 +70,12 @@ pub(super) struct Identity {
     pub(super) place: Place,
 }
 
-/// What was seen by relaxed loads.
+/// Accesses that were seen by relaxed loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     /// By the scope that an acquire fence must have to let weak loads rely on it.
     pub(super) seen: [Clock; 3],
-    /// What its writers had fenced at .gpu or wider, at .sys: performed there, whoever passes it on.
+    /// What its writers had fenced at .gpu or wider, at .sys: performed at that scope, whichever thread passes it on.
     pub(super) performed: [Clock; 2],
 }
 
@@ -86,7 +86,7 @@ impl Observed {
     }
 }
 
-/// What a store to a word carries to those who load it.
+/// What a store to a word carries to the threads that load it.
 #[derive(Clone, Debug)]
 pub(super) enum Published {
     /// By a thread.
@@ -111,7 +111,7 @@ pub(super) struct Agent {
     pub(super) observed: Observed,
     /// `observed`, shared with the words that were stored since it changed.
     shared: Option<Arc<Observed>>,
-    /// What was known at the last release fence of at least this scope.
+    /// The clock at the last release fence of at least this scope.
     pub(super) fenced: [Option<Arc<Clock>>; 3],
     /// Versions of the words learnt last.
     recent: [u64; 8],
@@ -123,7 +123,7 @@ impl Agent {
     pub(super) fn new(slot: u32, epoch: u32, identity: Arc<Identity>, start: &Clock) -> Self {
         let mut clock = start.clone();
         clock.raise(slot, epoch);
-        // What was there at the launch counts as fenced: the thread itself has done nothing yet.
+        // Accesses before the launch count as fenced: the thread itself has done nothing yet.
         let fenced = Arc::new(start.clone());
         Self {
             slot,
@@ -141,7 +141,7 @@ impl Agent {
         self.clock.of(self.slot)
     }
 
-    /// Begins an epoch: later accesses are not covered by what was published so far.
+    /// Begins an epoch: the published clock does not cover later accesses.
     pub(super) fn advance(&mut self) {
         let next = self.epoch() + 1;
         self.clock.raise(self.slot, next);
@@ -152,7 +152,7 @@ impl Agent {
         slot == self.slot || self.clock.knows(slot, epoch)
     }
 
-    /// Whether that access is over as far as stores of this thread are concerned: they come after the loads that told.
+    /// Whether that access is over as far as stores of this thread are concerned: they come after the loads that showed it.
     pub(super) fn comes_after(&self, slot: u32, epoch: u32) -> bool {
         self.relies_on(slot, epoch) || self.observed.knows(slot, epoch)
     }

@@ -1,4 +1,4 @@
-//! What the devices of the process do, and what they have been told by doorbells.
+//! What the devices of the process do, and what doorbells have published to them.
 //!
 //! All devices count as one, which does everything in order. It knows what threads had fenced before they stored to a register
 //! or to a word that it loaded (a doorbell record).
@@ -90,7 +90,7 @@ impl State {
             };
             let entry = self.shadow.entry(granule).or_default();
             if !writes && bytes <= 8 {
-                // A doorbell record: what was fenced before it was stored has been told, too.
+                // A doorbell record: it also publishes what was fenced before its store.
                 for half in Granule::halves(mask) {
                     if let Some(word) = &entry.words[half]
                         && tell_by(&word.published, &mut self.told)
@@ -154,7 +154,7 @@ fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
     changed
 }
 
-/// A device touches what a thread touched before, without having been told.
+/// A device touches what a thread touched before, and no doorbell has published that.
 fn report_device(
     findings: &mut Findings,
     history: &History,

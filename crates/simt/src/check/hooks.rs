@@ -21,7 +21,7 @@ use crate::thread::{Thread, current};
 
 static STATE: Locked<State> = Locked::new();
 
-/// Exit status of a process whose findings nobody took: libtsan's.
+/// Exit status of a process whose findings no caller took: libtsan's.
 const EXIT_STATUS: i32 = 66;
 
 /// Flags of a plain access, as in runtime/order.c.
@@ -115,18 +115,18 @@ pub extern "C" fn device_access(addr: u64, bytes: u64, writes: bool) {
     STATE.with(|state| state.device(addr, bytes, writes));
 }
 
-/// Memory of the host at `host` that kernels reach at `addr`: what a device does there is ordered by fences of scope sys only, and
-/// a kernel that uses the host's address is a finding.
+/// Memory of the host at `host` that kernels reach at `addr`. Only fences of scope sys order what a device does there, and a
+/// kernel that uses the host's address is a finding.
 pub fn map_host_memory(addr: u64, host: u64, bytes: u64) {
     STATE.with(|state| state.map_host(addr, host, bytes));
 }
 
-/// Memory that is given back: what comes to lie there begins anew.
+/// Memory that is given back: new memory at these addresses begins anew.
 pub fn unmap_memory(addr: u64, bytes: u64) {
     STATE.with(|state| state.unmap(addr, bytes));
 }
 
-/// Takes what has been found and not reported yet.
+/// Takes the findings that were not reported yet.
 #[must_use]
 pub fn take_findings() -> Vec<Finding> {
     taken(None)
@@ -143,7 +143,7 @@ fn taken(launch: Option<u64>) -> Vec<Finding> {
     findings
 }
 
-/// Prints what nobody took, when the process ends.
+/// Prints the findings that no caller took, when the process ends.
 pub(super) fn report_at_exit() {
     extern "C" fn print() {
         let findings = taken(None);
@@ -160,7 +160,7 @@ pub(super) fn report_at_exit() {
     }
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // SAFETY: a function that may run at any time. Should there be no room for it, `take_findings` still tells.
+        // SAFETY: a function that may run at any time. If atexit has no room for it, `take_findings` still returns the findings.
         let _ = unsafe { libc::atexit(print) };
     });
 }

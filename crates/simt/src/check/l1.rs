@@ -1,6 +1,6 @@
-//! The L1 of one block: what a weak load may still find there after memory has changed.
+//! The L1 of one block: bytes that a weak load may still find in it after memory has changed.
 //!
-//! A load fills the 32-byte sector that it touches. Stores and atomics of the block itself go through; an acquire fence of scope
+//! A load fills the 32-byte sector that it touches. Stores and atomics of the block itself go through. An acquire fence of scope
 //! gpu or sys drops everything, a barrier of the block nothing, and the oldest sector goes when it is full. A weak load that
 //! would find other bytes here than memory holds now is a finding: a GPU may return either.
 
@@ -112,7 +112,7 @@ mod tests {
     struct Memory([AtomicU64; 8]);
 
     #[test]
-    fn changed_bytes_are_stale_until_the_sector_is_gone_and_own_stores_are_not() {
+    fn changed_bytes_stay_stale_until_their_sector_goes_except_own_stores() {
         let memory = Memory([const { AtomicU64::new(0) }; 8]);
         let at = memory.0.as_ptr().expose_provenance() as u64;
         let mut l1 = L1::default();

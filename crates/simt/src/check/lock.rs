@@ -13,7 +13,7 @@ pub(super) struct Locked<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value is reached by who holds the lock only.
+// SAFETY: only the holder of the lock reaches the value.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T: Default> Locked<T> {

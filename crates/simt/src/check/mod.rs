@@ -1,23 +1,23 @@
 //! The order of memory accesses, checked while kernels run. Real in builds with the feature `tsan`, nothing otherwise.
 //!
-//! Kernels are compiled with `-fsanitize=thread`, but what the compiler makes them call is not libtsan: it is this module, which
-//! knows what libtsan does not: fences and their scopes, blocks and their L1, and a device that reads and writes memory after
-//! a doorbell. Each access is compared with earlier ones of the same bytes:
+//! Kernels are compiled with `-fsanitize=thread`, and the compiler makes them call this module in place of libtsan. It knows what
+//! libtsan does not: fences and their scopes, blocks and their L1, and a device that reads and writes memory after a doorbell.
+//! Each access is compared with earlier ones of the same bytes:
 //!
-//! - **unordered**: two threads touch the same bytes, one writes, one by a plain (weak) access, and no chain of release fence,
-//!   store, load and acquire fence of sufficient scope, barrier or `__syncwarp` is between them. Atomics conflict only where
-//!   the scope of one does not hold both. A shuffle or vote orders nothing; what a thread stores because of what it learnt by
-//!   a relaxed load or a shuffle does come after it.
-//! - **untold**: a device reads what a thread wrote (or overwrites what it used) without a release fence before the doorbell
-//!   that told the device: of scope gpu for device memory, of scope sys for host-mapped memory.
+//! - **unordered**: two threads touch the same bytes, one writes, one by a plain (weak) access, and nothing orders them. Order
+//!   comes from a chain of release fence, store, load and acquire fence of sufficient scope, from a barrier or from `__syncwarp`.
+//!   Atomics conflict only where the scope of one does not hold both. A shuffle or vote orders nothing. A store that depends on a
+//!   relaxed load or a shuffle does come after it.
+//! - **untold**: a device reads what a thread wrote (or overwrites what it used) without a release fence before the doorbell that
+//!   started the device: of scope gpu for device memory, of scope sys for host-mapped memory.
 //! - **stale**: a weak load finds a sector in its block's L1 that was loaded before memory changed.
 //! - **not constant**: a non-coherent load (`__ldg`, `ld.global.nc`) of bytes that a device, or a thread of the same launch, has
 //!   written.
 //! - **host address**: a thread uses the address that host-mapped memory has for the host, which a GPU need not have.
 //!
-//! What it does not see: order weaker than that of the schedule that ran (a race is found when both accesses happen, in
-//! whatever order, so seeds matter little); accesses of the host; blocks one after the other in one seat (few, with a seed that
-//! is not 0); more than 24 accesses of one 8-byte word back. Devices count as one, which does everything in order.
+//! What it does not see: order weaker than that of the schedule that ran (a race is found when both accesses happen, in whatever
+//! order, so seeds matter little); accesses of the host; blocks one after the other in one seat (few, with a seed that is not 0);
+//! more than 24 accesses of one 8-byte word back. Devices count as one, which does everything in order.
 //!
 //! A launch with findings ends in `LaunchError::Findings`. Findings that no launch and no
 //! `take_findings` has reported are printed when the process ends, which then exits with status 66.

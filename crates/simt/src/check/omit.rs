@@ -1,12 +1,12 @@
 //! Barriers and fences that a kernel has and the checker is to take for missing.
 //!
-//! This asks of each of them whether the checker would notice its absence, without a broken copy of the kernel: the kernel runs as it
-//! is, so its bytes come out right, and what is judged is the order alone.
+//! This asks of each of them whether the checker would notice its absence, without a broken copy of the kernel. The kernel runs
+//! as it is, so its bytes come out right, and only the order is judged.
 
 use super::hooks::with_state;
 use super::state::State;
 
-/// What is taken for missing.
+/// The operation that is taken for missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Omission {
@@ -70,7 +70,7 @@ struct Entry {
     applied: bool,
 }
 
-/// What is omitted now.
+/// The present omission.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     all: Vec<Entry>,

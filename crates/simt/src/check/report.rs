@@ -1,4 +1,4 @@
-//! Findings in words: who touched what, where in the source, and what is missing between the two.
+//! Findings in words: which threads touched which bytes, where in the source, and what is missing between the two.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -54,7 +54,7 @@ impl Side {
 }
 
 impl Finding {
-    /// Two accesses that nothing orders; `writer` is whoever made the earlier one, if it still runs.
+    /// Two accesses that nothing orders; `writer` is the thread of the earlier one, if it still runs.
     pub(super) fn unordered(
         side: &Side,
         other: &Side,
@@ -168,7 +168,7 @@ fn publication(writer: Option<&Agent>, old: &Cell, needed: Scope, before: &str) 
     }
 }
 
-/// Findings that nobody has asked for yet.
+/// Findings that no caller has taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<(u64, Finding)>,
@@ -242,7 +242,7 @@ fn placeholder(text: &str) -> Option<(usize, usize, u64)> {
     ))
 }
 
-/// Where in the source return addresses are, as `file:line`; nothing for those that nobody can tell.
+/// Where in the source return addresses are, as `file:line`; nothing for those without debug information.
 fn source_lines(addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut of_file: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Who touched which bytes last: per 8 bytes of memory, the accesses that a later one may have to be ordered with.
+//! The last accesses of each byte: per 8 bytes of memory, the accesses that a later one may have to be ordered with.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,7 +22,7 @@ pub(super) struct Cell {
     pub(super) pc: u64,
 }
 
-/// What the last store of each half carries to those who load it.
+/// What the last store of each half carries to the threads that load it.
 #[derive(Debug)]
 pub(super) struct Word {
     pub(super) version: u64,

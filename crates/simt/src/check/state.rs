@@ -12,21 +12,21 @@ use super::shadow::{Cell, Granule, Shadow, Word, granules};
 use crate::config::Dim3;
 use crate::error::ThreadId;
 
-/// Per slot: who sat there, from which epoch on.
+/// Per slot: its threads, and from which epoch on each had it.
 pub(super) type History = [Vec<(u32, Arc<Identity>)>];
 
-/// What is known of everything that kernels and devices have done.
+/// The checker's knowledge of all that kernels and devices have done.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) agents: Vec<Option<Agent>>,
-    /// Per slot: who sat there, from which epoch on.
+    /// Per slot: its threads, and from which epoch on each had it.
     pub(super) history: Vec<Vec<(u32, Arc<Identity>)>>,
     last_epoch: Vec<u32>,
     free: Vec<u32>,
     running: HashMap<u64, Running>,
     /// What ended launches did, and all devices: what the next launch starts from.
     host: Clock,
-    /// What the devices were told by doorbells: of device memory, and of host memory.
+    /// What doorbells have published to the devices: of device memory, and of host memory.
     pub(super) told: [Clock; 2],
     pub(super) device_epoch: u32,
     pub(super) told_shared: Option<Arc<Clock>>,
@@ -53,7 +53,7 @@ struct Running {
     /// What those did that have ended, and their slots.
     ended: Clock,
     left: Vec<u32>,
-    /// Arrivals at its barrier: generation, what those who came knew.
+    /// Arrivals at its barrier: generation, what the arrived threads knew.
     grid: [(u32, Clock, Observed); 2],
 }
 
@@ -70,7 +70,7 @@ impl State {
         self.launches
     }
 
-    /// The launch has ended: whoever comes later comes after it, devices included.
+    /// The launch has ended: each later access comes after it, those of devices included.
     pub(super) fn end_launch(&mut self, launch: u64) {
         self.l1.retain(|(of, _), _| *of != launch);
         if let Some(running) = self.running.remove(&launch) {
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Bytes that begin a new life: nobody's earlier accesses count.
+    /// Bytes that begin a new life: no earlier access counts.
     pub(super) fn forget(&mut self, addr: u64, bytes: u64) {
         if bytes / 8 > self.shadow.len() as u64 {
             self.shadow

@@ -1,4 +1,4 @@
-//! Schedule points: what a running CUDA thread tells its worker, and where it gives way.
+//! Schedule points: what a running CUDA thread reports to its worker, and where it gives way.
 
 use crate::error::LaunchError;
 use crate::grid::Outcome;

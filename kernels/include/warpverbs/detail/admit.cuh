@@ -1,13 +1,13 @@
 // Ring space and indices: the first two steps of a post.
 //
 // A thread claims space before it reserves an index, because it can take a claim back and not an
-// index: a thread that gives up here leaves the QP as it was.
+// index. A thread that gives up here leaves the QP as it was.
 //
 // Between its claim and its publication a thread meets no other lane of its warp. The compiler lets
-// the lanes of a warp wait for each other where their ways join again. If a lane waited there with
-// its claim for lanes that still look for space, a few such warps would hold the whole ring, and no
-// lane could go on. So `admit` runs the rest of the post inside the branch that has the claim, and
-// `./x sass` looks at what the compiler made of it.
+// the lanes of a warp wait for each other where their ways join again. A lane could wait there with
+// its claim for lanes that still look for space. Then a few such warps would hold the whole ring,
+// and no lane could go on. So `admit` runs the rest of the post inside the branch that has the
+// claim, and `./x sass` looks at what the compiler made of it.
 #pragma once
 
 #include "cq.cuh"
@@ -17,13 +17,13 @@ namespace wv::sq {
 
 /// What a thread knows that looks for ring space.
 struct Search {
-  /// `ok`: there may be space, so a claim is worth a try. `would_block`: look again. Else the end.
+  /// `ok`: space may be free, so a claim is worth a try. `would_block`: look again. Else the end.
   Status status;
   /// Up to here `full_ring_ns` has counted, device clock; 0 before the first look.
   uint64_t counted_ns;
 };
 
-/// Claims `n` WQEBBs. False: there is no space, or the QP has failed, and the claim must be undone.
+/// Claims `n` WQEBBs. False: no space is free, or the QP has failed, and the claim must be undone.
 template <class Q>
 WV_DEVICE bool claim(const Q& qp, uint32_t n) {
   QpContext* const context = qp.context;
@@ -49,8 +49,8 @@ WV_DEVICE bool sees_space(const Q& qp, uint32_t n) {
   return taken + n <= end;
 }
 
-/// One look for ring space, by a thread that has just made a claim in vain (`search.status` is
-/// `ok`), which it undoes, or that looks again. Bounded: the caller loops.
+/// One look for ring space. The thread has just made a claim in vain (`search.status` is `ok`),
+/// which the look undoes, or it looks again. Bounded: the caller loops.
 template <class Q>
 WV_DEVICE Search look_for_space(const Q& qp, uint32_t n, Deadline deadline, bool try_only,
                                 Search search) {

@@ -55,7 +55,7 @@ WV_DEVICE bool can(const QpContext* context) {
   return (atomics(context) & CAPABILITY<Op, T>) != 0;
 }
 
-/// Where results go that nobody asked for.
+/// Where results go that no caller asked for.
 WV_DEVICE LocalAddr sink(const QpContext* context) {
   const auto* const word = reinterpret_cast<const uint64_t*>(&context->atomic_sink);
   return {platform::load_const(word), platform::load_const(&context->atomic_sink_lkey_be)};

@@ -12,7 +12,7 @@ struct Piece {
   bool head;
 };
 
-/// Joins the values of the active lanes of a whole warp: those whose targets follow each other go
+/// Joins the values of the active lanes of a whole warp. Values whose targets follow each other go
 /// together, as many as fit into one WQE, in the order of the lanes. All 32 lanes call.
 template <class T>
 WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {

@@ -1,7 +1,7 @@
-// Completions: CQEs that the NIC writes, turned into a 64-bit index by whoever looks.
+// Completions: CQEs that the NIC writes, turned into a 64-bit index by the polling thread.
 //
 // Collapsed: one CQE that the NIC overwrites at every completion. Wide: an ordinary CQ as long as
-// the ring, taken entry by entry; an error stays where it is, so its cause survives the flush
+// the ring, taken entry by entry. An error stays where it is, so its cause survives the flush
 // behind it.
 #pragma once
 
@@ -25,7 +25,7 @@ WV_DEVICE uint32_t load_dword(const uint8_t* cqe, uint32_t at) {
 WV_DEVICE bool is_done(uint32_t last) { return last >> 28 < OPCODE_REQ_ERR; }
 
 /// Keeps `status` and `syndrome` as the QP's failure unless it already has one. Sticky until
-/// recovery; nobody latches because of a deadline.
+/// recovery; no thread latches because of a deadline.
 WV_DEVICE void latch(QpContext* context, Status status, uint32_t syndrome) {
   // err and syndrome are one 8-byte word, so that no reader sees one without the other.
   static_assert(offsetof(QpContext, err) % 8 == 0 &&
@@ -66,8 +66,8 @@ WV_DEVICE bool advance(const Q& qp, uint64_t cons, uint32_t last) {
   return true;
 }
 
-/// Looks at the one CQE. `cons` was read before: the other way round, a thread that is stopped in
-/// between may take a counter that is a whole lap old for a new one.
+/// Looks at the one CQE. The caller has read `cons` before. The other way round, a thread that
+/// stops in between may take a counter that is a whole lap old for a new one.
 template <class Q>
 WV_DEVICE void poll_collapsed(const Q& qp, uint64_t cons) {
   const uint32_t last = load_dword(qp.cqe, LAST_DWORD);
@@ -80,10 +80,11 @@ template <class Q>
 WV_DEVICE void poll_wide(const Q& qp) {
   QpContext* const context = qp.context;
   // The place, cons, the CQE, and the place again: the CQE was the first one not taken all the
-  // while. A CQE of a later lap has the other owner bit. Without the second look, a thread that is
-  // stopped behind the first one may find a CQE that was taken long ago next to a new cons: where
-  // few WQEs are signalled it stays for many lengths of the ring, and 16 bits of difference are
-  // then no measure (I7); or, two laps later, a flush instead of the cause.
+  // while. A CQE of a later lap has the other owner bit. The second look is for a thread that was
+  // stopped behind the first one. Without it the thread may find a CQE that was taken long ago next
+  // to a new cons. Where few WQEs are signalled such a CQE stays for many lengths of the ring, and
+  // 16 bits of difference are then no measure (I7). Two laps later it may find a flush instead of
+  // the cause.
   const uint64_t taken = platform::load_relaxed(&context->cq_consumed);
   const uint64_t cons = platform::load_relaxed(&context->cons);
   const uint8_t* const cqe = qp.cqe + (taken & qp.mask) * CQE_BYTES;
@@ -94,9 +95,10 @@ WV_DEVICE void poll_wide(const Q& qp) {
     if (platform::load_relaxed(&context->cq_consumed) != taken) return;
   }
   if (!is_done(last)) return fail(context, cqe, last);
-  // Out of reach: the cons of another poller is still on its way. Who looks again finds it.
+  // Out of reach: another poller has yet to raise cons. A thread that looks again finds it.
   if (!advance(qp, cons, last)) return;
-  // Behind cons: who finds the CQE taken finds cons raised, or a CQE that raises it further.
+  // Behind cons: a thread that finds the CQE taken finds cons raised, or a CQE that raises it
+  // further.
   if constexpr (Q::is_exclusive()) {
     platform::store_relaxed(&context->cq_consumed, taken + 1);
   } else {
@@ -104,12 +106,12 @@ WV_DEVICE void poll_wide(const Q& qp) {
   }
 }
 
-/// Looks at the CQ once: advances `cons` or latches an error. Takes no fence: a completion of a put
-/// says that the bytes are in the peer's memory, and nothing in this rank's memory is read because
-/// of it.
+/// Looks at the CQ once: advances `cons` or latches an error. Takes no fence. A completion of a put
+/// says that the bytes are in the peer's memory, and no thread reads this rank's memory because of
+/// it.
 ///
 /// The failure that it keeps is the first one seen. A collapsed CQE is overwritten when the NIC
-/// flushes the WQEs behind the failed one, so the cause may be lost; then the status is `flushed`.
+/// flushes the WQEs behind the failed one, so the cause may be lost. Then the status is `flushed`.
 /// A wide CQ keeps the cause.
 ///
 /// @param cons  `QpContext::cons`, read before the call.

@@ -101,8 +101,8 @@ template <class Scope>
 WV_DEVICE void settle(Scope scope) {
   scope.sync();
   // Release and acquire. Everything that the scope has stored before what it does next, and what it
-  // loads next after that; pairs with the fence of whoever reads a signal, or wrote what was
-  // fetched.
+  // loads next after that. Pairs with the fence of the thread that reads a signal, or that wrote
+  // the fetched bytes.
   if (scope.leader()) platform::fence_acq_rel_sys();
   scope.sync();
 }

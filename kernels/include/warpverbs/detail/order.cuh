@@ -4,7 +4,8 @@
 // - Fences that the NIC depends on: system scope when ring and record lie in host memory, else gpu
 //   scope.
 // - With WV_STRICT defined, flag words are read with acquire and fences are acquire and release, as
-//   the PTX memory model asks; without, the code relies on L2 as the point where SMs and NIC meet.
+//   the PTX memory model asks. Without it the code relies on L2 as the point where SMs and NIC
+//   meet.
 #pragma once
 
 #include "../qp.cuh"
@@ -49,14 +50,14 @@ WV_DEVICE uint64_t add_index(const Q& qp, uint64_t* index, uint32_t n) {
   return Q::is_cta() ? platform::add_relaxed_cta(index, addend)
                      : platform::add_relaxed(index, addend);
 }
-/// Takes back what was added.
+/// Takes back the addition.
 template <class Q>
 WV_DEVICE void undo_index(const Q&, uint64_t* index, uint64_t n) {
   return Q::is_cta() ? platform::reduce_add_cta(index, ~n + 1)
                      : platform::reduce_add(index, ~n + 1);
 }
 
-/// Release towards the NIC, and towards whoever holds the token next.
+/// Release towards the NIC, and towards the next holder of the token.
 template <class Q>
 WV_DEVICE void fence_nic(const Q& qp) {
   if (qp.in_host_memory()) {

@@ -38,8 +38,8 @@ WV_DEVICE uint64_t load_relaxed_sys(const uint64_t* p) {
   asm volatile("ld.relaxed.sys.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
   return v;
 }
-/// 16 bytes past L1. Formally two 8-byte loads: for words that do not change while anybody may read
-/// them.
+/// 16 bytes past L1. Formally two 8-byte loads: for words that do not change while a thread may
+/// read them.
 WV_DEVICE Vec16 load16_relaxed(const void* p) {
   Vec16 v;
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
@@ -245,8 +245,8 @@ WV_DEVICE uint64_t compare_exchange_relaxed_sys(uint64_t* p, uint64_t expected, 
   return old;
 }
 
-// nvcc accepts `fence.release` and `fence.acquire` for sm_75 to sm_89 without a word and assembles
-// them to an illegal opcode; below sm_90 the wider fence takes their place.
+// For sm_75 to sm_89 nvcc accepts `fence.release` and `fence.acquire` without a word and assembles
+// them to an illegal opcode. Below sm_90 the wider fence takes their place.
 #if __CUDA_ARCH__ >= 900
 #define WV_FENCE_RELEASE "fence.release"
 #define WV_FENCE_ACQUIRE "fence.acquire"
@@ -283,7 +283,7 @@ WV_DEVICE uint64_t byteswap(uint64_t v) {
 /// 0, in a way that the compiler cannot see: `aligned` is a multiple of 32.
 ///
 /// An addend that may differ from lane to lane keeps ptxas from summing up a warp's atomic adds
-/// first, which costs 17 instructions for each and gains nothing where one thread adds.
+/// first. That sum costs 17 instructions for each and gains nothing where one thread adds.
 WV_DEVICE uint32_t lane_zero(const void* aligned) {
   uint32_t zero;
   asm("{ .reg .u32 lane; mov.u32 lane, %%laneid; and.b32 %0, lane, %1; }"
@@ -312,8 +312,8 @@ WV_DEVICE void grid_sync() { cooperative_groups::this_grid().sync(); }
 /// This thread issues so many loads before it uses any of them. Counted by the twin.
 WV_DEVICE void note_loads(uint32_t) {}
 
-/// Marks what the lanes of a warp leave together, for the twin: behind a divergent branch or loop
-/// the compiler makes those that came to it together wait for each other.
+/// Marks what the lanes of a warp leave together, for the twin. Behind a divergent branch or loop
+/// the compiler makes lanes that came to it together wait for each other.
 struct Divergence {
   WV_DEVICE Divergence() {}
 };

@@ -2,8 +2,8 @@
 //
 // Flag words:
 // - S(i, owed) = owed << 63 | i << 1 | 1: the token is parked at i; owed: not all below i is rung.
-// - R(i, n, more) = n << 49 | more << 48 | i << 1: batch [i, i + n) is written; more: nobody needs
-//   it to be rung yet.
+// - R(i, n, more) = n << 49 | more << 48 | i << 1: batch [i, i + n) is written; more: no thread
+//   needs it to be rung yet.
 // Indices in flag words are the low 47 bits.
 #pragma once
 
@@ -48,29 +48,29 @@ WV_DEVICE uint64_t scan(const Q& qp, Hold* hold) {
     wanted |= (flag & MORE) == 0;
   }
   hold->must = hold->must || wanted;
-  // Pairs with the release of each publisher of the block: from here their WQEs are this thread's
+  // Pairs with the release of each publisher of the block. From here their WQEs are this thread's
   // to hand on, to the NIC or to the next holder.
   if constexpr (Q::is_cta()) platform::fence_acq_rel_cta();
   return flag;
 }
 
-/// Parks the token at `end` unless a batch was published there since `flag` was read.
+/// Parks the token at `end` unless a batch was published at it since `flag` was read.
 template <class Q>
 WV_DEVICE bool park(const Q& qp, uint64_t end, uint64_t flag, uint64_t owed) {
   return order::swap_flag(qp, qp.flags + (end & qp.mask), flag, parked(end) | owed);
 }
 
-/// Parks the token with a tail that nobody needs yet.
+/// Parks the token with a tail that no thread needs yet.
 template <class Q>
 WV_DEVICE bool hold_back(const Q& qp, uint64_t end, uint64_t flag) {
   // Release. This thread's WQEs before the token moves on. Pairs with the NIC, through the doorbell
-  // of the next holder, who does not know of them otherwise. With a record, or in a block, they are
-  // fenced already.
+  // of the next holder, which does not know of them otherwise. With a record, or in a block, they
+  // are fenced already.
   if (!Q::is_cta() && !qp.has_record()) order::fence_nic(qp);
   return park(qp, end, flag, 0);
 }
 
-/// Tells the NIC to run everything below `end`. The WQEs of a block's threads meet the NIC here.
+/// Makes the NIC run everything below `end`. The WQEs of a block's threads meet the NIC here.
 template <class Q>
 WV_DEVICE void announce(const Q& qp, uint64_t end, uint64_t doorbells) {
   // Release. The WQEs before the record: pairs with the NIC, which may read the record on behalf of
@@ -93,7 +93,7 @@ WV_DEVICE bool serve_round(const Q& qp, Hold* hold) {
 }
 
 /// One try to get rid of the token without ringing first. While no doorbell is sent the NIC
-/// completes nothing beyond the last one, so admission grants at most `depth` more WQEBBs and one
+/// completes nothing beyond the last one. So admission grants at most `depth` more WQEBBs, and one
 /// of as many tries succeeds.
 template <class Q>
 WV_DEVICE bool leave(const Q& qp, Hold* hold) {
@@ -101,8 +101,8 @@ WV_DEVICE bool leave(const Q& qp, Hold* hold) {
   const uint64_t end = hold->end;
   if (!hold->must) return hold_back(qp, end, flag);
   if (order::load_index(qp, &qp.context->resv) > end) {
-    // Somebody owns this index and has its ring space, so he will publish without waiting, meet
-    // the token, and ring.
+    // Another thread owns this index and has its ring space. So it will publish without waiting,
+    // meet the token, and ring.
     return park(qp, end, flag, OWED);
   }
   announce(qp, end, platform::load_relaxed(&qp.context->doorbells) + 1);
@@ -131,7 +131,7 @@ WV_DEVICE void serve(const Q& qp, uint64_t end, bool must, uint32_t rounds) {
   uint64_t* const word = qp.flags + (end & qp.mask);
   const uint64_t doorbells = platform::load_relaxed(&qp.context->doorbells);
   const uint64_t flag = order::load_flag(qp, word);
-  if (!is_ready(flag, end)) {  // nobody is behind this batch: the round for itself alone
+  if (!is_ready(flag, end)) {  // no batch is behind this one: the round for itself alone
     // Pairs with the release of each publisher of the block, as in scan.
     if constexpr (Q::is_cta()) platform::fence_acq_rel_cta();
     if (!must) {

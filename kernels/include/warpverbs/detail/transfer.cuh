@@ -1,5 +1,5 @@
-// What put, put_imm and get have in common: bytes between one piece of local memory and one of a
-// peer's, by one WQE, or, over 1 GiB, by several inside one reservation.
+// The common part of put, put_imm and get: bytes between one piece of local memory and one of a
+// peer's. One WQE moves them, or, over 1 GiB, several inside one reservation.
 #pragma once
 
 #include "../peer.cuh"

@@ -121,7 +121,7 @@ WV_DEVICE void write_put_two(const Q& qp, uint64_t index, uint32_t control, Remo
 }
 
 /// RDMA WRITE with immediate: as write_put, and takes a receive WQE of the peer, whose completion
-/// brings `imm`. With 0 bytes there is no data segment.
+/// brings `imm`. With 0 bytes it has no data segment.
 template <class Q>
 WV_DEVICE void write_put_imm(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                              LocalAddr src, uint32_t bytes, uint32_t imm) {

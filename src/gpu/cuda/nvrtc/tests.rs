@@ -23,7 +23,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_embedded_sources_compile_for_every_architecture_with_all_their_kernels() {
+fn the_embedded_sources_compile_with_all_kernels_for_every_architecture() {
     with_nvrtc(|nvrtc| {
         println!("{nvrtc}: {:?}", nvrtc.architectures);
         for arch in [80, 90, 100] {

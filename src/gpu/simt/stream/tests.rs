@@ -250,7 +250,7 @@ fn a_graph_may_be_part_of_another() {
 }
 
 #[test]
-fn work_that_panics_is_an_error_with_the_panics_words_and_the_stream_goes_on() {
+fn panicking_work_reports_the_words_of_its_panic_and_the_stream_goes_on() {
     let [stream] = streams();
     let log = Log::default();
     let broken = stream

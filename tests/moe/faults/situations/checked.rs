@@ -194,7 +194,7 @@ impl Outcomes {
         records.all(|record| record.report.is_complete())
     }
 
-    /// Waits until the HCAs are at rest: what was posted has landed.
+    /// Waits until the HCAs are at rest: posted writes have landed.
     fn settle(&self) {
         for hca in self.hcas.all() {
             hca.pause(Duration::ZERO);
