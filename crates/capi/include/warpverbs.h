@@ -240,7 +240,28 @@
 #define WV_CAUSE_TOLD 11
 
 // Bytes of a descriptor.
-#define WV_DESCRIPTOR_BYTES 40
+#define WV_DESCRIPTOR_BYTES 72
+
+// Path of a peer: transfers to it go by the NIC.
+#define WV_PATH_NIC 0
+
+// Path of a peer: by copies within this process.
+#define WV_PATH_PROCESS 1
+
+// Path of a peer: by copies between two processes of this machine and user.
+#define WV_PATH_MACHINE 2
+
+// Bytes of a grant.
+#define WV_GRANT_BYTES 96
+
+// What a peer may do: read.
+#define WV_MAY_READ 1
+
+// What a peer may do: write.
+#define WV_MAY_WRITE 2
+
+// What a peer may do: both.
+#define WV_MAY_BOTH 3
 
 // Kind of an operation: from here to the peer.
 #define WV_WRITE 0
@@ -274,6 +295,21 @@
 
 // What became of an operation: a part was never posted, and no part has failed.
 #define WV_OPERATION_NOT_POSTED 2
+
+// Most bytes of a notice.
+#define WV_NOTICE_BYTES 65536
+
+// Counters of an engine: their numbers are below this.
+#define WV_COUNTERS 4096
+
+// State of a rail: QPs of it that have failed are connected again.
+#define WV_RAIL_WORKS 0
+
+// State of a rail: its QPs have failed often, and none is connected again while another rail carries slices.
+#define WV_RAIL_RESTS 1
+
+// State of a rail: behind a rest one QP is connected again, and the others if that one does not fail.
+#define WV_RAIL_PROBES 2
 
 // How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
 // it means in words is wv_status_text(), the whole message wv_last_error().
@@ -359,6 +395,10 @@ typedef struct wv_group wv_group;
 
 // A layer at this rank.
 typedef struct wv_moe wv_moe;
+
+// Host memory that engines of other processes of this machine and user may map: they copy at the speed of memory, without a call of
+// the system.
+typedef struct wv_shared_memory wv_shared_memory;
 
 // Ranks that have found each other.
 typedef struct wv_team wv_team;
@@ -679,6 +719,8 @@ typedef struct wv_combine_input {
     uint32_t flags;
     // Zero.
     uint32_t reserved;
+    // Longest wait of each phase of the combine, ns. 0: that of its dispatch.
+    uint64_t deadline_ns;
 } wv_combine_input;
 
 // Output of a combine: device memory. WV_INIT first.
@@ -753,6 +795,30 @@ typedef struct wv_group_view {
     uint32_t reserved;
 } wv_group_view;
 
+// How often each of these has happened to this rank since wv_group_start, and how many pairs are parted now. WV_INIT first.
+typedef struct wv_group_counters {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Views that kernels of this rank were given.
+    uint64_t views;
+    // Proposals that it has put into the store.
+    uint64_t proposals;
+    // Proposals that it has promised.
+    uint64_t promises;
+    // Times that it has begun to suspect a rank.
+    uint64_t suspicions;
+    // Times that the QPs to a rank were connected: to newcomers, and to ranks from which it was parted.
+    uint64_t connections;
+    // Times that the store was lost.
+    uint64_t store_losses;
+    // Pairs of members that the newest view parts.
+    uint64_t parted;
+    // Pairs that a view has parted and the view before had not.
+    uint64_t partings;
+    // Parted pairs that a later view has united.
+    uint64_t unions;
+} wv_group_counters;
+
 // Says where the experts are for the members of a view, `members[member_count]` in ascending order: writes the slots of each rank
 // to `counts[ranks]`, and their experts, rank after rank, to `experts`, which has room for `room`. Returns how many that are. A
 // pure function, the same at all ranks; it returns by `return` only.
@@ -809,7 +875,7 @@ typedef struct wv_engine_config {
     size_t size;
     // By which peers know it, 1 to 255 bytes.
     const char *name;
-    // RDMA device, or "auto".
+    // RDMA device, several with commas between them, or "auto".
     const char *device;
     // More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
     // docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the
@@ -817,7 +883,8 @@ typedef struct wv_engine_config {
     const char *settings;
     // Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
     uint32_t drain_ms;
-    // 1: wv_engine_listen takes addresses that are not loopback, though who connects is asked for no key.
+    // 1: wv_engine_listen takes addresses that are not loopback also without a key. The settings `key_file` and `allow` say who may
+    // connect.
     uint32_t insecure;
 } wv_engine_config;
 
@@ -845,6 +912,8 @@ typedef struct wv_engine_info {
     uint64_t incarnation;
     // Transfers that were submitted and not released.
     uint64_t in_use;
+    // Rails: ports of RDMA devices, see wv_engine_get_rail.
+    uint64_t rails;
 } wv_engine_info;
 
 // How a connection is. WV_INIT first.
@@ -857,6 +926,8 @@ typedef struct wv_engine_peer_info {
     uint32_t open;
     // Of the peer, with a NUL.
     char name[256];
+    // WV_PATH_...: how transfers go to it now.
+    uint64_t path;
 } wv_engine_peer_info;
 
 // A region of a peer, as its descriptor says. WV_INIT first.
@@ -895,10 +966,20 @@ typedef struct wv_operation {
 typedef struct wv_transfer_options {
     // sizeof: WV_INIT.
     size_t size;
-    // Nothing more is handed out when this time is over, ms. 0: no deadline.
+    // Nothing more is handed out when this time is over, ms. 0: that of the engine's configuration, which has none by default.
     uint32_t deadline_ms;
-    // Longest wait for a slot where none is free, ms. 0: WV_WOULD_BLOCK at once.
+    // Longest wait for a slot where none is free, and for room for the notice, ms. 0: WV_WOULD_BLOCK at once.
     uint32_t wait_ms;
+    // A notice that the peer's program gets behind the last byte, or with what became of a transfer that is not done. NULL with
+    // `notice_bytes` 0: none; not NULL with 0: one without bytes.
+    const uint8_t *notice;
+    // Its bytes, at most WV_NOTICE_BYTES.
+    size_t notice_bytes;
+    // 1: each operation, a WRITE, counts once at `counter` of the peer, behind its last byte. It is posted once only: one that has
+    // failed may have counted.
+    uint32_t counts;
+    // The counter, below WV_COUNTERS.
+    uint32_t counter;
 } wv_transfer_options;
 
 // What became of a transfer. WV_INIT first.
@@ -927,7 +1008,97 @@ typedef struct wv_transfer_report {
     uint32_t vendor;
     // Zero.
     uint32_t reserved;
+    // 1: `rail` is the one by which that was posted.
+    uint32_t has_rail;
+    // The rail, from 0 on, see wv_engine_get_rail.
+    uint32_t rail;
 } wv_transfer_report;
+
+// A notice that has come. WV_INIT first.
+typedef struct wv_notice {
+    // sizeof: WV_INIT.
+    size_t size;
+    // The life of the peer that has sent it.
+    uint64_t incarnation;
+    // Its bytes.
+    uint64_t bytes;
+    // What became of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
+    uint32_t transfer;
+    // 1: `operation` is the one that has failed first.
+    uint32_t has_operation;
+    // The operation, from 0 on.
+    uint32_t operation;
+    // `syndrome` of the sender's CQE; 0: none.
+    uint32_t syndrome;
+    // `vendor_err_synd` of the sender's CQE.
+    uint32_t vendor;
+    // Zero.
+    uint32_t reserved;
+    // Name of the peer, with a NUL.
+    char peer[256];
+} wv_notice;
+
+// What an engine has done since it was opened. One look is consistent: transfers that have ended were submitted, slices that are
+// completed or have failed were posted, and `posted + not_posted` is at most `queued + retried`. Both are equal once all
+// transfers are concluded. WV_INIT first.
+typedef struct wv_engine_statistics {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Transfers that the engine has taken.
+    uint64_t submitted;
+    // Transfers that it has refused, since all slots were taken. A wait for a slot counts each of its tries.
+    uint64_t refused;
+    // Transfers that are done.
+    uint64_t done;
+    // Transfers that have failed.
+    uint64_t failed;
+    // Transfers that were cancelled.
+    uint64_t cancelled;
+    // Transfers whose deadline has passed.
+    uint64_t timed_out;
+    // Bytes of the transfers that are done.
+    uint64_t done_bytes;
+    // Slices of the submitted transfers.
+    uint64_t slices_queued;
+    // How often a slice was put back to be posted again, since it had failed.
+    uint64_t slices_retried;
+    // Slices that were queued or put back and never posted, since their transfers had ended before.
+    uint64_t slices_not_posted;
+    // Slices that were given to a QP or to a copy, those that were posted again among them.
+    uint64_t slices_posted;
+    // Their bytes.
+    uint64_t posted_bytes;
+    // Posted slices whose bytes have landed.
+    uint64_t slices_completed;
+    // Posted slices that have failed. Each may have been posted again.
+    uint64_t slices_failed;
+    // How long workers have had slices to post and no room on any of their QPs, summed over workers, ns.
+    uint64_t stalled_ns;
+} wv_engine_statistics;
+
+// A rail of an engine: a port of an RDMA device, and what was done by it. WV_INIT first.
+typedef struct wv_rail_info {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Its RDMA device, with a NUL.
+    char device[64];
+    // The port of it, from 1 on.
+    uint32_t port;
+    // WV_RAIL_...
+    uint32_t state;
+    // How often it was given a rest.
+    uint64_t rests;
+    // Slices that were given to its QPs, those that were posted again among them.
+    uint64_t slices_posted;
+    // Their bytes.
+    uint64_t posted_bytes;
+    // Posted slices whose bytes have landed.
+    uint64_t slices_completed;
+    // Posted slices that have failed.
+    uint64_t slices_failed;
+    // How long its workers have had slices to post and no room on any of their QPs, summed over them, ns.
+    uint64_t stalled_ns;
+} wv_rail_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1319,6 +1490,14 @@ enum wv_status wv_group_get_view(const struct wv_group *group,
                                  uint32_t capacity)
 WV_NOEXCEPT;
 
+// How often things have happened to this rank so far. Never waits.
+//
+// Requires:
+// `counters` is a struct.
+enum wv_status wv_group_get_counters(const struct wv_group *group,
+                                     struct wv_group_counters *counters)
+WV_NOEXCEPT;
+
 // Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT if it is not; WV_EXPELLED, WV_LEFT or
 // WV_PANIC, at once, if it cannot come there any more.
 enum wv_status wv_group_wait(const struct wv_group *group,
@@ -1404,7 +1583,7 @@ enum wv_status wv_engine_register(const struct wv_engine *engine,
                                   uint64_t *region)
 WV_NOEXCEPT;
 
-// Takes a region away, from peers too. WV_BUSY while transfers of this engine use it.
+// Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it.
 enum wv_status wv_engine_deregister(const struct wv_engine *engine, uint64_t region) WV_NOEXCEPT;
 
 // What a peer needs to know of a region, as WV_DESCRIPTOR_BYTES bytes, which the program carries there.
@@ -1417,11 +1596,11 @@ enum wv_status wv_engine_descriptor(const struct wv_engine *engine,
                                     size_t bytes)
 WV_NOEXCEPT;
 
-// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any. `at`, which may be NULL, is where that is, with
-// a NUL.
+// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any; NULL: at that of its configuration
+// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, is where that is, with a NUL.
 //
 // Requires:
-// `address` ends with a NUL; `at` is null or has room for `bytes` bytes.
+// `address` is null or ends with a NUL; `at` is null or has room for `bytes` bytes.
 enum wv_status wv_engine_listen(const struct wv_engine *engine,
                                 const char *address,
                                 char *at,
@@ -1477,6 +1656,83 @@ WV_NOEXCEPT;
 // Gives the handle of a peer back. The connection goes on, until either engine ends it. NULL is allowed.
 enum wv_status wv_engine_peer_close(struct wv_engine_peer *peer) WV_NOEXCEPT;
 
+// Makes `bytes` bytes of zeros. `address` is where the first lies. They stay until wv_shared_memory_destroy, and as long as a region
+// of them is registered.
+//
+// Requires:
+// `memory` is where the handle goes; `address` is a variable.
+enum wv_status wv_shared_memory_create(size_t bytes,
+                                       struct wv_shared_memory **memory,
+                                       void **address)
+WV_NOEXCEPT;
+
+// Registers all of it, as wv_engine_register does. `region` is the number.
+//
+// Requires:
+// `region` is a variable.
+enum wv_status wv_engine_register_shared(const struct wv_engine *engine,
+                                         const struct wv_shared_memory *memory,
+                                         uint64_t *region)
+WV_NOEXCEPT;
+
+// Gives the handle back. The memory goes with it, or with the last region of it. NULL is allowed.
+enum wv_status wv_shared_memory_destroy(struct wv_shared_memory *memory) WV_NOEXCEPT;
+
+// Lets the peer read or write `bytes` bytes at `address` of this side, as `rights` say, by a key of its own. It ends behind `ttl_ms`
+// (0: never), with this connection, or by wv_engine_revoke. `grant` is where its WV_GRANT_BYTES bytes go, which the program keeps and
+// carries to the peer.
+//
+// Requires:
+// `grant` has room for `grant_bytes` bytes.
+enum wv_status wv_engine_grant(const struct wv_engine_peer *peer,
+                               const void *address,
+                               size_t bytes,
+                               uint32_t rights,
+                               uint32_t ttl_ms,
+                               uint8_t *grant,
+                               size_t grant_bytes)
+WV_NOEXCEPT;
+
+// A grant of the whole registration behind a region, to be read and written, without a time. `grant` as for wv_engine_grant.
+//
+// Requires:
+// `grant` has room for `grant_bytes` bytes.
+enum wv_status wv_engine_export(const struct wv_engine_peer *peer,
+                                uint64_t region,
+                                uint8_t *grant,
+                                size_t grant_bytes)
+WV_NOEXCEPT;
+
+// Ends a grant. It returns when the HCA has destroyed the key: what the peer begins then fails, and the memory may be used for
+// something else. A grant that has ended already is no error.
+//
+// Requires:
+// `grant` holds `bytes` bytes.
+enum wv_status wv_engine_revoke(const struct wv_engine *engine,
+                                const uint8_t *grant,
+                                size_t bytes)
+WV_NOEXCEPT;
+
+// Takes what the peer has granted this engine, from its bytes. `region`, which may be NULL, is where operations find it: no address
+// of the peer's memory. The same once more does no harm.
+//
+// Requires:
+// `grant` holds `bytes` bytes; `region` is null or a struct.
+enum wv_status wv_engine_import_grant(const struct wv_engine_peer *peer,
+                                      const uint8_t *grant,
+                                      size_t bytes,
+                                      struct wv_remote_region *region)
+WV_NOEXCEPT;
+
+// Forgets memory of the peer that begins at `address`: transfers that begin later do not reach it.
+enum wv_status wv_engine_forget(const struct wv_engine_peer *peer, uint64_t address) WV_NOEXCEPT;
+
+// As wv_engine_deregister, but waits up to `timeout_ms` for transfers and grants that use the region.
+enum wv_status wv_engine_deregister_wait(const struct wv_engine *engine,
+                                         uint64_t region,
+                                         uint32_t timeout_ms)
+WV_NOEXCEPT;
+
 // Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
 //
 // Requires:
@@ -1499,11 +1755,11 @@ enum wv_status wv_engine_read(const struct wv_engine_peer *peer,
                               struct wv_transfer *transfer)
 WV_NOEXCEPT;
 
-// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: no deadline, no wait.
-// WV_WOULD_BLOCK: no slot is free, and nothing was done.
+// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no
+// wait, no notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice, and nothing was done.
 //
 // Requires:
-// `operations` holds `count` of them; `options` is null or a struct; `transfer` is where the name goes. Nobody uses local bytes that
+// `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Nobody uses local bytes that
 // are read to, or writes those that are written from, before the transfer is concluded.
 enum wv_status wv_engine_submit(const struct wv_engine_peer *peer,
                                 const struct wv_operation *operations,
@@ -1523,11 +1779,21 @@ enum wv_status wv_engine_prepare(const struct wv_engine_peer *peer,
                                  struct wv_engine_prepared **prepared)
 WV_NOEXCEPT;
 
+// The same of WRITEs that may be posted with `counts`: each is one WRITE of the HCA.
+//
+// Requires:
+// As for wv_engine_prepare.
+enum wv_status wv_engine_prepare_counting(const struct wv_engine_peer *peer,
+                                          const struct wv_operation *operations,
+                                          size_t count,
+                                          struct wv_engine_prepared **prepared)
+WV_NOEXCEPT;
+
 // Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be posted
 // again while earlier posts run. `options` as for wv_engine_submit.
 //
 // Requires:
-// `options` is null or a struct; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
+// `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
 enum wv_status wv_engine_post(const struct wv_engine_peer *peer,
                               const struct wv_engine_prepared *prepared,
                               const struct wv_transfer_options *options,
@@ -1596,6 +1862,87 @@ WV_NOEXCEPT;
 // Gives the slot of a concluded transfer back: its name is unknown from then on. WV_BUSY if it still runs. Once more does no harm.
 enum wv_status wv_engine_release(const struct wv_engine *engine,
                                  struct wv_transfer transfer)
+WV_NOEXCEPT;
+
+// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It comes once, over a
+// later connection of the same two lives if this one ends before. WV_WOULD_BLOCK: the program there has taken none for `wait_ms`,
+// and its inbox has no room; nothing was done.
+//
+// Requires:
+// `notice` holds `bytes` bytes, or is null for none.
+enum wv_status wv_engine_notify(const struct wv_engine_peer *peer,
+                                const uint8_t *notice,
+                                size_t bytes,
+                                uint32_t wait_ms)
+WV_NOEXCEPT;
+
+// Takes the next notice of any peer, those of one peer in the order in which it has sent them. WV_TIMEOUT: none has come for
+// `timeout_ms`. Its bytes go to `into`, which has room for `capacity` bytes, at least WV_NOTICE_BYTES: none is ever cut.
+//
+// Requires:
+// `into` has room for `capacity` bytes; `notice` is a struct.
+enum wv_status wv_engine_next_notice(const struct wv_engine *engine,
+                                     uint32_t timeout_ms,
+                                     uint8_t *into,
+                                     size_t capacity,
+                                     struct wv_notice *notice)
+WV_NOEXCEPT;
+
+// Gets the count of counter `id`: how many WRITEs have counted since it was set to 0, of which all bytes are there. The engine has
+// it from its start, so WRITEs that come before a program asks are counted. Never waits.
+//
+// Requires:
+// `value` is a variable.
+enum wv_status wv_engine_counter_read(const struct wv_engine *engine,
+                                      uint32_t id,
+                                      uint64_t *value)
+WV_NOEXCEPT;
+
+// Waits until counter `id` has `count` or more, for `timeout_ms` at most, else WV_TIMEOUT. Both times `value` gets its count.
+//
+// Requires:
+// `value` is a variable.
+enum wv_status wv_engine_counter_wait(const struct wv_engine *engine,
+                                      uint32_t id,
+                                      uint64_t count,
+                                      uint32_t timeout_ms,
+                                      uint64_t *value)
+WV_NOEXCEPT;
+
+// Sets counter `id` to 0; `value` gets its count before.
+//
+// Requires:
+// `value` is a variable.
+enum wv_status wv_engine_counter_reset(const struct wv_engine *engine,
+                                       uint32_t id,
+                                       uint64_t *value)
+WV_NOEXCEPT;
+
+// Where counter `id` lies, for kernels that wait for it: by loads of system scope with acquire, once the program has registered the
+// memory with the driver. It is valid until the engine is closed; all counters lie together, from the beginning of a page on.
+//
+// Requires:
+// `word` is a variable.
+enum wv_status wv_engine_counter_word(const struct wv_engine *engine,
+                                      uint32_t id,
+                                      const uint64_t **word)
+WV_NOEXCEPT;
+
+// What an engine has done since it was opened. Never waits.
+//
+// Requires:
+// `statistics` is a struct.
+enum wv_status wv_engine_get_statistics(const struct wv_engine *engine,
+                                        struct wv_engine_statistics *statistics)
+WV_NOEXCEPT;
+
+// What rail `rail` of an engine is and has done. An engine has `rails` of them, see wv_engine_info. Never waits.
+//
+// Requires:
+// `info` is a struct.
+enum wv_status wv_engine_get_rail(const struct wv_engine *engine,
+                                  uint32_t rail,
+                                  struct wv_rail_info *info)
 WV_NOEXCEPT;
 
 #ifdef __cplusplus

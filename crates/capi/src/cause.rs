@@ -237,7 +237,8 @@ fn of_host(error: &HostError) -> wv_status {
         HostError::Refused(error) => of_engine(error),
         HostError::Provider(error) => of_provider(error),
         HostError::Connection { .. } => WV_PEER_NOT_CONNECTED,
-        HostError::Insecure { .. } => WV_BAD_CONFIG,
+        HostError::Distrusted { .. } => WV_PEER_NOT_CONNECTED,
+        HostError::Insecure { .. } | HostError::KeyFile { .. } => WV_BAD_CONFIG,
         HostError::Store { .. } => WV_STORE_FAILED,
         _ => WV_OTHER,
     }
@@ -251,6 +252,8 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::SliceBytes { .. }
         | EngineError::Gather { .. }
         | EngineError::Devices { .. }
+        | EngineError::SameDevice { .. }
+        | EngineError::FewQps { .. }
         | EngineError::Knob { .. } => WV_BAD_CONFIG,
         EngineError::Operations { .. }
         | EngineError::Pieces
@@ -259,18 +262,29 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::ReadIntoItself { .. }
         | EngineError::NoticeBytes { .. }
         | EngineError::NotRegistered { .. }
+        | EngineError::NotLocal { .. }
         | EngineError::Overlap { .. }
         | EngineError::Descriptor { .. }
+        | EngineError::Grant { .. }
+        | EngineError::GrantRange { .. }
+        | EngineError::TimeToLive
+        | EngineError::Right { .. }
+        | EngineError::Counter { .. }
+        | EngineError::CountedRead { .. }
+        | EngineError::CountedParts { .. }
+        | EngineError::PreparedUncounted
         | EngineError::ForeignPrepared { .. } => WV_BAD_ARGUMENT,
         EngineError::ForeignId { .. }
         | EngineError::Released { .. }
         | EngineError::UnknownRegion { .. }
+        | EngineError::UnknownGrant { .. }
         | EngineError::Closing => WV_BAD_HANDLE,
         EngineError::Pending { .. } | EngineError::Busy { .. } => WV_BUSY,
         EngineError::WouldBlock { .. } | EngineError::InboxFull { .. } => WV_WOULD_BLOCK,
+        EngineError::GrantSpace { .. } => WV_OUT_OF_MEMORY,
         EngineError::WorkerPanicked(_) => WV_PANIC,
         EngineError::PeerGone { .. } => WV_PEER_NOT_CONNECTED,
-        EngineError::Incarnation { .. } => WV_GENERATION_OVER,
+        EngineError::Incarnation { .. } | EngineError::ForeignGrant { .. } => WV_GENERATION_OVER,
         _ => WV_OTHER,
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use warpverbs::config::{EngineConfig, Reader};
 use warpverbs::engine::{
-    DESCRIPTOR_BYTES, Descriptor, Engine, EngineError, HostMemory, Peer, RegionId,
+    DESCRIPTOR_BYTES, Descriptor, Engine, EngineError, HostMemory, Peer, PeerPath, RegionId,
 };
 
 use crate::handle::{Handle, handle};
@@ -20,7 +20,7 @@ use crate::status::{Failure, array, guard, put, room, text, wv_status};
 use crate::team::{fixed, millis};
 
 /// Bytes of a descriptor.
-pub const WV_DESCRIPTOR_BYTES: usize = 40;
+pub const WV_DESCRIPTOR_BYTES: usize = 72;
 
 const _: () = assert!(WV_DESCRIPTOR_BYTES == DESCRIPTOR_BYTES);
 
@@ -33,7 +33,7 @@ pub struct wv_engine_config {
     pub size: usize,
     /// By which peers know it, 1 to 255 bytes.
     pub name: *const c_char,
-    /// RDMA device, or "auto".
+    /// RDMA device, several with commas between them, or "auto".
     pub device: *const c_char,
     /// More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
     /// docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the
@@ -41,7 +41,8 @@ pub struct wv_engine_config {
     pub settings: *const c_char,
     /// Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
     pub drain_ms: u32,
-    /// 1: wv_engine_listen takes addresses that are not loopback, though who connects is asked for no key.
+    /// 1: wv_engine_listen takes addresses that are not loopback also without a key. The settings `key_file` and `allow` say who may
+    /// connect.
     pub insecure: u32,
 }
 
@@ -63,11 +64,14 @@ pub struct wv_engine_info {
     pub incarnation: u64,
     /// Transfers that were submitted and not released.
     pub in_use: u64,
+    /// Rails: ports of RDMA devices, see wv_engine_get_rail.
+    pub rails: u64,
 }
 
 sized!(wv_engine_info {
     incarnation,
-    in_use
+    in_use,
+    rails
 });
 
 /// What was left when an engine was closed. WV_INIT first.
@@ -110,6 +114,21 @@ pub struct wv_remote_region {
 
 sized!(wv_remote_region { address, bytes });
 
+/// Path of a peer: transfers to it go by the NIC.
+pub const WV_PATH_NIC: u32 = 0;
+/// Path of a peer: by copies within this process.
+pub const WV_PATH_PROCESS: u32 = 1;
+/// Path of a peer: by copies between two processes of this machine and user.
+pub const WV_PATH_MACHINE: u32 = 2;
+
+fn path_code(path: PeerPath) -> u64 {
+    match path {
+        PeerPath::Process => WV_PATH_PROCESS.into(),
+        PeerPath::Machine => WV_PATH_MACHINE.into(),
+        _ => WV_PATH_NIC.into(),
+    }
+}
+
 /// How a connection is. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -122,9 +141,16 @@ pub struct wv_engine_peer_info {
     pub open: u32,
     /// Of the peer, with a NUL.
     pub name: [c_char; 256],
+    /// WV_PATH_...: how transfers go to it now.
+    pub path: u64,
 }
 
-sized!(wv_engine_peer_info { qps, open, name });
+sized!(wv_engine_peer_info {
+    qps,
+    open,
+    name,
+    path
+});
 
 /// A host engine.
 #[derive(Debug)]
@@ -250,6 +276,7 @@ pub unsafe extern "C" fn wv_engine_get_info(
             size: 0,
             incarnation: engine.incarnation(),
             in_use: engine.in_use() as u64,
+            rails: engine.devices().len() as u64,
         });
         Ok(())
     })
@@ -279,7 +306,7 @@ pub unsafe extern "C" fn wv_engine_register(
     })
 }
 
-/// Takes a region away, from peers too. WV_BUSY while transfers of this engine use it.
+/// Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_engine_deregister(engine: *const wv_engine, region: u64) -> wv_status {
     guard(|| {
@@ -312,11 +339,11 @@ pub unsafe extern "C" fn wv_engine_descriptor(
     })
 }
 
-/// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any. `at`, which may be NULL, is where that is, with
-/// a NUL.
+/// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any; NULL: at that of its configuration
+/// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, is where that is, with a NUL.
 ///
 /// # Safety
-/// `address` ends with a NUL; `at` is null or has room for `bytes` bytes.
+/// `address` is null or ends with a NUL; `at` is null or has room for `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_listen(
     engine: *const wv_engine,
@@ -327,15 +354,23 @@ pub unsafe extern "C" fn wv_engine_listen(
     guard(|| {
         let engine = &wv_engine::behind("engine", engine)?.engine;
         // SAFETY: the caller's promise.
-        let address = unsafe { text("address", address) }?.unwrap_or_default();
-        let wanted: SocketAddr = address
-            .parse()
-            .map_err(|_| Failure::argument("address", &address, "an IP address and a port"))?;
+        let wanted = match unsafe { text("address", address) }? {
+            Some(address) => {
+                let limit = "an IP address and a port";
+                let parsed = address.parse::<SocketAddr>();
+                Some(parsed.map_err(|_| Failure::argument("address", &address, limit))?)
+            }
+            None => None,
+        };
         if !at.is_null() && bytes < LONGEST_ADDRESS {
             let limit = format!("at least {LONGEST_ADDRESS}");
             return Err(Failure::argument("bytes", bytes, &limit));
         }
-        let found = engine.listen(wanted)?.to_string();
+        let found = match wanted {
+            Some(address) => engine.listen(address),
+            None => engine.listen_as_configured(),
+        };
+        let found = found?.to_string();
         if !at.is_null() {
             // SAFETY: the caller's promise, and long enough for any address.
             unsafe { ptr::copy_nonoverlapping(found.as_ptr().cast(), at, found.len()) };
@@ -414,6 +449,7 @@ pub unsafe extern "C" fn wv_engine_peer_get_info(
             qps: u32::try_from(peer.qps()).unwrap_or(u32::MAX),
             open: peer.is_open().into(),
             name: fixed(peer.name()),
+            path: path_code(peer.path()),
         });
         Ok(())
     })

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpverbs::membership::{Group, GroupConfig, GroupState, GroupView, Layer};
+use warpverbs::membership::{Group, GroupConfig, GroupCounters, GroupState, GroupView, Layer};
 use warpverbs::moe::MAX_EXPERT_SLOTS;
 
 use crate::handle::{Handle, handle};
@@ -92,6 +92,61 @@ sized!(wv_group_view {
     parted_count,
     reserved,
 });
+
+/// How often each of these has happened to this rank since wv_group_start, and how many pairs are parted now. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct wv_group_counters {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Views that kernels of this rank were given.
+    pub views: u64,
+    /// Proposals that it has put into the store.
+    pub proposals: u64,
+    /// Proposals that it has promised.
+    pub promises: u64,
+    /// Times that it has begun to suspect a rank.
+    pub suspicions: u64,
+    /// Times that the QPs to a rank were connected: to newcomers, and to ranks from which it was parted.
+    pub connections: u64,
+    /// Times that the store was lost.
+    pub store_losses: u64,
+    /// Pairs of members that the newest view parts.
+    pub parted: u64,
+    /// Pairs that a view has parted and the view before had not.
+    pub partings: u64,
+    /// Parted pairs that a later view has united.
+    pub unions: u64,
+}
+
+sized!(wv_group_counters {
+    views,
+    proposals,
+    promises,
+    suspicions,
+    connections,
+    store_losses,
+    parted,
+    partings,
+    unions,
+});
+
+impl From<GroupCounters> for wv_group_counters {
+    fn from(of: GroupCounters) -> Self {
+        Self {
+            size: 0,
+            views: of.views,
+            proposals: of.proposals,
+            promises: of.promises,
+            suspicions: of.suspicions,
+            connections: of.connections,
+            store_losses: of.store_losses,
+            parted: of.parted,
+            partings: of.partings,
+            unions: of.unions,
+        }
+    }
+}
 
 /// One rank in its group: the threads that keep it there.
 #[derive(Debug)]
@@ -246,6 +301,24 @@ pub unsafe extern "C" fn wv_group_get_view(
         let found = (group.state(), group.view());
         // SAFETY: the caller's promise.
         unsafe { show(place, found, (members, generations, capacity)) }
+    })
+}
+
+/// How often things have happened to this rank so far. Never waits.
+///
+/// # Safety
+/// `counters` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_group_get_counters(
+    group: *const wv_group,
+    counters: *mut wv_group_counters,
+) -> wv_status {
+    guard(|| {
+        let group = &wv_group::behind("group", group)?.group;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("counters", counters) }?;
+        place.fill(group.counters().into());
+        Ok(())
     })
 }
 
@@ -424,6 +497,40 @@ mod tests {
                 wv_status::WV_BAD_ARGUMENT
             );
         }
+    }
+
+    #[test]
+    fn every_counter_of_the_library_has_its_place() {
+        let mut of = GroupCounters::default();
+        let all: [&mut u64; 9] = [
+            &mut of.views,
+            &mut of.proposals,
+            &mut of.promises,
+            &mut of.suspicions,
+            &mut of.connections,
+            &mut of.store_losses,
+            &mut of.parted,
+            &mut of.partings,
+            &mut of.unions,
+        ];
+        for (value, counter) in (1..).zip(all) {
+            *counter = value;
+        }
+        let wanted = wv_group_counters {
+            size: 0,
+            views: 1,
+            proposals: 2,
+            promises: 3,
+            suspicions: 4,
+            connections: 5,
+            store_losses: 6,
+            parted: 7,
+            partings: 8,
+            unions: 9,
+        };
+        assert_eq!(wv_group_counters::from(of), wanted);
+        // One that is new has to be told as well.
+        assert_eq!(size_of::<GroupCounters>(), 9 * size_of::<u64>());
     }
 
     unsafe extern "C" fn first_two(

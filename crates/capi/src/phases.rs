@@ -132,9 +132,16 @@ pub struct wv_combine_input {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// Longest wait of each phase of the combine, ns. 0: that of its dispatch.
+    pub deadline_ns: u64,
 }
 
-sized!(wv_combine_input { y, flags, reserved });
+sized!(wv_combine_input {
+    y,
+    flags,
+    reserved,
+    deadline_ns
+});
 
 /// Output of a combine: device memory. WV_INIT first.
 #[repr(C)]
@@ -199,7 +206,7 @@ impl wv_dispatch_input {
             .with_ids_64(self.flags & WV_DISPATCH_IDS_64 != 0)
             .with_quantized(self.flags & WV_DISPATCH_QUANTIZED != 0)
             .with_no_combine(self.flags & WV_DISPATCH_ONLY != 0)
-            .with_deadline((self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns))))
+            .with_deadline(own_deadline(self.deadline_ns)))
     }
 }
 
@@ -224,6 +231,11 @@ impl wv_dispatch_output {
     }
 }
 
+/// A deadline of the caller's; 0: none.
+fn own_deadline(ns: u64) -> Option<Duration> {
+    (ns != 0).then(|| Duration::from_nanos(ns))
+}
+
 impl wv_combine_input {
     fn read(&self) -> Result<CombineInput, Failure> {
         let known = WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED;
@@ -231,7 +243,8 @@ impl wv_combine_input {
         Ok(CombineInput::default()
             .with_y(address(self.y))
             .with_zero_copy(self.flags & WV_COMBINE_ZERO_COPY != 0)
-            .with_unweighted(self.flags & WV_COMBINE_UNWEIGHTED != 0))
+            .with_unweighted(self.flags & WV_COMBINE_UNWEIGHTED != 0)
+            .with_deadline(own_deadline(self.deadline_ns)))
     }
 }
 
@@ -436,6 +449,12 @@ mod tests {
             of_flags(4).unwrap_err().words,
             "flags of the dispatch output is 0x4; it must be a subset of 0x3"
         );
+        let back = wv_combine_input {
+            deadline_ns: 7,
+            ..zeroed()
+        };
+        let own = CombineInput::default().with_deadline(Some(Duration::from_nanos(7)));
+        assert_eq!(back.read().unwrap(), own);
         let sums = wv_combine_output {
             flags: WV_COMBINE_IN_PLACE,
             ..zeroed()
@@ -464,6 +483,7 @@ mod tests {
             y: ptr::null(),
             flags: 8,
             reserved: 0,
+            deadline_ns: 0,
         };
         let error = input.read().unwrap_err();
         assert_eq!(

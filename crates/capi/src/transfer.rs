@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::engine::{
-    Kind, Operation, OperationStatus, Options, Outcome, Prepared, Remote, Report, Status,
-    TransferId,
+    EngineError, Kind, Operation, OperationStatus, Options, Outcome, Peer, Prepared, Remote,
+    Report, Status, TransferId,
 };
 
 use crate::engine::{wv_engine, wv_engine_peer};
@@ -74,15 +74,29 @@ pub struct wv_operation {
 pub struct wv_transfer_options {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// Nothing more is handed out when this time is over, ms. 0: no deadline.
+    /// Nothing more is handed out when this time is over, ms. 0: that of the engine's configuration, which has none by default.
     pub deadline_ms: u32,
-    /// Longest wait for a slot where none is free, ms. 0: WV_WOULD_BLOCK at once.
+    /// Longest wait for a slot where none is free, and for room for the notice, ms. 0: WV_WOULD_BLOCK at once.
     pub wait_ms: u32,
+    /// A notice that the peer's program gets behind the last byte, or with what became of a transfer that is not done. NULL with
+    /// `notice_bytes` 0: none; not NULL with 0: one without bytes.
+    pub notice: *const u8,
+    /// Its bytes, at most WV_NOTICE_BYTES.
+    pub notice_bytes: usize,
+    /// 1: each operation, a WRITE, counts once at `counter` of the peer, behind its last byte. It is posted once only: one that has
+    /// failed may have counted.
+    pub counts: u32,
+    /// The counter, below WV_COUNTERS.
+    pub counter: u32,
 }
 
 sized!(wv_transfer_options {
     deadline_ms,
-    wait_ms
+    wait_ms,
+    notice,
+    notice_bytes,
+    counts,
+    counter
 });
 
 /// What became of a transfer. WV_INIT first.
@@ -113,6 +127,10 @@ pub struct wv_transfer_report {
     pub vendor: u32,
     /// Zero.
     pub reserved: u32,
+    /// 1: `rail` is the one by which that was posted.
+    pub has_rail: u32,
+    /// The rail, from 0 on, see wv_engine_get_rail.
+    pub rail: u32,
 }
 
 sized!(wv_transfer_report {
@@ -126,7 +144,9 @@ sized!(wv_transfer_report {
     qp,
     syndrome,
     vendor,
-    reserved
+    reserved,
+    has_rail,
+    rail
 });
 
 impl wv_transfer {
@@ -171,7 +191,7 @@ fn state_of(status: Status) -> u32 {
     }
 }
 
-fn state_of_outcome(outcome: Outcome) -> u32 {
+pub(crate) fn state_of_outcome(outcome: Outcome) -> u32 {
     match outcome {
         Outcome::Done => WV_TRANSFER_DONE,
         Outcome::Failed => WV_TRANSFER_FAILED,
@@ -184,6 +204,7 @@ impl wv_transfer_report {
     fn of(report: &Report) -> Self {
         let first = report.first;
         let cause = first.and_then(|first| first.cause);
+        let rail = first.and_then(|first| first.rail);
         Self {
             size: 0,
             state: state_of_outcome(report.outcome),
@@ -197,6 +218,8 @@ impl wv_transfer_report {
             syndrome: cause.map_or(0, |cause| cause.syndrome.into()),
             vendor: cause.map_or(0, |cause| cause.vendor.into()),
             reserved: 0,
+            has_rail: rail.is_some().into(),
+            rail: rail.unwrap_or(0),
         }
     }
 }
@@ -223,32 +246,59 @@ unsafe fn operations_of(
     operations.collect()
 }
 
-/// Deadline and wait of options from C; null: neither.
+/// How a transfer is to run, as C says it.
+#[derive(Clone, Copy, Default)]
+struct How<'a> {
+    options: Options,
+    wait: Duration,
+    notice: Option<&'a [u8]>,
+}
+
+/// Options from C; null: the defaults.
 ///
 /// # Safety
-/// `options` is null or a struct.
-unsafe fn options_of(options: *const wv_transfer_options) -> Result<(Options, Duration), Failure> {
-    let (deadline, wait) = match options.is_null() {
-        true => (0, 0),
-        false => {
-            // SAFETY: the caller's promise.
-            let options = unsafe { read("options", options) }?;
-            (options.deadline_ms, options.wait_ms)
-        }
+/// `options` is null or a struct whose notice has as many bytes as it says, for as long as the result is used.
+unsafe fn options_of<'a>(options: *const wv_transfer_options) -> Result<How<'a>, Failure> {
+    if options.is_null() {
+        return Ok(How::default());
+    }
+    // SAFETY: the caller's promise.
+    let options = unsafe { read("options", options) }?;
+    let (notice, bytes) = (options.notice, options.notice_bytes);
+    let deadline = (options.deadline_ms != 0).then(|| millis(options.deadline_ms));
+    let counter = match options.counts {
+        0 => None,
+        1 => Some(options.counter),
+        other => return Err(Failure::argument("counts", other, "0 or 1")),
     };
-    let deadline = (deadline != 0).then(|| millis(deadline));
-    Ok((Options::default().with_deadline(deadline), millis(wait)))
+    let notice = match notice.is_null() && bytes == 0 {
+        true => None,
+        // SAFETY: the caller's promise.
+        false => Some(unsafe { array("notice", notice, bytes) }?),
+    };
+    Ok(How {
+        options: Options::default()
+            .with_deadline(deadline)
+            .with_counter(counter),
+        wait: millis(options.wait_ms),
+        notice,
+    })
 }
 
 fn submit(
     peer: *const wv_engine_peer,
     operations: &[Operation],
-    (options, wait): (Options, Duration),
+    how: How<'_>,
 ) -> Result<wv_transfer, Failure> {
     let peer = &wv_engine_peer::behind("peer", peer)?.peer;
-    let id = match wait {
-        Duration::ZERO => peer.submit(operations, &options)?,
-        wait => peer.submit_wait(operations, &options, wait)?,
+    let How {
+        options,
+        wait,
+        notice,
+    } = &how;
+    let id = match notice {
+        None => peer.submit_wait(operations, options, *wait)?,
+        Some(notice) => peer.submit_notify_wait(operations, options, notice, *wait)?,
     };
     Ok(wv_transfer::of(id))
 }
@@ -264,7 +314,7 @@ fn submit_one(
         remote,
         bytes,
     };
-    submit(peer, &[one], (Options::default(), Duration::ZERO))
+    submit(peer, &[one], How::default())
 }
 
 /// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
@@ -307,11 +357,11 @@ pub unsafe extern "C" fn wv_engine_read(
     })
 }
 
-/// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: no deadline, no wait.
-/// WV_WOULD_BLOCK: no slot is free, and nothing was done.
+/// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no
+/// wait, no notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice, and nothing was done.
 ///
 /// # Safety
-/// `operations` holds `count` of them; `options` is null or a struct; `transfer` is where the name goes. Nobody uses local bytes that
+/// `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Nobody uses local bytes that
 /// are read to, or writes those that are written from, before the transfer is concluded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_submit(
@@ -344,23 +394,50 @@ pub unsafe extern "C" fn wv_engine_prepare(
     count: usize,
     prepared: *mut *mut wv_engine_prepared,
 ) -> wv_status {
-    guard(|| {
-        room("prepared", prepared)?;
-        // SAFETY: the caller's promise.
-        let operations = unsafe { operations_of(operations, count) }?;
-        let peer = &wv_engine_peer::behind("peer", peer)?.peer;
-        let made = peer.prepare(&operations)?;
-        let handle = wv_engine_prepared { prepared: made }.hand_out();
-        // SAFETY: checked above.
-        unsafe { put("prepared", prepared, handle) }
-    })
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { prepare(peer, (operations, count), prepared, Peer::prepare) })
+}
+
+/// The same of WRITEs that may be posted with `counts`: each is one WRITE of the HCA.
+///
+/// # Safety
+/// As for wv_engine_prepare.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_prepare_counting(
+    peer: *const wv_engine_peer,
+    operations: *const wv_operation,
+    count: usize,
+    prepared: *mut *mut wv_engine_prepared,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { prepare(peer, (operations, count), prepared, Peer::prepare_counting) })
+}
+
+/// Plans by `plan`.
+///
+/// # Safety
+/// As for [`wv_engine_prepare`].
+unsafe fn prepare(
+    peer: *const wv_engine_peer,
+    (operations, count): (*const wv_operation, usize),
+    prepared: *mut *mut wv_engine_prepared,
+    plan: impl FnOnce(&Peer, &[Operation]) -> Result<Arc<Prepared>, EngineError>,
+) -> Result<(), Failure> {
+    room("prepared", prepared)?;
+    // SAFETY: the caller's promise.
+    let operations = unsafe { operations_of(operations, count) }?;
+    let peer = &wv_engine_peer::behind("peer", peer)?.peer;
+    let made = plan(peer, &operations)?;
+    let handle = wv_engine_prepared { prepared: made }.hand_out();
+    // SAFETY: checked above.
+    unsafe { put("prepared", prepared, handle) }
 }
 
 /// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be posted
 /// again while earlier posts run. `options` as for wv_engine_submit.
 ///
 /// # Safety
-/// `options` is null or a struct; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
+/// `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_post(
     peer: *const wv_engine_peer,
@@ -373,10 +450,14 @@ pub unsafe extern "C" fn wv_engine_post(
         let peer = &wv_engine_peer::behind("peer", peer)?.peer;
         let prepared = &wv_engine_prepared::behind("prepared", prepared)?.prepared;
         // SAFETY: the caller's promise.
-        let (options, wait) = unsafe { options_of(options) }?;
-        let id = match wait {
-            Duration::ZERO => peer.post(prepared, &options)?,
-            wait => peer.post_wait(prepared, &options, wait)?,
+        let How {
+            options,
+            wait,
+            notice,
+        } = unsafe { options_of(options) }?;
+        let id = match notice {
+            None => peer.post_wait(prepared, &options, wait)?,
+            Some(notice) => peer.post_notify_wait(prepared, &options, notice, wait)?,
         };
         // SAFETY: checked above.
         unsafe { put("transfer", transfer, wv_transfer::of(id)) }

@@ -1,5 +1,7 @@
 // Two host engines move memory of this program: vectors of writes and reads, by several threads, and everything that is refused.
 // Run: engines STORE_DIRECTORY, under a software HCA or with a ConnectX.
+#include <sys/stat.h>
+
 #include "common.h"
 
 enum { BYTES = 1 << 20, PAGES = 64, PAGE = 4096, THREADS = 4, ROUNDS = 25, LONG = 60000 };
@@ -48,6 +50,11 @@ static void import(end *from, const end *to) {
     from->remote = region.address;
 }
 
+// Whether engines of this process go by the NIC.
+static int by_nic(void) {
+    return getenv("WARPVERBS_ENGINE_PATH") != NULL;
+}
+
 static void meet(end *a, end *b) {
     char address[64];
     check(wv_engine_listen(b->engine, "127.0.0.1:0", address, sizeof address), "wv_engine_listen");
@@ -57,6 +64,7 @@ static void meet(end *a, end *b) {
     WV_INIT(&info);
     check(wv_engine_peer_get_info(a->peer, &info), "wv_engine_peer_get_info");
     must(info.qps == 2 && info.open == 1 && strcmp(info.name, "b") == 0, "a is connected to b");
+    must(info.path == (by_nic() ? WV_PATH_NIC : WV_PATH_PROCESS), "b is of this process");
     import(a, b);
     import(b, a);
 }
@@ -96,6 +104,114 @@ static void whole(const end *a, const end *b) {
     check(wv_engine_write(a->peer, at(a->memory), a->remote, 0, &transfer), "no bytes");
     done(a, transfer);
     released(a, transfer);
+}
+
+// Before anybody asks for it, by submit and by post; and what cannot count.
+static void counters(const end *a, const end *b) {
+    enum { COUNTER = 3 };
+    wv_operation pages[PAGES];
+    memset(pages, 0, sizeof pages);
+    for (uint64_t i = 0; i < PAGES; ++i) {
+        pages[i].kind = WV_WRITE;
+        pages[i].local = at(a->memory) + i * PAGE;
+        pages[i].remote = a->remote + i * PAGE;
+        pages[i].bytes = PAGE;
+    }
+    wv_transfer_options options;
+    WV_INIT(&options);
+    options.counts = 1;
+    options.counter = COUNTER;
+    wv_transfer transfer;
+    uint64_t value = 7;
+    fill(a->memory, 3);
+    check(wv_engine_submit(a->peer, pages, PAGES, &options, &transfer), "wv_engine_submit");
+    done(a, transfer);
+    released(a, transfer);
+    check(wv_engine_counter_wait(b->engine, COUNTER, PAGES, LONG, &value), "wv_engine_counter_wait");
+    must(value == PAGES && memcmp(a->memory, b->memory, PAGES * PAGE) == 0, "all that is counted is there");
+    wv_engine_prepared *prepared = NULL;
+    check(wv_engine_prepare_counting(a->peer, pages, PAGES, &prepared), "wv_engine_prepare_counting");
+    check(wv_engine_post(a->peer, prepared, &options, &transfer), "wv_engine_post");
+    done(a, transfer);
+    released(a, transfer);
+    check(wv_engine_prepared_destroy(prepared), "wv_engine_prepared_destroy");
+    check(wv_engine_counter_wait(b->engine, COUNTER, 2 * PAGES, LONG, &value), "wv_engine_counter_wait");
+    const uint64_t *word = NULL;
+    check(wv_engine_counter_word(b->engine, COUNTER, &word), "wv_engine_counter_word");
+    must(__atomic_load_n(word, __ATOMIC_ACQUIRE) == 2 * PAGES, "the word says the same");
+    must(wv_engine_counter_wait(b->engine, COUNTER, 2 * PAGES + 1, 1, &value) == WV_TIMEOUT && value == 2 * PAGES, "no more come");
+    check(wv_engine_counter_reset(b->engine, COUNTER, &value), "wv_engine_counter_reset");
+    must(value == 2 * PAGES, "what it said");
+    check(wv_engine_counter_read(b->engine, COUNTER, &value), "wv_engine_counter_read");
+    must(value == 0, "it is set back");
+    refused(wv_engine_counter_read(b->engine, WV_COUNTERS, &value), WV_BAD_ARGUMENT, "it must be 0 to 4095");
+    refused(wv_engine_counter_read(NULL, 0, &value), WV_BAD_ARGUMENT, "engine is null");
+    refused(wv_engine_counter_wait(b->engine, 0, 0, 0, NULL), WV_BAD_ARGUMENT, "value is");
+    options.counter = WV_COUNTERS;
+    refused(wv_engine_submit(a->peer, pages, 1, &options, &transfer), WV_BAD_ARGUMENT, "it must be 0 to 4095");
+    options.counter = 0;
+    options.counts = 2;
+    refused(wv_engine_submit(a->peer, pages, 1, &options, &transfer), WV_BAD_ARGUMENT, "counts is 2");
+    options.counts = 1;
+    pages[0].kind = WV_READ;
+    refused(wv_engine_submit(a->peer, pages, 1, &options, &transfer), WV_BAD_ARGUMENT, "is a READ");
+}
+
+// Alone, and behind a transfer.
+static void notices(const end *a, const end *b) {
+    static uint8_t into[WV_NOTICE_BYTES], most[WV_NOTICE_BYTES + 1];
+    wv_notice notice;
+    WV_INIT(&notice);
+    check(wv_engine_notify(a->peer, (const uint8_t *)"alone", 6, 0), "wv_engine_notify");
+    check(wv_engine_next_notice(b->engine, LONG, into, sizeof into, &notice), "wv_engine_next_notice");
+    must(notice.bytes == 6 && strcmp((const char *)into, "alone") == 0 && strcmp(notice.peer, "a") == 0, "it is what was sent");
+    must(notice.transfer == WV_TRANSFER_PENDING && notice.has_operation == 0 && notice.incarnation != 0, "it was sent alone");
+    wv_operation operation = {WV_WRITE, 0, at(a->memory), a->remote, PAGE};
+    wv_transfer_options options;
+    WV_INIT(&options);
+    options.notice = (const uint8_t *)"behind";
+    options.notice_bytes = 7;
+    options.wait_ms = LONG;
+    wv_transfer transfer;
+    fill(a->memory, 3);
+    check(wv_engine_submit(a->peer, &operation, 1, &options, &transfer), "wv_engine_submit");
+    WV_INIT(&notice);
+    check(wv_engine_next_notice(b->engine, LONG, into, sizeof into, &notice), "wv_engine_next_notice");
+    must(memcmp(a->memory, b->memory, PAGE) == 0, "it comes behind the last byte");
+    must(notice.transfer == WV_TRANSFER_DONE && notice.bytes == 7 && strcmp((const char *)into, "behind") == 0, "and says so");
+    done(a, transfer);
+    released(a, transfer);
+    refused(wv_engine_notify(a->peer, most, sizeof most, 0), WV_BAD_ARGUMENT, "a notice of 65537 bytes");
+    options.notice = most;
+    options.notice_bytes = sizeof most;
+    refused(wv_engine_submit(a->peer, &operation, 1, &options, &transfer), WV_BAD_ARGUMENT, "a notice of 65537 bytes");
+    WV_INIT(&notice);
+    refused(wv_engine_next_notice(b->engine, 1, into, sizeof into, &notice), WV_TIMEOUT, "no notice has come for 1 ms");
+    refused(wv_engine_next_notice(b->engine, 1, into, sizeof into - 1, &notice), WV_BAD_ARGUMENT, "at least 65536");
+}
+
+// Who has not the key is not connected.
+static void keys(const char *directory) {
+    char file[4096], settings[8192], address[64];
+    snprintf(file, sizeof file, "%s/key", directory);
+    snprintf(settings, sizeof settings, "key_file=%s", file);
+    const int key = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    must(key >= 0 && write(key, "0123456789abcdef0123456789abcdef", 32) == 32 && close(key) == 0, "there is a key");
+    wv_engine *a = open_engine("keyed", settings), *b = open_engine("also", settings), *c = open_engine("clear", NULL);
+    wv_engine_peer *peer;
+    check(wv_engine_listen(a, NULL, address, sizeof address), "wv_engine_listen");
+    check(wv_engine_connect(b, address, &peer), "wv_engine_connect");
+    check(wv_engine_peer_close(peer), "wv_engine_peer_close");
+    refused(wv_engine_connect(c, address, &peer), WV_PEER_NOT_CONNECTED, "asks for a key");
+    check(wv_engine_close(a, NULL), "wv_engine_close");
+    check(wv_engine_close(b, NULL), "wv_engine_close");
+    check(wv_engine_close(c, NULL), "wv_engine_close");
+    must(chmod(file, 0644) == 0, "others may read it");
+    wv_engine_config config;
+    WV_INIT(&config);
+    config.name = "open";
+    config.settings = settings;
+    refused(wv_engine_open(&config, &a), WV_BAD_CONFIG, "others may use it");
 }
 
 // Pages change their places: those of even number are written, those of odd number read.
@@ -250,6 +366,58 @@ static void slots(const end *a) {
     for (int i = 0; i < 2; ++i) released(a, kept[i]);
 }
 
+// All that was submitted is counted, and each slice at each place.
+static void statistics(const end *a) {
+    wv_engine_statistics all;
+    wv_rail_info rail;
+    wv_engine_info info;
+    WV_INIT(&all);
+    WV_INIT(&rail);
+    WV_INIT(&info);
+    check(wv_engine_get_info(a->engine, &info), "wv_engine_get_info");
+    must(info.rails == 1, "it has one rail");
+    check(wv_engine_get_statistics(a->engine, &all), "wv_engine_get_statistics");
+    must(all.submitted > 0 && all.submitted == all.done + all.failed + all.cancelled + all.timed_out, "all have ended");
+    must(all.slices_posted + all.slices_not_posted == all.slices_queued + all.slices_retried, "each is posted or given up");
+    must(all.slices_posted == all.slices_completed + all.slices_failed && all.slices_completed > 0, "and finished");
+    must(all.refused > 0 && all.done_bytes >= BYTES && all.posted_bytes >= all.done_bytes, "there was no slot for one");
+    check(wv_engine_get_rail(a->engine, 0, &rail), "wv_engine_get_rail");
+    must(rail.device[0] != 0 && rail.port == 1 && rail.state == WV_RAIL_WORKS && rail.rests == 0, "the rail works");
+    must(rail.slices_posted == (by_nic() ? all.slices_posted : 0), "what was posted on it");
+    refused(wv_engine_get_rail(a->engine, 1, &rail), WV_BAD_ARGUMENT, "rail is 1; it must be 0 to 0");
+    refused(wv_engine_get_rail(a->engine, 0, NULL), WV_BAD_ARGUMENT, "info is");
+    refused(wv_engine_get_rail(NULL, 0, &rail), WV_BAD_ARGUMENT, "engine is null");
+    refused(wv_engine_get_statistics(a->engine, NULL), WV_BAD_ARGUMENT, "statistics is");
+    refused(wv_engine_get_statistics(NULL, &all), WV_BAD_ARGUMENT, "engine is null");
+}
+
+// It stays as long as a region of it does.
+static void shared_memory(const end *a, const end *b) {
+    wv_shared_memory *memory = NULL;
+    void *address = NULL;
+    uint64_t region = 77;
+    wv_transfer transfer;
+    refused(wv_shared_memory_create(0, &memory, &address), WV_BAD_ARGUMENT, "0 bytes");
+    refused(wv_shared_memory_create(PAGE, NULL, &address), WV_BAD_ARGUMENT, "memory is");
+    refused(wv_shared_memory_create(PAGE, &memory, NULL), WV_BAD_ARGUMENT, "address is");
+    must(memory == NULL && address == NULL, "nothing was made");
+    check(wv_shared_memory_create(PAGE, &memory, &address), "wv_shared_memory_create");
+    refused(wv_engine_register_shared(a->engine, NULL, &region), WV_BAD_ARGUMENT, "memory is null");
+    refused(wv_engine_register_shared(a->engine, memory, NULL), WV_BAD_ARGUMENT, "region is");
+    check(wv_engine_register_shared(a->engine, memory, &region), "wv_engine_register_shared");
+    check(wv_shared_memory_destroy(memory), "wv_shared_memory_destroy");
+    refused(wv_engine_register_shared(a->engine, memory, &region), WV_BAD_HANDLE, "no wv_shared_memory that lives");
+    uint8_t *bytes = (uint8_t *)address;
+    must(bytes[0] == 0 && bytes[PAGE - 1] == 0, "zeros at first");
+    memset(bytes, 5, PAGE);
+    check(wv_engine_write(a->peer, at(bytes), a->remote, PAGE, &transfer), "wv_engine_write");
+    done(a, transfer);
+    released(a, transfer);
+    must(memcmp(bytes, b->memory, PAGE) == 0, "it was written");
+    check(wv_engine_deregister(a->engine, region), "wv_engine_deregister");
+    check(wv_shared_memory_destroy(NULL), "none");
+}
+
 static void bad_engines(void) {
     wv_engine *engine = NULL;
     wv_engine_config config;
@@ -258,7 +426,7 @@ static void bad_engines(void) {
     refused(wv_engine_open(&config, NULL), WV_BAD_ARGUMENT, "engine is");
     refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "name is null");
     config.name = "";
-    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "name of an engine is 0: expected 1 to 255");
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "name of an engine is 0; it must be 1 to 255");
     config.name = "\xff";
     refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "UTF-8");
     config.name = "c";
@@ -270,7 +438,7 @@ static void bad_engines(void) {
     config.settings = "windows=9";
     refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "settings is windows");
     config.settings = "fragment=131072";
-    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "a fragment of 131072 bytes: expected 0 to 65536");
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "a fragment of 131072 bytes; it must be 0 to 65536");
     config.settings = NULL;
     config.device = "nosuch_0";
     refused(wv_engine_open(&config, &engine), WV_NO_HCA, "nosuch_0");
@@ -290,9 +458,9 @@ static void bad_calls(const end *a, const end *b) {
     refused(wv_engine_register(a->engine, NULL, 8, &region), WV_BAD_ARGUMENT, "8 bytes of host memory");
     refused(wv_engine_register(a->engine, a->memory, SIZE_MAX, &region), WV_BAD_ARGUMENT, "of host memory");
     refused(wv_engine_deregister(a->engine, 77), WV_BAD_HANDLE, "region 77 is not of this engine");
-    refused(wv_engine_descriptor(a->engine, a->region, descriptor, 39), WV_BAD_ARGUMENT, "bytes is 39; it must be at least 40");
+    refused(wv_engine_descriptor(a->engine, a->region, descriptor, 71), WV_BAD_ARGUMENT, "bytes is 71; it must be at least 72");
     refused(wv_engine_listen(a->engine, "nowhere", NULL, 0), WV_BAD_ARGUMENT, "address is nowhere");
-    refused(wv_engine_listen(a->engine, NULL, NULL, 0), WV_BAD_ARGUMENT, "address is ");
+    refused(wv_engine_listen(a->engine, "", NULL, 0), WV_BAD_ARGUMENT, "address is ");
     refused(wv_engine_listen(a->engine, "127.0.0.1:0", address, 63), WV_BAD_ARGUMENT, "bytes is 63");
     refused(wv_engine_listen(a->engine, "0.0.0.0:0", NULL, 0), WV_BAD_CONFIG, "other machines reach 0.0.0.0:0");
     refused(wv_engine_connect(a->engine, "127.0.0.1:1", &peer), WV_PEER_NOT_CONNECTED, "127.0.0.1:1");
@@ -301,7 +469,7 @@ static void bad_calls(const end *a, const end *b) {
 
     // Descriptors.
     check(wv_engine_descriptor(b->engine, b->region, descriptor, sizeof descriptor), "wv_engine_descriptor");
-    refused(wv_engine_import(a->peer, descriptor, 39, NULL), WV_BAD_ARGUMENT, "invalid region descriptor");
+    refused(wv_engine_import(a->peer, descriptor, 71, NULL), WV_BAD_ARGUMENT, "invalid region descriptor");
     descriptor[17] ^= 1;
     refused(wv_engine_import(a->peer, descriptor, sizeof descriptor, NULL), WV_BAD_ARGUMENT, "checksum");
     check(wv_engine_descriptor(a->engine, a->region, descriptor, sizeof descriptor), "its own");
@@ -352,12 +520,59 @@ static void bad_calls(const end *a, const end *b) {
     released(a, transfer);
 }
 
+// A range that b grants a for reads: what a may do with it, and that nothing of it is left when it is revoked.
+static void granted(end *a, end *b) {
+    uint8_t grant[WV_GRANT_BYTES], whole[WV_GRANT_BYTES], wrong[WV_GRANT_BYTES];
+    wv_transfer transfer;
+    uint32_t state;
+    wv_remote_region region;
+    WV_INIT(&region);
+    memset(b->memory + 100, 7, PAGE);
+    check(wv_engine_grant(b->peer, b->memory + 100, PAGE, WV_MAY_READ, 0, grant, sizeof grant), "wv_engine_grant");
+    check(wv_engine_import_grant(a->peer, grant, sizeof grant, &region), "wv_engine_import_grant");
+    check(wv_engine_import_grant(a->peer, grant, sizeof grant, NULL), "once more");
+    must(region.bytes == PAGE && region.address != at(b->memory + 100), "it has an address of its own");
+    check(wv_engine_read(a->peer, at(a->memory), region.address, PAGE, &transfer), "wv_engine_read");
+    done(a, transfer);
+    must(a->memory[0] == 7 && a->memory[PAGE - 1] == 7, "it was read");
+    refused(wv_engine_write(a->peer, at(a->memory), region.address, 8, &transfer), WV_BAD_ARGUMENT, "the peer has granted reads");
+    refused(wv_engine_read(a->peer, at(a->memory), region.address + 1, PAGE, &transfer), WV_BAD_ARGUMENT, "is in no registered region");
+    refused(wv_engine_deregister(b->engine, b->region), WV_BUSY, "1 uses of region");
+    refused(wv_engine_deregister_wait(b->engine, b->region, 1), WV_BUSY, "1 uses of region");
+    check(wv_engine_export(b->peer, b->region, whole, sizeof whole), "wv_engine_export");
+    check(wv_engine_revoke(b->engine, whole, sizeof whole), "wv_engine_revoke");
+
+    refused(wv_engine_grant(b->peer, b->memory, PAGE, WV_MAY_READ, 0, wrong, 95), WV_BAD_ARGUMENT, "grant_bytes is 95");
+    refused(wv_engine_grant(b->peer, b->memory, PAGE, WV_MAY_READ, 0, NULL, 96), WV_BAD_ARGUMENT, "grant is");
+    refused(wv_engine_grant(b->peer, b->memory, PAGE, 0, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "rights is 0");
+    refused(wv_engine_grant(b->peer, b->memory, PAGE, 4, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "rights is 4");
+    refused(wv_engine_grant(b->peer, b->memory, BYTES + 1, WV_MAY_BOTH, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "all of one registration");
+    refused(wv_engine_grant(b->peer, b->memory, 0, WV_MAY_WRITE, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "a grant of 0 bytes");
+    refused(wv_engine_export(b->peer, 77, wrong, sizeof wrong), WV_BAD_HANDLE, "region 77 is not of this engine");
+    refused(wv_engine_revoke(a->engine, grant, sizeof grant), WV_BAD_HANDLE, "is not of this engine");
+    refused(wv_engine_revoke(b->engine, grant, 95), WV_BAD_ARGUMENT, "invalid grant");
+    refused(wv_engine_import_grant(b->peer, grant, sizeof grant, NULL), WV_GENERATION_OVER, "incarnation");
+    memcpy(wrong, grant, sizeof wrong);
+    wrong[20] ^= 1;
+    refused(wv_engine_import_grant(a->peer, wrong, sizeof wrong, NULL), WV_BAD_ARGUMENT, "checksum");
+
+    check(wv_engine_revoke(b->engine, grant, sizeof grant), "wv_engine_revoke");
+    check(wv_engine_revoke(b->engine, grant, sizeof grant), "once more");
+    memset(b->memory + 100, 9, PAGE);
+    check(wv_engine_read(a->peer, at(a->memory), region.address, PAGE, &transfer), "wv_engine_read");
+    check(wv_engine_wait(a->engine, transfer, LONG, &state), "wv_engine_wait");
+    must(state == WV_TRANSFER_FAILED && a->memory[0] == 7, "nothing is read behind the end");
+    released(a, transfer);
+    check(wv_engine_forget(a->peer, region.address), "wv_engine_forget");
+    refused(wv_engine_read(a->peer, at(a->memory), region.address, 8, &transfer), WV_BAD_ARGUMENT, "is in no registered region");
+}
+
 // A descriptor with a key that the peer does not have, and the checksum that fits.
 static void forge(uint8_t *descriptor) {
     uint64_t sum = 0xcbf29ce484222325u;
     descriptor[4] ^= 0x5a;
-    for (int i = 0; i < 32; ++i) sum = (sum ^ descriptor[i]) * 0x100000001b3u;
-    for (int i = 0; i < 8; ++i) descriptor[32 + i] = (uint8_t)(sum >> 8 * i);
+    for (int i = 0; i < 64; ++i) sum = (sum ^ descriptor[i]) * 0x100000001b3u;
+    for (int i = 0; i < 8; ++i) descriptor[64 + i] = (uint8_t)(sum >> 8 * i);
 }
 
 // The transfer fails with its cause, and once the connection is ended nothing is taken.
@@ -380,24 +595,30 @@ static void failure(end *a, end *b) {
     check(wv_engine_report(a->engine, transfer, &report, each, 1), "wv_engine_report");
     must(report.state == WV_TRANSFER_FAILED && each[0] == WV_OPERATION_FAILED && report.bytes_landed == 0, "nothing landed");
     must(report.has_failure == 1 && report.syndrome == 0x13 && report.remote == at(more), "a remote access error");
-    must(report.remote_unknown == 0 && report.qp != 0, "and the peer's memory is quiet");
+    must((report.has_rail == 1) == by_nic() && report.rail == 0, "the rail by which it was posted");
+    must(report.remote_unknown == 0 && (report.qp != 0) == by_nic(), "the peer's memory is quiet; a copy has no QP");
     check(wv_engine_deregister(b->engine, region), "wv_engine_deregister");
     refused(wv_engine_deregister(b->engine, region), WV_BAD_HANDLE, "is not of this engine");
 }
 
 int main(int argc, char **argv) {
     must(argc == 2, "engines STORE_DIRECTORY");
-    (void)argv;
     bad_engines();
+    keys(argv[1]);
     end a = open_end("a", "transfers=2; qps=2"), b = open_end("b", "");
     meet(&a, &b);
     whole(&a, &b);
     pages(&a, &b);
     planned(&a, &b);
     threads(&a, &b);
+    counters(&a, &b);
+    notices(&a, &b);
     slots(&a);
     bad_calls(&a, &b);
+    granted(&a, &b);
+    shared_memory(&a, &b);
     failure(&a, &b);
+    statistics(&a);
 
     uint32_t cut_off = 9;
     check(wv_engine_disconnect(a.peer, &cut_off), "wv_engine_disconnect");
@@ -407,8 +628,8 @@ int main(int argc, char **argv) {
     wv_engine_end ended;
     WV_INIT(&ended);
     check(wv_engine_close(a.engine, &ended), "wv_engine_close");
-    must(ended.failed == 1 && ended.cut_off == 0 && ended.cancelled == 0 && ended.timed_out == 0, "one has failed");
-    must(ended.done == 1 + 1 + 3 + 1 + THREADS * ROUNDS + 2 + 1, "all others are done");
+    must(ended.failed == 2 && ended.cut_off == 0 && ended.cancelled == 0 && ended.timed_out == 0, "two have failed");
+    must(ended.done == 1 + 1 + 3 + 1 + THREADS * ROUNDS + 2 + 2 + 1 + 1 + 1 + 1, "all others are done");
     refused(wv_engine_close(a.engine, NULL), WV_BAD_HANDLE, "no wv_engine that lives");
     refused(wv_engine_write(a.peer, at(a.memory), a.remote, 8, &transfer), WV_BAD_HANDLE, "is being closed");
     refused(wv_engine_poll((const wv_engine *)a.peer, transfer, &cut_off), WV_BAD_HANDLE, "no wv_engine that lives");

@@ -317,6 +317,22 @@ static void check_views(rank_state *r) {
     must(r->views[2].members[VICTIM] == VICTIM && r->views[2].generations[VICTIM] == 2, "as the second generation");
     must(r->views[2].generations[0] == 1 && r->views[2].generations[1] == 1, "the others stayed");
     must(r->fenced && r->resumed, "how it went");
+    wv_group_counters counters;
+    refused(wv_group_get_counters(r->group, NULL), WV_BAD_ARGUMENT, "counters is 0x0");
+    counters.size = 3;
+    refused(wv_group_get_counters(r->group, &counters), WV_BAD_STRUCT, "size of counters is 3");
+    WV_INIT(&counters);
+    check(wv_group_get_counters(r->group, &counters), "wv_group_get_counters");
+    must(counters.views == 3 && counters.promises >= 2, "two changes behind the first view");
+    must(counters.suspicions >= 1 && counters.connections >= 1, "one rank was gone, and its successor was connected");
+    must(counters.parted == 0 && counters.partings == counters.unions, "what was parted is united again");
+    // A program that knows the first of them only.
+    wv_group_counters two = counters;
+    two.size = offsetof(wv_group_counters, promises);
+    two.views = two.proposals = 0;
+    two.promises = 77;
+    check(wv_group_get_counters(r->group, &two), "wv_group_get_counters");
+    must(two.views == 3 && two.promises == 77, "no more than there is room for");
 }
 
 // Rank 1 goes; the others see it go.

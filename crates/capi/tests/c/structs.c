@@ -128,6 +128,7 @@ static void handles(void) {
         refused(wv_combine(c, NULL, NULL, NULL), want, "call is ");
         wv_group *const g = groups[i];
         refused(wv_group_get_view(g, NULL, NULL, NULL, 0), want, "group is ");
+        refused(wv_group_get_counters(g, NULL), want, "group is ");
         refused(wv_group_wait(g, WV_GROUP_SERVING, 1), want, "group is ");
         refused(wv_group_wait_view(g, 1, 1), want, "group is ");
         refused(wv_group_suspect(g, 0, "x"), want, "group is ");

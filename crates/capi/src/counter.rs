@@ -1,0 +1,102 @@
+//! Counters of host engines: how many WRITEs that count have landed.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ptr;
+
+use warpverbs::engine::{Counter, EngineError, MOST_COUNTERS};
+
+use crate::engine::wv_engine;
+use crate::handle::Handle;
+use crate::status::{Failure, guard, put, room, wv_status};
+use crate::team::millis;
+
+/// Counters of an engine: their numbers are below this.
+pub const WV_COUNTERS: u32 = 4096;
+
+const _: () = assert!(WV_COUNTERS == MOST_COUNTERS);
+
+fn counter(engine: *const wv_engine, id: u32) -> Result<Counter, Failure> {
+    Ok(wv_engine::behind("engine", engine)?.engine.counter(id)?)
+}
+
+/// Gets the count of counter `id`: how many WRITEs have counted since it was set to 0, of which all bytes are there. The engine has
+/// it from its start, so WRITEs that come before a program asks are counted. Never waits.
+///
+/// # Safety
+/// `value` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_counter_read(
+    engine: *const wv_engine,
+    id: u32,
+    value: *mut u64,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { put("value", value, counter(engine, id)?.read()) })
+}
+
+/// Waits until counter `id` has `count` or more, for `timeout_ms` at most, else WV_TIMEOUT. Both times `value` gets its count.
+///
+/// # Safety
+/// `value` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_counter_wait(
+    engine: *const wv_engine,
+    id: u32,
+    count: u64,
+    timeout_ms: u32,
+    value: *mut u64,
+) -> wv_status {
+    guard(|| {
+        room("value", value)?;
+        let counter = counter(engine, id)?;
+        let found = counter.wait(count, millis(timeout_ms));
+        let now = found.unwrap_or_else(|| counter.read());
+        // SAFETY: the caller's promise.
+        unsafe { put("value", value, now) }?;
+        if found.is_some() {
+            return Ok(());
+        }
+        if wv_engine::behind("engine", engine)?.engine.is_closed() {
+            return Err(EngineError::Closing.into());
+        }
+        let words = format!("counter {id} says {now}, not {count}, behind {timeout_ms} ms");
+        Err(Failure::new(wv_status::WV_TIMEOUT, words))
+    })
+}
+
+/// Sets counter `id` to 0; `value` gets its count before.
+///
+/// # Safety
+/// `value` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_counter_reset(
+    engine: *const wv_engine,
+    id: u32,
+    value: *mut u64,
+) -> wv_status {
+    guard(|| {
+        room("value", value)?;
+        // SAFETY: checked above.
+        unsafe { put("value", value, counter(engine, id)?.reset()) }
+    })
+}
+
+/// Where counter `id` lies, for kernels that wait for it: by loads of system scope with acquire, once the program has registered the
+/// memory with the driver. It is valid until the engine is closed; all counters lie together, from the beginning of a page on.
+///
+/// # Safety
+/// `word` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_counter_word(
+    engine: *const wv_engine,
+    id: u32,
+    word: *mut *const u64,
+) -> wv_status {
+    guard(|| {
+        let at = usize::try_from(counter(engine, id)?.word()).unwrap_or_default();
+        // SAFETY: the caller's promise.
+        unsafe { put("word", word, ptr::with_exposed_provenance(at)) }
+    })
+}

@@ -1,0 +1,208 @@
+//! What a host engine has done, and each of its rails.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ffi::c_char;
+
+use warpverbs::engine::{RailState, RailStatus, SliceCounts, Statistics};
+
+use crate::engine::wv_engine;
+use crate::handle::Handle;
+use crate::sized::{place, sized};
+use crate::status::{Failure, guard, wv_status};
+use crate::team::fixed;
+
+/// What an engine has done since it was opened. One look is consistent: transfers that have ended were submitted, slices that are
+/// completed or have failed were posted, and `posted + not_posted` is at most `queued + retried`. Both are equal once all
+/// transfers are concluded. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_engine_statistics {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Transfers that the engine has taken.
+    pub submitted: u64,
+    /// Transfers that it has refused, since all slots were taken. A wait for a slot counts each of its tries.
+    pub refused: u64,
+    /// Transfers that are done.
+    pub done: u64,
+    /// Transfers that have failed.
+    pub failed: u64,
+    /// Transfers that were cancelled.
+    pub cancelled: u64,
+    /// Transfers whose deadline has passed.
+    pub timed_out: u64,
+    /// Bytes of the transfers that are done.
+    pub done_bytes: u64,
+    /// Slices of the submitted transfers.
+    pub slices_queued: u64,
+    /// How often a slice was put back to be posted again, since it had failed.
+    pub slices_retried: u64,
+    /// Slices that were queued or put back and never posted, since their transfers had ended before.
+    pub slices_not_posted: u64,
+    /// Slices that were given to a QP or to a copy, those that were posted again among them.
+    pub slices_posted: u64,
+    /// Their bytes.
+    pub posted_bytes: u64,
+    /// Posted slices whose bytes have landed.
+    pub slices_completed: u64,
+    /// Posted slices that have failed. Each may have been posted again.
+    pub slices_failed: u64,
+    /// How long workers have had slices to post and no room on any of their QPs, summed over workers, ns.
+    pub stalled_ns: u64,
+}
+
+sized!(wv_engine_statistics {
+    submitted,
+    refused,
+    done,
+    failed,
+    cancelled,
+    timed_out,
+    done_bytes,
+    slices_queued,
+    slices_retried,
+    slices_not_posted,
+    slices_posted,
+    posted_bytes,
+    slices_completed,
+    slices_failed,
+    stalled_ns
+});
+
+/// State of a rail: QPs of it that have failed are connected again.
+pub const WV_RAIL_WORKS: u32 = 0;
+/// State of a rail: its QPs have failed often, and none is connected again while another rail carries slices.
+pub const WV_RAIL_RESTS: u32 = 1;
+/// State of a rail: behind a rest one QP is connected again, and the others if that one does not fail.
+pub const WV_RAIL_PROBES: u32 = 2;
+
+/// A rail of an engine: a port of an RDMA device, and what was done by it. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_rail_info {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Its RDMA device, with a NUL.
+    pub device: [c_char; 64],
+    /// The port of it, from 1 on.
+    pub port: u32,
+    /// WV_RAIL_...
+    pub state: u32,
+    /// How often it was given a rest.
+    pub rests: u64,
+    /// Slices that were given to its QPs, those that were posted again among them.
+    pub slices_posted: u64,
+    /// Their bytes.
+    pub posted_bytes: u64,
+    /// Posted slices whose bytes have landed.
+    pub slices_completed: u64,
+    /// Posted slices that have failed.
+    pub slices_failed: u64,
+    /// How long its workers have had slices to post and no room on any of their QPs, summed over them, ns.
+    pub stalled_ns: u64,
+}
+
+sized!(wv_rail_info {
+    device,
+    port,
+    state,
+    rests,
+    slices_posted,
+    posted_bytes,
+    slices_completed,
+    slices_failed,
+    stalled_ns
+});
+
+fn stalled_ns(slices: &SliceCounts) -> u64 {
+    u64::try_from(slices.stalled.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl wv_engine_statistics {
+    fn of(all: &Statistics) -> Self {
+        Self {
+            size: 0,
+            submitted: all.submitted,
+            refused: all.refused,
+            done: all.done,
+            failed: all.failed,
+            cancelled: all.cancelled,
+            timed_out: all.timed_out,
+            done_bytes: all.done_bytes,
+            slices_queued: all.queued,
+            slices_retried: all.retried,
+            slices_not_posted: all.not_posted,
+            slices_posted: all.slices.posted,
+            posted_bytes: all.slices.posted_bytes,
+            slices_completed: all.slices.completed,
+            slices_failed: all.slices.failed,
+            stalled_ns: stalled_ns(&all.slices),
+        }
+    }
+}
+
+impl wv_rail_info {
+    fn of(rail: &RailStatus) -> Self {
+        let state = match rail.state {
+            RailState::Rests => WV_RAIL_RESTS,
+            RailState::Probes => WV_RAIL_PROBES,
+            _ => WV_RAIL_WORKS,
+        };
+        Self {
+            size: 0,
+            device: fixed(&rail.device),
+            port: rail.port.into(),
+            state,
+            rests: rail.rests,
+            slices_posted: rail.slices.posted,
+            posted_bytes: rail.slices.posted_bytes,
+            slices_completed: rail.slices.completed,
+            slices_failed: rail.slices.failed,
+            stalled_ns: stalled_ns(&rail.slices),
+        }
+    }
+}
+
+/// What an engine has done since it was opened. Never waits.
+///
+/// # Safety
+/// `statistics` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_get_statistics(
+    engine: *const wv_engine,
+    statistics: *mut wv_engine_statistics,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("statistics", statistics) }?;
+        place.fill(wv_engine_statistics::of(&engine.statistics()));
+        Ok(())
+    })
+}
+
+/// What rail `rail` of an engine is and has done. An engine has `rails` of them, see wv_engine_info. Never waits.
+///
+/// # Safety
+/// `info` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_get_rail(
+    engine: *const wv_engine,
+    rail: u32,
+    info: *mut wv_rail_info,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("info", info) }?;
+        let rails = engine.rails();
+        let last = rails.len().saturating_sub(1);
+        let found = rails.get(rail as usize);
+        let found =
+            found.ok_or_else(|| Failure::argument("rail", rail, &format!("0 to {last}")))?;
+        place.fill(wv_rail_info::of(found));
+        Ok(())
+    })
+}
