@@ -118,7 +118,7 @@ def collected() -> None:
     with groups.world() as group:
         kept = buffer_of(group, explicitly_destroy=True)
         whole(kept)
-        (layer,) = kept._place._layers.values()
+        (layer,) = kept._place._layers
         memory = weakref.ref(layer)
         del layer
         for _ in range(20):

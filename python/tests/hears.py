@@ -20,6 +20,8 @@ def a_rank_that_leaves() -> None:
             assert select.select([members], [], [], LONG)[0], "what has changed before is news"
             assert members.fileno() == members.fileno()
             heard = asyncio.run(asyncio.wait_for(until(members, [0, 1]), LONG))
+            before = members.counters
+            assert before.views > before.promises, before
             team.barrier("whole")
             if team.rank == 1:
                 members.leave(LONG)
@@ -29,8 +31,14 @@ def a_rank_that_leaves() -> None:
                 # `leave` waits until the others go on without this rank.
                 after = asyncio.run(asyncio.wait_for(until(members, [0]), LONG))
                 assert after.number > heard.number
+                counted = members.counters
+                assert counted.views > before.views, counted
+                assert counted.promises > before.promises, counted
+                assert counted.partings >= counted.unions, counted
         with pytest.raises(warpverbs.Refused, match="closed"):
             members.fileno()
+        with pytest.raises(warpverbs.Refused, match="closed"):
+            members.counters  # noqa: B018
 
 
 async def until(members: warpverbs.Group, ranks: list[int]) -> warpverbs.Change:

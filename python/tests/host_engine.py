@@ -5,9 +5,9 @@ from __future__ import annotations
 import array
 import ctypes
 import gc
-import json
 import os
 import random
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refusals import Told
 
 import warpverbs
 from warpverbs import Engine, Peer, State
@@ -48,6 +49,7 @@ def memory_of_every_kind() -> None:
         assert to_b.name == "b"
         assert to_b.open
         assert 1 <= to_b.qps <= 4
+        assert to_b.path == "process"
         values = random.Random(1).randbytes(4096)
         there = bytearray(4096)
         remote = reach(b, to_b, there)
@@ -111,6 +113,150 @@ def vectors() -> None:
         done(a, to_b.write(local.address, remote, 0))
 
 
+def statistics() -> None:
+    a, b, to_b, _ = pair(slice=4096, fragment=0, path="nic", retry=0, transfers=1)
+    with a, b:
+        nothing = a.statistics()
+        assert nothing.submitted == nothing.queued == nothing.slices.posted == 0
+        here, there = bytearray(random.Random(5).randbytes(1 << 16)), bytearray(1 << 16)
+        a.register(here)
+        region = b.register(there)
+        remote = to_b.import_region(b.descriptor(region)).address
+        transfer = to_b.write(here, remote)
+        with pytest.raises(warpverbs.WouldBlock):
+            to_b.write(here, remote)
+        done(a, transfer)
+        assert there == here
+        all = a.statistics()
+        assert (all.submitted, all.done, all.failed, all.cancelled, all.timed_out) == (1, 1, 0, 0, 0)
+        assert all.refused >= 1  # each try of its wait for a slot counts
+        assert (all.done_bytes, all.queued, all.retried, all.not_posted) == (1 << 16, 16, 0, 0)
+        assert (all.slices.posted, all.slices.posted_bytes, all.slices.completed, all.slices.failed) == (16, 1 << 16, 16, 0)
+        assert all.slices.stalled >= 0
+        (rail,) = a.rails
+        assert (rail.device, rail.port, rail.state, rail.rests) == (a.device, 1, "works", 0)
+        assert rail.slices == all.slices
+        # The peer has taken it away.
+        b.deregister(region)
+        transfer = to_b.write(here, remote, len(here))
+        assert a.wait(transfer, LONG) is State.FAILED
+        report = a.report(transfer)
+        assert (report.rail, report.device) == (0, a.device)
+        all = a.statistics()
+        assert all.failed == 1
+        assert all.slices.posted + all.not_posted == all.queued + all.retried == 32
+
+
+def shared_memory() -> None:
+    a, b, to_b, _ = pair()
+    with a, b:
+        with pytest.raises(warpverbs.Refused, match="0 bytes of host memory"):
+            warpverbs.SharedMemory(0)
+        here, there = warpverbs.SharedMemory(4096), warpverbs.SharedMemory(8192)
+        assert here.bytes == 4096
+        view = here.view()
+        assert bytes(view) == bytes(4096)
+        assert np.asarray(here).ctypes.data == here.address
+        view[:] = random.Random(6).randbytes(4096)
+        region = a.register(here)
+        assert (region.address, region.bytes) == (here.address, 4096)
+        remote = reach(b, to_b, there)
+        done(a, to_b.write(here, remote + 8))
+        assert bytes(there.view()[8 : 8 + 4096]) == bytes(view)
+        # Its view and its region hold it.
+        del here
+        gc.collect()
+        view[0] ^= 1
+        done(a, to_b.write(region.address, remote, 1))
+        assert there.view()[0] == view[0]
+        a.deregister(region)
+
+
+def notices() -> None:
+    a, b, to_b, to_a = pair(inbox=1 << 17)
+    with a, b:
+        here, there = bytearray(b"kv blocks"), bytearray(9)
+        local, remote = a.register(here), reach(b, to_b, there)
+        to_b.notify(b"alone\0")
+        done(a, to_b.write(here, remote, notice=b"behind"))
+        plan = to_b.prepare([("write", local.address, remote, 9)])
+        done(a, to_b.post(plan, wait=LONG, notice=b""))
+        alone, behind = b.notice(LONG), b.notice(LONG)
+        assert (alone.peer, alone.bytes, alone.state) == ("a", b"alone\0", None)
+        assert (behind.bytes, behind.state, behind.operation, behind.cause) == (b"behind", State.DONE, None, None)
+        assert there == here
+        assert behind.incarnation == alone.incarnation
+        last = b.notice(LONG)
+        assert (last.bytes, last.state) == (b"", State.DONE)
+        assert list(b.notices()) == []
+        with pytest.raises(warpverbs.TimeoutError):
+            b.notice(0.01)
+        # The inbox of a has room for one of this length.
+        long = bytes(1 << 16)
+        to_a.notify(long)
+        for begin in (lambda: to_a.notify(long), lambda: to_a.notify(long, wait=0.01)):
+            with pytest.raises(warpverbs.WouldBlock, match="inbox"):
+                begin()
+        taken = threading.Timer(0.01, lambda: a.notice(LONG))
+        taken.start()
+        to_a.notify(long, wait=LONG)
+        taken.join()
+        assert a.notice(LONG).bytes == long
+        with pytest.raises(warpverbs.Refused, match="65537 bytes"):
+            to_a.notify(bytes((1 << 16) + 1))
+
+
+def counters() -> None:
+    a, b, to_b, to_a = pair()
+    with a, b:
+        here, there = bytearray(range(64)), bytearray(64)
+        local, remote = a.register(here), reach(b, to_b, there)
+        # Nobody has asked for the counter yet.
+        done(a, to_b.writev([(local.address + at, remote + at, 8) for at in range(0, 64, 8)], counter=5))
+        counter = b.counter(5)
+        assert counter.wait(8, LONG) == counter.value == ctypes.c_uint64.from_address(counter.word).value == 8
+        assert there == here
+        with pytest.raises(warpverbs.TimeoutError, match="counter 5 says 8, not 9"):
+            counter.wait(9, 0.01)
+        done(a, to_b.write(here, remote, counter=5))
+        plan = to_b.prepare([("write", here, remote, 64)], counting=True)
+        done(a, to_b.post(plan, counter=5))
+        done(a, to_b.post(plan))
+        assert b.counter(5).wait(10, LONG) == counter.reset() == 10
+        assert (counter.value, a.counter(5).value, b.counter(4095).value) == (0, 0, 0)
+        plain = to_b.prepare([("write", here, remote, 64)])
+        for begin, words in (
+            (lambda: to_b.write(here, remote, counter=4096), "counter 4096; it must be 0 to 4095"),
+            (lambda: to_b.submit([("read", here, remote, 8)], counter=0), "operation 0 is a READ"),
+            (lambda: to_b.write(here, remote, 0, counter=0), "operation 0 of 0 bytes is to count"),
+            (lambda: to_b.post(plain, counter=0), "prepare_counting"),
+            (lambda: b.counter(1 << 31), "it must be 0 to 4095"),
+        ):
+            with pytest.raises(warpverbs.Refused, match=words):
+                begin()
+        assert counter.value == 0
+        assert to_a.open
+
+
+def keys() -> None:
+    with tempfile.NamedTemporaryFile() as file, tempfile.NamedTemporaryFile() as other:
+        for each, key in ((file, b"ab" * 32 + b"\n"), (other, bytes(32))):
+            each.write(key)
+            each.flush()
+        a, b = Engine("a", key_file=file.name, listen="0.0.0.0:0"), Engine("b", key_file=file.name, allow="a")
+        c, clear = Engine("c", key_file=other.name), Engine("clear", deadline=LONG)
+        with a, b, c, clear:
+            port = a.listen().rpartition(":")[2]
+            at = f"127.0.0.1:{port}"
+            assert b.connect(at).name == "a"
+            for engine, words in ((c, "its key is another"), (clear, "it asks for a key")):
+                with pytest.raises(warpverbs.EngineError, match=words):
+                    engine.connect(at)
+        os.chmod(file.name, 0o640)
+        with pytest.raises(warpverbs.ConfigError, match="others may use it"):
+            Engine("d", key_file=file.name)
+
+
 def prepared() -> None:
     a, b, to_b, to_a = pair()
     with a, b:
@@ -130,6 +276,60 @@ def prepared() -> None:
         a.deregister(local)
         with pytest.raises(warpverbs.Refused, match="was taken away"):
             to_b.post(plan)
+
+
+def grants() -> None:
+    a, b, to_b, to_a = pair()
+    with a, b:
+        here, there = bytearray(64), bytearray(range(64))
+        local, region = a.register(here), b.register(there)
+        grant = to_a.grant(region.address + 8, 16)
+        assert len(grant) == 96
+        assert b.grants == 1
+        remote = to_b.import_grant(grant)
+        assert remote == to_b.import_grant(grant)
+        assert remote.bytes == 16
+        done(a, to_b.read(local.address, remote.address, 16))
+        assert here[:16] == there[8:24]
+        with pytest.raises(warpverbs.Refused, match="the peer has granted reads there"):
+            to_b.write(local.address, remote.address, 16)
+        with pytest.raises(warpverbs.Refused, match="incarnation"):
+            to_a.import_grant(grant)
+        with pytest.raises(warpverbs.EngineError, match=r"1 uses of region .* revoke the grants"):
+            b.deregister(region)
+        with pytest.raises(warpverbs.EngineError, match=r"1 uses of region .* revoke the grants"):
+            b.deregister(region, wait=0.01)
+        b.revoke(grant)
+        b.revoke(grant)
+        assert b.grants == 0
+        there[:] = bytes(64)
+        late = to_b.read(local.address, remote.address, 16)
+        assert a.wait(late, LONG) is State.FAILED
+        assert a.report(late).syndrome == 0x13
+        assert here[:16] == bytearray(range(8, 24))
+        to_b.forget(remote)
+        with pytest.raises(warpverbs.Refused, match="in no registered region"):
+            to_b.read(local.address, remote.address, 16)
+        for rights, wrong in (("write", "read"), ("both", None)):
+            remote = to_b.import_grant(to_a.grant(there, rights=rights, ttl=3600.0))
+            done(a, to_b.write(local.address, remote.address, 64))
+            assert there == here
+            if wrong:
+                with pytest.raises(warpverbs.Refused, match="is a READ: the peer has granted writes"):
+                    to_b.read(local.address, remote.address, 64)
+        whole = to_a.export(region)
+        done(a, to_b.read(local.address, to_b.import_grant(whole).address, 64))
+        for wrong_call, words in (
+            (lambda: to_a.grant(there, rights="all"), "rights are 'all'"),
+            (lambda: to_a.grant(there, ttl=0), "a time to live of 0"),
+            (lambda: to_a.grant(there, ttl=-1), "ttl is -1 seconds"),
+            (lambda: to_a.grant(region.address, 65), "all of one registration"),
+            (lambda: to_b.import_grant(whole[:95]), "its length is not 96 bytes"),
+            (lambda: b.revoke(bytes(96)), "it is none of this version"),
+            (lambda: a.revoke(whole), "is not of this engine"),
+        ):
+            with pytest.raises(warpverbs.Refused, match=words):
+                wrong_call()
 
 
 def slots() -> None:
@@ -214,7 +414,7 @@ def regions_hold_their_memory() -> None:
 
 def forged(descriptor: bytes) -> bytes:
     """With a key that the peer does not have, and the checksum that fits."""
-    body = bytearray(descriptor[:32])
+    body = bytearray(descriptor[:64])
     body[4] ^= 0x5A
     total = 0xCBF29CE484222325
     for byte in body:
@@ -275,15 +475,8 @@ def left_open_at_the_end() -> None:
 
 def wrong_calls() -> None:
     """Each wrong call is refused in words; prints the texts as JSON."""
-    texts: dict[str, list[str]] = {}
-
-    def wrong(name: str, does: Callable[[], object]) -> None:
-        try:
-            does()
-        except Exception as error:
-            texts[name] = [type(error).__name__, str(error)]
-        else:
-            texts[name] = ["nothing", "was refused"]
+    told = Told()
+    wrong = told.of
 
     a, b, to_b, _ = pair()
     with a, b:
@@ -337,4 +530,4 @@ def wrong_calls() -> None:
         wrong("a cancel of what was released", lambda: a.cancel(transfer))
     wrong("a closed engine", lambda: a.register(here))
     wrong("a peer of a closed engine", lambda: to_b.write(at, remote, 8))
-    print(json.dumps(texts))
+    print(told.as_json())

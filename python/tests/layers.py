@@ -86,7 +86,7 @@ def abandoned_batches() -> None:
                 buffer.abandon(handle)
         rows, handle, hook = dispatch()
         hook()
-        (layer,) = buffer._place._layers.values()
+        (layer,) = buffer._place._layers
         assert layer.moe.progress() == (6, 5)
         out, _, hook = buffer.low_latency_combine(rows, ids, torch.full((4, 2), 0.5), handle, return_recv_hook=True)
         with pytest.raises(warpverbs.Refused, match="hook of"):
@@ -273,12 +273,12 @@ def opaque() -> None:
 
 
 def different_shapes() -> None:
-    """Ranks that pass another H or format under DeepEP's names are named, with what they differ in."""
+    """Ranks whose first dispatch under DeepEP's names has another H or maxT are named, with what they differ in."""
     with groups.world():
-        for name, mine in {"hidden": (128, 256), "format": (False, True)}.items():
+        for name, mine in {"hidden": (128, 256), "max_tokens": (4, 5)}.items():
             buffer = deep_ep.Buffer(dist.new_group([0, 1]), low_latency_mode=True, deadline=LONG, join_timeout=LONG)
             own = mine[buffer.rank]
-            hidden, fp8 = (own, False) if name == "hidden" else (128, own)
+            hidden, most = (own, 4) if name == "hidden" else (128, own)
             x, ids = torch.ones(4, hidden, dtype=torch.bfloat16), torch.tensor([[0, 3]] * 4)
             with pytest.raises(warpverbs.Error, match=rf"{name} is .* at rank . but .* at rank ."):
-                buffer.low_latency_dispatch(x, ids, 4, 4, use_fp8=fp8)
+                buffer.low_latency_dispatch(x, ids, most, 4, use_fp8=False)

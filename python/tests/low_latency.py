@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import oracle
 import pytest
 import torch
 import torch.distributed as dist
+from refusals import Told
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import warpverbs
@@ -372,6 +372,45 @@ def shapes() -> None:
             buffer.low_latency_dispatch(x, ids, CASE.max_tokens, CASE.experts, use_fp8=False)
 
 
+def one_memory() -> None:
+    """Calls of every format and of smaller maxT go through the memory of one layer, two of different shapes at a time."""
+    largest = replace(CASE, max_tokens=16)
+    with groups.world() as group:
+        for reuse in (False, True):
+            buffer = deep_ep.Buffer(group, low_latency_mode=True, reuse_outputs=reuse)
+            buffer.warm_up(16, CASE.hidden, CASE.experts, CASE.top_k, use_fp8=True)
+            for number, (tokens, form) in enumerate(itertools.product((16, 5, 1, 15), FORMATS)):
+                arguments = Arguments(form, ("plain", "hook")[number % 2], zero_copy=number % 3 == 0)
+                whole(buffer, arguments, replace(CASE, max_tokens=tokens, choices=CHOICES[number % 4]), number)
+            shapes = itertools.permutations([("bf16", largest), ("fp8", replace(CASE, max_tokens=3)), ("fp8-ue8m0", largest)], 2)
+            for number, pair in enumerate(shapes):
+                sent = [Sent(buffer, Arguments(form, "hook", zero_copy=number % 2 == 0), case, 30 + number) for form, case in pair]
+                for step in (Sent.receive, Sent.back, Sent.finish):
+                    for each in sent:
+                        step(each)
+            assert len(buffer._place._layers) == 1
+            with pytest.raises(warpverbs.Refused, match="x has 2 tokens; max_tokens of the call is 1"):
+                buffer.low_latency_dispatch(torch.ones(2, 1024).bfloat16(), torch.zeros(2, CASE.top_k).long(), 1, CASE.experts)
+        whole(buffer, Arguments("fp8"), replace(CASE, max_tokens=17), 99)
+        assert len(buffer._place._layers) == 2
+
+
+def other_shapes(what: str) -> None:
+    """Ranks whose calls differ in format or maxT take no rows of each other, and each names the other by the next call."""
+    rank, _ = groups.start()
+    buffer = deep_ep.Buffer(dist.group.WORLD, low_latency_mode=True, join_timeout=groups.LONG)
+    case = replace(CASE, choices="random")
+    whole(buffer, Arguments(), case, 1)
+    own = oracle.batches(replace(case, max_tokens=4), 2, 2)[rank]
+    ids = own.experts.long()
+    fp8, most = (rank == 1, 8) if what == "format" else (False, 8 - rank)
+    buffer.low_latency_dispatch(own.x, ids, most, case.experts, use_fp8=fp8)
+    with pytest.raises(warpverbs.RankLost, match="its call has another format or max_tokens than this rank's") as raised:
+        buffer.low_latency_dispatch(own.x, ids, 8, case.experts)
+    assert raised.value.ranks == (1 - rank,)
+    groups.finish()
+
+
 class Ops(TorchDispatchMode):
     """What torch is asked to compute in its block."""
 
@@ -549,27 +588,8 @@ def forked() -> None:
 
 def refused() -> None:
     """What each refused or ignored argument says; prints it as JSON."""
-    told: dict[str, list[str]] = {}
-
-    class Lines(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    lines: list[str] = []
-    logging.getLogger("warpverbs").addHandler(Lines())
-    logging.getLogger("warpverbs").setLevel(logging.INFO)
-
-    def tried(name: str, does: Callable[[], Any]) -> Any:
-        lines.clear()
-        result = None
-        try:
-            result = does()
-        except Exception as error:
-            told[name] = [type(error).__name__, str(error)]
-        else:
-            about = [line for line in lines if " is ignored" in line or " is unknown" in line]
-            told[name] = ["ignored" if about else "used", " ".join(about)]
-        return result
+    told = Told()
+    tried = told.of
 
     with groups.world() as group:
         own = oracle.batches(CASE, 1, 1)[0]
@@ -634,4 +654,4 @@ def refused() -> None:
         whole(buffer)
         assert buffer.get_comm_stream() is None
         deep_ep.Buffer.capture().current_stream_wait()
-    print(json.dumps(told))
+    print(told.as_json())

@@ -19,15 +19,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 LONG = 3600.0 if os.environ.get("WV_TEST_FULL") else 240.0
 
 
-def runs_in_silence(program: str, first: Path | None = None) -> None:
-    """Python runs ``program`` to its end without a word; it looks for modules in ``first`` first."""
-    path = [] if first is None else [str(first), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)} if path else None
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
-
-
 class Program:
     """A command under ``python -m warpverbs.sim``, whose ranks meet in the directory ``store``."""
 

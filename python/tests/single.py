@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refusals import Told
 
 import warpverbs
 from warpverbs import _native
@@ -33,15 +33,8 @@ def team() -> warpverbs.Team:
 
 def wrong_calls() -> None:
     """Each wrong call is refused before anything is launched, in words; prints the texts as JSON."""
-    texts: dict[str, list[str]] = {}
-
-    def wrong(name: str, does: Callable[[], object]) -> None:
-        try:
-            does()
-        except Exception as error:
-            texts[name] = [type(error).__name__, str(error)]
-        else:
-            texts[name] = ["nothing", "was refused"]
+    told = Told()
+    wrong = told.of
 
     with team() as own:
         moe = warpverbs.Moe(own, "wrong", **SHAPE)
@@ -82,6 +75,17 @@ def wrong_calls() -> None:
         wrong("no y", call.combine)
         wrong("y and staging", lambda: call.combine(x, staging=True))
         wrong("staging of sums", lambda: moe.staging(0))
+        wrong("max_tokens of a call beyond", lambda: rows.call().dispatch(x, experts, max_tokens=9))
+        wrong("no max_tokens of a call", lambda: rows.call().dispatch(x, experts, max_tokens=0))
+        wrong("a format of a call that is none", lambda: rows.call().dispatch(x, experts, format="fp4"))
+        narrow = warpverbs.Moe(own, "narrow", format="fp8", **{**SHAPE, "hidden": 1024})
+        wide = torch.zeros(1, 1024, dtype=torch.bfloat16)
+        wrong("a format of a call beyond", lambda: narrow.call().dispatch(wide, experts[:1], format="bf16"))
+        wrong("a deadline of combine", lambda: call.combine(x, deadline=0.0))
+        small = rows.call()
+        small.dispatch(x, experts, max_tokens=4)
+        wrong("staging of a call of fewer tokens", lambda: small.combine(staging=True))
+        wrong("memory of a call of fewer tokens", small.staging)
         wrong("a set that is none", lambda: rows.staging(2))
         wrong("weights at combine of sums", lambda: combine_with_weights(call))
         wrong("top_k 0", lambda: warpverbs.Moe.required_bytes(1, **{**SHAPE, "top_k": 0}))
@@ -100,7 +104,7 @@ def wrong_calls() -> None:
     wrong("a GPU that is none", lambda: warpverbs.Team(0, 1, gpu="seven"))
     wrong("a depth beyond", lambda: warpverbs.Team(0, 1, log_depth=16))
     wrong("a deadline of 0", lambda: warpverbs.Team(0, 1, deadline=0))
-    print(json.dumps(texts))
+    print(told.as_json())
 
 
 def combine_with_weights(call: warpverbs.Call) -> None:
@@ -174,7 +178,7 @@ def logs() -> None:
         logger.setLevel(logging.DEBUG)
         with warpverbs.Group(own, moe) as group:
             group.wait("serving", 20)
-        assert kept.wait_for("members: {0: 1}") == "DEBUG"
+        assert kept.wait_for("members: {0: 1}") == "INFO"
     _native.end_log()
     before = len(kept.told)
     with warpverbs.Team(0, 1, "", deadline=20):

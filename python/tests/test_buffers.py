@@ -31,7 +31,7 @@ def test_a_group_without_a_store_is_refused(run_ranks):
     run_ranks(1, "buffers:without_a_store").check()
 
 
-def test_a_shape_that_comes_first_inside_a_capture_is_refused_before_cuda_is_touched(monkeypatch):
+def test_a_first_shape_inside_a_capture_is_refused_before_touching_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     team = cast(Team, SimpleNamespace(ranks=2, on_cpu=False))
     shape = _layers.Shape(4, 128, 4, 2, "bf16")

@@ -91,7 +91,7 @@ def test_a_thousand_changes_arrive_and_the_loop_goes_on():
     tell(f"{len(numbers)} wake-ups for 1,001 changes, the loop stood still for {longest * 1e3:.2f} ms at most")
 
 
-def test_a_change_that_is_not_read_yet_does_not_wake_the_loop_again_and_again():
+def test_an_unread_change_does_not_wake_the_loop_again_and_again():
     group, native = counted()
 
     async def main() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import arguments
 import low_latency
 import pytest
-from programs import runs_in_silence
+import silent
 
 import warpverbs
 from warpverbs import deep_ep
@@ -18,13 +18,21 @@ from warpverbs.deep_ep.utils import envs
 
 FULL = bool(os.environ.get("WV_TEST_FULL"))
 #: How many combinations are left out of each run of so many ranks, and seeds of each.
-GRID = {2: (1, 20), 4: (1, 20), 5: (1, 20)} if FULL else {2: (1, 1), 4: (5, 1), 5: (7, 1)}
+GRID = {2: (1, 200), 4: (1, 200), 5: (1, 200)} if FULL else {2: (1, 1), 4: (5, 1), 5: (7, 1)}
 
 
 @pytest.mark.parametrize("ranks", GRID)
 def test_every_combination_of_arguments_gives_what_plain_torch_says(run_ranks, ranks):
     step, seeds = GRID[ranks]
     ran = run_ranks(ranks, "low_latency:grid", str(step), str(seeds)).check()
+    assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // step) * seeds
+
+
+@pytest.mark.parametrize("ranks", [2, 4] if FULL else [2])
+def test_packets_that_are_lost_and_out_of_order_change_no_bit(run_ranks, monkeypatch, ranks):
+    monkeypatch.setenv("SOFTHCA_ORDER", "flush")
+    step, seeds = (1, 5) if FULL else (13, 1)
+    ran = run_ranks(ranks, "low_latency:grid", str(step), str(seeds), sim=("--fault", "drop=1%,reorder=1%")).check()
     assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // step) * seeds
 
 
@@ -35,9 +43,14 @@ def test_combinations_of_arguments_leave_masked_ranks_out(run_ranks, ranks):
     assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // 2 // step)
 
 
-@pytest.mark.parametrize("function", ["hooks", "batches", "shapes", "nothing_is_converted"])
+@pytest.mark.parametrize("function", ["hooks", "batches", "shapes", "one_memory", "nothing_is_converted"])
 def test_two_ranks(run_ranks, function):
     run_ranks(2, f"low_latency:{function}").check()
+
+
+@pytest.mark.parametrize("what", ["format", "maxT"])
+def test_ranks_whose_calls_differ_name_each_other(run_ranks, what):
+    run_ranks(2, "low_latency:other_shapes", what).check()
 
 
 @pytest.mark.parametrize("shrink", ["shrink", "no shrink"])
@@ -187,8 +200,8 @@ else:
 
 
 @pytest.mark.parametrize("program", [INSTALLED, REAL], ids=["alone", "beside a real one"])
-def test_install_gives_the_name_unless_it_is_taken(program):
-    runs_in_silence(program)
+def test_install_gives_the_name_unless_it_is_taken(run_ranks, program):
+    silent.runs(run_ranks, program)
 
 
 WHEELS = Path(__file__).parents[2] / "target" / "python" / "wheels"
@@ -210,7 +223,7 @@ else:
 
 
 @pytest.mark.parametrize(("program", "real"), [(NAMED, False), (BESIDE, True)], ids=["alone", "beside a real one"])
-def test_the_wheel_owns_the_name_and_nothing_native(tmp_path, program, real):
+def test_the_wheel_owns_the_name_and_nothing_native(run_ranks, tmp_path, program, real):
     (wheel,) = WHEELS.glob("warpverbs_as_deep_ep-*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
@@ -220,4 +233,4 @@ def test_the_wheel_owns_the_name_and_nothing_native(tmp_path, program, real):
     assert f"Requires-Dist: warpverbs=={warpverbs.__version__}" in metadata
     if real:
         (tmp_path / "deep_ep_cpp.py").write_text("")
-    runs_in_silence(program, tmp_path)
+    silent.runs(run_ranks, program, tmp_path)

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def wv_chaos(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_wv_chaos_kills_the_ranks_of_the_example():
-    deaths = 20 if FULL else 2
+    deaths = 20 if FULL else 1
     seed = os.environ.get("WV_SEED", str(random.randrange(1 << 32)))
     tell(f"WV_SEED={seed}")
     of_example = ("--program", str(EXAMPLE), "--python", sys.executable, "--ranks", "3")
@@ -149,8 +150,11 @@ def test_wv_chaos_tells_of_a_program_that_does_something_else(tmp_path, name):
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert words in ended.stderr
     assert ended.stdout == ""
-    # Nothing of it is left.
-    assert not [each for each in _processes() if f"{program}\0".encode() in _command(each)]
+    # Nothing of it is left: what was killed may be seen for a moment.
+    until = time.monotonic() + LONG
+    while left := [each for each in _processes() if f"{program}\0".encode() in _command(each)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
 
 
 def _command(process: int) -> bytes:

@@ -24,7 +24,7 @@ def test_every_process_ends(run_ranks, function, first, others):
     assert [status for status, *_ in ends] == [first, others, others], ended.text
 
 
-def test_a_rank_that_holds_the_gil_for_longer_than_its_lease_keeps_its_place(run_ranks):
+def test_a_rank_that_holds_the_gil_beyond_its_lease_keeps_its_place(run_ranks):
     run_ranks(2, "gil:held", *(("2", "10") if FULL else ("1", "4"))).check()
 
 

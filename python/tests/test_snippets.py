@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import silent
 import snippets
-from programs import runs_in_silence
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 README = "python/README.md"
@@ -36,6 +36,6 @@ def test_the_calls_of_a_buffer_give_the_tokens_back(run_ranks, number):
     run_ranks(2, "snippets:calls_of_a_buffer", README, str(number)).check()
 
 
-def test_the_block_for_engines_runs():
+def test_the_block_for_engines_runs(run_ranks):
     (block,) = snippets.blocks_of("docs/serving.md")
-    runs_in_silence(f"import torch\n{block}\nfrom mooncake.mooncake_ep_buffer import Buffer\nassert Buffer is mooncake_ep.Buffer\n")
+    silent.runs(run_ranks, f"import torch\n{block}\nfrom mooncake.mooncake_ep_buffer import Buffer\nassert Buffer is mooncake_ep.Buffer\n")

@@ -24,7 +24,8 @@ OTHERS = {
         "out.x that overlaps x": ("Refused", "out.x overlaps x, which the same launch reads"),
         "out that overlaps y": ("Refused", "out overlaps y, which the same launch reads"),
         "a tensor of a GPU where kernels run on the CPU": ("Refused", "experts is on cuda; the team runs on the CPU"),
-        "a tensor of the CPU where kernels run on a GPU": ("Refused", "x is on cpu; the team runs on a GPU"),
+        "a tensor of the CPU where kernels run on a GPU": ("Refused", "x is on cpu; the team runs on cuda:0"),
+        "a tensor of another GPU": ("Refused", "x is on cuda:1; the team runs on cuda:0 (WARPVERBS_GPU, or Team(gpu=..), chooses)"),
         "an id beyond the experts": ("MoeError", "token 1 chooses expert 4, which is out of range or chosen twice"),
         "an expert twice": ("MoeError", "token 1 chooses expert 2, which is out of range or chosen twice"),
     },
@@ -109,7 +110,7 @@ WITHOUT = {
     "an old torch": (
         "import sys, types; old = types.ModuleType('torch'); old.__version__ = '1.13.1'; sys.modules['torch'] = old\n"
         "from warpverbs import mooncake_ep",
-        "ImportError: warpverbs.deep_ep needs torch 2.1 or newer; this is torch 1.13.1",
+        "ImportError: warpverbs.deep_ep needs torch 2.5 or newer; this is torch 1.13.1",
     ),
     "no libibverbs": (
         "import warpverbs; warpverbs.Team(0, 1)",

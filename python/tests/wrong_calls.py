@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 import groups
 import torch
 import torch.distributed as dist
+from refusals import Told
 
 import warpverbs
 from warpverbs import _arrays, deep_ep
@@ -20,17 +20,6 @@ SHAPE: dict[str, Any] = {"hidden": 128, "experts": 4, "top_k": 2, "max_tokens": 
 TOKENS = 3
 #: Ends a hang, seconds.
 LONG = 60.0
-Texts = dict[str, list[str]]
-
-
-def told(texts: Texts, name: str, does: Callable[[], object]) -> None:
-    """Takes down how ``does`` is refused."""
-    try:
-        does()
-    except Exception as error:
-        texts[name] = [type(error).__name__, str(error)]
-    else:
-        texts[name] = ["nothing", "was refused"]
 
 
 def spoiled(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -57,9 +46,22 @@ class OnGpu:
     __cuda_array_interface__: ClassVar[dict[str, Any]] = {"typestr": "<i4", "shape": (TOKENS, 2), "data": (1 << 20, False), "version": 3}
 
 
+class OfGpu1:
+    """A tensor that says by DLPack that it lies on the second GPU."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 1
+
+    def __dlpack__(self) -> object:
+        return self._tensor.__dlpack__()
+
+
 def tensors() -> None:
     """Each tensor of each call with what may be wrong with it."""
-    texts: Texts = {}
+    told = Told()
     with warpverbs.Team(deadline=20) as team:
         rows = warpverbs.Moe(team, "rows", returns="rows", **SHAPE)
         fp8 = warpverbs.Moe(team, "fp8", format="fp8", returns="rows", **SHAPE)
@@ -78,7 +80,7 @@ def tensors() -> None:
         }
         for name, (right, call) in sends.items():
             for what, wrong in spoiled(right).items():
-                told(texts, f"{name}, {what}", lambda wrong=wrong, call=call: call(wrong))
+                told.of(f"{name}, {what}", lambda wrong=wrong, call=call: call(wrong))
         for moe, fields in (
             (fp8, ("x", "scales_memory", "counts", "src_info", "layout_range", "stats", "wait_ns", "active")),
             (by_rank, ("experts", "weights")),
@@ -88,10 +90,10 @@ def tensors() -> None:
                 for what, wrong in spoiled(right).items():
                     out = moe.received(stats=True, wait_ns=True)
                     setattr(out, field, wrong)
-                    told(texts, f"out.{field}, {what}", lambda moe=moe, out=out: moe.call().dispatch(x, ids, out=out))
+                    told.of(f"out.{field}, {what}", lambda moe=moe, out=out: moe.call().dispatch(x, ids, out=out))
         call = rows.call()
         got = call.dispatch(x, ids)
-        told(texts, "out.x that overlaps x", lambda: rows.call().dispatch(got.x[0, :TOKENS], ids, out=got))
+        told.of("out.x that overlaps x", lambda: rows.call().dispatch(got.x[0, :TOKENS], ids, out=got))
         sums, valid, waited = torch.empty_like(x), torch.empty(TOKENS, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)
         returns: dict[str, tuple[torch.Tensor, Callable[[Any], object]]] = {
             "y": (got.x, call.combine),
@@ -103,10 +105,12 @@ def tensors() -> None:
         }
         for name, (right, combine) in returns.items():
             for what, wrong in spoiled(right).items():
-                told(texts, f"{name}, {what}", lambda wrong=wrong, combine=combine: combine(wrong))
-        told(texts, "out that overlaps y", lambda: call.combine(got.x, got.x[0, :TOKENS]))
-        told(texts, "a tensor of a GPU where kernels run on the CPU", lambda: rows.call().dispatch(x, OnGpu()))
-        told(texts, "a tensor of the CPU where kernels run on a GPU", lambda: _arrays.address("x", x, "bf16", (TOKENS, 128), False))
+                told.of(f"{name}, {what}", lambda wrong=wrong, combine=combine: combine(wrong))
+        told.of("out that overlaps y", lambda: call.combine(got.x, got.x[0, :TOKENS]))
+        told.of("a tensor of a GPU where kernels run on the CPU", lambda: rows.call().dispatch(x, OnGpu()))
+        told.of("a tensor of the CPU where kernels run on a GPU", lambda: _arrays.address("x", x, "bf16", (TOKENS, 128), 0))
+        told.of("a tensor of another GPU", lambda: _arrays.address("x", OfGpu1(x), "bf16", (TOKENS, 128), 0))
+        assert _arrays.address("x", OfGpu1(x), "bf16", (TOKENS, 128), 1) == x.data_ptr()
         # After all of that the call goes on.
         assert torch.equal(call.combine(got.x, weights=weights / 2).out, x)
         call.check()
@@ -114,11 +118,11 @@ def tensors() -> None:
         beyond = ids.clone()
         beyond[1, 1] = 4
         call.dispatch(x, beyond)
-        told(texts, "an id beyond the experts", call.check)
+        told.of("an id beyond the experts", call.check)
         twice = ids.clone()
         twice[1] = 2
         call.dispatch(x, twice)
-        told(texts, "an expert twice", call.check)
+        told.of("an expert twice", call.check)
         # Weights are the caller's: a NaN is one in the sums of its token, and in no other.
         weights[1, 0] = float("nan")
         got = call.dispatch(x, ids)
@@ -126,18 +130,18 @@ def tensors() -> None:
         call.check()
         assert out.isnan().any(1).tolist() == [False, True, False]
         assert bool(out[1].isnan().all())
-    print(json.dumps(texts))
+    print(told.as_json())
 
 
 def process_groups() -> None:
     """Process groups that are none, and masks that say nothing."""
-    texts: Texts = {}
-    told(texts, "no process group", warpverbs.Team.from_group)
+    told = Told()
+    told.of("no process group", warpverbs.Team.from_group)
     with groups.world() as group:
-        told(texts, "a group without a store", lambda: warpverbs.Team.from_group(object()))
+        told.of("a group without a store", lambda: warpverbs.Team.from_group(object()))
         gone = dist.new_group([0])
         dist.destroy_process_group(gone)
-        told(texts, "a group that was destroyed", lambda: warpverbs.Team.from_group(gone))
+        told.of("a group that was destroyed", lambda: warpverbs.Team.from_group(gone))
         buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
         x, ids = torch.ones(TOKENS, 128, dtype=torch.bfloat16), torch.zeros(TOKENS, 1, dtype=torch.int64)
 
@@ -150,17 +154,17 @@ def process_groups() -> None:
         assert counts.tolist() == [TOKENS, 0, 0, 0]
         sums, *_ = buffer.low_latency_combine(rows, ids, torch.ones(TOKENS, 1), handle)
         assert torch.equal(sums, x)
-        told(texts, "a mask of no rank", lambda: buffer.low_latency_update_mask_buffer(1, True))
-        told(texts, "a mask of rank -1", lambda: buffer.low_latency_update_mask_buffer(-1, True))
+        told.of("a mask of no rank", lambda: buffer.low_latency_update_mask_buffer(1, True))
+        told.of("a mask of rank -1", lambda: buffer.low_latency_update_mask_buffer(-1, True))
         handles = [dispatch()[2] for _ in range(3)]
-        told(texts, "a handle of two calls ago", lambda: buffer.low_latency_combine(rows, ids, torch.ones(TOKENS, 1), handles[0]))
-    told(texts, "a group of a program that has left", warpverbs.Team.from_group)
-    print(json.dumps(texts))
+        told.of("a handle of two calls ago", lambda: buffer.low_latency_combine(rows, ids, torch.ones(TOKENS, 1), handles[0]))
+    told.of("a group of a program that has left", warpverbs.Team.from_group)
+    print(told.as_json())
 
 
 def other_calls(folder: str) -> None:
     """Two ranks that do not do the same: each is told of it, and by which rank. Each writes what it is told into a file of `folder`."""
-    texts: Texts = {}
+    told = Told()
     os.environ["WARPVERBS_STORE"], place = "", os.environ["WARPVERBS_STORE"]
 
     def team(name: str, timeout: float = LONG) -> warpverbs.Team:
@@ -178,39 +182,39 @@ def other_calls(folder: str) -> None:
         "layout": {"layout": ("expert", "rank")[rank]},
     }.items():
         apart = team(name)
-        told(texts, f"another {name} at another rank", lambda apart=apart, own=own: warpverbs.Moe(apart, "layer", **{**SHAPE, **own}))
+        told.of(f"another {name} at another rank", lambda apart=apart, own=own: warpverbs.Moe(apart, "layer", **{**SHAPE, **own}))
         apart.close()
     between = team("between")
     apart = team("name", 1.0)
-    told(texts, "another name at another rank", lambda: warpverbs.Moe(apart, f"layer.{rank}", **SHAPE))
+    told.of("another name at another rank", lambda: warpverbs.Moe(apart, f"layer.{rank}", **SHAPE))
     # The next call tells the other rank that this one has failed; that rank may still wait for the layer.
     between.barrier("named")
-    told(texts, "a name that is none", lambda: warpverbs.Moe(apart, "my layer", **SHAPE))
+    told.of("a name that is none", lambda: warpverbs.Moe(apart, "my layer", **SHAPE))
     apart.close()
     between.close()
     apart = team("order")
     call = warpverbs.Moe(apart, "layer", **SHAPE).call()
     if rank == 0:
         call.dispatch(x, ids)
-        told(texts, "a dispatch where another rank makes none", call.check)
+        told.of("a dispatch where another rank makes none", call.check)
     else:
         call.combine(torch.zeros(2, 16, 128, dtype=torch.bfloat16))
-        told(texts, "a combine without a dispatch", call.check)
+        told.of("a combine without a dispatch", call.check)
     apart.barrier("told")
     apart.close()
-    Path(folder, str(rank)).write_text(json.dumps(texts))
+    Path(folder, str(rank)).write_text(told.as_json())
 
 
 def vanishing_store() -> None:
     """The store of a process group ends while a team is made: the rank that waits says so."""
-    texts: Texts = {}
+    told = Told()
     rank, _ = groups.start()
     dist.barrier()
     if rank == 0:
         # It holds the store.
         os._exit(0)
     start = time.monotonic()
-    told(texts, "a store that vanishes", lambda: warpverbs.Team.from_group(join_timeout=LONG))
+    told.of("a store that vanishes", lambda: warpverbs.Team.from_group(join_timeout=LONG))
     assert time.monotonic() - start < LONG
-    print(json.dumps(texts), flush=True)
+    print(told.as_json(), flush=True)
     os._exit(0)

@@ -16,7 +16,23 @@ _asked = getattr(_sys, "orig_argv", ["warpverbs.doctor"]) if _sys.argv[:1] == ["
 if not any(word.endswith("warpverbs.doctor") for word in _asked):
     from . import errors
     from ._native import Transfer, __version__
-    from .engine import Closed, Engine, Operation, Peer, Prepared, Region, RemoteRegion, State, TransferReport
+    from .engine import (
+        Closed,
+        Counter,
+        Engine,
+        Notice,
+        Operation,
+        Peer,
+        Prepared,
+        Rail,
+        Region,
+        RemoteRegion,
+        SharedMemory,
+        SliceCounts,
+        State,
+        Statistics,
+        TransferReport,
+    )
     from .errors import (
         ConfigError,
         EngineError,
@@ -30,7 +46,7 @@ if not any(word.endswith("warpverbs.doctor") for word in _asked):
         TimeoutError,
         WouldBlock,
     )
-    from .group import Change, Group, View
+    from .group import Change, Counters, Group, View
     from .moe import Call, Combined, Moe, Received, Report
     from .team import Team, TeamEnd
 
@@ -40,6 +56,8 @@ __all__ = [
     "Closed",
     "Combined",
     "ConfigError",
+    "Counter",
+    "Counters",
     "Engine",
     "EngineError",
     "Error",
@@ -47,17 +65,22 @@ __all__ = [
     "GroupError",
     "Moe",
     "MoeError",
+    "Notice",
     "Operation",
     "Peer",
     "PeerGone",
     "Prepared",
+    "Rail",
     "RankLost",
     "Received",
     "Refused",
     "Region",
     "RemoteRegion",
     "Report",
+    "SharedMemory",
+    "SliceCounts",
     "State",
+    "Statistics",
     "Team",
     "TeamEnd",
     "TeamError",

@@ -118,10 +118,10 @@ def _of_interface(interface: dict[str, Any], device: str) -> Array:
 
 
 def _of_dlpack(value: Any) -> Array:
-    kind, _ = value.__dlpack_device__()
+    kind, number = value.__dlpack_device__()
     if kind not in (1, 2, 3):
         raise Refused(f"a tensor is on DLPack device type {kind}; it must be on the CPU (1, 3) or a CUDA GPU (2)")
-    address, (code, bits), shape, strides, number = _native.read_dlpack(value.__dlpack__())
+    address, (code, bits), shape, strides, _ = _native.read_dlpack(value.__dlpack__())
     names = {(4, 16): "bf16", (10, 8): "fp8", (2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (6, 8): "bool"}
     letter = {0: "i", 1: "u"}.get(code, f"code{code}-")
     dtype = names.get((code, bits), f"{letter}{bits}")
@@ -169,37 +169,37 @@ def address(
     value: Any,
     dtype: str,
     shape: tuple[int | None, ...],
-    on_cpu: bool,
+    gpu: int | None,
     align: int | None = None,
 ) -> int:
     """The device address of ``value``, which must be dense and have this element type and shape. ``None`` in a shape fits any
-    extent. ``None`` as value is address 0: not given."""
+    extent. ``None`` as value is address 0: not given. ``gpu`` is CUDA's number of the GPU that it must lie on; None: the CPU."""
     if value is None:
         return 0
     if type(value) is _Tensor and value.dtype is _torch_names.get(dtype):
-        at = _quickly(value, shape, on_cpu, align or SIZES[dtype])
+        at = _quickly(value, shape, gpu, align or SIZES[dtype])
         if at:
             return at
     found = look(name, value)
     if not _holds(found, dtype):
         raise Refused(f"{name} holds {found.dtype}; it must hold {dtype}")
-    return _place(name, found, shape, on_cpu, align or SIZES[dtype])
+    return _place(name, found, shape, gpu, align or SIZES[dtype])
 
 
-def integers(name: str, value: Any, shape: tuple[int | None, ...], on_cpu: bool) -> tuple[int, bool]:
+def integers(name: str, value: Any, shape: tuple[int | None, ...], gpu: int | None) -> tuple[int, bool]:
     """The same of integers of 32 or of 64 bits, and whether they have 64."""
     if value is None:
         return 0, False
     if type(value) is _Tensor:
         wide = value.dtype is _torch_names["i64"]
-        at = _quickly(value, shape, on_cpu, 8 if wide else 4) if wide or value.dtype is _torch_names["i32"] else 0
+        at = _quickly(value, shape, gpu, 8 if wide else 4) if wide or value.dtype is _torch_names["i32"] else 0
         if at:
             return at, wide
     found = look(name, value)
     wide = _holds(found, "i64")
     if not wide and not _holds(found, "i32"):
         raise Refused(f"{name} holds {found.dtype}; it must hold i32 or i64")
-    return _place(name, found, shape, on_cpu, SIZES["i64" if wide else "i32"]), wide
+    return _place(name, found, shape, gpu, SIZES["i64" if wide else "i32"]), wide
 
 
 def apart(name: str, written: Any, other: str, read: Any) -> None:
@@ -218,19 +218,27 @@ def _range(value: Any) -> tuple[int, int]:
     return found.address, found.address + math.prod(found.shape) * SIZES[found.dtype]
 
 
-def _quickly(tensor: Any, shape: tuple[int | None, ...], on_cpu: bool, align: int) -> int:
+def _quickly(tensor: Any, shape: tuple[int | None, ...], gpu: int | None, align: int) -> int:
     """The address of a tensor of torch in which nothing is wrong: a call has a dozen of them. 0 where something may be."""
-    if tensor.shape != shape or not tensor.is_contiguous() or not (tensor.is_cpu if on_cpu else tensor.is_cuda):
+    if tensor.shape != shape or not tensor.is_contiguous():
         return 0
-    at = int(tensor.data_ptr())
+    # Where the kernels run.
+    if not (tensor.is_cpu if gpu is None else tensor.is_cuda and tensor.get_device() == gpu):
+        return 0
+    at: int = tensor.data_ptr()
     return 0 if at % align else at
+
+
+def device_of(gpu: int | None) -> str:
+    """The name of a device as torch has it; None is the CPU."""
+    return "cpu" if gpu is None else f"cuda:{gpu}"
 
 
 def _holds(found: Array, dtype: str) -> bool:
     return found.dtype == dtype or found.dtype in _BITS.get(dtype, ())
 
 
-def _place(name: str, found: Array, shape: tuple[int | None, ...], on_cpu: bool, align: int) -> int:
+def _place(name: str, found: Array, shape: tuple[int | None, ...], gpu: int | None, align: int) -> int:
     """The address of what has the right element type."""
     fits = len(found.shape) == len(shape) and all(
         wanted is None or wanted == extent for extent, wanted in zip(found.shape, shape, strict=True)
@@ -239,8 +247,10 @@ def _place(name: str, found: Array, shape: tuple[int | None, ...], on_cpu: bool,
         raise Refused(f"{name} has the shape {_shown(found.shape)}; it must have {_shown(shape)}")
     if not found.contiguous:
         raise Refused(f"{name} is not contiguous; pass {name}.contiguous()")
-    if found.device.startswith("cpu") != on_cpu:
-        where = "the CPU" if on_cpu else "a GPU"
+    device = device_of(gpu)
+    # Of some libraries the number of the GPU is not known.
+    if found.device != device and (gpu is None or found.device != "cuda"):
+        where = "the CPU" if gpu is None else device
         raise Refused(f"{name} is on {found.device}; the team runs on {where} (WARPVERBS_GPU, or Team(gpu=..), chooses)")
     if found.address % align:
         raise Refused(

@@ -115,7 +115,7 @@ class Stubbed(Team):
 def calls(count: int) -> dict[str, Any]:
     """The costs of calls, in this process. Without torch there are no tensors, and the bare call is all."""
     team = Stubbed()
-    given = (0, 0, 0, 0, 0, 0, 0, False, False, False)
+    given = (0, 0, 0, 0, 0, 0, 0, False, False, False, 0, 0)
     costs = [rounds("bare native call", count, lambda: _native.cross(given, 0, None), 1e3)]
     try:
         import torch  # noqa: PLC0415 The package itself must do without.
@@ -213,7 +213,7 @@ def text(found: dict[str, Any]) -> str:
     """The same for people."""
     imported = ", ".join(found["imports"]) or "none"
     lines = [
-        f"Python {found['python']}, torch {found['torch'] or 'is not installed'}, {found['device']}: no kernel runs",
+        f"Python {found['python']}, torch {found['torch'] or 'cannot be imported'}, {found['device']}: no kernel runs",
         f"import warpverbs: {STARTS} starts; of {', '.join(LIBRARIES)} it imports {imported}",
         f"calls: {found['rounds']} rounds of {found['calls']}, {SHAPE['max_tokens']} tokens of {SHAPE['hidden']}",
         "",

@@ -211,11 +211,14 @@ def wv(seconds: float) -> Iterator[Fact]:
     yield Fact("FAIL" if wrong else "ok", "wv --version", said, wrong)
 
 
+#: The oldest that the package works with.
+OLDEST_TORCH = (2, 5)
+
 TORCH = """
 import torch
 cuda = getattr(torch, "cuda", None)
 built = getattr(getattr(torch, "version", None), "cuda", None)
-return str(torch.__version__), torch.__file__, hasattr(torch, "float8_e4m3fn"), built, bool(cuda and cuda.is_available())
+return str(torch.__version__), torch.__file__, built, bool(cuda and cuda.is_available())
 """
 
 
@@ -224,12 +227,11 @@ def torch(seconds: float) -> Iterator[Fact]:
         yield Fact("note", "torch", "not installed", "pip install torch: deep_ep, mooncake_ep and tensors that Moe makes need it")
         return
     try:
-        version, path, has_fp8, built, available = ask(TORCH, seconds)
+        version, path, built, available = ask(TORCH, seconds)
     except ChildError as error:
         yield Fact("FAIL", "torch", f"import torch: {error}", "repair torch; --timeout lets the import take longer")
         return
-    # Moe names this type for each layer, whatever its format.
-    do = "" if has_fp8 else "it has no torch.float8_e4m3fn, which Moe names: install torch 2.1 or newer"
+    do = "" if is_new(version) else f"install torch {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer"
     yield Fact("FAIL" if do else "ok", "torch", f"{version}, {path}", do)
     if not built:
         yield Fact("note", "torch CUDA", "built without CUDA", "tensors are on the CPU; for a GPU install a torch with CUDA")
@@ -238,6 +240,12 @@ def torch(seconds: float) -> Iterator[Fact]:
         yield Fact("note", "torch CUDA", f"built for {built}, which finds no GPU", do)
     else:
         yield Fact("ok", "torch CUDA", f"built for {built}, which finds a GPU")
+
+
+def is_new(version: str) -> bool:
+    """Whether a torch of this version is not too old; one that has no number is not judged."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is None or (int(found[1]), int(found[2])) >= OLDEST_TORCH
 
 
 def numpy() -> Iterator[Fact]:

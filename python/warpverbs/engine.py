@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import ctypes
 import logging
 import math
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
@@ -16,10 +17,31 @@ from . import _arrays, _native
 from ._native import Prepared, Transfer
 from .errors import Refused, TimeoutError
 
-__all__ = ["Closed", "Engine", "Operation", "Peer", "Prepared", "Region", "RemoteRegion", "State", "TransferReport"]
+__all__ = [
+    "Closed",
+    "Counter",
+    "Engine",
+    "Notice",
+    "Operation",
+    "Peer",
+    "Prepared",
+    "Rail",
+    "Region",
+    "RemoteRegion",
+    "SharedMemory",
+    "SliceCounts",
+    "State",
+    "Statistics",
+    "TransferReport",
+]
 
 #: Settings by the name of their argument, each with its variable; those that Engine names itself are not among them.
-SETTINGS = {field: variable for field, variable in _native.engine_settings().items() if field not in {"device", "connect_timeout"}}
+SETTINGS = {
+    field: variable for field, variable in _native.engine_settings().items() if field not in {"device", "connect_timeout", "deadline"}
+}
+
+#: What a peer may do with a grant, with the number that stands for it.
+RIGHTS = {"read": 1, "write": 2, "both": 3}
 
 #: Bytes of an element of each type that a tensor may hold.
 WIDTHS = {**_arrays.SIZES, "bool": 1, "f16": 2, "f64": 8, "u32": 4, "u64": 8}
@@ -95,20 +117,168 @@ class TransferReport(NamedTuple):
     operation: int | None
     #: The QP; None where no QP was left.
     qp: int | None
+    #: The rail by which that was posted, by its place in :attr:`Engine.rails`; None as above, and of a copy within the machine.
+    rail: int | None
+    #: The RDMA device of that rail.
+    device: str | None
     #: ``syndrome`` of the CQE; None of what was never posted.
     syndrome: int | None
     #: The cause in words.
     cause: str | None
 
 
+class SliceCounts(NamedTuple):
+    """What workers have done with slices."""
+
+    #: Slices that were given to a QP or to a copy, those that were posted again and those that the QP refused among them.
+    posted: int
+    #: Bytes of those that the QP or the copy has taken.
+    posted_bytes: int
+    #: Posted slices whose bytes have landed.
+    completed: int
+    #: Posted slices that have failed. Each may have been posted again.
+    failed: int
+    #: How long workers have had slices to post and no room on any of their QPs, seconds, summed over workers.
+    stalled: float
+
+
+class Statistics(NamedTuple):
+    """What an engine has done since its start.
+
+    One look is consistent: transfers that have ended were submitted, ``slices.completed + slices.failed`` is at most
+    ``slices.posted``, and ``slices.posted + not_posted`` at most ``queued + retried``. Both are equal once all transfers are concluded.
+    """
+
+    #: Transfers that the engine has taken.
+    submitted: int
+    #: Transfers that it has refused, since all slots were taken. A wait for a slot counts each of its tries.
+    refused: int
+    done: int
+    failed: int
+    cancelled: int
+    timed_out: int
+    #: Bytes of the transfers that are done.
+    done_bytes: int
+    #: Slices of the submitted transfers.
+    queued: int
+    #: How often a slice was put back to be posted again, since it had failed.
+    retried: int
+    #: Slices that were queued or put back and never posted, since their transfers had ended before.
+    not_posted: int
+    #: By NICs and by copies.
+    slices: SliceCounts
+
+
+class Rail(NamedTuple):
+    """A port of an RDMA device, and what an engine has done by it."""
+
+    device: str
+    #: From 1 on.
+    port: int
+    #: ``works``; ``rests``: its QPs have failed often, and none is connected again while another rail carries slices; ``probes``: behind
+    #: a rest one is, and the others if that one does not fail.
+    state: str
+    #: How often it was given a rest.
+    rests: int
+    slices: SliceCounts
+
+
+class SharedMemory:
+    """Host memory of zeros that engines of other processes of this machine and user may map: they copy at the speed of memory.
+
+    It is memory wherever an engine takes some, and an array of bytes for numpy. It stays as long as this object, a view or array of it,
+    or a region of it does.
+    """
+
+    def __init__(self, bytes: int) -> None:
+        self._native = _native.SharedMemory(bytes)
+
+    @property
+    def address(self) -> int:
+        """Where its first byte lies."""
+        return self._native.address
+
+    @property
+    def bytes(self) -> int:
+        """Its length."""
+        return self._native.bytes
+
+    def view(self) -> memoryview:
+        """Its bytes."""
+        array = (ctypes.c_char * self.bytes).from_address(self.address)
+        # The view holds the array, and the array the memory.
+        array.memory = self  # type: ignore[attr-defined]
+        return memoryview(array).cast("B")
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.address, False), "typestr": "|u1", "shape": (self.bytes,), "version": 3}
+
+    def __repr__(self) -> str:
+        return f"<warpverbs.SharedMemory {self.bytes} bytes>"
+
+
+class Notice(NamedTuple):
+    """A message of a peer's program."""
+
+    #: The name of the peer.
+    peer: str
+    #: The life of it that has sent this.
+    incarnation: int
+    bytes: bytes
+    #: What became of the transfer that it was sent with; None of one that was sent alone.
+    state: State | None
+    #: The operation of that transfer that failed first.
+    operation: int | None
+    #: Why, in words.
+    cause: str | None
+
+
+class Counter:
+    """A counter of an engine: how many WRITEs of peers that count at it have landed. It is made by :meth:`Engine.counter`."""
+
+    def __init__(self, native: _native.Engine, id: int) -> None:
+        self._native = native
+        #: Its number.
+        self.id = id
+
+    @property
+    def value(self) -> int:
+        """How many have counted since it was set to 0: the bytes of so many are there. One that the peer reports as failed may have
+        counted too, by the time of the report; none does later."""
+        return self._native.counter_read(self.id)
+
+    @property
+    def word(self) -> int:
+        """Where it lies, as 8 bytes of this process, for kernels that wait for it, once the memory is registered with the driver. It is
+        valid until the engine is closed."""
+        return self._native.counter_word(self.id)
+
+    def wait(self, count: int, timeout: float | None = None) -> int:
+        """Waits until it says ``count`` or more, and returns what it says; :class:`TimeoutError` behind ``timeout`` seconds."""
+        found = self._native.counter_wait(self.id, count, timeout)
+        if found is None:
+            raise TimeoutError(f"counter {self.id} says {self.value}, not {count}, behind {timeout} seconds")
+        return found
+
+    def reset(self) -> int:
+        """Sets it to 0, and returns what it said. A program that uses a counter again and again need not: it waits for one sum after the
+        other."""
+        return self._native.counter_reset(self.id)
+
+    def __repr__(self) -> str:
+        return f"<warpverbs.Counter {self.id}>"
+
+
 class Engine:
     """An engine on one HCA: regions of memory, and peers.
 
     :param name: by which peers know it.
-    :param device: RDMA device, or ``auto``.
-    :param insecure: :meth:`listen` takes addresses that are not loopback, though who connects is asked for no key.
+    :param device: RDMA device, several with commas between them, or ``auto``.
+    :param insecure: :meth:`listen` takes addresses that are not loopback also without a key (``key_file``).
     :param drain: longest wait for running transfers when a connection or the engine is closed, seconds. Default 5.
     :param connect_timeout: longest wait for the other end in each step of a connection, seconds. Default 5.
+    :param deadline: deadline of transfers that name none, seconds. Default none.
     :param settings: any other variable of docs/configuration.md that an engine reads, by the name of its field, such as ``qps=8`` or
         ``mtu=1024``. What is not given comes from the environment.
 
@@ -123,15 +293,17 @@ class Engine:
         insecure: bool = False,
         drain: float | None = None,
         connect_timeout: float | None = None,
+        deadline: float | None = None,
         **settings: Any,
     ) -> None:
         given: dict[str, str] = {}
         if device is not None:
             given["WARPVERBS_DEVICE"] = device
-        if connect_timeout is not None:
-            if not connect_timeout > 0:
-                raise ValueError(f"connect_timeout is {connect_timeout} seconds; it must be positive")
-            given["WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS"] = str(max(1, round(connect_timeout * 1000)))
+        for field, seconds in (("connect_timeout", connect_timeout), ("deadline", deadline)):
+            if seconds is not None:
+                if not seconds > 0:
+                    raise ValueError(f"{field} is {seconds} seconds; it must be positive")
+                given[f"WARPVERBS_ENGINE_{field.upper()}_MS"] = str(max(1, round(seconds * 1000)))
         for field, value in settings.items():
             if field not in SETTINGS:
                 raise TypeError(f"Engine takes no argument '{field}'; settings are {', '.join(sorted(SETTINGS))}")
@@ -142,7 +314,7 @@ class Engine:
 
     @property
     def device(self) -> str:
-        """The RDMA device that it is on."""
+        """The RDMA devices that it is on, with commas between them."""
         return self._native.device
 
     @property
@@ -150,26 +322,52 @@ class Engine:
         """Transfers that were submitted and not released."""
         return self._native.in_use
 
+    @property
+    def rails(self) -> list[Rail]:
+        """Its rails, and what each has done."""
+        return [Rail(**{**rail, "slices": SliceCounts(*rail["slices"])}) for rail in self._native.rails()]
+
+    def statistics(self) -> Statistics:
+        """What it has done since its start, in one consistent look. It never waits."""
+        found = self._native.statistics()
+        return Statistics(**{**found, "slices": SliceCounts(*found["slices"])})
+
     def register(self, memory: Memory, bytes: int | None = None) -> Region:
         """Registers memory for transfers of this engine, and of those peers that get its descriptor.
 
         ``memory`` is an object with the buffer protocol, a dense tensor on the CPU (of torch, or with ``__array_interface__`` or
         ``__dlpack__``), or an address with its ``bytes``. An object is held until its region and those inside it are gone; memory
-        that is given by its address must stay so long.
+        that is given by its address must stay so long. Peers of this machine map a :class:`SharedMemory` that is registered whole.
         """
+        if isinstance(memory, SharedMemory) and bytes is None:
+            return Region(self._native.register_shared(memory._native), memory.address, memory.bytes)
         address, length, owner = _whole("memory", memory, bytes)
         return Region(self._native.register(address, length, owner), address, length)
 
-    def deregister(self, region: Region) -> None:
-        """Takes a region away, from peers too. Refused while transfers of this engine use it."""
-        self._native.deregister(region.number)
+    def deregister(self, region: Region, *, wait: float = 0) -> None:
+        """Takes a region away, from peers too. Refused while transfers of this engine or grants use it, behind ``wait`` seconds."""
+        if wait:
+            self._native.deregister_wait(region.number, wait)
+        else:
+            self._native.deregister(region.number)
+
+    @property
+    def grants(self) -> int:
+        """Grants to peers that have not ended."""
+        return self._native.grants
+
+    def revoke(self, grant: bytes) -> None:
+        """Ends a grant. It returns when the HCA has destroyed the key: what the peer begins then fails, and the memory may be used for
+        something else. Once more does no harm."""
+        self._native.revoke(grant)
 
     def descriptor(self, region: Region) -> bytes:
         """What a peer needs to know of a region: bytes that the program carries there."""
         return self._native.descriptor(region.number)
 
-    def listen(self, address: str = "127.0.0.1:0") -> str:
-        """Lets other engines connect at ``address``, where port 0 is any. Where that is."""
+    def listen(self, address: str | None = None) -> str:
+        """Lets other engines connect at ``address``, where port 0 is any; by default at that of ``WARPVERBS_ENGINE_LISTEN``, else on
+        loopback. Where that is."""
         return self._native.listen(address)
 
     def connect(self, at: str) -> Peer:
@@ -182,6 +380,32 @@ class Engine:
         if peer is None:
             raise TimeoutError(f"no engine has connected for {timeout} seconds")
         return Peer(peer)
+
+    def notice(self, timeout: float | None = None) -> Notice:
+        """The next notice of any peer, those of one peer in the order in which it has sent them, each once; :class:`TimeoutError` behind
+        ``timeout`` seconds."""
+        found = self._notice(timeout)
+        if found is None:
+            raise TimeoutError(f"no notice has come for {timeout} seconds")
+        return found
+
+    def notices(self) -> Iterator[Notice]:
+        """All notices that have come. It waits for none."""
+        while (found := self._notice(0)) is not None:
+            yield found
+
+    def _notice(self, timeout: float | None) -> Notice | None:
+        found = self._native.notice(timeout)
+        if found is None:
+            return None
+        state = found["state"]
+        return Notice(**{**found, "state": None if state is None else State(state)})
+
+    def counter(self, id: int) -> Counter:
+        """Counter number ``id``, below 4096. It is there from the start, and all who ask for it have the same. Behind the end of a peer's
+        life nothing of that is counted any more; a later one counts on."""
+        self._native.counter_read(id)
+        return Counter(self._native, id)
 
     def poll(self, transfer: Transfer) -> State:
         """What became of a transfer. Any number of polls say the same, until it is released."""
@@ -268,6 +492,11 @@ class Peer:
         return self._native.qps
 
     @property
+    def path(self) -> str:
+        """How transfers go to it now: ``nic``, or by copies within this ``process`` or this ``machine``."""
+        return self._native.path
+
+    @property
     def open(self) -> bool:
         """Whether it takes transfers."""
         return self._native.open
@@ -276,41 +505,114 @@ class Peer:
         """Takes a region of the peer to be written and read. The same once more does no harm."""
         return RemoteRegion(*self._native.import_region(descriptor))
 
-    def write(self, local: Memory, remote: int, bytes: int | None = None, *, deadline: float | None = None, wait: float = 0) -> Transfer:
+    def grant(self, memory: Memory, bytes: int | None = None, *, rights: str = "read", ttl: float | None = None) -> bytes:
+        """Lets the peer ``read`` or ``write`` memory of this side, or ``both``, by a key of its own: all of an object, or ``bytes``
+        bytes at an address, inside a region. It ends behind ``ttl`` seconds, with this connection, or by :meth:`Engine.revoke`. The
+        result is what the program carries to the peer, for its :meth:`import_grant`."""
+        if rights not in RIGHTS:
+            raise Refused(f"rights are {rights!r}; they must be 'read', 'write' or 'both'")
+        address, length, _ = _whole("memory", memory, bytes)
+        return self._native.grant(address, length, RIGHTS[rights], ttl)
+
+    def export(self, region: Region) -> bytes:
+        """A grant of the whole registration behind a region, to be read and written, without a time."""
+        return self._native.export(region.number)
+
+    def import_grant(self, grant: bytes) -> RemoteRegion:
+        """Takes what the peer has granted this engine. The same once more does no harm."""
+        return RemoteRegion(*self._native.import_grant(grant))
+
+    def forget(self, region: RemoteRegion) -> None:
+        """Forgets memory of the peer: transfers that begin later do not reach it."""
+        self._native.forget(region.address)
+
+    def write(
+        self,
+        local: Memory,
+        remote: int,
+        bytes: int | None = None,
+        *,
+        deadline: float | None = None,
+        wait: float = 0,
+        notice: builtins.bytes | None = None,
+        counter: int | None = None,
+    ) -> Transfer:
         """Begins a transfer that writes ``local``, here, to the address ``remote``, at the peer."""
-        return self.writev([(local, remote, bytes)], deadline=deadline, wait=wait)
+        return self.writev([(local, remote, bytes)], deadline=deadline, wait=wait, notice=notice, counter=counter)
 
-    def read(self, local: Memory, remote: int, bytes: int | None = None, *, deadline: float | None = None, wait: float = 0) -> Transfer:
+    def read(
+        self,
+        local: Memory,
+        remote: int,
+        bytes: int | None = None,
+        *,
+        deadline: float | None = None,
+        wait: float = 0,
+        notice: builtins.bytes | None = None,
+    ) -> Transfer:
         """Begins a transfer that reads from the address ``remote``, at the peer, to ``local``, here."""
-        return self.readv([(local, remote, bytes)], deadline=deadline, wait=wait)
+        return self.readv([(local, remote, bytes)], deadline=deadline, wait=wait, notice=notice)
 
-    def writev(self, parts: Iterable[tuple[Any, ...]], *, deadline: float | None = None, wait: float = 0) -> Transfer:
+    def writev(
+        self,
+        parts: Iterable[tuple[Any, ...]],
+        *,
+        deadline: float | None = None,
+        wait: float = 0,
+        notice: bytes | None = None,
+        counter: int | None = None,
+    ) -> Transfer:
         """The same of many, each ``(local, remote)`` or ``(local, remote, bytes)``, in one transfer, in no order among each other."""
-        return self._native.submit([(False, *_part(*part)) for part in parts], deadline, wait)
+        return self._native.submit([(False, *_part(*part)) for part in parts], deadline, wait, notice, counter)
 
-    def readv(self, parts: Iterable[tuple[Any, ...]], *, deadline: float | None = None, wait: float = 0) -> Transfer:
+    def readv(
+        self, parts: Iterable[tuple[Any, ...]], *, deadline: float | None = None, wait: float = 0, notice: bytes | None = None
+    ) -> Transfer:
         """As :meth:`writev`."""
-        return self._native.submit([(True, *_part(*part)) for part in parts], deadline, wait)
+        return self._native.submit([(True, *_part(*part)) for part in parts], deadline, wait, notice, None)
 
     def submit(
-        self, operations: Iterable[Operation | tuple[str, Any, int, int]], *, deadline: float | None = None, wait: float = 0
+        self,
+        operations: Iterable[Operation | tuple[str, Any, int, int]],
+        *,
+        deadline: float | None = None,
+        wait: float = 0,
+        notice: bytes | None = None,
+        counter: int | None = None,
     ) -> Transfer:
         """Begins a transfer of writes and reads, 1 to 65,536, all or nothing.
 
         ``deadline``: nothing more is handed out when so many seconds are over. ``wait``: so many seconds are waited for a slot where
-        none is free; then, and at once for 0, it raises :class:`WouldBlock`, and nothing was done.
+        none is free; then, and at once for 0, it raises :class:`WouldBlock`, and nothing was done. ``notice``: the peer's program gets
+        these bytes behind the last one of the transfer, or with what became of one that is not done; they are waited for room for too.
+        ``counter``: each operation, a write, counts once at this counter of the peer, behind its last byte. It is one WRITE of the HCA and
+        posted once only: one that has failed may have counted.
         """
-        return self._native.submit(_given(operations), deadline, wait)
+        return self._native.submit(_given(operations), deadline, wait, notice, counter)
 
-    def prepare(self, operations: Iterable[Operation | tuple[str, Any, int, int]]) -> Prepared:
+    def prepare(self, operations: Iterable[Operation | tuple[str, Any, int, int]], *, counting: bool = False) -> Prepared:
         """Plans a transfer of writes and reads once, to be begun many times by :meth:`post`. Nothing is moved. Like every transfer it
-        names memory by its address: objects are held by their regions."""
-        return self._native.prepare(_given(operations))
+        names memory by its address: objects are held by their regions. ``counting``: of writes that may be posted with ``counter``."""
+        return self._native.prepare(_given(operations), counting)
 
-    def post(self, prepared: Prepared, *, deadline: float | None = None, wait: float = 0) -> Transfer:
+    def post(
+        self,
+        prepared: Prepared,
+        *,
+        deadline: float | None = None,
+        wait: float = 0,
+        notice: bytes | None = None,
+        counter: int | None = None,
+    ) -> Transfer:
         """Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be
         posted again while earlier posts run."""
-        return self._native.post(prepared, deadline, wait)
+        return self._native.post(prepared, deadline, wait, notice, counter)
+
+    def notify(self, bytes: builtins.bytes, *, wait: float = 0) -> None:
+        """Sends a notice of up to 65,536 bytes to the peer's program, behind those sent before. It comes once, over a later connection
+        of the same two lives if this one ends before. ``wait``: so many seconds are waited for room in the peer's inbox; then, and at
+        once for 0, it raises :class:`WouldBlock`, and nothing was done."""
+        self._native.notify(bytes, wait)
 
     def close(self) -> int:
         """Waits for its transfers (``drain`` of the engine), and ends the connection. How many were cut off."""

@@ -12,7 +12,7 @@ from .errors import Refused
 from .moe import Moe
 from .team import Team
 
-__all__ = ["Change", "Group", "View"]
+__all__ = ["Change", "Counters", "Group", "View"]
 
 #: States behind which nothing changes any more.
 _OVER = ("expelled", "left", "broken")
@@ -33,6 +33,29 @@ class View(NamedTuple):
     def active(self, ranks: int) -> list[bool]:
         """For each of ``ranks``, whether it is a member."""
         return [rank in self.members for rank in range(ranks)]
+
+
+class Counters(NamedTuple):
+    """How often each of these has happened to this rank since its group was started, and how many pairs are parted now."""
+
+    #: Views that its kernels were given.
+    views: int
+    #: Proposals that it has put into the store.
+    proposals: int
+    #: Proposals that it has promised.
+    promises: int
+    #: Times that it has begun to suspect a rank.
+    suspicions: int
+    #: Times that the QPs to a rank were connected: to newcomers, and to ranks from which it was parted.
+    connections: int
+    #: Times that the store was lost.
+    store_losses: int
+    #: Pairs of members that the newest view parts.
+    parted: int
+    #: Pairs that a view has parted and the view before had not.
+    partings: int
+    #: Parted pairs that a later view has united.
+    unions: int
 
 
 class Change(NamedTuple):
@@ -78,9 +101,8 @@ class Group:
         """1 for each rank whose rows the newest combine has added: i32 ``[R]``, a tensor of torch on the layer's device. Each combine
         of the layer that is given no tensor of its own writes it, in stream order; all are 1 before the first."""
         if self._active is None:
-            device = "cpu" if self.moe.on_cpu else "cuda"
             torch = self.moe._torch()
-            self._active = torch.ones((self.team.ranks,), dtype=torch.int32, device=device)
+            self._active = torch.ones((self.team.ranks,), dtype=torch.int32, device=self.moe._device)
             self.moe._active = self._active
         return self._active
 
@@ -97,6 +119,11 @@ class Group:
             return None
         pairs = [(low, high) for low, high in found["parted"]]
         return View(found["epoch"], found["first"], dict(found["members"]), pairs)
+
+    @property
+    def counters(self) -> Counters:
+        """How often things have happened so far. No sync with a device, and no call of the store."""
+        return Counters(**self._native.counters())
 
     def events(self) -> list[tuple[float, str]]:
         """What has happened since the last call: seconds since the start of the group, and what."""

@@ -145,8 +145,20 @@ class _Output(NamedTuple):
     align: int
 
 
+class CallShape(NamedTuple):
+    """What the tensors of a call are sized by: those of its layer, or its own."""
+
+    format: str
+    max_tokens: int
+    #: Format and max_tokens as the native module takes them; 0: the layer's.
+    native: tuple[int, int]
+    #: What its dispatch writes, in the order of the native module: what comes before the statistics, and what behind.
+    before: list[_Output]
+    behind: list[_Output]
+
+
 def _address(name: str, value: Any, dtype: str, shape: tuple[int | None, ...], moe: Moe, align: int = 0) -> int:
-    return _arrays.address(name, value, dtype, shape, moe.on_cpu, align or None)
+    return _arrays.address(name, value, dtype, shape, moe.gpu, align or None)
 
 
 class Moe:
@@ -157,7 +169,8 @@ class Moe:
     :param hidden: BF16 elements of a token: a multiple of 8, of 128 for FP8, at most 16,384.
     :param experts: experts of all ranks together, at most 4,096.
     :param top_k: experts that a token may choose, 1 to 32.
-    :param max_tokens: most tokens that a rank dispatches in one call, 1 to 65,534.
+    :param max_tokens: most tokens that a rank dispatches in one call, 1 to 65,534. A call may say fewer, and another format that takes no
+        more bytes.
     :param format: ``bf16``; ``fp8``, ``fp8-pow2`` or ``fp8-ue8m0`` (e4m3 with a scale for each 128 channels: f32, f32 rounded up to
         a power of two, its exponent byte); or ``(bytes, scale bytes)`` of tokens that the library does not look into.
     :param layout: ``expert`` or ``rank``: how dispatch lays out what it received.
@@ -195,8 +208,11 @@ class Moe:
         #: Places for experts that each rank has: the first dimension of what dispatch lays out by expert.
         self.room: int = self._native.room
         #: Whether its kernels run on the CPU.
-        self.on_cpu: bool = self._native.on_cpu
-        self._written = self._outputs()
+        self.on_cpu: bool = team.on_cpu
+        #: CUDA's number of the GPU that its tensors lie on; None for the CPU.
+        self.gpu: int | None = team.gpu
+        self._shapes: dict[tuple[str | None, int | None], CallShape] = {}
+        self._own = self._shape_of(None, None)
         #: What combine writes as ``active`` where a call gives no tensor: that of the layer's group.
         self._active: Any = None
 
@@ -269,26 +285,37 @@ class Moe:
         tensor ``[L, R·T, H]``, or ``[R, T, H]`` by rank. It keeps the layer. Needs ``returns="rows"`` or ``layout="rank"``."""
         memory, (blocks, rows, _) = self._native.staging(set)
         torch = self._torch()
-        flat = torch.from_dlpack(memory) if self.on_cpu else torch.as_tensor(memory, device="cuda")
+        flat = torch.from_dlpack(memory) if self.on_cpu else torch.as_tensor(memory, device=self._device)
         return flat.view(torch.bfloat16).view(blocks, rows, self.hidden)
 
-    def received(self, *, stats: bool = False, wait_ns: bool = False, active: bool = True) -> Received:
-        """Makes the tensors of one dispatch with torch, to be passed as ``out`` again and again."""
+    def received(
+        self,
+        *,
+        stats: bool = False,
+        wait_ns: bool = False,
+        active: bool = True,
+        format: str | None = None,
+        max_tokens: int | None = None,
+    ) -> Received:
+        """Makes the tensors of one dispatch with torch, to be passed as ``out`` again and again. ``format`` and ``max_tokens`` are those of
+        the dispatch."""
+        return self._received(self._shape_of(format, max_tokens), stats, wait_ns, active)
+
+    def _received(self, shape: CallShape, stats: bool = False, wait_ns: bool = False, active: bool = True) -> Received:
         torch = self._torch()
-        device = "cpu" if self.on_cpu else "cuda"
-        ranks, rows = self.team.ranks, self.max_tokens
-        lead = (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
+        device = self._device
+        ranks, lead = self.team.ranks, self._lead(shape.max_tokens)
         widths = {"bf16": (torch.bfloat16, self.hidden), "opaque": (torch.uint8, self._payload)}
-        dtype, width = widths.get(self.format, (torch.float8_e4m3fn, self.hidden))
+        dtype, width = widths.get(shape.format, (torch.float8_e4m3fn, self.hidden))
 
         def empty(shape: tuple[int, ...], of: Any) -> Any:
             return torch.empty(shape, dtype=of, device=device)
 
         memory = scales = None
-        if self.format not in ("bf16", "opaque") or self._scale_bytes:
-            shape, kind = self._scales()
-            memory = empty(shape, {"f32": torch.float32, "i32": torch.int32, "u8": torch.uint8}[kind])
-            by_expert = self.layout == "expert" and self.format != "opaque"
+        if shape.format not in ("bf16", "opaque") or self._scale_bytes:
+            places, kind = self._scales(shape.format, lead)
+            memory = empty(places, {"f32": torch.float32, "i32": torch.int32, "u8": torch.uint8}[kind])
+            by_expert = self.layout == "expert" and shape.format != "opaque"
             scales = memory.transpose(1, 2) if by_expert else memory
         out = Received(
             empty((*lead, width), dtype),
@@ -309,17 +336,38 @@ class Moe:
             out.wait_ns = torch.zeros((ranks,), dtype=torch.int64, device=device)
         return out
 
-    def _outputs(self) -> tuple[list[_Output], list[_Output]]:
-        """What a dispatch writes, in the order of the native module: what comes before the statistics, and what behind."""
-        ranks, rows = self.team.ranks, self.max_tokens
-        lead = (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
+    def _shape_of(self, format: str | None, max_tokens: int | None) -> CallShape:
+        """That of a call; None is the layer's."""
+        shape = self._shapes.get((format, max_tokens))
+        if shape is None:
+            shape = self._shapes[format, max_tokens] = self._new_shape(format, max_tokens)
+        return shape
+
+    def _new_shape(self, format: str | None, max_tokens: int | None) -> CallShape:
+        if format is not None and format != self.format and format not in FORMATS:
+            raise Refused(f"format is {format!r}; that of a call is one of {', '.join(FORMATS)}, or None for that of the layer")
+        rows = self.max_tokens if max_tokens is None else max_tokens
+        if not isinstance(rows, int) or not 1 <= rows <= self.max_tokens:
+            raise Refused(f"max_tokens of a call is {rows!r}; it must be 1 to {self.max_tokens}, that of the layer")
+        own = format is not None and format != self.format
+        native = (FORMATS.index(format) + 1 if format is not None and own else 0, 0 if rows == self.max_tokens else rows)
+        form = self.format if format is None else format
+        return CallShape(form, rows, native, *self._outputs(form, rows))
+
+    def _lead(self, rows: int) -> tuple[int, int]:
+        """The first dimensions of what a dispatch writes."""
+        ranks = self.team.ranks
+        return (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
+
+    def _outputs(self, format: str, rows: int) -> tuple[list[_Output], list[_Output]]:
+        ranks, lead = self.team.ranks, self._lead(rows)
         widths = {"bf16": ("bf16", self.hidden), "opaque": ("u8", self._payload)}
-        dtype, width = widths.get(self.format, ("fp8", self.hidden))
-        shape, kind = self._scales()
+        dtype, width = widths.get(format, ("fp8", self.hidden))
+        scales, kind = self._scales(format, lead)
         picks = (*lead, self.top_k)
         before = [
             _Output("out.x", dtype, (*lead, width), 16),
-            _Output("out.scales_memory", kind, shape, 4),
+            _Output("out.scales_memory", kind, scales, 4),
             _Output("out.counts", "i32", lead[:1], 4),
             _Output("out.src_info", "i32", lead, 4),
             _Output("out.layout_range", "i64", (self.room, ranks), 8),
@@ -328,19 +376,22 @@ class Moe:
         ]
         return before, [_Output("out.wait_ns", "i64", (ranks,), 8), _Output("out.active", "i32", (ranks,), 4)]
 
-    def _addresses_of(self, out: Received) -> tuple[int, ...]:
+    def _addresses_of(self, out: Received, shape: CallShape) -> tuple[int, ...]:
         """Those that come before the statistics, checked."""
-        before, on_cpu = self._written[0], self.on_cpu
-        return tuple(_arrays.address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in before)
+        gpu, address = self.gpu, _arrays.address
+        return tuple(address(name, getattr(out, name[4:]), dtype, places, gpu, align) for name, dtype, places, align in shape.before)
 
-    def _scales(self) -> tuple[tuple[int, ...], str]:
+    def _scales(self, format: str, lead: tuple[int, int]) -> tuple[tuple[int, ...], str]:
         """Shape and element type of the scales of a dispatch, as they lie in memory."""
-        ranks, rows = self.team.ranks, self.max_tokens
-        lead = (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
-        if self.format == "opaque":
+        if format == "opaque":
             return (*lead, self._scale_bytes), "u8"
-        words, kind = _scale_words(self.hidden, self.format)
+        words, kind = _scale_words(self.hidden, format)
         return ((lead[0], words, lead[1]) if self.layout == "expert" else (*lead, words)), kind
+
+    @property
+    def _device(self) -> str:
+        """That of its tensors, as torch names it."""
+        return _arrays.device_of(self.gpu)
 
     @staticmethod
     def _torch() -> Any:
@@ -395,6 +446,15 @@ def _shape(
     return hidden, experts, top_k, max_tokens, word, payload, scale, layout, returns, local_experts
 
 
+def _nanoseconds(deadline: float | None) -> int:
+    """A deadline of the caller's; 0 where there is none."""
+    if deadline is None:
+        return 0
+    if not 0 < deadline < 1e9:
+        raise Refused(f"deadline is {deadline} seconds; it must be positive and below 10^9")
+    return max(1, int(deadline * 1e9))
+
+
 class Call:
     """One call at a time: dispatch, then combine. Every rank makes the same phases in the same order.
 
@@ -407,6 +467,7 @@ class Call:
         self.moe = moe
         self._native = moe._native.call()
         self._tokens = 0
+        self._shape = moe._own
         #: Whether the caller has said who takes part, and so goes on without others.
         self._masked = False
 
@@ -420,6 +481,8 @@ class Call:
         active: Any = None,
         deadline: float | None = None,
         combine: bool = True,
+        format: str | None = None,
+        max_tokens: int | None = None,
         stream: int | None = None,
     ) -> _native.Event:
         """Sends tokens to the ranks of their experts.
@@ -430,13 +493,16 @@ class Call:
         :param active: u32 ``[ranks]``, 0 for ranks that do not take part. None: all members.
         :param deadline: longest wait of each phase of this call, seconds. None: the layer's.
         :param combine: False: no combine follows.
+        :param format: what the tokens of this call are made of, the same at all ranks. None: what the layer was made for.
+        :param max_tokens: most tokens that a rank has in this call, the same at all ranks: what its dispatch writes, and ``y``, are as long
+            as in a layer that was made for so many. None: those of the layer.
         """
-        given = self._input(x, experts, weights, scales, active, deadline, combine)
-        return self._native.dispatch_send(given, self._stream(stream), (x, experts, weights, scales, active))
+        given = self._input(x, experts, weights, scales, active, deadline, combine, self.moe._shape_of(format, max_tokens))
+        return self._send(given, (x, experts, weights, scales, active), stream)
 
     def dispatch_receive(self, out: Received | None = None, *, stream: int | None = None) -> Received:
         """Waits for the tokens of every rank and lays them out, in ``out`` where it is given."""
-        out = out or self.moe.received()
+        out = out or self.moe._received(self._shape)
         event = self._native.dispatch_receive(self._output(out), self._stream(stream), out)
         return self._ended(event, out)
 
@@ -450,27 +516,33 @@ class Call:
         active: Any = None,
         deadline: float | None = None,
         combine: bool = True,
+        format: str | None = None,
+        max_tokens: int | None = None,
         out: Received | None = None,
         stream: int | None = None,
     ) -> Received:
         """:meth:`dispatch_send` and :meth:`dispatch_receive` as one launch."""
-        given = self._input(x, experts, weights, scales, active, deadline, combine)
-        out = out or self.moe.received()
-        written = self._output(out)
-        if given[0]:
-            _arrays.apart("out.x", out.x, "x", x)
-        used = (x, experts, weights, scales, active, out)
-        event = self._native.dispatch(given, written, self._stream(stream), used)
-        return self._ended(event, out)
+        given = self._input(x, experts, weights, scales, active, deadline, combine, self.moe._shape_of(format, max_tokens))
+        out = out or self.moe._received(self._shape)
+        return self._dispatch(given, x, (experts, weights, scales, active), out, stream)
 
-    def combine_send(self, y: Any = None, *, staging: bool = False, unweighted: bool = False, stream: int | None = None) -> _native.Event:
+    def combine_send(
+        self,
+        y: Any = None,
+        *,
+        staging: bool = False,
+        unweighted: bool = False,
+        deadline: float | None = None,
+        stream: int | None = None,
+    ) -> _native.Event:
         """Sends back what the experts made of the rows, to the ranks that they came from.
 
         :param y: BF16 in the places of ``Received.x``.
         :param staging: it lies in the layer's own memory (:meth:`staging`) already, so nothing is copied; ``y`` is then None.
         :param unweighted: every weight counts as 1.
+        :param deadline: longest wait of each phase of this combine, seconds. None: that of its dispatch.
         """
-        given = self._returned(y, staging, unweighted)
+        given = self._returned(y, staging, unweighted, deadline)
         return self._native.combine_send(given, self._stream(stream), y)
 
     def combine_receive(
@@ -506,6 +578,7 @@ class Call:
         *,
         staging: bool = False,
         unweighted: bool = False,
+        deadline: float | None = None,
         token_valid: Any = None,
         active: Any = None,
         active_in_place: bool = False,
@@ -514,7 +587,7 @@ class Call:
         stream: int | None = None,
     ) -> Combined:
         """:meth:`combine_send` and :meth:`combine_receive` as one launch."""
-        given = self._returned(y, staging, unweighted)
+        given = self._returned(y, staging, unweighted, deadline)
         combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
         sums = self._sums(combined, weights, active_in_place, renormalise)
         if given[0] and self._tokens:
@@ -541,13 +614,24 @@ class Call:
 
     def staging(self) -> Any:
         """The tensor that this call's combine sends from with ``staging=True``; see :meth:`Moe.staging`. Its dispatch has ended."""
+        self._check_staging()
         return self.moe.staging(self.report().call % 2)
+
+    def _send(self, given: tuple[Any, ...], used: tuple[Any, ...], stream: int | None = None) -> _native.Event:
+        return self._native.dispatch_send(given, self._stream(stream), used)
+
+    def _dispatch(self, given: tuple[Any, ...], x: Any, used: tuple[Any, ...], out: Received, stream: int | None = None) -> Received:
+        written = self._output(out)
+        if given[0]:
+            _arrays.apart("out.x", out.x, "x", x)
+        event = self._native.dispatch(given, written, self._stream(stream), (x, used, out))
+        return self._ended(event, out)
 
     def _stream(self, stream: int | None) -> int:
         if stream is not None or self.moe.on_cpu:
             return stream or 0
         torch = _arrays.torch()
-        return 0 if torch is None else int(torch.cuda.current_stream().cuda_stream)
+        return 0 if torch is None else int(torch.cuda.current_stream(self.moe.gpu).cuda_stream)
 
     def _ended(self, event: _native.Event, result: _Result) -> _Result:
         if not self.moe.on_cpu:
@@ -571,65 +655,67 @@ class Call:
         active: Any,
         deadline: float | None,
         combine: bool,
+        shape: CallShape,
+        experts_are: str = "experts",
     ) -> tuple[Any, ...]:
-        moe = self.moe
-        shape = _arrays.shape_of("x", x)
-        if len(shape) != 2:
-            raise Refused(f"x has {len(shape)} dimensions; it must have 2: [tokens, hidden]")
-        tokens = shape[0]
-        if tokens > moe.max_tokens:
-            raise Refused(f"x has {tokens} tokens; max_tokens of the layer is {moe.max_tokens}")
-        quantized = scales is not None and moe.format != "opaque"
-        if quantized and moe.format == "bf16":
+        moe, form = self.moe, shape.format
+        given = _arrays.shape_of("x", x)
+        if len(given) != 2:
+            raise Refused(f"x has {len(given)} dimensions; it must have 2: [tokens, hidden]")
+        tokens = given[0]
+        if tokens > shape.max_tokens:
+            of = "layer" if shape.max_tokens == moe.max_tokens else "call"
+            raise Refused(f"x has {tokens} tokens; max_tokens of the {of} is {shape.max_tokens}")
+        quantized = scales is not None and form != "opaque"
+        if quantized and form == "bf16":
             raise Refused("scales are given; a layer of BF16 takes none: make it with an fp8 format")
-        if moe.format == "opaque":
+        if form == "opaque":
             dtype, width = "u8", moe._payload
         else:
             dtype, width = ("fp8" if quantized else "bf16"), moe.hidden
-        at_x = _address("x", x, dtype, (tokens, width), moe, 16) if tokens else 0
+        at_x = _arrays.address("x", x, dtype, (tokens, width), moe.gpu, 16) if tokens else 0
         at_scales = 0
-        if moe.format == "opaque" and moe._scale_bytes:
+        if form == "opaque" and moe._scale_bytes:
             if scales is None:
                 raise Refused(f"scales are None; tokens of this layer have {moe._scale_bytes} bytes of them")
             at_scales = _address("scales", scales, "u8", (tokens, moe._scale_bytes), moe, 4)
         elif quantized:
-            words, kind = _scale_words(moe.hidden, moe.format)
+            words, kind = _scale_words(moe.hidden, form)
             at_scales = _address("scales", scales, kind, (tokens, words), moe)
-        at_experts, wide = _arrays.integers("experts", experts, (tokens, moe.top_k), moe.on_cpu) if tokens else (0, False)
-        at_weights = _address("weights", weights, "f32", (tokens, moe.top_k), moe) if tokens else 0
-        at_active = _address("active", active, "i32", (moe.team.ranks,), moe)
-        if deadline is not None and not 0 < deadline < 1e9:
-            raise Refused(f"deadline is {deadline} seconds; it must be positive and below 10^9")
-        ns = 0 if deadline is None else max(1, int(deadline * 1e9))
-        self._tokens, self._masked = tokens, active is not None
-        return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine, wide
+        at_experts, wide = _arrays.integers(experts_are, experts, (tokens, moe.top_k), moe.gpu) if tokens else (0, False)
+        at_weights = 0 if weights is None or not tokens else _address("weights", weights, "f32", (tokens, moe.top_k), moe)
+        at_active = 0 if active is None else _address("active", active, "i32", (moe.team.ranks,), moe)
+        ns = _nanoseconds(deadline)
+        self._tokens, self._masked, self._shape = tokens, active is not None, shape
+        return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine, wide, *shape.native
 
-    def _output(self, out: Received) -> tuple[int, ...]:
-        address, on_cpu = _arrays.address, self.moe.on_cpu
+    def _output(self, out: Received) -> tuple[tuple[int, ...], bool, bool, int]:
+        address, gpu, shape = _arrays.address, self.moe.gpu, self._shape
         before = out._addresses
         if before is None:
-            before = self.moe._addresses_of(out)
-        behind = self.moe._written[1]
-        at_stats, wide = _arrays.integers("out.stats", out.stats, (self.moe.room,), on_cpu)
-        return (
-            *before,
-            at_stats,
-            *[address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in behind],
-            at_stats != 0 and not wide,
-            out.active_in_place,
-        )
+            before = self.moe._addresses_of(out, shape)
+        at_stats, wide = (0, False) if out.stats is None else _arrays.integers("out.stats", out.stats, (self.moe.room,), gpu)
+        behind: Sequence[int] = (0, 0)
+        if out.wait_ns is not None or out.active is not None:
+            behind = [address(name, getattr(out, name[4:]), dtype, places, gpu, align) for name, dtype, places, align in shape.behind]
+        return (*before, at_stats, *behind), at_stats != 0 and not wide, out.active_in_place, shape.native[0]
 
-    def _returned(self, y: Any, staging: bool, unweighted: bool) -> tuple[int, bool, bool]:
-        moe = self.moe
+    def _returned(self, y: Any, staging: bool, unweighted: bool, deadline: float | None) -> tuple[int, bool, bool, int]:
+        moe, ns = self.moe, _nanoseconds(deadline)
         if staging:
             if y is not None:
                 raise Refused("y is given with staging=True; write into call.staging() and pass None")
-            return 0, True, unweighted
+            self._check_staging()
+            return 0, True, unweighted, ns
         if y is None:
             raise Refused("y is None; pass what the experts made, or staging=True")
-        ranks, rows = moe.team.ranks, moe.max_tokens
-        lead = (moe.room, ranks * rows) if moe.layout == "expert" else (ranks, rows)
-        return _address("y", y, "bf16", (*lead, moe.hidden), moe, 16), False, unweighted
+        places = (*moe._lead(self._shape.max_tokens), moe.hidden)
+        return _address("y", y, "bf16", places, moe, 16), False, unweighted, ns
+
+    def _check_staging(self) -> None:
+        own, most = self._shape.max_tokens, self.moe.max_tokens
+        if own != most:
+            raise Refused(f"the layer's own memory is for calls of max_tokens {most}, and this one has {own}; pass y")
 
     def _combined(self, out: Any, token_valid: Any, active: Any, active_in_place: bool, wait_ns: Any) -> Combined:
         moe = self.moe
@@ -640,7 +726,7 @@ class Call:
         if out is not None and token_valid is not None:
             return Combined(out, token_valid, active, wait_ns)
         torch = moe._torch()
-        device = "cpu" if moe.on_cpu else "cuda"
+        device = moe._device
         if out is None:
             out = torch.empty((self._tokens, moe.hidden), dtype=torch.bfloat16, device=device)
         if token_valid is None:

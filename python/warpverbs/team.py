@@ -171,7 +171,7 @@ class Team:
         self._native, self._joins, self._borrowed = native, joins, borrowed
         #: Groups that keep this rank among the others: then there is no meeting of all at the end.
         self._groups = 0
-        self._shown = (native.rank, native.ranks, native.device)
+        self._shown = (native.rank, native.ranks, native.device, native.gpu)
         _open.add(self)
 
     @property
@@ -197,7 +197,12 @@ class Team:
     @property
     def on_cpu(self) -> bool:
         """Whether kernels run on the CPU."""
-        return self.device.startswith("simt")
+        return self.gpu is None
+
+    @property
+    def gpu(self) -> int | None:
+        """CUDA's number of the GPU that kernels run on; None for the CPU."""
+        return self._shown[3]
 
     def barrier(self, name: str) -> None:
         """Waits until every founder has called it with the same ``name``, which is used once."""

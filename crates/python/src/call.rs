@@ -17,16 +17,18 @@ use warpverbs::moe::{
 
 use crate::error::{Raise, raise};
 use crate::interrupt::SIGNALS;
+use crate::moe::format_at;
 use crate::origin::Origin;
 
 /// Of dispatch: x, x_scales, experts, weights, active, tokens, deadline in ns (0: the layer's), whether x is FP8 already, whether
-/// no combine follows, whether experts are i64.
-pub(crate) type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool, bool);
-/// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active,
-/// whether recv_stats is i32, whether active is the caller's mask.
-type ReceiveArguments = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, bool, bool);
-/// Of combine: y, whether it lies in staging memory, whether all weights count as 1.
-type SendBackArguments = (u64, bool, bool);
+/// no combine follows, whether experts are i64, the format of the call (as [`format_at`] has it), its max_tokens (0: the layer's).
+pub(crate) type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool, bool, u8, u32);
+/// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active.
+type Received = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+/// The same, whether recv_stats is i32, whether active is the caller's mask, the format of the call.
+type ReceiveArguments = (Received, bool, bool, u8);
+/// Of combine: y, whether it lies in staging memory, whether all weights count as 1, deadline in ns (0: that of its dispatch).
+type SendBackArguments = (u64, bool, bool, u64);
 /// Of combine: out, token_valid, weights, wait_ns, active, whether active is the caller's mask, whether to renormalise.
 type ReceiveBackArguments = (u64, u64, u64, u64, u64, bool, bool);
 
@@ -143,8 +145,8 @@ impl Call {
             };
         }
         let raw: *mut c_void = ptr::with_exposed_provenance_mut(raw);
-        // SAFETY: the package takes it from torch's current stream, or the caller says that it is one; torch keeps its streams for
-        // the life of the process.
+        // SAFETY: the package takes it from torch's current stream, or the caller says that it is one. The library torch keeps
+        // its streams for the life of the process.
         unsafe { self.moe.team().gpu().wrap_stream(raw) }.map_err(|error| error.raise(py))
     }
 
@@ -179,10 +181,14 @@ impl Call {
     }
 }
 
-fn dispatch_input(of: SendArguments) -> DispatchInput {
-    let (x, x_scales, experts, weights, active, tokens, deadline_ns, quantized, no_combine, ids_64) =
-        of;
-    DispatchInput::default()
+fn own_deadline(ns: u64) -> Option<Duration> {
+    (ns != 0).then(|| Duration::from_nanos(ns))
+}
+
+fn dispatch_input(py: Python<'_>, of: SendArguments) -> PyResult<DispatchInput> {
+    let (x, x_scales, experts, weights, active, tokens, deadline_ns, ..) = of;
+    let (.., quantized, no_combine, ids_64, format, max_tokens) = of;
+    Ok(DispatchInput::default()
         .with_x(x)
         .with_x_scales(x_scales)
         .with_experts(experts)
@@ -192,13 +198,15 @@ fn dispatch_input(of: SendArguments) -> DispatchInput {
         .with_quantized(quantized)
         .with_no_combine(no_combine)
         .with_ids_64(ids_64)
-        .with_deadline((deadline_ns != 0).then(|| Duration::from_nanos(deadline_ns)))
+        .with_format(format_at(py, format)?)
+        .with_max_tokens(max_tokens)
+        .with_deadline(own_deadline(deadline_ns)))
 }
 
-fn dispatch_output(of: ReceiveArguments) -> DispatchOutput {
-    let (x, scales, counts, src_info, range, experts, weights, stats, wait_ns, active, ..) = of;
-    let (.., stats_32, active_in_place) = of;
-    DispatchOutput::default()
+fn dispatch_output(py: Python<'_>, of: ReceiveArguments) -> PyResult<DispatchOutput> {
+    let (addresses, stats_32, active_in_place, format) = of;
+    let (x, scales, counts, src_info, range, experts, weights, stats, wait_ns, active) = addresses;
+    Ok(DispatchOutput::default()
         .with_recv_x(x)
         .with_recv_scales(scales)
         .with_counts(counts)
@@ -211,13 +219,15 @@ fn dispatch_output(of: ReceiveArguments) -> DispatchOutput {
         .with_wait_ns(wait_ns)
         .with_active(active)
         .with_active_in_place(active_in_place)
+        .with_format(format_at(py, format)?))
 }
 
-fn combine_input((y, zero_copy, unweighted): SendBackArguments) -> CombineInput {
+fn combine_input((y, zero_copy, unweighted, deadline_ns): SendBackArguments) -> CombineInput {
     CombineInput::default()
         .with_y(y)
         .with_zero_copy(zero_copy)
         .with_unweighted(unweighted)
+        .with_deadline(own_deadline(deadline_ns))
 }
 
 fn combine_output(of: ReceiveBackArguments) -> CombineOutput {
@@ -244,7 +254,7 @@ impl Call {
         stream: usize,
         used: Py<PyAny>,
     ) -> PyResult<Event> {
-        let input = dispatch_input(input);
+        let input = dispatch_input(py, input)?;
         self.launch(py, stream, used, Kind::Send, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.dispatch_send(stream, call, &input) }
@@ -258,7 +268,7 @@ impl Call {
         stream: usize,
         used: Py<PyAny>,
     ) -> PyResult<Event> {
-        let output = dispatch_output(output);
+        let output = dispatch_output(py, output)?;
         self.launch(py, stream, used, Kind::Receive, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.dispatch_receive(stream, call, &output) }
@@ -273,7 +283,7 @@ impl Call {
         stream: usize,
         used: Py<PyAny>,
     ) -> PyResult<Event> {
-        let (input, output) = (dispatch_input(input), dispatch_output(output));
+        let (input, output) = (dispatch_input(py, input)?, dispatch_output(py, output)?);
         self.launch(py, stream, used, Kind::Send, |stream, call| {
             // SAFETY: as above.
             unsafe { self.moe.dispatch(stream, call, &input, &output) }

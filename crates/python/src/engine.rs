@@ -14,13 +14,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use warpverbs::config::{EngineConfig, Reader, Variable, variables_of};
 use warpverbs::engine::{
-    Descriptor, EngineError, HostMemory, Kind, Operation, OperationStatus, Options, Outcome,
-    RegionId, Remote, Status, TransferId,
+    Counter, Descriptor, EngineError, Grant, HostError, HostMemory, Kind, Operation,
+    OperationStatus, Options, Outcome, RegionId, Remote, Rights, SliceCounts, Status, TransferId,
 };
 
 use crate::error::{Raise, raise};
 use crate::interrupt::SIGNALS;
 use crate::origin::Origin;
+use crate::shared_memory::SharedMemory;
 use crate::team::seconds_of;
 
 /// An engine of this process. `warpverbs.Engine` wraps it.
@@ -135,7 +136,7 @@ impl Engine {
 
     #[getter]
     fn device(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.engine.get(py)?.device().to_owned())
+        Ok(self.engine.get(py)?.devices().join(","))
     }
 
     #[getter]
@@ -159,7 +160,7 @@ impl Engine {
         let engine = self.engine.get(py)?;
         let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
         let first = ptr::with_exposed_provenance_mut(address);
-        // SAFETY: the package has taken the address from `owner`, a buffer that cannot move while it is held, or the caller of
+        // SAFETY: the package has taken the address from `owner`, a buffer that cannot move while it is held. Or the caller of
         // `register` has promised that the memory stays until the region is gone.
         let memory = unsafe { HostMemory::over(first, bytes, Some(owner)) };
         let memory = Arc::new(memory.map_err(|error| error.raise(py))?);
@@ -167,9 +168,44 @@ impl Engine {
         Ok(region.map_err(|error| error.raise(py))?.number())
     }
 
+    fn register_shared(&self, py: Python<'_>, memory: &SharedMemory) -> PyResult<u64> {
+        let engine = self.engine.get(py)?;
+        let region = py.detach(|| engine.register(&memory.0));
+        Ok(region.map_err(|error| error.raise(py))?.number())
+    }
+
     fn deregister(&self, py: Python<'_>, region: u64) -> PyResult<()> {
         let engine = self.engine.get(py)?;
         py.detach(|| engine.deregister(RegionId::of_number(region)))
+            .map_err(|error| error.raise(py))
+    }
+
+    /// Waits up to `wait` seconds for what uses it.
+    fn deregister_wait(&self, py: Python<'_>, region: u64, wait: f64) -> PyResult<()> {
+        let engine = self.engine.get(py)?;
+        let region = RegionId::of_number(region);
+        let mut last = None;
+        let done = in_slices(py, "wait", Some(wait), |slice| {
+            last = match engine.deregister_wait(region, slice) {
+                Err(busy @ HostError::Refused(EngineError::Busy { .. })) => Some(busy),
+                done => return Ok(Some(done)),
+            };
+            Ok(None)
+        })?;
+        done.or(last.map(Err))
+            .unwrap_or(Ok(()))
+            .map_err(|error| error.raise(py))
+    }
+
+    #[getter]
+    fn grants(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.engine.get(py)?.grants())
+    }
+
+    fn revoke(&self, py: Python<'_>, grant: &[u8]) -> PyResult<()> {
+        let engine = self.engine.get(py)?;
+        let grant = Grant::from_bytes(grant).map_err(|error| error.raise(py))?;
+        py.detach(|| engine.revoke(&grant))
             .map_err(|error| error.raise(py))
     }
 
@@ -180,13 +216,19 @@ impl Engine {
         Ok(PyBytes::new(py, &made.to_bytes()))
     }
 
-    fn listen(&self, py: Python<'_>, address: &str) -> PyResult<String> {
+    /// At the address of its configuration, where none is given.
+    fn listen(&self, py: Python<'_>, address: Option<&str>) -> PyResult<String> {
         let engine = self.engine.get(py)?;
-        let Ok(wanted) = address.parse::<SocketAddr>() else {
-            let words = format!("address is '{address}'; it must be an IP address and a port");
-            return Err(raise(py, "Refused", words));
-        };
-        let at = py.detach(|| engine.listen(wanted));
+        let wanted = address.map(|address| {
+            let words = || format!("address is '{address}'; it must be an IP address and a port");
+            let parsed = address.parse::<SocketAddr>();
+            parsed.map_err(|_| raise(py, "Refused", words()))
+        });
+        let wanted = wanted.transpose()?;
+        let at = py.detach(|| match wanted {
+            Some(address) => engine.listen(address),
+            None => engine.listen_as_configured(),
+        });
         Ok(at.map_err(|error| error.raise(py))?.to_string())
     }
 
@@ -207,6 +249,63 @@ impl Engine {
         Ok(accepted.map(|peer| Peer {
             peer: Held::new(peer),
         }))
+    }
+
+    /// The next notice of any peer; None: the time is over.
+    fn notice<'py>(
+        &self,
+        py: Python<'py>,
+        seconds: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let engine = self.engine.get(py)?;
+        let found = in_slices(py, "timeout", seconds, |slice| match engine.notice(slice) {
+            None if engine.is_closed() => Err(EngineError::Closing),
+            found => Ok(found),
+        })?;
+        let Some(notice) = found else {
+            return Ok(None);
+        };
+        let behind = notice.transfer;
+        let state = behind.map(|behind| name_of(Status::Concluded(behind.outcome)));
+        let cause = behind.and_then(|behind| behind.cause);
+        let all = PyDict::new(py);
+        all.set_item("peer", notice.peer)?;
+        all.set_item("incarnation", notice.incarnation)?;
+        all.set_item("bytes", PyBytes::new(py, &notice.bytes))?;
+        all.set_item("state", state)?;
+        all.set_item("operation", behind.and_then(|behind| behind.operation))?;
+        all.set_item("cause", cause.map(|cause| cause.to_string()))?;
+        Ok(Some(all))
+    }
+
+    fn counter_read(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        Ok(self.counter(py, id)?.read())
+    }
+
+    /// What it says when it says `count` or more; None: the time is over.
+    fn counter_wait(
+        &self,
+        py: Python<'_>,
+        id: u32,
+        count: u64,
+        seconds: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let engine = self.engine.get(py)?;
+        let counter = self.counter(py, id)?;
+        in_slices(py, "timeout", seconds, |slice| {
+            match counter.wait(count, slice) {
+                None if engine.is_closed() => Err(EngineError::Closing),
+                found => Ok(found),
+            }
+        })
+    }
+
+    fn counter_reset(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        Ok(self.counter(py, id)?.reset())
+    }
+
+    fn counter_word(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        Ok(self.counter(py, id)?.word())
     }
 
     fn poll(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<&'static str> {
@@ -260,6 +359,8 @@ impl Engine {
         let cause = first.and_then(|first| first.cause);
         all.set_item("operation", first.map(|first| first.operation))?;
         all.set_item("qp", first.and_then(|first| first.qp))?;
+        all.set_item("rail", first.and_then(|first| first.rail))?;
+        all.set_item("device", report.device)?;
         all.set_item("syndrome", cause.map(|cause| cause.syndrome))?;
         all.set_item("cause", cause.map(|cause| cause.to_string()))?;
         Ok(all)
@@ -268,6 +369,37 @@ impl Engine {
     fn release(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<()> {
         let released = self.engine.get(py)?.release(transfer.0);
         released.map_err(|error| error.raise(py))
+    }
+
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.engine.get(py)?.statistics();
+        let all = PyDict::new(py);
+        all.set_item("submitted", found.submitted)?;
+        all.set_item("refused", found.refused)?;
+        all.set_item("done", found.done)?;
+        all.set_item("failed", found.failed)?;
+        all.set_item("cancelled", found.cancelled)?;
+        all.set_item("timed_out", found.timed_out)?;
+        all.set_item("done_bytes", found.done_bytes)?;
+        all.set_item("queued", found.queued)?;
+        all.set_item("retried", found.retried)?;
+        all.set_item("not_posted", found.not_posted)?;
+        all.set_item("slices", slice_counts(&found.slices))?;
+        Ok(all)
+    }
+
+    fn rails<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let rails = self.engine.get(py)?.rails().into_iter();
+        let rails = rails.map(|rail| {
+            let all = PyDict::new(py);
+            all.set_item("device", rail.device)?;
+            all.set_item("port", rail.port)?;
+            all.set_item("state", rail.state.to_string())?;
+            all.set_item("rests", rail.rests)?;
+            all.set_item("slices", slice_counts(&rail.slices))?;
+            Ok(all)
+        });
+        rails.collect()
     }
 
     /// What was left. A forked child closes nothing.
@@ -280,6 +412,40 @@ impl Engine {
         let counts = (left.done, left.failed, left.cancelled, left.timed_out);
         Ok(Some((left.cut_off, counts.0, counts.1, counts.2, counts.3)))
     }
+}
+
+impl Engine {
+    fn counter(&self, py: Python<'_>, id: u32) -> PyResult<Counter> {
+        let counter = self.engine.get(py)?.counter(id);
+        counter.map_err(|error| error.raise(py))
+    }
+}
+
+/// Of slices: posted, their bytes, completed, failed, seconds stalled.
+type Slices = (u64, u64, u64, u64, f64);
+
+fn slice_counts(counts: &SliceCounts) -> Slices {
+    let SliceCounts {
+        posted,
+        posted_bytes,
+        completed,
+        failed,
+        stalled,
+        ..
+    } = *counts;
+    (
+        posted,
+        posted_bytes,
+        completed,
+        failed,
+        stalled.as_secs_f64(),
+    )
+}
+
+/// The bytes of a grant that was made.
+fn granted(py: Python<'_>, made: Result<Grant, HostError>) -> PyResult<Bound<'_, PyBytes>> {
+    let grant = made.map_err(|error| error.raise(py))?;
+    Ok(PyBytes::new(py, &grant.to_bytes()))
 }
 
 /// An operation of Python: whether it reads, local, remote, bytes.
@@ -298,6 +464,11 @@ impl Peer {
     }
 
     #[getter]
+    fn path(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.peer.get(py)?.path().to_string())
+    }
+
+    #[getter]
     fn open(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.peer.get(py)?.is_open())
     }
@@ -310,41 +481,109 @@ impl Peer {
         Ok((read.address, read.bytes))
     }
 
-    /// Waits up to `wait` seconds for a slot.
+    /// The bytes of the grant. `rights`: see [`Rights::number`]; `ttl`: seconds.
+    fn grant<'py>(
+        &self,
+        py: Python<'py>,
+        address: u64,
+        bytes: u64,
+        rights: u64,
+        ttl: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let peer = self.peer.get(py)?;
+        let Some(rights) = Rights::of_number(rights) else {
+            let words = format!("rights are {rights}; they must be 1, 2 or 3");
+            return Err(raise(py, "Refused", words));
+        };
+        let ttl = ttl.map(|ttl| seconds_of(py, "ttl", ttl)).transpose()?;
+        let made = py.detach(|| peer.grant(address, bytes, rights, ttl));
+        granted(py, made)
+    }
+
+    fn export<'py>(&self, py: Python<'py>, region: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let peer = self.peer.get(py)?;
+        let made = py.detach(|| peer.export(RegionId::of_number(region)));
+        granted(py, made)
+    }
+
+    /// Address and bytes, as operations name them.
+    fn import_grant(&self, py: Python<'_>, grant: &[u8]) -> PyResult<(u64, u64)> {
+        let peer = self.peer.get(py)?;
+        let read = Grant::from_bytes(grant).map_err(|error| error.raise(py))?;
+        peer.import_grant(&read).map_err(|error| error.raise(py))?;
+        Ok((read.address, read.bytes))
+    }
+
+    fn forget(&self, py: Python<'_>, address: u64) -> PyResult<()> {
+        self.peer.get(py)?.forget(address);
+        Ok(())
+    }
+
+    /// Waits up to `wait` seconds for a slot, and for room for `notice`.
     fn submit(
         &self,
         py: Python<'_>,
         operations: Vec<Given>,
         deadline: Option<f64>,
         wait: f64,
+        notice: Option<&[u8]>,
+        counter: Option<u32>,
     ) -> PyResult<Transfer> {
         let peer = self.peer.get(py)?;
         let operations: Vec<Operation> = operations.into_iter().map(operation).collect();
-        begun(py, deadline, wait, |options, slice| {
-            peer.submit_wait(&operations, options, slice)
-        })
+        begun(
+            py,
+            (deadline, counter),
+            wait,
+            |options, slice| match notice {
+                None => peer.submit_wait(&operations, options, slice),
+                Some(bytes) => peer.submit_notify_wait(&operations, options, bytes, slice),
+            },
+        )
     }
 
-    /// Plans a transfer once.
-    fn prepare(&self, py: Python<'_>, operations: Vec<Given>) -> PyResult<Prepared> {
+    /// Sends a notice; waits up to `wait` seconds for room.
+    fn notify(&self, py: Python<'_>, bytes: &[u8], wait: f64) -> PyResult<()> {
+        let peer = self.peer.get(py)?;
+        with_room(py, wait, |slice| peer.notify_wait(bytes, slice))
+    }
+
+    /// Plans a transfer once; `counting`: one that may count.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        operations: Vec<Given>,
+        counting: bool,
+    ) -> PyResult<Prepared> {
         let peer = self.peer.get(py)?;
         let operations: Vec<Operation> = operations.into_iter().map(operation).collect();
-        let prepared = py.detach(|| peer.prepare(&operations));
+        let prepared = py.detach(|| match counting {
+            true => peer.prepare_counting(&operations),
+            false => peer.prepare(&operations),
+        });
         Ok(Prepared(prepared.map_err(|error| error.raise(py))?))
     }
 
-    /// Posts it once more; waits up to `wait` seconds for a slot.
+    /// Posts it once more; waits up to `wait` seconds for a slot, and for room for `notice`.
     fn post(
         &self,
         py: Python<'_>,
         prepared: &Prepared,
         deadline: Option<f64>,
         wait: f64,
+        notice: Option<&[u8]>,
+        counter: Option<u32>,
     ) -> PyResult<Transfer> {
         let peer = self.peer.get(py)?;
-        begun(py, deadline, wait, |options, slice| {
-            peer.post_wait(&prepared.0, options, slice)
-        })
+        begun(
+            py,
+            (deadline, counter),
+            wait,
+            |options, slice| match notice {
+                None => peer.post_wait(&prepared.0, options, slice),
+                Some(bytes) => peer.post_notify_wait(&prepared.0, options, bytes, slice),
+            },
+        )
     }
 
     /// How many transfers were cut off.
@@ -357,7 +596,7 @@ impl Peer {
 /// A transfer that `begin` begins, where a slot is free within `wait` seconds.
 fn begun(
     py: Python<'_>,
-    deadline: Option<f64>,
+    (deadline, counter): (Option<f64>, Option<u32>),
     wait: f64,
     begin: impl Send + Sync + Fn(&Options, Duration) -> Result<TransferId, EngineError>,
 ) -> PyResult<Transfer> {
@@ -365,19 +604,27 @@ fn begun(
         Some(seconds) => Some(seconds_of(py, "deadline", seconds)?),
         None => None,
     };
-    let options = Options::default().with_deadline(deadline);
-    let mut full = 0;
-    let id = in_slices(py, "wait", Some(wait), |slice| {
-        match begin(&options, slice) {
-            Err(EngineError::WouldBlock { slots }) => {
-                full = slots;
-                Ok(None)
-            }
-            other => other.map(Some),
+    let options = Options::default()
+        .with_deadline(deadline)
+        .with_counter(counter);
+    with_room(py, wait, |slice| begin(&options, slice)).map(Transfer)
+}
+
+/// What `attempt` does, where there is a slot and room within `wait` seconds.
+fn with_room<T: Send>(
+    py: Python<'_>,
+    wait: f64,
+    attempt: impl Send + Sync + Fn(Duration) -> Result<T, EngineError>,
+) -> PyResult<T> {
+    let mut full = None;
+    let done = in_slices(py, "wait", Some(wait), |slice| match attempt(slice) {
+        Err(error @ (EngineError::WouldBlock { .. } | EngineError::InboxFull { .. })) => {
+            full = Some(error);
+            Ok(None)
         }
+        other => other.map(Some),
     })?;
-    let blocked = || EngineError::WouldBlock { slots: full }.raise(py);
-    Ok(Transfer(id.ok_or_else(blocked)?))
+    done.ok_or_else(|| full.unwrap_or(EngineError::Closing).raise(py))
 }
 
 fn operation((reads, local, remote, bytes): Given) -> Operation {

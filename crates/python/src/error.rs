@@ -90,7 +90,7 @@ impl Raise for GroupError {
 impl Raise for EngineError {
     fn class(&self) -> &'static str {
         match self {
-            Self::WouldBlock { .. } => "WouldBlock",
+            Self::WouldBlock { .. } | Self::InboxFull { .. } => "WouldBlock",
             Self::PeerGone { .. } => "PeerGone",
             Self::Pending { .. } | Self::Busy { .. } | Self::WorkerPanicked(_) => "EngineError",
             Self::Slots { .. }
@@ -111,6 +111,7 @@ impl Raise for HostError {
             Self::Refused(error) => error.class(),
             Self::Provider(error) => error.class(),
             Self::Insecure { .. } => "Refused",
+            Self::KeyFile { .. } => "ConfigError",
             _ => "EngineError",
         }
     }

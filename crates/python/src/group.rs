@@ -110,6 +110,26 @@ impl Group {
         Ok(Some(all))
     }
 
+    /// How often things have happened so far, by the names of `GroupCounters`.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let of = self.get(py)?.counters();
+        let all = PyDict::new(py);
+        for (name, count) in [
+            ("views", of.views),
+            ("proposals", of.proposals),
+            ("promises", of.promises),
+            ("suspicions", of.suspicions),
+            ("connections", of.connections),
+            ("store_losses", of.store_losses),
+            ("parted", of.parted),
+            ("partings", of.partings),
+            ("unions", of.unions),
+        ] {
+            all.set_item(name, count)?;
+        }
+        Ok(all)
+    }
+
     /// What has happened since the last call: seconds since the start of the group, and words.
     fn events(&self, py: Python<'_>) -> PyResult<Vec<(f64, String)>> {
         let events = self.get(py)?.events();

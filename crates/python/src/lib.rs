@@ -3,8 +3,8 @@
 //!
 //! Six rules hold for every function here:
 //!
-//! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]), and no lock of
-//!   Rust is held when the call takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
+//! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]). The call holds
+//!   no lock of Rust when it takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
 //! - A store of Python's is called on the thread that made the call of this module, and on no other (module `store`).
 //! - A signal such as Ctrl-C ends every wait for other ranks at once (module `interrupt`).
 //! - A process that was forked from one with a team is refused at its first call (module `origin`): threads, registrations and QPs
@@ -26,6 +26,7 @@ mod log;
 mod moe;
 mod native_store;
 mod origin;
+mod shared_memory;
 mod store;
 mod stubs;
 mod team;
@@ -47,6 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Peer>()?;
     module.add_class::<engine::Transfer>()?;
     module.add_class::<engine::Prepared>()?;
+    module.add_class::<shared_memory::SharedMemory>()?;
     module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(config::settings, module)?)?;
     module.add_function(wrap_pyfunction!(engine::engine_settings, module)?)?;

@@ -41,6 +41,23 @@ fn word<T: Copy>(py: Python<'_>, name: &str, word: &str, known: &[(&str, T)]) ->
     Err(raise(py, "Refused", words))
 }
 
+/// Formats by name.
+const FORMATS: [(&str, Format); 4] = [
+    ("bf16", Format::Bf16),
+    ("fp8", Format::Fp8(Scales::F32)),
+    ("fp8-pow2", Format::Fp8(Scales::PowerOfTwo)),
+    ("fp8-ue8m0", Format::Fp8(Scales::Ue8m0)),
+];
+
+/// The format of a call by its place among them, from 1 on. 0: that of the layer.
+pub(crate) fn format_at(py: Python<'_>, place: u8) -> PyResult<Option<Format>> {
+    match usize::from(place).checked_sub(1) {
+        None => Ok(None),
+        Some(at) if at < FORMATS.len() => Ok(Some(FORMATS[at].1)),
+        Some(_) => Err(raise(py, "Refused", format!("there is no format {place}"))),
+    }
+}
+
 fn config(py: Python<'_>, shape: &Shape) -> PyResult<MoeConfig> {
     let (hidden, experts, top_k, max_tokens, format, payload, scale, layout, returns, local) =
         shape;
@@ -48,13 +65,7 @@ fn config(py: Python<'_>, shape: &Shape) -> PyResult<MoeConfig> {
         payload_bytes: *payload,
         scale_bytes: *scale,
     };
-    let formats = [
-        ("bf16", Format::Bf16),
-        ("fp8", Format::Fp8(Scales::F32)),
-        ("fp8-pow2", Format::Fp8(Scales::PowerOfTwo)),
-        ("fp8-ue8m0", Format::Fp8(Scales::Ue8m0)),
-        ("opaque", opaque),
-    ];
+    let formats = [&FORMATS[..], &[("opaque", opaque)]].concat();
     let layouts = [
         ("expert", RowLayout::ExpertMajor),
         ("rank", RowLayout::RankMajor),
@@ -150,12 +161,6 @@ impl Moe {
     #[getter]
     fn room(&self) -> u32 {
         self.moe.config().local_experts
-    }
-
-    /// Whether its kernels run on the CPU.
-    #[getter]
-    fn on_cpu(&self) -> bool {
-        self.stream.is_some()
     }
 
     /// Longest waits of a phase, seconds: of all calls, and of the first `warm_calls`; and of a change of members.

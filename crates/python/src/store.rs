@@ -1,7 +1,8 @@
 //! A store of Python's, such as one of torch.distributed, in which a team meets.
 //!
-//! It is called with the GIL on the thread of Python that has made a call of this module, and on no other: a thread of the library
-//! that needed the GIL would stand still while Python does something long. So it carries no leases, and no group takes it.
+//! It is called with the GIL on the thread of Python that has made a call of this module, and on no other. A thread of the
+//! library that needed the GIL would stand still while Python does something long. So it carries no leases, and no group takes
+//! it.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! What `warpverbs.bench` measures the host's part of a call with: a CPU device on which nothing runs.
 //!
-//! A team that does work never gets such a device: no variable and no argument names it, and no function but the one here makes it.
+//! A team that does work never gets such a device. No variable and no argument names it, and no function but the one here makes
+//! it.
 
 // UNSAFETY: implements `Gpu`, two of whose functions are unsafe to call.
 #![expect(

@@ -143,6 +143,12 @@ impl Team {
         Ok(self.get(py)?.config().timeout.as_secs_f64())
     }
 
+    /// CUDA's number of the GPU; none where kernels run on the CPU.
+    #[getter]
+    fn gpu(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        Ok(self.get(py)?.gpu().slot().map(|slot| slot.ordinal))
+    }
+
     /// `simt`, or the name of the GPU.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyResult<String> {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -12,7 +12,7 @@ from .. import _arrays
 from ..errors import Refused
 from ..moe import Moe, Received
 from ..team import Team
-from ._layers import Batch, Handle, Hook, Layer, Receive
+from ._layers import Batch, Handle, Hook, Receive, Served
 from .utils.event import EventHandle
 
 __all__ = ["Arguments", "Calls", "Told", "format_of", "one_of", "refuse", "size_hint"]
@@ -102,13 +102,13 @@ class Calls:
 
     def _run_on(self, team: Team) -> None:
         """Notes where the kernels of ``team`` run."""
-        self._on_cpu = team.on_cpu
-        self._device = torch.device("cpu") if self._on_cpu else torch.device("cuda", torch.cuda.current_device())
+        self._on_cpu, self._gpu, self._ranks = team.on_cpu, team.gpu, team.ranks
+        self._device = torch.device(_arrays.device_of(team.gpu))
         self._comm_stream = None if self._on_cpu else torch.cuda.Stream(self._device)
 
     def _dispatch(
         self,
-        layer: Layer,
+        served: Served,
         x: Any,
         topk_idx: Any,
         told: Told,
@@ -116,28 +116,28 @@ class Calls:
         async_finish: bool,
         return_recv_hook: bool,
     ) -> tuple[Received, Handle, EventHandle | None, Hook | None]:
-        """A new batch of ``layer``: sends ``x``, and receives now or by the hook."""
-        batch = layer.begin(topk_idx, deadline)
+        """A new batch of these calls: sends ``x``, and receives now or by the hook. What is refused leaves all as it was."""
+        layer, active = served.layer, told.active
+        call = layer.next_call()
+        given = call._input(x, topk_idx, None, None, active, deadline, True, served.of_call, "topk_idx")
+        batch = layer.begin(served, topk_idx)
         received = layer.outputs(batch, self._reuses)
         received.stats, received.wait_ns = told.stats, told.wait_ns
-        active = received.active = told.active
-        received.active_in_place = active is not None
+        received.active, received.active_in_place = active, active is not None
+        used = (x, topk_idx, active)
 
         def send() -> None:
-            sent = batch.call.dispatch_send(x, topk_idx, active=active, deadline=deadline)
+            sent = call._send(given, used)
             if self._on_cpu:
                 # What follows in torch on the CPU may write x: it has no streams.
-                batch.call._ended(sent, None)
+                call._ended(sent, None)
 
         def receive() -> None:
-            batch.call.dispatch_receive(received)
-            end()
+            call.dispatch_receive(received)
+            batch.stage = "dispatched"
 
         def both() -> None:
-            batch.call.dispatch(x, topk_idx, active=active, deadline=deadline, out=received)
-            end()
-
-        def end() -> None:
+            call._dispatch(given, x, used, received)
             batch.stage = "dispatched"
 
         try:
@@ -145,7 +145,7 @@ class Calls:
         except (Refused, TypeError):
             layer.cancel(batch)
             raise
-        shape = layer.shape
+        shape = served.shape
         handle = Handle((received.src_info, received.layout_range, shape.max_tokens, shape.hidden, shape.experts))
         handle.batch = batch
         return received, handle, event, hook
@@ -160,15 +160,21 @@ class Calls:
         staging: bool,
         async_finish: bool,
         return_recv_hook: bool,
+        deadline: float | None = None,
     ) -> tuple[EventHandle | None, Hook | None]:
-        """Sends ``y`` back, or what lies in the layer's own memory with ``staging``, and adds up now or by the hook."""
+        """Sends ``y`` back, or what lies in the layer's own memory with ``staging``, and adds up now or by the hook. Without a ``deadline``
+        it waits as long as its dispatch did."""
         if y is None and not staging:
             raise Refused("x is None; pass what the experts made, or zero_copy=True")
-        layer, y = batch.layer, None if staging else y
+        layer = batch.layer
+        if staging:
+            # That of a smaller call is copied from.
+            y = self._own_of(batch)
+            staging = y is None
         written = {"wait_ns": told.wait_ns, "active": told.active, "active_in_place": told.active is not None}
 
         def send() -> None:
-            sent = batch.call.combine_send(y, staging=staging)
+            sent = batch.call.combine_send(y, staging=staging, deadline=deadline)
             batch.stage = "returned"
             if self._on_cpu:
                 batch.call._ended(sent, None)
@@ -178,7 +184,7 @@ class Calls:
             layer.end(batch, "combined")
 
         def both() -> None:
-            batch.call.combine(y, out, topk_weights, staging=staging, **written)
+            batch.call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
             layer.end(batch, "combined")
 
         return self._run(batch, "combine", send, receive, both, async_finish, return_recv_hook)
@@ -196,14 +202,18 @@ class Calls:
         """With a hook, both launches go to the caller's stream; else one goes to the buffer's, between waits of both streams."""
         layer, comm = batch.layer, self._comm_stream
         if return_recv_hook:
-            layer.launch(self._current(), send)
-            batch.pending = Receive(batch, kind, lambda: layer.launch(self._current(), receive))
+            if self._on_cpu:
+                send()
+                batch.pending = Receive(batch, kind, receive)
+            else:
+                layer.launch(self._current(), send)
+                batch.pending = Receive(batch, kind, lambda: layer.launch(self._current(), receive))
             return None, Hook(batch.pending)
         layer.receive_before(batch, kind)
         if comm is None:
             both()
             return (EventHandle() if async_finish else None), None
-        current = torch.cuda.current_stream(self._device)
+        current = self._current()
         comm.wait_stream(current)
         with torch.cuda.stream(comm):
             layer.launch(comm, both)
@@ -213,7 +223,7 @@ class Calls:
         return event, None
 
     def _current(self) -> Any:
-        return None if self._on_cpu else torch.cuda.current_stream(self._device)
+        return torch.cuda.current_stream(self._device)
 
     def _batch(self, handle: tuple[Any, ...]) -> Batch:
         if not isinstance(handle, Handle):
@@ -240,16 +250,19 @@ class Calls:
         if not same or (self._on_cpu and not torch.equal(topk_idx, batch.topk_idx)):
             raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
 
-    def _check_tokens(self, x: Any, topk_idx: Any) -> None:
-        """``x`` are tokens, and each has choices."""
-        if getattr(topk_idx, "ndim", 0) != 2:
+    @staticmethod
+    def _check_tokens(x: Any, topk_idx: Any) -> tuple[int, int]:
+        """``x`` are tokens, and each has choices: returns how long a token is, and how many choices it has."""
+        # The shape of a tensor is made anew each time that it is asked for.
+        choices: Sequence[int] = getattr(topk_idx, "shape", ())
+        tokens: Sequence[int] = getattr(x, "shape", ())
+        if len(choices) != 2:
             raise Refused("topk_idx must be a tensor [tokens, choices]")
-        if getattr(x, "ndim", 0) != 2:
+        if len(tokens) != 2:
             raise Refused("x must be a tensor [tokens, hidden]")
-        shape = topk_idx.shape
-        if x.shape[0] != shape[0]:
-            raise Refused(f"topk_idx has {shape[0]} rows, and x has {x.shape[0]}; each token has one of both")
-        _arrays.integers("topk_idx", topk_idx, shape, self._on_cpu)
+        if tokens[0] != choices[0]:
+            raise Refused(f"topk_idx has {choices[0]} rows, and x has {tokens[0]}; each token has one of both")
+        return tokens[1], choices[1]
 
     def abandon(self, handle: tuple[Any, ...]) -> None:
         """Ends the batch of ``handle``, which turns out to have no combine; all ranks do the same. Not one of the names that engines
@@ -257,11 +270,20 @@ class Calls:
         batch = self._batch(handle)
         if batch.stage != "dispatched":
             raise Refused(f"the combine of batch {batch.number} has begun; a batch is abandoned between its dispatch and its combine")
-        batch.layer.launch(self._current(), batch.call.abandon)
+        batch.layer.launch(None if self._on_cpu else self._current(), batch.call.abandon)
         batch.layer.end(batch, "left")
 
     def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         batch = self._batch(handle)
         if not self._on_cpu and torch.cuda.is_current_stream_capturing():
             raise Refused("which of two memories combine sends from is known when dispatch has run, so not inside a capture")
-        return batch.call.staging()
+        own = self._own_of(batch)
+        return batch.call.staging() if own is None else own
+
+    def _own_of(self, batch: Batch) -> Any:
+        """The memory that combine of ``batch`` sends from with ``zero_copy`` where the layer was made for more tokens, else None: the
+        layer's own has the shape of its largest calls."""
+        if batch.own is None and batch.shape.max_tokens != batch.layer.shape.max_tokens:
+            shape = (batch.layer.moe.room, self._ranks * batch.shape.max_tokens, batch.shape.hidden)
+            batch.own = torch.zeros(shape, dtype=torch.bfloat16, device=self._device)
+        return batch.own

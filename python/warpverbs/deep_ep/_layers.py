@@ -1,4 +1,4 @@
-"""What stands behind buffers: the teams of a process group, a layer for each shape, and the calls of a layer that are open."""
+"""What stands behind buffers: the teams of a process group, their layers, and the calls of a layer that are open."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from ..errors import Error, MoeError, RankLost, Refused
-from ..moe import Call, Moe, Received
+from ..moe import Call, CallShape, Moe, Received
 from ..team import Team
 
-__all__ = ["Batch", "Handle", "Hook", "Layer", "Names", "Place", "Receive", "Shape", "can_be_made"]
+__all__ = ["Batch", "Handle", "Hook", "Layer", "Layers", "Names", "Place", "Receive", "Served", "Shape", "can_be_made"]
 
 log = logging.getLogger("warpverbs.deep_ep")
 
@@ -33,13 +33,17 @@ class Names(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a layer is made for."""
+    """What a call is made of."""
 
     max_tokens: int
     hidden: int
     experts: int
     top_k: int
     format: str
+
+    def fits(self, other: Shape) -> bool:
+        """Whether a layer that was made for ``other`` has room for such calls: of any format, since it is made for BF16, the largest."""
+        return self[1:4] == other[1:4] and self.max_tokens <= other.max_tokens
 
 
 class Receive:
@@ -79,12 +83,13 @@ class Receive:
 class Batch:
     """One dispatch, until what its combine brings back has been added up."""
 
-    __slots__ = ("call", "deadline", "layer", "number", "pending", "stage", "tokens", "topk_idx")
+    __slots__ = ("call", "layer", "number", "own", "pending", "served", "shape", "stage", "tokens", "topk_idx")
 
-    def __init__(self, layer: Layer, call: Call, number: int, topk_idx: Any, deadline: float) -> None:
-        self.layer, self.call, self.number = layer, call, number
-        #: Longest wait of each of its phases, seconds.
-        self.deadline = deadline
+    def __init__(self, served: Served, call: Call, number: int, topk_idx: Any) -> None:
+        self.served, self.layer, self.shape = served, served.layer, served.shape
+        self.call, self.number = call, number
+        #: What combine sends from with ``zero_copy`` where that is not memory of the layer.
+        self.own: Any = None
         self.topk_idx = topk_idx
         self.tokens = int(topk_idx.shape[0])
         #: ``sent``, ``dispatched``, ``returned``, ``combined`` or ``left``: a later batch has taken its place.
@@ -123,7 +128,10 @@ class Handle(tuple[Any, ...]):
 
 
 class Layer:
-    """A shape with its memory, and the batches of it that are open."""
+    """The memory of calls of one shape, of smaller ones and of other formats, and the batches of them that are open.
+
+    :param shape: the largest of these calls.
+    """
 
     def __init__(self, team: Team, shape: Shape, names: Names, number: int = 0) -> None:
         self.shape, self.names = shape, names
@@ -136,12 +144,11 @@ class Layer:
             experts=shape.experts,
             top_k=shape.top_k,
             max_tokens=shape.max_tokens,
-            format=shape.format,
             returns="rows",
         )
         self._idle = [self.moe.call() for _ in range(OPEN)]
-        #: Outputs that are used again, by the handle that writes them.
-        self._kept: dict[Call, Received] = {}
+        #: Outputs that are used again, by the handle that writes them and the shape of its call.
+        self._kept: dict[tuple[Call, Served], Received] = {}
         self._open: list[Batch] = []
         self._begun = 0
         self._seen: tuple[int, int, list[int], str] | None = None
@@ -149,34 +156,41 @@ class Layer:
         self._last: tuple[Any, Any] | None = None
         self._log.info("%r", self.moe)
 
-    def begin(self, topk_idx: Any, deadline: float) -> Batch:
-        """A new batch. With two open ones, the older is left if nothing of it is under way."""
+    def next_call(self) -> Call:
+        """The call of the next batch. With two open batches it is that of the older one, if nothing of it is under way."""
+        if len(self._open) < OPEN:
+            return self._idle[-1]
+        oldest = self._open[0]
+        if oldest.pending is not None:
+            raise Refused(
+                f"two batches are in flight: the hook of {oldest.pending.what()} has not been called; call it before another dispatch"
+            )
+        return oldest.call
+
+    def begin(self, served: Served, topk_idx: Any) -> Batch:
+        """A new batch, of the call that :meth:`next_call` has said. With two open ones, the older is left."""
         if len(self._open) == OPEN:
-            oldest = self._open[0]
-            if oldest.pending is not None:
-                raise Refused(
-                    f"two batches are in flight: the hook of {oldest.pending.what()} has not been called; call it before another dispatch"
-                )
-            self.end(oldest, "left")
-        batch = Batch(self, self._idle.pop(), self._begun, topk_idx, deadline)
+            self.end(self._open[0], "left")
+        batch = Batch(served, self._idle.pop(), self._begun, topk_idx)
         self._begun += 1
         self._open.append(batch)
         return batch
 
     def outputs(self, batch: Batch, reuse: bool) -> Received:
         """What the dispatch of ``batch`` writes: new, or that of an earlier batch that is over."""
-        if not reuse:
-            return self.moe.received(active=False)
-        received = self._kept.get(batch.call)
-        if received is None:
-            received = self._kept[batch.call] = self.moe.received(active=False)
-            received._addresses = self.moe._addresses_of(received)
+        kept = self._kept.get((batch.call, batch.served)) if reuse else None
+        if kept is not None:
+            return kept
+        received = self.moe._received(batch.served.of_call, active=False)
+        if reuse:
+            received._addresses = self.moe._addresses_of(received, batch.served.of_call)
+            self._kept[batch.call, batch.served] = received
         return received
 
     def end(self, batch: Batch, stage: str) -> None:
         """``batch`` is over."""
         batch.stage = stage
-        batch.pending = batch.topk_idx = None
+        batch.pending = batch.topk_idx = batch.own = None
         self._open.remove(batch)
         self._idle.append(batch.call)
 
@@ -188,6 +202,8 @@ class Layer:
     def receive_before(self, batch: Batch, kind: str) -> None:
         """Receives what older batches still wait for, before `batch` does: later it could not be had any more. With ``combine``, those
         that were not sent back yet are over."""
+        if self._open and self._open[0] is batch:
+            return
         for older in [each for each in self._open if each.number < batch.number]:
             if older.pending is not None and older.pending.kind == kind:
                 older.pending.run()
@@ -196,7 +212,7 @@ class Layer:
 
     def settle(self) -> None:
         """Ends the call whose hook nobody has any more, and names it."""
-        for batch in list(self._open):
+        for batch in self._open:
             pending = batch.pending
             if pending is not None and pending.dropped:
                 pending.call()
@@ -254,18 +270,48 @@ def can_be_made(team: Team, shape: Shape) -> None:
         )
 
 
-class Place:
-    """What the buffers of a process group share: its teams, and a layer for each shape."""
+class Served:
+    """Calls of one shape: the layer that serves them, and what it has looked up of them."""
+
+    __slots__ = ("layer", "of_call", "shape")
+
+    def __init__(self, layer: Layer, shape: Shape) -> None:
+        self.layer, self.shape = layer, shape
+        self.of_call: CallShape = layer.moe._shape_of(shape.format, shape.max_tokens)
+
+
+class Layers:
+    """The layers of a place, by the calls that they serve."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[Any, ...], Served] = {}
+
+    def layer(self, shape: Shape) -> Layer:
+        """The layer that serves calls of ``shape``; the first use makes it, at all ranks together."""
+        raise NotImplementedError
+
+    def served(self, *numbers: Any) -> Served:
+        """Calls of the shape with these numbers."""
+        found = self._served.get(numbers)
+        if found is None:
+            shape = Shape(*numbers)
+            found = self._served[numbers] = Served(self.layer(shape), shape)
+        return found
+
+
+class Place(Layers):
+    """What the buffers of a process group share: its teams, and their layers."""
 
     _all: ClassVar[weakref.WeakKeyDictionary[Any, Place]] = weakref.WeakKeyDictionary()
     #: Of its layers.
     names: ClassVar[Names] = Names("warpverbs.deep_ep", "low_latency_")
 
     def __init__(self, group: Any, store: str | None, join_timeout: float | None, modes: dict[str, Any]) -> None:
+        super().__init__()
         self._group = weakref.ref(group)
         self._store, self._join_timeout, self.modes = store, join_timeout, modes
         self.teams = [self._meet()]
-        self._layers: dict[Shape, Layer] = {}
+        self._layers: list[Layer] = []
         self.lost: RankLost | None = None
         #: Buffers that will be destroyed, and whether there is one that will not: then only the end of the group ends the teams.
         self.users, self.stays = 0, False
@@ -295,18 +341,20 @@ class Place:
         return self.teams[-1]
 
     def layer(self, shape: Shape) -> Layer:
-        """The layer of ``shape``; the first use makes it, at all ranks together."""
-        layer = self._layers.get(shape)
-        if layer is None:
-            can_be_made(self.team, shape)
-            if self._layers and len(self._layers) % LAYERS == 0:
-                self.teams.append(self._meet())
-            layer = self._layers[shape] = Layer(self.team, shape, self.names, len(self._layers))
+        """The first layer that has room for calls of ``shape``, else a new one, which all ranks make together."""
+        for layer in self._layers:
+            if shape.fits(layer.shape):
+                return layer
+        can_be_made(self.team, shape)
+        if self._layers and len(self._layers) % LAYERS == 0:
+            self.teams.append(self._meet())
+        layer = Layer(self.team, shape, self.names, len(self._layers))
+        self._layers.append(layer)
         return layer
 
     def holds(self, layer: Layer) -> bool:
         """Whether ``layer`` is one of its own."""
-        return self._layers.get(layer.shape) is layer
+        return layer in self._layers
 
     def _meet(self) -> Team:
         return Team.from_group(self._group(), store=self._store, join_timeout=self._join_timeout, **self.modes)
@@ -320,6 +368,7 @@ class Place:
         if group is not None and self._all.get(group) is self:
             del self._all[group]
         self._layers.clear()
+        self._served.clear()
         for team in self.teams:
             try:
                 if self.lost is None:

@@ -28,8 +28,9 @@ _arguments = Arguments(log, "those of DeepEP V1 and its branch hybrid-ep")
 class Buffer(Calls):
     """The ranks of a process group, with the memory by which they exchange tokens.
 
-    Making one is collective, as the first dispatch of each shape is: maxT, H, E, K and format. Buffers of one group share their
-    layers. ``rank``, ``group_size`` and ``group`` are those of the process group.
+    Making one is collective, as the first dispatch of each H, E and K is, and one with a larger maxT than any before: it makes memory for
+    its calls, for those of other formats and for smaller ones. Buffers of one group share it. ``rank``, ``group_size`` and ``group`` are
+    those of the process group.
 
     :param deadline: longest wait of a phase for other ranks, seconds. Nothing traps: who is missing is masked with
         ``enable_shrink``, and without it named by the next call.
@@ -184,21 +185,23 @@ class Buffer(Calls):
             name = "use_nvfp4" if use_nvfp4 else "x_global_scale" if x_global_scale is not None else "use_ue8m0_for_sf"
             refuse(name, "quantises to FP4 inside dispatch; quantise before, and use warpverbs.Moe(.., format=(bytes, scale bytes))")
         one_of(async_finish, return_recv_hook)
-        self._check_tokens(x, topk_idx)
+        hidden, top_k = self._check_tokens(x, topk_idx)
         stats = cumulative_local_expert_recv_stats
         form = format_of(use_fp8, round_scale, use_ue8m0)
         place = self._place
-        layer = place.layer(Shape(num_max_dispatch_tokens_per_rank, int(x.shape[1]), num_experts, int(topk_idx.shape[1]), form))
+        served = place.served(num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
+        layer = served.layer
         self._look(place, layer)
-        _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._on_cpu)
+        if stats is not None:
+            _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._gpu)
         told = Told(self._active if self.enable_shrink else None, dispatch_wait_recv_cost_stats, stats)
         deadline = self.warm_deadline if self._dispatches < WARM_CALLS else self.deadline
 
-        received, handle, event, hook = self._dispatch(layer, x, topk_idx, told, deadline, async_finish, return_recv_hook)
+        received, handle, event, hook = self._dispatch(served, x, topk_idx, told, deadline, async_finish, return_recv_hook)
         self._dispatches += 1
-        used = (x, topk_idx, received.x, received.scales, received.counts, *handle[:2], stats)
+        used = (x, topk_idx, received.x, received.scales, received.counts, *handle[:2], stats) if async_finish else None
         rows = (received.x, received.scales) if use_fp8 else received.x
-        return rows, received.counts, handle, EventOverlap(event, used if async_finish else None), hook
+        return rows, received.counts, handle, EventOverlap(event, used), hook
 
     def low_latency_combine(
         self,
@@ -245,9 +248,9 @@ class Buffer(Calls):
         layer = batch.layer
         self._look(place, layer)
         self._check_choices(batch, topk_idx)
-        _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, layer.shape.top_k), self._on_cpu)
+        _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
-            out = torch.empty((batch.tokens, layer.shape.hidden), dtype=torch.bfloat16, device=self._device)
+            out = torch.empty((batch.tokens, batch.shape.hidden), dtype=torch.bfloat16, device=self._device)
 
         told = Told(self._active if self.enable_shrink else None, combine_wait_recv_cost_stats)
         event, hook = self._combine(batch, x, out, topk_weights, told, zero_copy, async_finish, return_recv_hook)
@@ -271,7 +274,7 @@ class Buffer(Calls):
     def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
         """Writes the mask into ``mask_status``, i32 ``[R]``, in the current stream."""
         active = self._mask("low_latency_query_mask_buffer")
-        _arrays.address("mask_status", mask_status, "i32", (self.group_size,), self._on_cpu)
+        _arrays.address("mask_status", mask_status, "i32", (self.group_size,), self._gpu)
         mask_status.copy_(1 - active)
 
     def low_latency_clean_mask_buffer(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from .. import _c10d
-from ..deep_ep._layers import Layer, Names, Place, Shape, can_be_made
+from ..deep_ep._layers import Layer, Layers, Names, Place, Shape, can_be_made
 from ..errors import RankLost, Refused, TimeoutError
 from ..group import Group, View
 from ..team import Team
@@ -28,7 +28,7 @@ class Fixed(Place):
     names: ClassVar[Names] = NAMES
 
 
-class Elastic:
+class Elastic(Layers):
     """A team whose store carries leases, with the one layer that its group keeps."""
 
     def __init__(
@@ -41,6 +41,7 @@ class Elastic:
         rejoin: bool,
         modes: dict[str, Any],
     ) -> None:
+        super().__init__()
         if rejoin:
             gpu = None if "WARPVERBS_GPU" in os.environ else _c10d.current_gpu()
             self.team = Team.rejoin(group.rank(), group.size(), store, run_id, gpu=gpu, join_timeout=join_timeout, **modes)
@@ -59,10 +60,10 @@ class Elastic:
             self._members = Group(self.team, layer.moe, lease=self._lease)
             self._members.wait("serving", self._limit)
             self._layer = layer
-        if self._layer.shape != shape:
+        if not shape.fits(self._layer.shape):
             raise Refused(
-                f"the shape is {shape}, and that of this buffer is {self._layer.shape}; a buffer with a store of its own has one shape, "
-                "because one group serves one layer: make another Buffer, with another store, for another shape"
+                f"the shape is {shape}, and it was made for {self._layer.shape} and less; a buffer with a store of its own has "
+                "one layer, since its group serves one: begin with the largest maxT, and make another Buffer for other numbers"
             )
         return self._layer
 

@@ -27,8 +27,9 @@ _arguments = Arguments(log, "those of Mooncake EP")
 class Buffer(Calls):
     """The ranks of a process group, with the memory by which they exchange tokens.
 
-    Making one is collective, as the first dispatch of each shape is: maxT, H, E, K and format. Buffers of one group share their
-    layers. ``rank``, ``group_size`` and ``group`` are those of the process group.
+    Making one is collective, as the first dispatch of each H, E and K is, and one with a larger maxT than any before: it makes memory for
+    its calls, for those of the other format and for smaller ones. Buffers of one group share it. ``rank``, ``group_size`` and ``group`` are
+    those of the process group.
 
     Nothing traps. A rank that is missed is cleared in ``active_ranks``, and the others go on.
 
@@ -36,7 +37,7 @@ class Buffer(Calls):
     :param join_timeout: longest wait for other ranks in this call, while the memory of a shape is made, and in
         :meth:`update_ep_member`; seconds.
     :param store: ``file://`` or ``etcd://`` in place of the store of the group. Its leases let ranks that have died be started again;
-        such a buffer shares nothing, and has one shape. ``WARPVERBS_STORE`` says the same.
+        such a buffer shares nothing, and its first dispatch has the largest maxT. ``WARPVERBS_STORE`` says the same.
     :param run_id: tells runs apart that might meet in ``store``. A rank that is started again needs that of the others.
     :param lease: how long a rank that does not renew its lease counts as living, seconds; with ``store``.
     :param rejoin: this process takes the place of a rank that has died; waits for no rank. Of ``group`` it asks ``rank()`` and
@@ -141,20 +142,20 @@ class Buffer(Calls):
 
         :param active_ranks: i32 ``[R]``: 1 for each rank that takes part. The entry of a rank whose tokens have not come becomes 0,
             in stream order behind what is received. None: all ranks, and a missed one is told in the log alone.
-        :param timeout_us: longest wait of each phase of this batch, those of its combine too; -1: ``deadline``.
+        :param timeout_us: longest wait of each phase of this dispatch; -1: ``deadline``.
         :param use_fp8: None is true.
         """
         _arguments.unknown("dispatch", unknown)
         one_of(async_finish, return_recv_hook)
         deadline = self._seconds(timeout_us)
         self._check_active(active_ranks)
-        self._check_tokens(x, topk_idx)
+        hidden, top_k = self._check_tokens(x, topk_idx)
         form = format_of(use_fp8 is not False)
         place = self._place
-        layer = place.layer(Shape(num_max_dispatch_tokens_per_rank, int(x.shape[1]), num_experts, int(topk_idx.shape[1]), form))
-        self._look(place, layer)
+        served = place.served(num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
+        self._look(place, served.layer)
         told = Told(active_ranks)
-        received, handle, event, hook = self._dispatch(layer, x, topk_idx, told, deadline, async_finish, return_recv_hook)
+        received, handle, event, hook = self._dispatch(served, x, topk_idx, told, deadline, async_finish, return_recv_hook)
         used = (x, topk_idx, active_ranks, received.x, received.scales, received.counts, *handle[:2])
         rows = received.x if form == "bf16" else (received.x, received.scales)
         return rows, received.counts, handle, EventOverlap(event, used if async_finish else None), hook
@@ -177,6 +178,7 @@ class Buffer(Calls):
 
         :param active_ranks: i32 ``[R]``. The entry of a rank whose rows were not added becomes 0. The ranks that take part are those
             of the dispatch: a rank that was cleared since is added if its rows come.
+        :param timeout_us: longest wait of each phase of this combine; -1: ``deadline``.
         """
         _arguments.unknown("combine", unknown)
         one_of(async_finish, return_recv_hook)
@@ -186,12 +188,11 @@ class Buffer(Calls):
         batch = self._batch(handle)
         layer = batch.layer
         self._look(place, layer)
-        _arguments.ignore("combine", {"timeout_us": (timeout_us, timeout_us if deadline == batch.deadline else None)})
         self._check_choices(batch, topk_idx)
-        _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, layer.shape.top_k), self._on_cpu)
+        _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
-            out = torch.empty((batch.tokens, layer.shape.hidden), dtype=torch.bfloat16, device=self._device)
-        event, hook = self._combine(batch, x, out, topk_weights, Told(active_ranks), zero_copy, async_finish, return_recv_hook)
+            out = torch.empty((batch.tokens, batch.shape.hidden), dtype=torch.bfloat16, device=self._device)
+        event, hook = self._combine(batch, x, out, topk_weights, Told(active_ranks), zero_copy, async_finish, return_recv_hook, deadline)
         used = (x, topk_idx, topk_weights, active_ranks, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
 
@@ -239,7 +240,7 @@ class Buffer(Calls):
             raise Refused(f"active_ranks is a {kind}; it must be a tensor of torch, i32 [{self.group_size}], or None")
         if not active_ranks.is_contiguous():
             raise Refused("active_ranks is not contiguous, and is written in place; pass a tensor that is")
-        _arrays.address("active_ranks", active_ranks, "i32", (self.group_size,), self._on_cpu)
+        _arrays.address("active_ranks", active_ranks, "i32", (self.group_size,), self._gpu)
 
     def _seconds(self, timeout_us: int) -> float:
         if timeout_us == -1:
