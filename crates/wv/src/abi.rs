@@ -41,7 +41,7 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// Posts puts into rings whose NIC is a sink: block 0 retires what is rung, every other block is a poster.
+    /// Posts puts into rings whose NIC is a sink: block 0 retires WQEs that were rung, every other block is a poster.
     pub struct PostBenchParams {
         /// The contexts, `qp_stride` bytes apart. Poster p posts to QP p mod `qps`.
         pub qp: DevicePtr<QpContext>,
@@ -61,7 +61,7 @@ abi_struct! {
         pub calls: u32,
         /// Every so many calls asks for a completion, and the last one; 0: only the last one.
         pub signal_every: u32,
-        /// Bytes of a put, as its WQE says; nobody reads or writes them.
+        /// Bytes of a put, as its WQE says; no HCA reads or writes them.
         pub bytes: u32,
         /// WQEs that each QP gets.
         pub wqes: u64,
@@ -101,7 +101,7 @@ abi_struct! {
 abi_struct! {
     /// A chain of `count` operations of one thread.
     pub struct PrimitiveParams {
-        /// Device memory: a word that is zero, and 128 bytes behind it what is stored to.
+        /// Device memory: a word that is zero, and 128 bytes behind it the target of stores.
         pub words: DevicePtr<u64>,
         /// A word of host memory.
         pub host: DevicePtr<u64>,

@@ -74,6 +74,15 @@ fn a_value_that_cannot_be_and_a_name_that_nothing_reads_are_named() {
         said,
         "wv config: WARPVERBS_RETRY_COUNT is '8'; it must be a number from 0 to 7\n"
     );
+    for class in ["300", "256", "-1"] {
+        let output = config(&[], &[("WARPVERBS_TRAFFIC_CLASS", class)]);
+        assert_eq!(output.status.code(), Some(2), "{class}");
+        let (_, said) = texts(&output);
+        let limit = format!(
+            "WARPVERBS_TRAFFIC_CLASS is '{class}'; it must be auto or a number from 0 to 255\n"
+        );
+        assert_eq!(said, format!("wv config: {limit}"));
+    }
     let output = config(&[], &[("WARPVERBS_ENGINE_DEPTH", "500")]);
     assert_eq!(output.status.code(), Some(2));
     let (_, said) = texts(&output);

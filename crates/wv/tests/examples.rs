@@ -17,12 +17,11 @@ fn programs_of_others_run_as_the_example_says() {
         wv.parent().unwrap().display(),
         env::var("PATH").unwrap()
     );
-    // Free now. Another program that takes it meanwhile makes the example fail by name, not wrong.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    // Free, and below the ports that systems give to programs which name none: no other test takes it meanwhile.
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let port = (first..first + 1_000)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a port of 1,000 is free");
     let ended = Command::new("timeout")
         .arg(HANG.as_secs().to_string())
         .arg(folder.join("run.sh"))

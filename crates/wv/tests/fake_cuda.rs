@@ -1,5 +1,5 @@
-//! `wv bench others` and `wv bench registers` on a CUDA driver without a GPU: which kernels they load and launch, as what they
-//! register pages, and what they say of a refusal. No kernel runs, so nothing here is a figure.
+//! `wv` on a CUDA driver without a GPU: which kernels `wv bench others` and `wv bench registers` load and launch, as what they register
+//! pages, what they say of a refusal, and which GPU `wv demo` refuses. No kernel runs, so nothing here is a figure.
 
 #![cfg(feature = "cuda")]
 
@@ -45,8 +45,27 @@ fn bench_others(kernels: &Path) -> (bool, String) {
 }
 
 #[test]
-fn the_structs_of_a_project_are_made_before_its_posters_run_and_puts_that_were_not_made_are_no_figure()
- {
+fn a_demo_on_an_absent_gpu_tells_its_number_and_how_many_there_are() {
+    FakeDriver::new("devices 4").run(|_| {
+        let runtime = tempfile::tempdir().unwrap();
+        for gpu in ["7", "0,7", "4"] {
+            let output = Command::new(env!("CARGO_BIN_EXE_wv"))
+                .args(["demo", "--ranks", "2", "--steps", "1", "--device", "sim"])
+                .args(["--gpu", gpu])
+                .env("XDG_RUNTIME_DIR", runtime.path())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{gpu}: {text}");
+            let number = gpu.rsplit(',').next().unwrap();
+            let told = format!("no CUDA device {number}: the driver knows 4, numbered from 0");
+            assert!(text.contains(&told), "{gpu}: {text}");
+        }
+    });
+}
+
+#[test]
+fn structs_are_made_before_posters_run_and_missing_puts_give_no_figure() {
     FakeDriver::new("").run(|fake| {
         let (done, text) = bench_others(&folder(fake, ADAPTER));
         assert!(!done, "{text}");
@@ -98,7 +117,7 @@ const AS_MEMORY: &str = "3";
 const AS_IO: &str = "7";
 
 #[test]
-fn a_register_is_tried_in_each_way_and_doorbells_that_do_not_come_are_told() {
+fn a_register_is_tried_in_each_way_and_missing_doorbells_are_reported() {
     FakeDriver::new("").run(|fake| {
         let (done, text) = bench(&["registers"]);
         assert!(done, "{text}");

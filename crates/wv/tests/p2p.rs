@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use serde_json::Value;
 use test_basics::limits::until;
 
 /// An address whose RoCE port is free now.
@@ -37,10 +39,16 @@ fn p2p(runtime: &Path, options: &[&str]) -> Command {
 struct Server {
     child: Child,
     place: String,
+    /// What it prints behind its place.
+    out: BufReader<ChildStdout>,
 }
 
 impl Server {
     fn start(runtime: &Path, directory: &Path, requests: &str) -> Self {
+        Self::start_with(runtime, directory, requests, &[])
+    }
+
+    fn start_with(runtime: &Path, directory: &Path, requests: &str, more: &[&str]) -> Self {
         let directory = directory.to_str().unwrap();
         let options = [
             "serve",
@@ -50,10 +58,11 @@ impl Server {
             "--requests",
             requests,
         ];
+        let options = [&options[..], more].concat();
         let mut child = p2p(runtime, &options).spawn().unwrap();
         let mut line = String::new();
-        let out = child.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut line).unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
         let place = line.trim_end().rsplit(' ').next().unwrap().to_owned();
         if !line.starts_with("serving") {
             let mut said = String::new();
@@ -65,7 +74,7 @@ impl Server {
                 .unwrap();
             panic!("{line:?}: {said}");
         }
-        Self { child, place }
+        Self { child, place, out }
     }
 }
 
@@ -143,6 +152,54 @@ fn files_of_any_length_are_put_and_got_byte_for_byte() {
 }
 
 #[test]
+fn what_the_engines_have_done_is_printed_as_text_and_as_json() {
+    let (runtime, served, own) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let source = own.path().join("source");
+    fs::write(&source, vec![7; (3 << 20) + 5]).unwrap();
+    let more = ["--statistics"];
+    let mut server = Server::start_with(runtime.path(), served.path(), "2", &more);
+    let run = |options: &[&str]| succeeds(&p2p(runtime.path(), options).output().unwrap());
+    let put = ["put", &server.place, source.to_str().unwrap(), "--json"];
+    let told: Value = serde_json::from_str(&run(&put)).unwrap();
+    assert_eq!(told["bytes"], (3 << 20) + 5);
+    let (transfers, slices) = (&told["engine"]["transfers"], &told["engine"]["slices"]);
+    assert_eq!(
+        (&transfers["submitted"], &transfers["done"]),
+        (&4.into(), &4.into())
+    );
+    assert_eq!(transfers["done_bytes"], (3 << 20) + 5);
+    assert_eq!(slices["posted"], slices["completed"]);
+    let rail = &told["engine"]["rails"][0];
+    assert_eq!(
+        (&rail["port"], &rail["state"]),
+        (&1.into(), &"works".into())
+    );
+    let back = own.path().join("back");
+    let get = [
+        "get",
+        &server.place,
+        "source",
+        back.to_str().unwrap(),
+        "--statistics",
+    ];
+    let text = run(&get);
+    for words in [
+        "4 done (3145733 bytes)",
+        "slices: ",
+        " port 1: works, 0 rests",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    let mut rest = String::new();
+    server.out.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("transfers: 0 submitted"), "{rest}");
+}
+
+#[test]
 fn a_server_that_is_killed_ends_a_put_with_a_reason() {
     let (runtime, served, own) = (
         tempfile::tempdir().unwrap(),
@@ -186,4 +243,48 @@ fn the_engine_is_as_its_variables_say() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(reason), "{said}");
     }
+}
+
+#[test]
+fn with_a_key_only_those_who_have_it_put_and_get() {
+    let (runtime, served, own) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let file = |name: &str, bytes: &[u8]| {
+        let path = own.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (key, other) = (file("key", &[1; 32]), file("other", &[2; 32]));
+    let source = file("source", &[3; 100_000]);
+    let keyed = ["--key-file", &key];
+    let mut server = Server::start_with(runtime.path(), served.path(), "3", &keyed);
+    let put = |more: &[&str]| {
+        let options = ["put", &server.place, &source, "there"];
+        let options = [&options[..], more].concat();
+        p2p(runtime.path(), &options).output().unwrap()
+    };
+    for (more, reason) in [
+        (&["--key-file", &other][..], "its key is another"),
+        (&[], "asks for a key"),
+        (&["--key-file", &source], "has more than 66 bytes"),
+    ] {
+        let output = put(more);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+        assert_eq!(fs::read_dir(served.path()).unwrap().count(), 0);
+    }
+    let clear = Server::start(runtime.path(), served.path(), "1");
+    let options = ["put", &clear.place, &source, "there"];
+    let output = p2p(runtime.path(), &[&options[..], &keyed].concat()).output();
+    let said = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
+    assert!(said.contains("it speaks without a key"), "{said}");
+    succeeds(&put(&keyed));
+    assert!(fs::read(served.path().join("there")).unwrap() == [3; 100_000]);
+    until("the server has served all", || {
+        server.child.try_wait().unwrap().is_some()
+    });
 }

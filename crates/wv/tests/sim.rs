@@ -176,7 +176,7 @@ fn the_devices_of_a_script_see_each_other_as_different() {
     assert!(scratch.is_clean());
 }
 
-/// A command that has a tree, does `script`, and runs until it is told otherwise.
+/// A command that has a tree, does `script`, and runs until the test ends it.
 fn start(scratch: &Scratch, script: &str) -> Child {
     start_then(scratch, script, "while :; do sleep 0.05; done")
 }
@@ -402,7 +402,7 @@ fn a_missing_library_is_an_error_that_names_the_places() {
 }
 
 #[test]
-fn flags_reach_the_command_as_variables_and_mistakes_in_them_are_told_before_it_starts() {
+fn flags_become_variables_and_mistakes_are_reported_before_the_command() {
     let scratch = Scratch::new();
     let mut command = scratch.sim(&[
         "--fault",
@@ -436,7 +436,7 @@ fn flags_reach_the_command_as_variables_and_mistakes_in_them_are_told_before_it_
         (
             "--profile",
             "cx9",
-            "SOFTHCA_PROFILE=cx9 is not cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash",
+            "SOFTHCA_PROFILE=cx9 is not cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash",
         ),
         (
             "--check",
@@ -489,6 +489,7 @@ fn findings_are_summed_up_at_the_end_and_do_not_change_the_exit_status() {
 fn ibv_devinfo_sees_the_card_of_the_profile() {
     let scratch = Scratch::new();
     for (profile, id, firmware, board) in [
+        ("cx5", 0x1017, "16.35.3502", "SOFTHCA0000000005"),
         ("cx6", 0x101b, "20.39.1002", "SOFTHCA0000000006"),
         ("cx6dx", 0x101d, "22.39.1002", "SOFTHCA0000000016"),
         ("cx7", 0x1021, "28.39.1002", "SOFTHCA0000000001"),

@@ -45,7 +45,7 @@ static_assert(offsetof(BenchSink, wrong) == 8);
 static_assert(offsetof(BenchSink, status) == 16);
 static_assert(offsetof(BenchSink, reserved) == 20);
 
-/// Posts puts into rings whose NIC is a sink: block 0 retires what is rung, every other block is a poster.
+/// Posts puts into rings whose NIC is a sink: block 0 retires WQEs that were rung, every other block is a poster.
 struct PostBenchParams {
   /// The contexts, `qp_stride` bytes apart. Poster p posts to QP p mod `qps`.
   QpContext *qp;
@@ -65,7 +65,7 @@ struct PostBenchParams {
   uint32_t calls;
   /// Every so many calls asks for a completion, and the last one; 0: only the last one.
   uint32_t signal_every;
-  /// Bytes of a put, as its WQE says; nobody reads or writes them.
+  /// Bytes of a put, as its WQE says; no HCA reads or writes them.
   uint32_t bytes;
   /// WQEs that each QP gets.
   uint64_t wqes;
@@ -122,7 +122,7 @@ static_assert(offsetof(PrimitiveTime, value) == 16);
 
 /// A chain of `count` operations of one thread.
 struct PrimitiveParams {
-  /// Device memory: a word that is zero, and 128 bytes behind it what is stored to.
+  /// Device memory: a word that is zero, and 128 bytes behind it the target of stores.
   uint64_t *words;
   /// A word of host memory.
   uint64_t *host;

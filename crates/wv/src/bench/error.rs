@@ -9,7 +9,7 @@ use warpverbs::moe::MoeError;
 use warpverbs::team::{StoreError, TeamError};
 use warpverbs::verbs::VerbsError;
 
-/// Why there is no number.
+/// Why a measurement has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -47,7 +47,7 @@ pub enum BenchError {
         what: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The limit.
         limit: String,
     },
     /// A run that did not do what it should have: it is no measurement.
@@ -55,7 +55,7 @@ pub enum BenchError {
     Wrong {
         /// Which run.
         case: String,
-        /// What was found, and what should have been.
+        /// The found value, and the expected one.
         detail: String,
     },
 }

@@ -1,8 +1,8 @@
 //! Pages at random places of a peer's memory, written by a host engine: the RANDOM_FILL of the walkthrough of EFA.
 //!
-//! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as in a
-//! program that has other work. The bytes of the last repeat and of two that the seed chooses are compared, all of them; before such a
-//! repeat the pages get bytes of their own, and while that is done and compared no clock runs.
+//! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as
+//! in a program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before
+//! such a repeat the pages get bytes of their own. No clock runs during that and the comparison.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use serde::Serialize;
 use warpverbs::engine::{
-    Engine, EngineConfig, EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome,
-    Peer, Status, TransferId,
+    Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation, Options,
+    Outcome, Peer, Status, TransferId,
 };
 use warpverbs::verbs::Context;
 
@@ -47,7 +47,7 @@ pub struct FillOptions {
 }
 
 impl FillOptions {
-    /// Refuses what is no run.
+    /// Refuses options out of their ranges.
     ///
     /// # Errors
     /// The option, with what it may be.
@@ -100,17 +100,19 @@ impl FillOptions {
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct FillReport {
     /// The device, and whether it is a NIC.
     pub ran_on: String,
-    /// Who posts.
+    /// The poster of the WRITEs.
     pub poster: &'static str,
     /// Its setting.
     pub options: FillOptions,
     /// QPs of the connection.
     pub qps: u64,
+    /// Bytes that each device of the engine which writes has posted.
+    pub posted_bytes: Vec<u64>,
     /// Pages that were written.
     pub operations: u64,
     /// Seconds in which the clock ran.
@@ -138,15 +140,16 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(contexts: [Arc<Context>; 2], options: &FillOptions) -> Result<Self, BenchError> {
-        let speed_mbps = contexts[0].port().speed_mbps;
-        let ran_on = match contexts[0].info().is_soft() {
+    fn new([from, to]: [Vec<Arc<Context>>; 2], options: &FillOptions) -> Result<Self, BenchError> {
+        let speed_mbps = from.iter().map(|it| it.port().speed_mbps).sum();
+        let names: Vec<&str> = from.iter().map(|it| it.name()).collect();
+        let ran_on = match from.iter().any(|it| it.info().is_soft()) {
             true => "softhca (no speed of a NIC)".to_owned(),
-            false => contexts[0].name().to_owned(),
+            false => names.join(","),
         };
-        let [from, to] = contexts;
-        let make = |context: &Arc<Context>, name, bytes| -> Result<_, BenchError> {
-            let engine = Engine::new(context, EngineConfig::from_env(name)?)?;
+        let make = |contexts: &[Arc<Context>], name, bytes| -> Result<_, BenchError> {
+            let config = EngineConfig::from_env(name)?.with_engine_path(EnginePath::Nic);
+            let engine = Engine::on(contexts, config)?;
             let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
             let region = engine.register(&memory)?;
             Ok((engine, memory, region))
@@ -174,7 +177,7 @@ impl Pair {
 /// # Errors
 /// An option out of its range; a transfer that is not done; bytes that came otherwise.
 pub fn measure(
-    contexts: [Arc<Context>; 2],
+    contexts: [Vec<Arc<Context>>; 2],
     options: &FillOptions,
     tell: impl FnMut(&str),
 ) -> Result<FillReport, BenchError> {
@@ -213,6 +216,12 @@ pub fn measure(
         poster: "host",
         options: *options,
         qps: pair.peer.qps(),
+        posted_bytes: pair
+            .engine
+            .rails()
+            .iter()
+            .map(|it| it.slices.posted_bytes)
+            .collect(),
         operations: run.finished,
         seconds,
         gbps,
@@ -409,6 +418,13 @@ fn wrong(detail: String) -> BenchError {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn shares(posted: &[u64]) -> impl Iterator<Item = String> {
+    let all = posted.iter().sum::<u64>().max(1);
+    let share = move |bytes: &u64| format!("{:.1}%", 100.0 * *bytes as f64 / all as f64);
+    posted.iter().map(share)
+}
+
 impl fmt::Display for FillReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FillOptions {
@@ -432,7 +448,12 @@ impl fmt::Display for FillReport {
             f,
             "{} pages in {:.3} s: {:.3} Gb/s, {link}; {} submissions found all slots taken; {} bytes compared",
             self.operations, self.seconds, self.gbps, self.blocked, self.compared
-        )
+        )?;
+        if self.posted_bytes.len() > 1 {
+            let shares: Vec<String> = shares(&self.posted_bytes).collect();
+            writeln!(f, "of which the devices have posted {}", shares.join(", "))?;
+        }
+        Ok(())
     }
 }
 

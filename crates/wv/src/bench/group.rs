@@ -1,9 +1,9 @@
 //! What a group of ranks asks of its store, and how long its changes take.
 //!
-//! Ranks are threads of this process: each runs the threads and rules of a real group over a simulated fabric, whose QPs are
+//! Ranks are threads of this process. Each runs the threads and rules of a real group over a simulated fabric, whose QPs are
 //! entries of a table. With a real etcd a process of its own stands for each rank, and a death is the SIGKILL of that process.
-//! Ranks make no calls but where a newcomer dies again and again: there a call sends one word to each member and waits for one
-//! of each. Counts are those of the store's interface. Times are those of all ranks together on the cores of this machine.
+//! Ranks make calls only where a newcomer dies again and again. There a call sends one word to each member and waits for one of
+//! each. Counts are those of the store's interface. Times are those of all ranks together on the cores of this machine.
 
 mod report;
 
@@ -27,11 +27,11 @@ const LONG: Duration = Duration::from_secs(300);
 const LOOKS: u32 = 30;
 /// Longest time between two looks of a thread that watches, where ranks make no calls. The end of a rank that all see rings before.
 const WATCH: Duration = Duration::from_millis(200);
-/// The same where only its process tells the end of a rank.
+/// The same where only its process shows the end of a rank.
 const WATCH_PROCESSES: Duration = Duration::from_millis(20);
 /// Ranks that make calls while a newcomer dies again and again.
 const CALLERS: u32 = 4;
-/// Ticks of /proc in a second, as Linux tells them to programs.
+/// Ticks of /proc in a second, as Linux reports them to programs.
 const TICKS: f64 = 100.0;
 
 /// What to measure.
@@ -91,7 +91,7 @@ impl Helpers {
         Ok(())
     }
 
-    /// The process of `slot`, or this one where there are none.
+    /// The process of `slot`, or this one where ranks are threads.
     fn process(&self, slot: u32) -> Process {
         match self.map().get(&slot) {
             Some(child) => Process::of(child.id()),
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         self.kill(1)?;
         self.join(1)?;
         let changed = start.elapsed();
-        // Till the lease of the dead one has run out, and what is left to be told was told.
+        // Until the lease of the dead rank has run out, and all ranks have reported the change.
         thread::sleep((2 * self.case.lease).saturating_sub(changed));
         let in_peace = peace.calls_per_second * start.elapsed().as_secs_f64();
         let calls = (self.asked.calls() - before.0) as f64 / ranks;
@@ -316,7 +316,7 @@ pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<Crash
     let start = Instant::now();
     thread::sleep(peace);
     let before = Calls::of(&world, start)?;
-    let start = Instant::now();
+    let (start, held) = (Instant::now(), world.standstills());
     for death in 0..deaths {
         world.join(CALLERS)?;
         // It dies at each step of its way in: at once, while it connects, promised or not, and when it is a member.
@@ -325,14 +325,26 @@ pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<Crash
     }
     thread::sleep(peace.saturating_sub(start.elapsed()));
     let during = Calls::of(&world, start)?;
+    let standstills = world.standstills().saturating_sub(held);
     Ok(CrashLoop {
         ranks: CALLERS,
         deaths,
         calls_percent: during.per_second / before.per_second * 100.0,
+        standstills,
+        most_standstills: most_standstills(start.elapsed(), lease),
         longest_gap_ms: report::ms(during.longest_gap),
         longest_gap_in_peace_ms: report::ms(before.longest_gap),
         expelled: world.expelled(),
     })
+}
+
+/// How often newcomers of one slot may hold the calls of a rank within `time`, however many of them die. The slot waits for
+/// 0, 1, 2, 4 .. leases before it is taken in once more. Each costs a change when it comes, another when it is gone, and one or
+/// two smaller proposals when it dies between.
+fn most_standstills(time: Duration, lease: Duration) -> u64 {
+    let leases = time.as_nanos() / lease.as_nanos().max(1);
+    let taken_in = 2 + u64::from((leases + 1).ilog2());
+    4 * taken_in
 }
 
 /// How the calls of ranks went.

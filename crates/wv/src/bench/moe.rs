@@ -1,11 +1,11 @@
 //! What a MoE step costs on the wire: work requests, doorbells, signals and bytes of dispatch and combine.
 //!
-//! Ranks are threads of this process, each with a software HCA and a simt device of its own. What is counted is counted twice,
-//! by the HCA and by the QPs' contexts in device memory, which must agree on work requests; doorbells are those that kernels rang,
-//! of which the HCA may find fewer. Beside it stands what DeepEP's published low-latency
-//! algorithm needs for the same routing, which is computed: one work request for each token and expert of another rank, one
-//! signal for each expert of another rank, one doorbell for each four of those together. No time is taken of it: `softhca+simt`
-//! says nothing about speed. [`bandwidth`] runs the kernels of one rank alone, and takes their times where there is a GPU.
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. Two sides count: the HCA, and the
+//! QPs' contexts in device memory. They must agree on work requests. Doorbells are those that kernels rang; the HCA may find
+//! fewer. Beside the counts stands what DeepEP's published low-latency algorithm needs for the same routing, which is computed.
+//! It posts one work request for each token and expert of another rank, and one signal for each expert of another rank. It rings
+//! one doorbell for each four of those together. No time is taken of it: `softhca+simt` says nothing about speed. [`bandwidth`] runs
+//! the kernels of one rank alone, and takes their times where the machine has a GPU.
 
 pub mod bandwidth;
 mod buffers;

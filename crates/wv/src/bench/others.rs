@@ -2,7 +2,7 @@
 //! and sink.
 //!
 //! `./x gpu others FOLDER` compiles an adapter of ours (`kernels/bench/others`) against headers of each project, which this
-//! repository does not have; what it makes is PTX, so that rows of others need a GPU.
+//! repository does not have. It makes PTX, so rows of others need a GPU.
 
 use std::fmt;
 use std::fs;
@@ -19,10 +19,10 @@ use crate::KERNELS;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_WIDE_CQ};
 use warpverbs::gpu::{Gpu, GpuError, KernelSet};
 
-/// What is compared with the others: as a program has it by default, and with a CQ as long as the ring and a completion of each put.
+/// Our rows beside the others: the defaults of a program, and a CQ as long as the ring with a completion of each put.
 const OURS: [&str; 2] = ["warpverbs", "warpverbs, wide CQ"];
 
-/// A project that there is an adapter to.
+/// A project with an adapter.
 #[derive(Clone, Copy, Debug)]
 struct Project {
     /// Also the adapter's.
@@ -54,12 +54,12 @@ pub struct Puts {
     pub blocks: Vec<u32>,
 }
 
-/// What was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Others {
     /// `sink+` and the device.
     pub ran_on: String,
-    /// Whether times are those of hardware; else there are none.
+    /// Whether times are those of hardware; else the report has none.
     pub speed: bool,
     /// Where the doorbell register was, `device` or `host` memory.
     pub doorbell: &'static str,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn on_simt_both_kinds_of_this_project_are_counted_and_the_others_say_why_they_are_not() {
+    fn simt_counts_both_kinds_of_this_project_and_tells_why_others_are_absent() {
         let gpu: Arc<dyn Gpu> = SimtGpu::open().unwrap();
         let folder = folder(".version 8.0\n");
         let found = measure(&gpu, &options(), &puts(), Some(folder.path())).unwrap();
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_kernel_that_does_not_end_nothing_is_tried_and_its_project_is_named() {
+    fn a_kernel_that_does_not_end_is_named_and_no_later_project_is_tried() {
         let gpu: Arc<dyn Gpu> = SimtGpu::open().unwrap();
         let (options, puts) = (options(), puts());
         let mut run = Run {

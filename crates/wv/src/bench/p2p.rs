@@ -1,7 +1,7 @@
 //! What the host engine costs: transfers over lanes without an HCA, or between two engines of this process on software HCAs.
 //!
 //! Over a sink nothing moves: that is the cost of all but the NIC. On software HCAs every byte that has moved is compared. Rounds
-//! of all patterns take turns, so that what else the machine does falls on all of them.
+//! of all patterns take turns, so that other load of the machine falls on all of them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use warpverbs::config::ConfigError;
 use warpverbs::internal::engine::{
-    Engine, EngineConfig, HostError, HostMemory, Kind, Operation, Options, Outcome, Peer, Prepared,
-    SinkEngine, Status, TransferId,
+    Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind, Operation, Options, Outcome,
+    Peer, Prepared, SinkEngine, Status, TransferId,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -113,7 +113,7 @@ impl Pattern {
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct P2pReport {
     /// What completes.
@@ -127,7 +127,7 @@ pub struct P2pReport {
 /// One pattern.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was posted.
+    /// The posted operations.
     pub pattern: Pattern,
     /// WQEs of a round.
     pub slices: u64,
@@ -139,7 +139,7 @@ pub struct Row {
     pub compared: u64,
 }
 
-/// Something that posts what was prepared, and waits.
+/// A poster of prepared operations, which waits for them.
 trait Ends {
     fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError>;
     fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError>;
@@ -228,7 +228,7 @@ impl Pair {
         Ok(pattern.operations * pattern.bytes)
     }
 
-    /// Fills both ends: nothing is there that a pattern moves.
+    /// Fills both ends: with bytes that no pattern moves.
     fn fill(&self, extent: u64, seed: u64) -> Result<(), BenchError> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut bytes = vec![0; 1 << 16];
@@ -254,7 +254,8 @@ fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, ConfigError>
         .with_workers(options.workers)
         .with_qps(options.qps)
         .with_slice(options.slice)
-        .with_gather(1);
+        .with_gather(1)
+        .with_engine_path(EnginePath::Nic);
     Ok(config)
 }
 

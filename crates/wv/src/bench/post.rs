@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Most posters of a case; with the sink they must all be resident.
 pub const MAX_BLOCKS: u32 = 1024;
 
-/// Who shares a QP.
+/// How posters share QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// All posters post to one QP.
@@ -32,7 +32,7 @@ pub enum Sharing {
     Exclusive,
 }
 
-/// Who posts together.
+/// The threads that post together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One thread, one put for each call.
@@ -44,13 +44,13 @@ pub enum Scope {
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Who shares a QP.
+    /// How posters share QPs.
     pub sharing: Sharing,
-    /// Who posts together.
+    /// The threads that post together.
     pub scope: Scope,
     /// Posters: one block each.
     pub blocks: u32,
-    /// Whether there is a doorbell record (and a second fence).
+    /// Whether the QP has a doorbell record (and a second fence).
     pub record: bool,
 }
 
@@ -65,8 +65,8 @@ pub struct PostOptions {
     pub bytes: u32,
     /// Every so many calls asks for a completion; 0: only the last.
     pub signal_every: u32,
-    /// Whether the doorbell register is a word of host memory, so that the store crosses PCIe as it does to a NIC, and the
-    /// sink sees it as late; else it is a word of device memory.
+    /// Whether the doorbell register is a word of host memory. Then the store crosses PCIe as it does to a NIC, and the sink sees
+    /// it as late. Else it is a word of device memory.
     pub host_doorbell: bool,
     /// Whether the sink looks at every WQE that was rung for: a test of the protocol, and slower.
     pub check: bool,
@@ -171,7 +171,7 @@ pub fn all_cases(blocks: &[u32]) -> Vec<Case> {
 ///
 /// # Errors
 ///
-/// An option out of its range; the device's; a case in which a call failed, or the rings do not hold what was posted.
+/// An option out of its range; the device's; a case in which a call failed, or the rings do not hold the posted WQEs.
 pub fn measure(
     gpu: &Arc<dyn Gpu>,
     options: &PostOptions,
@@ -274,7 +274,7 @@ pub(super) struct Posted {
 pub(super) enum Failed {
     /// The device's.
     Device(BenchError),
-    /// What a person is told.
+    /// A wrong result, in words for the user.
     Wrong(String),
 }
 

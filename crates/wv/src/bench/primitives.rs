@@ -70,12 +70,12 @@ impl PrimitiveOptions {
     }
 }
 
-/// What was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Primitives {
     /// The device.
     pub ran_on: String,
-    /// Whether times are those of hardware; else there are none.
+    /// Whether times are those of hardware; else the report has none.
     pub speed: bool,
     /// The smallest step of the device's clock, ns.
     pub clock_step_ns: Option<u64>,
@@ -184,7 +184,7 @@ impl Bench {
         Ok(Self {
             words: gpu.alloc(WORDS, 128)?,
             time: gpu.alloc(size_of::<PrimitiveTime>(), 128)?,
-            // A line for what is read, and one that stands for a register.
+            // A line for reads, and one that stands for a register.
             host: gpu.map_host(4096)?,
             gpu: Arc::clone(gpu),
         })

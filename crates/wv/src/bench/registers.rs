@@ -1,5 +1,5 @@
-//! As what a page of doorbell registers can be mapped for kernels: doorbells of a kernel against a thread of the CPU that exchanges
-//! the register with 0, as the software HCA does. None may be lost, and none may come twice.
+//! As what a page of doorbell registers can be mapped for kernels. A kernel rings doorbells against a thread of the CPU that
+//! exchanges the register with 0, as the software HCA does. No doorbell may be lost, and none may come twice.
 
 // UNSAFETY: maps a page of shared memory, and launches the measuring kernel on it.
 #![expect(unsafe_code, reason = "a page that stands for registers")]
@@ -26,12 +26,12 @@ const PAGE: usize = 1 << 16;
 /// Where in the page the register is.
 const REGISTER: usize = 0x800;
 
-/// What was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Registers {
     /// The device.
     pub ran_on: String,
-    /// Whether times are those of hardware; else there are none.
+    /// Whether times are those of hardware; else the report has none.
     pub speed: bool,
     /// Doorbells that each way was given.
     pub doorbells: u32,
@@ -44,7 +44,7 @@ pub struct Registers {
 pub struct Way {
     /// `memory`, `io` (a page registered as either), or `host` (memory of the driver's).
     pub mapped_as: &'static str,
-    /// Why there is no such mapping; then the rest is 0.
+    /// Why the page cannot be mapped so; then the rest is 0.
     pub refused: Option<String>,
     /// Doorbells that the CPU took, each with the number that was due.
     pub taken: u64,
@@ -57,7 +57,7 @@ pub struct Way {
 }
 
 impl Registers {
-    /// The ways that are there, and lost something.
+    /// The possible ways that lost a doorbell.
     pub fn lossy(&self) -> impl Iterator<Item = &Way> {
         let all = u64::from(self.doorbells);
         self.ways.iter().filter(move |way| {

@@ -1,9 +1,9 @@
-//! What it costs the others that a rank comes back: one peer replaced, beside everything rebuilt.
+//! What a returning rank costs the others: one peer replaced, beside everything rebuilt.
 //!
-//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is
-//! gone, and a new generation of it has joined alone and said what it is; then all connect. Commands and memory are those of
-//! the others, counted by their teams. Times run from there until a rank can send to the one that came: transport only,
-//! without the start of a process, on `softhca+simt`, where a command takes microseconds; on a NIC it takes some hundred.
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone.
+//! A new generation of it has joined alone and published its record; then all connect. Commands and memory are those of the
+//! others, counted by their teams. Times run from there until a rank can send to the newcomer. They are transport only, without
+//! the start of a process, on `softhca+simt`, where a command takes microseconds. On a NIC it takes some hundred.
 
 use std::fmt;
 use std::sync::{Arc, Barrier};
@@ -194,7 +194,7 @@ fn come_back(
     Ok(sample.collect())
 }
 
-/// Connects with all of `peers`, whichever of them is there first.
+/// Connects with all of `peers`, whichever of them comes first.
 fn connect(team: &Team, mut peers: Vec<(u32, u32)>) -> Result<(), TeamError> {
     let deadline = Instant::now() + LONG;
     while !peers.is_empty() {

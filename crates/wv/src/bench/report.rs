@@ -1,8 +1,8 @@
 //! Results as a table and as JSON.
 //!
-//! comfy-table does not replace the format strings of the tables of `wv`: it fits columns to what one table holds, so tables
-//! of two cases or runs would stand alike only if each column got its width again, and it has no header over a group of
-//! columns. It costs three crates, 3 s of one core, and about as many lines as it saves in four tables.
+//! comfy-table does not replace the format strings of the tables of `wv`. It fits columns to the contents of one table. So tables
+//! of two cases or runs would stand alike only if each column got its width again. It has no header over a group of columns. It
+//! costs three crates, 3 s of one core, and about as many lines as it saves in four tables.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub struct Row {
     pub sharing: &'static str,
     /// `thread` or `warp`.
     pub scope: &'static str,
-    /// Whether there was a doorbell record.
+    /// Whether the QP had a doorbell record.
     pub record: bool,
     /// Posters.
     pub blocks: u32,

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use wv::cmd::{bench, config, demo, doctor, output, p2p, sim};
+use tracing_subscriber::filter::LevelFilter;
+use wv::cmd::{bench, config, demo, doctor, group, log, output, p2p, sim};
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -15,7 +16,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure and count: what a post costs on a GPU (on the CPU it is only checked), what a MoE step and a returning rank cost
+    /// Measure and count the costs of a post on a GPU (on the CPU it is only checked), a MoE step and a returning rank
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Kill, freeze and part rank processes at random while they dispatch and combine, and check every step
@@ -27,6 +28,7 @@ enum Command {
     DemoRank(demo::RankOptions),
     Config(config::ConfigOptions),
     Doctor(doctor::DoctorOptions),
+    Group(group::GroupOptions),
     /// Copy files between two machines, by RDMA
     #[command(subcommand)]
     P2p(p2p::P2pCommand),
@@ -37,13 +39,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    let level = match command {
+        Command::DemoRank(_) => LevelFilter::WARN,
+        _ => LevelFilter::OFF,
+    };
+    if let Err(status) = log::start(level) {
+        return status;
+    }
+    match command {
         Command::Bench(command) => bench::run(&command),
         Command::Chaos(options) => demo::run_chaos(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoRank(options) => demo::run_rank(&options),
         Command::Config(options) => config::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Group(options) => group::run(&options),
         Command::P2p(command) => p2p::run(&command),
         Command::DoctorProbe(options) => doctor::run_probe(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {

@@ -26,35 +26,35 @@ use warpverbs::gpu::{self, GpuSelector};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Measure what a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
-    /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
+    /// Measure what a put costs the thread that posts it, and how many are posted in a second. The rings are in device memory,
+    /// and a block of the same kernel answers their doorbells as a NIC would. No NIC is used, and none is measured
     Post(PostArgs),
-    /// Measure the same puts, by one thread, posted by other projects too, whose device headers `./x gpu others` has compiled:
-    /// their cost beside this one's, on the same rings and sink
+    /// Measure the same puts, by one thread, posted by other projects too, whose device headers `./x gpu others` has compiled.
+    /// Their cost stands beside this one's, on the same rings and sink
     Others(others::OthersArgs),
     /// Print what a GPU, its driver and its machine report, and what the driver has made of the kernels: registers, spills
     Facts(device::DeviceArgs),
-    /// Measure what single operations of a GPU cost: atomics, loads, fences with stores in front of them, stores to a register,
-    /// barriers of a grid, launches, and the step of its clock
+    /// Measure what single operations of a GPU cost: atomics, loads, fences behind stores, stores to a register, barriers of a
+    /// grid, launches, and the step of its clock
     Primitives(device::DeviceArgs),
     /// Check that doorbells of a GPU reach a CPU that exchanges the register, whatever the register's page is mapped as
     Registers(device::RegistersArgs),
-    /// Count what a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software
-    /// HCAs and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank
-    /// move tokens on a GPU, beside a copy: no figure without one
+    /// Count what a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine. The counts
+    /// come from software HCAs and kernels on the CPU, beside what DeepEP's algorithm needs; they are no times. Then measure how
+    /// fast the kernels of one rank move tokens on a GPU, beside a copy: no figure without one
     Moe(moe::MoeArgs),
-    /// Measure what a rank that comes back costs the others, in commands, memory and time: its QPs reset in place, beside all QPs
-    /// of all ranks made again; on software HCAs, ranks are threads
+    /// Measure what a returning rank costs the others, in commands, memory and time. Its QPs are reset in place, beside all QPs
+    /// of all ranks made again. Ranks are threads, on software HCAs
     Rejoin(rejoin::RejoinArgs),
-    /// Count what a group of ranks asks of its store, and how long its changes take: in peace, for a death and a join, at
-    /// bring-up, and while a newcomer dies again and again. Ranks are threads over a simulated fabric; no HCA and no GPU is used,
+    /// Count what a group of ranks asks of its store, and how long its changes take. Cases: in peace, a death and a join,
+    /// bring-up, and a newcomer that dies again and again. Ranks are threads over a simulated fabric; no HCA and no GPU is used,
     /// or measured
     Group(group::GroupArgs),
-    /// Measure what the host engine costs: transfers of large blocks, pages and words over lanes without an HCA, or between two
+    /// Measure what the host engine costs: transfers of large blocks, pages and words over lanes without an HCA. Or between two
     /// engines of one process on software HCAs, with every byte compared
     P2p(p2p::P2pArgs),
-    /// How fast a host engine writes pages to random places of a peer's memory, beside the speed of the port; the bytes of the last
-    /// repeat and of two others are compared
+    /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
+    /// of the last repeat and of two others are compared
     Fill(fill::FillArgs),
 }
 
@@ -155,7 +155,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
     finish(run_post(args), args.json.as_deref())
 }
 
-/// Ends with what was measured: as JSON in the file that `json` names, if any, and as a table.
+/// Ends with the results: as JSON in the file that `json` names, if any, and as a table.
 fn finish<T: Serialize + Display>(
     measured: Result<T, BenchError>,
     json: Option<&Path>,

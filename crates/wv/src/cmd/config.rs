@@ -50,7 +50,7 @@ struct Found {
     unknown: Vec<String>,
 }
 
-/// Runs it: 0 if a rank and an engine can start with what is set, 2 if a variable cannot be used.
+/// Runs it: 0 if a rank and an engine can start with these variables, 2 if a variable cannot be used.
 #[must_use]
 pub fn run(options: &ConfigOptions) -> ExitCode {
     const COMMAND: &str = "wv config";

@@ -13,7 +13,7 @@ use super::tied;
 
 /// Servers that come up do so within this time.
 const START: Duration = Duration::from_secs(60);
-/// A server is asked who leads for so long.
+/// Longest wait for a server's answer to the question which member leads.
 const ASK: Duration = Duration::from_millis(200);
 /// Between two such questions.
 const LOOK: Duration = Duration::from_millis(20);
@@ -164,7 +164,7 @@ impl Etcd {
         self.members.iter().position(leads)
     }
 
-    /// SIGKILL. It stays down until each who has killed it has started it again.
+    /// SIGKILL. The server stays down until it was started again as often as killed.
     pub(super) fn kill(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.down += 1;
@@ -189,7 +189,7 @@ impl Etcd {
         Ok(())
     }
 
-    /// SIGSTOP. It stands still until each who has stopped it has let it go on.
+    /// SIGSTOP. The server stands still until it was continued as often as stopped.
     pub(super) fn stop(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.stopped += 1;
@@ -244,7 +244,7 @@ impl Member {
 
     fn signal(&self, signal: Signal) {
         if let Some(process) = &self.process {
-            // It is a child that nobody has waited for, so the number is still its own.
+            // No thread has waited for this child, so the number is still its own.
             let _ = kill_process(Pid::from_child(process), signal);
         }
     }
@@ -266,7 +266,7 @@ impl Drop for Etcd {
     }
 }
 
-/// The text of a field of an answer; empty if it is not there.
+/// The text of a field of an answer; empty if it is missing.
 fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     let begin = format!("\"{name}\":\"");
     let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);

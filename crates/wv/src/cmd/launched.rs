@@ -1,7 +1,7 @@
 //! A command as one rank of a launcher's job: torchrun, mpirun, MPICH or srun has started a process of it for each rank.
 //!
-//! Number and local rank come from the launcher, the store from `WARPVERBS_STORE`. What goes wrong is said once for the whole job:
-//! a rank tells the store, and rank 0 prints what all have told. Where rank 0 does not, the first other one does.
+//! Number and local rank come from the launcher, the store from `WARPVERBS_STORE`. A failure is reported once for the whole job:
+//! a rank writes it to the store, and rank 0 prints the reports of all ranks. Where rank 0 does not, the first other rank does.
 
 use std::env;
 use std::process::ExitCode;
@@ -14,7 +14,9 @@ use serde::de::DeserializeOwned;
 use super::output;
 use super::sim::{self, SimArgs};
 use warpverbs::config::{Config, ConfigError};
-use warpverbs::team::{Store, StoreError, open_store};
+use warpverbs::error::Error;
+use warpverbs::internal::tell_failure;
+use warpverbs::team::{RankDevices, Store, StoreError, TeamConfig, open_store};
 
 /// The ranks that fail because of others have this long to tell so.
 const GRACE: Duration = Duration::from_secs(2);
@@ -35,14 +37,14 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Cause {
     pub(super) message: String,
-    /// Another rank is the cause, which tells it itself.
+    /// Another rank is the cause, and reports it itself.
     pub(super) is_remote: bool,
     /// Another process has the number of this rank.
     pub(super) is_taken: bool,
 }
 
 impl Job {
-    /// The job of this process; what is wrong is printed.
+    /// The job of this process; errors are printed.
     pub(super) fn of_this_process(name: &'static str) -> Result<Self, ExitCode> {
         let config = match Config::from_env() {
             Ok(config) => config,
@@ -77,6 +79,11 @@ impl Job {
         }
     }
 
+    /// The devices of this rank, as `config` names them, on the link layer of the other ranks.
+    pub(super) fn open_devices(&self, config: &Config) -> Result<RankDevices, Error> {
+        RankDevices::open_in(config, &TeamConfig::of(config), &self.store)
+    }
+
     pub(super) fn rank(&self) -> u32 {
         self.config.rank
     }
@@ -86,13 +93,14 @@ impl Job {
         self.rank() == 0
     }
 
-    /// Tells the others what this rank has found.
+    /// Publishes what this rank has found to the others.
     pub(super) fn tell(&self, topic: &str, value: &impl Serialize) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(value).expect("numbers and strings");
         self.store.put(&self.key(topic, self.rank()), &bytes)
     }
 
-    /// What all ranks have told; by rank, those that have not told it within `timeout` as none. Ends early where a rank has failed.
+    /// The values that all ranks have published, by rank; none for a rank that has not within `timeout`. Ends early where a rank
+    /// has failed.
     pub(super) fn hear<T: DeserializeOwned>(
         &self,
         topic: &str,
@@ -123,8 +131,7 @@ impl Job {
             let told = self.store.put(&self.key("cause", own), line.as_bytes());
             if !cause.is_taken {
                 // Where a team looks while it is built.
-                let key = format!("failed/{}", self.rank());
-                let _ = self.store.put(&key, cause.message.as_bytes());
+                let _ = tell_failure(self.store.as_ref(), self.rank(), &cause.message);
             }
             if let Err(error) = told {
                 output::say(format_args!("{} --launched: {line} ({error})", self.name));
@@ -162,7 +169,7 @@ impl Job {
         }
     }
 
-    /// What ranks have told of their ends.
+    /// The causes that ranks have reported of their ends.
     pub(super) fn failures(&self) -> Result<Vec<String>, StoreError> {
         let names = self.store.list(&self.key("cause", ""))?;
         let cause = |name: &String| {
@@ -203,7 +210,7 @@ fn speaks_for_machine(local_rank: Option<u32>) -> bool {
     }
 }
 
-/// The same command with a software HCA of its own, for a rank that has no NIC; `option` tells it so.
+/// The same command with a software HCA of its own, for a rank that has no NIC; `option` selects that HCA.
 pub(super) fn on_software_hca(name: &str, option: &str) -> ExitCode {
     let program = match env::current_exe() {
         Ok(program) => program,

@@ -1,18 +1,23 @@
 //! `wv p2p`: files between two machines, see [`crate::p2p`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 use warpverbs::config::EngineConfig;
 
 use super::output;
 use super::time;
-use crate::p2p::P2pError;
 use crate::p2p::client::Client;
+use crate::p2p::figures::EngineFigures;
 use crate::p2p::server::{News, ServerOptions, serve};
+use crate::p2p::{Copied, P2pError};
+
+/// Address at which a server listens by default.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7418);
 
 /// The command in its messages.
 const NAME: &str = "wv p2p";
@@ -20,7 +25,7 @@ const NAME: &str = "wv p2p";
 /// What to do.
 #[derive(Subcommand)]
 pub enum P2pCommand {
-    /// Let others put files into a directory, and get them from there
+    /// Let others put files into a directory, and get them from it
     Serve(ServeArgs),
     /// Put a file into the directory of a server
     Put(PutArgs),
@@ -34,9 +39,19 @@ struct Common {
     /// RDMA device [default: what WARPVERBS_DEVICE says, else the first usable one]
     #[arg(long)]
     device: Option<String>,
+    /// File with the key that both ends have: 32 bytes or 64 hexadecimal digits, which only its user may read [default: what
+    /// WARPVERBS_ENGINE_KEY_FILE says, else none]
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Longest wait for the other end, in seconds
     #[arg(long, default_value_t = 30, value_parser = time::seconds())]
     timeout: u64,
+    /// Print what the engine of this process has done, too, at the end
+    #[arg(long)]
+    statistics: bool,
+    /// Print the result at the end as JSON, with what the engine of this process has done
+    #[arg(long)]
+    json: bool,
 }
 
 /// Options of `wv p2p serve`.
@@ -45,10 +60,10 @@ pub struct ServeArgs {
     /// The directory
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// Where clients ask; port 0 is any
-    #[arg(long, default_value = "127.0.0.1:7418", value_name = "IP:PORT")]
-    listen: SocketAddr,
-    /// Serve other machines too, although it asks no client for a key
+    /// Where clients ask; port 0 is any [default: what WARPVERBS_ENGINE_LISTEN says, else 127.0.0.1:7418]
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// Serve other machines too, although no client is asked for a key
     #[arg(long)]
     insecure: bool,
     /// End after so many requests
@@ -66,7 +81,7 @@ pub struct PutArgs {
     server: String,
     /// The file
     file: PathBuf,
-    /// Its name there [default: its own]
+    /// Its name at the server [default: its own]
     name: Option<String>,
     #[command(flatten)]
     common: Common,
@@ -78,7 +93,7 @@ pub struct GetArgs {
     /// The server
     #[arg(value_name = "HOST:PORT")]
     server: String,
-    /// Its name there
+    /// Its name at the server
     name: String,
     /// Where it goes [default: its name, here]
     file: Option<PathBuf>,
@@ -112,7 +127,20 @@ impl Common {
             _ => std::env::var(variable).ok(),
         };
         let config = EngineConfig::from_variables(&name, variable)?;
-        Ok(config.with_drain(self.timeout()))
+        let file = self.key_file.clone().or(config.key_file.clone());
+        Ok(config.with_key_file(file).with_drain(self.timeout()))
+    }
+
+    /// What is printed at the end: a result, and what the engine has done, as far as it is asked for.
+    fn end(&self, text: String, mut fields: Value, engine: &EngineFigures) -> String {
+        match (self.json, self.statistics) {
+            (true, _) => {
+                fields["engine"] = json!(engine);
+                format!("{fields:#}\n")
+            }
+            (false, true) => format!("{text}{engine}"),
+            (false, false) => text,
+        }
     }
 
     fn timeout(&self) -> Duration {
@@ -122,9 +150,13 @@ impl Common {
 
 fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
     let config = args.common.config()?.with_insecure(args.insecure);
+    let configured = match std::env::var_os("WARPVERBS_ENGINE_LISTEN") {
+        Some(_) => config.listen,
+        None => LISTEN,
+    };
     let options = ServerOptions {
         directory: args.directory.clone(),
-        listen: args.listen,
+        listen: args.listen.unwrap_or(configured),
         requests: args.requests,
         timeout: args.common.timeout(),
     };
@@ -136,6 +168,11 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
             }
         }
         News::Failed(from, error) => output::say(format_args!("{NAME}: {from}: {error}")),
+        News::Ends(engine) => {
+            if let Err(error) = output::print(&args.common.end(String::new(), json!({}), engine)) {
+                output::say(format_args!("{NAME}: {error}"));
+            }
+        }
     })
 }
 
@@ -144,8 +181,13 @@ fn run_put(args: &PutArgs) -> Result<String, P2pError> {
     let name = args.name.as_deref().or(own).unwrap_or_default();
     let client = Client::connect(args.common.config()?, &args.server, args.common.timeout())?;
     let begin = Instant::now();
-    let bytes = client.put(&args.file, name)?;
-    Ok(told("put", &args.file, bytes, begin.elapsed()))
+    let copied = client.put(&args.file, name)?;
+    Ok(told(
+        &args.common,
+        ("put", &args.file),
+        &copied,
+        begin.elapsed(),
+    ))
 }
 
 fn run_get(args: &GetArgs) -> Result<String, P2pError> {
@@ -155,14 +197,16 @@ fn run_get(args: &GetArgs) -> Result<String, P2pError> {
         .unwrap_or_else(|| PathBuf::from(&args.name));
     let client = Client::connect(args.common.config()?, &args.server, args.common.timeout())?;
     let begin = Instant::now();
-    let bytes = client.get(&args.name, &file)?;
-    Ok(told("got", &file, bytes, begin.elapsed()))
+    let copied = client.get(&args.name, &file)?;
+    Ok(told(&args.common, ("got", &file), &copied, begin.elapsed()))
 }
 
-fn told(what: &str, file: &Path, bytes: u64, time: Duration) -> String {
-    let file = file.display();
-    format!(
-        "{what} {file}: {bytes} bytes in {:.3} s, their sum is the same at both ends\n",
-        time.as_secs_f64()
-    )
+fn told(common: &Common, (what, file): (&str, &Path), copied: &Copied, time: Duration) -> String {
+    let Copied { bytes, engine } = copied;
+    let (file, seconds) = (file.display().to_string(), time.as_secs_f64());
+    let text = format!(
+        "{what} {file}: {bytes} bytes in {seconds:.3} s, their sum is the same at both ends\n"
+    );
+    let fields = json!({ "file": file, "bytes": bytes, "seconds": seconds });
+    common.end(text, fields, engine)
 }

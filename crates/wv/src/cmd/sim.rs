@@ -1,12 +1,12 @@
 //! `wv sim -- COMMAND`: runs a program that was built for real NICs on software HCAs.
 //!
-//! The program is started with `libsofthca.so` preloaded, and finds `mlx5_0` through its own libibverbs. `wv` stays
-//! as its parent, to take away what it leaves: it owns a private directory (`SOFTHCA_DIR`) in which each process of
-//! the program makes the sysfs tree of its HCAs. The directory goes when `wv` returns, however the program ended; if
-//! `wv` itself was killed, so is the program, and the next start sweeps the directory up.
+//! The program is started with `libsofthca.so` preloaded, and finds `mlx5_0` through its own libibverbs. `wv` stays as its
+//! parent, to remove what it leaves. It owns a private directory (`SOFTHCA_DIR`) in which each process of the program makes the
+//! sysfs tree of its HCAs. The directory goes when `wv` returns, however the program ended. If `wv` itself is killed, so is the
+//! program, and the next start sweeps the directory up.
 //!
-//! A preloaded library is ignored where the loader has reason to (setuid, static, another architecture). Such a
-//! program would find no device and nobody would know why, so it is refused.
+//! The loader ignores a preloaded library for some programs (setuid, static, another architecture). Such a program would find no
+//! device without a reason, so `wv` refuses it.
 
 mod child;
 mod executable;
@@ -57,8 +57,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub fault: Option<String>,
 
-    /// Which card the devices look like: cx6, cx6dx, cx7, bf3, cx7-lag (two ports aggregated, each QP
-    /// names one) or cx7-lag-hash (a hash finds the port) [default: cx7]
+    /// Card that the devices look like: cx5 (no atomics, one read at once, no doorbells without a record), cx6, cx6dx, cx7, bf3,
+    /// cx7-lag (two ports aggregated, each QP names one) or cx7-lag-hash (a hash finds the port) [default: cx7]
     #[arg(long, value_name = "CARD")]
     pub profile: Option<String>,
 
@@ -83,7 +83,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 
-    /// Who runs WQEs, for commands of `wv` itself
+    /// The executor of WQEs, for commands of `wv` itself
     #[arg(skip)]
     pub execution: Option<&'static str>,
 
@@ -245,7 +245,7 @@ impl Drop for Removed {
     }
 }
 
-/// The value of `LD_PRELOAD`: our library first, then what was there.
+/// The value of `LD_PRELOAD`: our library first, then its old value.
 fn preload(library: &Path, before: Option<&OsStr>) -> Result<OsString, Cause> {
     let name = library.as_os_str();
     if name

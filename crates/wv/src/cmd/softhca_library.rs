@@ -33,12 +33,12 @@ pub enum LibraryError {
 
 /// The library's absolute path.
 ///
-/// It is what `WARPVERBS_SOFTHCA` names, or the first that exists of: beside `wv`, in `deps/` beside it (where
-/// cargo puts it), in `../lib/warpverbs/` (where it is installed).
+/// It is what `WARPVERBS_SOFTHCA` names. Else it is the first that exists of: beside `wv`, in `deps/` beside it (where cargo puts
+/// it), in `../lib/warpverbs/` (where it is installed).
 ///
 /// # Errors
 ///
-/// If there is none; the error names all places.
+/// If none exists; the error names all places.
 pub fn find() -> Result<PathBuf, LibraryError> {
     let given = env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let wv = env::current_exe().map_err(LibraryError::Myself)?;

@@ -1,6 +1,6 @@
 //! Children that end with this process, whatever ends it.
 //!
-//! A child that reads its standard input learns there that its parent has ended, but not while it is stopped. So the kernel
+//! A child that reads its standard input learns by its end that the parent has ended, but not while it is stopped. So the kernel
 //! kills it.
 
 // UNSAFETY: code between fork and exec.

@@ -1,4 +1,4 @@
-//! The client: puts a file into the server's directory, or gets one from there.
+//! The client: puts a file into the server's directory, or gets one from it.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -10,10 +10,11 @@ use warpverbs::engine::{
     Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, TransferId,
 };
 
+use super::figures::EngineFigures;
 use super::files::{Source, Target};
-use super::requests::{Answer, Chunk, Lines, Request, VERSION};
+use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
 use super::server::due;
-use super::{P2pError, SLOT, SLOTS};
+use super::{Copied, P2pError, SLOT, SLOTS};
 
 /// A client of one server.
 pub struct Client {
@@ -32,22 +33,23 @@ struct Window {
 }
 
 impl Client {
-    /// Connects to the server at `place`, as `host:port`, by an engine of this configuration; each answer is waited for that long.
+    /// Connects to the server at `place`, as `host:port`, by an engine of this configuration. It waits so long for each answer.
     ///
     /// # Errors
-    /// Nobody is there, or no server of this version.
+    /// No server of this version answers.
     pub fn connect(config: EngineConfig, place: &str, timeout: Duration) -> Result<Self, P2pError> {
         let other = |reason: String| P2pError::Other {
             place: place.to_owned(),
             reason,
         };
+        let key = Engine::read_key(&config)?;
         let stream = TcpStream::connect(place).map_err(|error| other(error.to_string()))?;
-        let mut lines = Lines::new(stream, place, timeout)?;
+        let mut lines = Lines::new(stream, (place, End::Client), timeout, key.as_ref())?;
         lines.tell(&Request::Hello(VERSION))?;
         let Answer::Engine(at_engine) = lines.answer()? else {
-            return Err(lines.other("expected the place of its engine"));
+            return Err(lines.other("its answer is not the place of its engine"));
         };
-        let engine = Engine::start(config)?;
+        let engine = Engine::start(config.with_key(key))?;
         let memory = Arc::new(HostMemory::new(SLOT * SLOTS)?);
         engine.register(&memory)?;
         let peer = engine.connect(&at_engine)?;
@@ -60,11 +62,11 @@ impl Client {
         })
     }
 
-    /// Puts the file at `path` into the server's directory under `name`. Its bytes.
+    /// Puts the file at `path` into the server's directory under `name`.
     ///
     /// # Errors
-    /// What kept it from being there whole; then nothing of it is there.
-    pub fn put(mut self, path: &Path, name: &str) -> Result<u64, P2pError> {
+    /// The failure; then the server has nothing of the file.
+    pub fn put(mut self, path: &Path, name: &str) -> Result<Copied, P2pError> {
         let mut source = Source::open(path)?;
         let (name, bytes) = (name.to_owned(), source.bytes);
         self.lines.tell(&Request::Put { name, bytes })?;
@@ -91,23 +93,25 @@ impl Client {
             let expected = due(taken, bytes);
             match self.lines.answer()? {
                 Answer::Taken { slot } if slot == expected.slot => taken += expected.bytes,
-                other => return Err(self.lines.other(format!("{other:?}: {expected:?} is due"))),
+                other => {
+                    return Err(self
+                        .lines
+                        .other(format!("{other:?}; it must be {expected:?}")));
+                }
             }
         }
         self.lines.tell(&Request::End { sum: source.sum.0 })?;
         match self.lines.answer()? {
-            Answer::Kept => Ok(bytes),
-            other => Err(self
-                .lines
-                .other(format!("{other:?}: expected that it is kept"))),
+            Answer::Kept => Ok(self.copied(bytes)),
+            other => Err(self.lines.other(format!("{other:?}; it must be Kept"))),
         }
     }
 
-    /// Gets the file `name` of the server's directory, to `path`. Its bytes.
+    /// Gets the file `name` of the server's directory, to `path`.
     ///
     /// # Errors
-    /// What kept it from being there whole; then nothing of it is there.
-    pub fn get(mut self, name: &str, path: &Path) -> Result<u64, P2pError> {
+    /// The failure; then `path` has nothing of the file.
+    pub fn get(mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
         let name = name.to_owned();
         self.lines.tell(&Request::Get { name })?;
         let window = self.window()?;
@@ -118,7 +122,7 @@ impl Client {
             let chunk = due(at, window.bytes);
             match self.lines.answer()? {
                 Answer::Filled(filled) if filled == chunk => {}
-                other => return Err(self.lines.other(format!("{other:?}: {chunk:?} is due"))),
+                other => return Err(self.lines.other(format!("{other:?}; it must be {chunk:?}"))),
             }
             let place = chunk.slot * SLOT;
             let (local, remote) = (self.memory.address() + place, window.address + place);
@@ -132,14 +136,19 @@ impl Client {
         }
         match self.lines.answer()? {
             Answer::End { sum } => target.keep(sum)?,
-            other => return Err(self.lines.other(format!("{other:?}: expected the end"))),
+            other => return Err(self.lines.other(format!("{other:?}; it must be End"))),
         }
-        Ok(window.bytes)
+        Ok(self.copied(window.bytes))
+    }
+
+    fn copied(&self, bytes: u64) -> Copied {
+        let engine = EngineFigures::of(&self.engine);
+        Copied { bytes, engine }
     }
 
     fn window(&mut self) -> Result<Window, P2pError> {
         let Answer::Window { descriptor, bytes } = self.lines.answer()? else {
-            return Err(self.lines.other("expected a window"));
+            return Err(self.lines.other("its answer is no window"));
         };
         let descriptor = Descriptor::from_bytes(&descriptor)?;
         if descriptor.bytes < SLOT * SLOTS {
@@ -159,10 +168,11 @@ impl Client {
             Status::Concluded(Outcome::Done) => Ok(self.engine.release(id)?),
             Status::Concluded(outcome) => {
                 let report = self.engine.report(id)?;
-                let first = report.first.and_then(|first| first.cause);
-                let reason = match first {
-                    Some(cause) => cause.to_string(),
-                    None => "no QP was left".to_owned(),
+                let cause = report.first.and_then(|first| first.cause);
+                let reason = match (cause, &report.device) {
+                    (Some(cause), Some(device)) => format!("{cause}, by {device}"),
+                    (Some(cause), None) => cause.to_string(),
+                    (None, _) => "no QP was left".to_owned(),
                 };
                 Err(P2pError::Transfer {
                     offset,

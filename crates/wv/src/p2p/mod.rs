@@ -1,11 +1,13 @@
 //! Files between two machines, by the host engine: `wv p2p serve | put | get`.
 //!
-//! A server has a directory and two places: one for requests, lines of JSON over TCP, and that of its engine, which it tells there. The
-//! bytes of files go by RDMA alone, through a window of a few slots in the server's memory. In a put the client writes a slot, then
-//! says so; in a get the server fills a slot, says so, and the client reads it. Both ends sum what they see, and a file gets its name
-//! only when the sums are the same.
+//! A server has a directory and two places: one for requests, lines of JSON over TCP, and that of its engine, which answers name.
+//! The bytes of files go by RDMA alone, through a window of a few slots in the server's memory. In a put the client writes a
+//! slot, then says so. In a get the server fills a slot, says so, and the client reads it. Both ends sum the bytes that they see,
+//! and a file gets its name only when the sums are the same. With a key both places take only clients that have it, and requests
+//! are encrypted; bytes that go by RDMA are not.
 
 pub mod client;
+pub mod figures;
 mod files;
 mod requests;
 pub mod server;
@@ -14,6 +16,8 @@ use std::io;
 
 use warpverbs::config::ConfigError;
 use warpverbs::engine::{EngineError, HostError, Outcome, ProviderError};
+
+use figures::EngineFigures;
 
 /// Bytes of a slot.
 const SLOT: u64 = 1 << 20;
@@ -43,7 +47,7 @@ pub enum P2pError {
     },
     /// A name that is none of a file in the server's directory.
     #[error(
-        "'{name}' is no name of a file: expected 1 to 255 bytes without '/', that do not begin with '.'"
+        "'{name}' is no name of a file; it must be 1 to 255 bytes without '/', that do not begin with '.'"
     )]
     Name {
         /// The name.
@@ -80,7 +84,7 @@ pub enum P2pError {
     Sum {
         /// The file.
         path: String,
-        /// Of what was sent.
+        /// Of the sent bytes.
         sent: u64,
         /// Of what came.
         came: u64,
@@ -91,6 +95,15 @@ impl From<EngineError> for P2pError {
     fn from(error: EngineError) -> Self {
         Self::Host(error.into())
     }
+}
+
+/// A file that was copied.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    /// Its bytes.
+    pub bytes: u64,
+    /// What the engine of this process has done for it.
+    pub engine: EngineFigures,
 }
 
 /// A sum of bytes in their order: FNV-1a over words.

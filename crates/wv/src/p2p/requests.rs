@@ -1,4 +1,5 @@
-//! What client and server say to each other: lines of JSON, bounded, each waited for with a deadline.
+//! What client and server say to each other: lines of JSON, bounded, each waited for with a deadline, and encrypted where they have a
+//! key.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,11 +7,14 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use warpverbs::engine::{EngineKey, KeyedStream};
 
 use super::P2pError;
 
 /// Version of these lines.
 pub(super) const VERSION: u32 = 1;
+/// What an end with a key says to one without.
+const KEYED: &[u8] = b"WVEN";
 /// Most bytes of a line.
 const MOST_LINE: u64 = 4096;
 
@@ -46,7 +50,7 @@ pub(super) enum Answer {
     Taken { slot: u64 },
     /// All of the file was sent.
     End { sum: u64 },
-    /// The file is there, under its name.
+    /// The file exists, under its name.
     Kept,
     /// The request is refused.
     Refused(String),
@@ -60,16 +64,32 @@ pub(super) struct Chunk {
     pub(super) bytes: u64,
 }
 
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Client,
+    Server,
+}
+
+/// A stream that goes both ways.
+trait Both: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Both for T {}
+
 /// One end of a conversation.
 pub(super) struct Lines {
-    to: TcpStream,
-    from: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Both>>,
     place: String,
 }
 
 impl Lines {
-    /// Each line is waited for that long.
-    pub(super) fn new(stream: TcpStream, place: &str, most: Duration) -> Result<Self, P2pError> {
+    /// Each line is waited for that long. With a key the other end must have it too.
+    pub(super) fn new(
+        stream: TcpStream,
+        (place, end): (&str, End),
+        most: Duration,
+        key: Option<&EngineKey>,
+    ) -> Result<Self, P2pError> {
         let failed = |error: std::io::Error| P2pError::Other {
             place: place.to_owned(),
             reason: error.to_string(),
@@ -77,23 +97,30 @@ impl Lines {
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(most)).map_err(failed)?;
         stream.set_write_timeout(Some(most)).map_err(failed)?;
-        let from = BufReader::new(stream.try_clone().map_err(failed)?);
+        let stream: Box<dyn Both> = match (key, end) {
+            (None, _) => Box::new(stream),
+            (Some(key), End::Client) => Box::new(KeyedStream::connect(stream, key, most)?),
+            (Some(key), End::Server) => Box::new(KeyedStream::accept(stream, key, most)?),
+        };
         Ok(Self {
-            to: stream,
-            from,
+            stream: BufReader::new(stream),
             place: place.to_owned(),
         })
     }
 
     pub(super) fn tell(&mut self, line: &impl Serialize) -> Result<(), P2pError> {
         let text = serde_json::to_string(line).map_err(|error| self.other(error))?;
-        let written = self.to.write_all((text + "\n").as_bytes());
+        let written = self.stream.get_mut().write_all((text + "\n").as_bytes());
         written.map_err(|error| self.other(error))
     }
 
     pub(super) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, P2pError> {
+        let begin = self.stream.fill_buf().map(|begin| begin.starts_with(KEYED));
+        if begin.map_err(|error| self.other(error))? {
+            return Err(self.other("it asks for a key: --key-file"));
+        }
         let mut line = String::new();
-        let mut bounded = self.from.by_ref().take(MOST_LINE);
+        let mut bounded = self.stream.by_ref().take(MOST_LINE);
         let read = bounded.read_line(&mut line);
         match read.map_err(|error| self.other(error))? {
             0 => Err(self.other("it has gone")),

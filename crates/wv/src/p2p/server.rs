@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use warpverbs::engine::{Engine, EngineConfig, HostMemory, RegionId};
+use warpverbs::engine::{Engine, EngineConfig, EngineKey, HostMemory, RegionId};
 
+use super::figures::EngineFigures;
 use super::files::{Source, Target, place};
-use super::requests::{Answer, Chunk, Lines, Request, VERSION};
+use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
 use super::{P2pError, SLOT, SLOTS};
 
 /// How a server works.
@@ -25,25 +26,28 @@ pub struct ServerOptions {
     pub timeout: Duration,
 }
 
-/// What a server tells its user.
+/// News of a server for its user.
 #[derive(Debug)]
 pub enum News<'a> {
     /// It serves: where clients ask.
     Serves(SocketAddr),
     /// A request was not fulfilled.
     Failed(&'a str, &'a P2pError),
+    /// It has answered its last request: what its engine has done.
+    Ends(&'a EngineFigures),
 }
 
-/// Serves by an engine of this configuration, and hands to `tell` what its user may want to know.
+/// Serves by an engine of this configuration, and hands news for its user to `tell`.
 ///
 /// # Errors
-/// What keeps it from serving. What only one client meets, that client and `tell` are told.
+/// A failure that keeps it from serving. A failure of one client goes to that client and to `tell`.
 pub fn serve(
     config: EngineConfig,
     options: &ServerOptions,
     tell: &(dyn Fn(&News<'_>) + Sync),
 ) -> Result<(), P2pError> {
-    let engine = Engine::start(config)?;
+    let key = Engine::read_key(&config)?;
+    let engine = Engine::start(config.with_key(key.clone()))?;
     let mut at_engine = options.listen;
     at_engine.set_port(0);
     let at_engine = engine.listen(at_engine)?;
@@ -57,6 +61,7 @@ pub fn serve(
     let server = Server {
         engine,
         at_engine,
+        key,
         options,
     };
     thread::scope(|scope| {
@@ -75,12 +80,14 @@ pub fn serve(
         Ok::<(), P2pError>(())
     })?;
     let _ = server.engine.close();
+    tell(&News::Ends(&EngineFigures::of(&server.engine)));
     Ok(())
 }
 
 struct Server<'a> {
     engine: Engine,
     at_engine: SocketAddr,
+    key: Option<EngineKey>,
     options: &'a ServerOptions,
 }
 
@@ -118,7 +125,8 @@ impl Drop for Window<'_> {
 
 impl Server<'_> {
     fn answer(&self, stream: TcpStream, from: &str) -> Result<(), P2pError> {
-        let mut lines = Lines::new(stream, from, self.options.timeout)?;
+        let (end, timeout) = ((from, End::Server), self.options.timeout);
+        let mut lines = Lines::new(stream, end, timeout, self.key.as_ref())?;
         let done = self.converse(&mut lines);
         if let Err(error) = &done {
             // It may be gone.
@@ -130,14 +138,14 @@ impl Server<'_> {
     fn converse(&self, lines: &mut Lines) -> Result<(), P2pError> {
         match lines.hear()? {
             Request::Hello(VERSION) => {}
-            other => return Err(lines.other(format!("{other:?}: expected version {VERSION}"))),
+            other => return Err(lines.other(format!("{other:?}; it must be version {VERSION}"))),
         }
         lines.tell(&Answer::Engine(self.at_engine.to_string()))?;
         let directory: &Path = &self.options.directory;
         match lines.hear()? {
             Request::Put { name, bytes } => self.take(lines, &place(directory, &name)?, bytes),
             Request::Get { name } => self.give(lines, &place(directory, &name)?),
-            other => Err(lines.other(format!("{other:?}: expected put or get"))),
+            other => Err(lines.other(format!("{other:?}; it must be put or get"))),
         }
     }
 
@@ -150,11 +158,11 @@ impl Server<'_> {
         let mut at = 0;
         while at < bytes {
             let Request::Filled(chunk) = lines.hear()? else {
-                return Err(lines.other("expected bytes of the file"));
+                return Err(lines.other("its request has no bytes of the file"));
             };
             let due = due(at, bytes);
             if chunk != due {
-                return Err(lines.other(format!("{chunk:?}: expected {due:?}")));
+                return Err(lines.other(format!("{chunk:?}; it must be {due:?}")));
             }
             buffer.resize(usize::try_from(due.bytes).unwrap_or_default(), 0);
             window.memory.read(due.slot * SLOT, &mut buffer)?;
@@ -163,7 +171,7 @@ impl Server<'_> {
             lines.tell(&Answer::Taken { slot: due.slot })?;
         }
         let Request::End { sum } = lines.hear()? else {
-            return Err(lines.other("expected the end of the file"));
+            return Err(lines.other("its request is not the end of the file"));
         };
         target.keep(sum)?;
         lines.tell(&Answer::Kept)
@@ -188,7 +196,7 @@ impl Server<'_> {
             let expected = due(read, source.bytes);
             match lines.hear()? {
                 Request::Read { slot } if slot == expected.slot => read += expected.bytes,
-                other => return Err(lines.other(format!("{other:?}: expected {expected:?}"))),
+                other => return Err(lines.other(format!("{other:?}; it must be {expected:?}"))),
             }
         }
         lines.tell(&Answer::End { sum: source.sum.0 })

@@ -53,6 +53,36 @@ fn pages_are_written_compared_and_told_as_they_go() {
 }
 
 #[test]
+fn every_device_of_an_engine_posts_and_its_share_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("fill.json");
+    let output = bench(&[
+        "--rails",
+        "4",
+        "--bytes=1048576",
+        "--page=256",
+        "--json",
+        json.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let posted: Vec<u64> = report["posted_bytes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_u64().unwrap())
+        .collect();
+    // Those of the warm-up are among them.
+    assert!(
+        posted.iter().all(|it| *it > 0) && posted.iter().sum::<u64>() >= 20 * 250 * 256,
+        "{report}"
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches('%').count(), 5, "{text}");
+}
+
+#[test]
 fn an_option_out_of_its_range_is_refused_before_anything_is_made() {
     for (options, reason) in [
         (["--pages", "0"], "--pages is 0; it must be 1 to 1024"),
@@ -62,6 +92,8 @@ fn an_option_out_of_its_range_is_refused_before_anything_is_made() {
             ["--in-flight", "0"],
             "--in-flight is 0; it must be 1 to 65536",
         ),
+        (["--rails", "0"], "0 is not in 1..=8"),
+        (["--rails", "9"], "9 is not in 1..=8"),
         (["--poster", "gpu"], "invalid value 'gpu'"),
     ] {
         let output = bench(&options);

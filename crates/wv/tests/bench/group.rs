@@ -15,7 +15,7 @@ fn bench(options: &[&str]) -> Output {
 /// The report of a run with `options`.
 fn report(options: &[&str], directory: &Path) -> Value {
     let file = directory.join("group.json");
-    let common = ["--deaths=2", "--peace=1", "--json", file.to_str().unwrap()];
+    let common = ["--peace=1", "--json", file.to_str().unwrap()];
     let ran = bench(&[&common, options].concat());
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{said}");
@@ -23,13 +23,13 @@ fn report(options: &[&str], directory: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
-fn check_row(row: &Value, ranks: u32) {
+fn check_row(row: &Value, ranks: u32, deaths: u32) {
     assert_eq!(
         (&row["ranks"], &row["expelled"]),
         (&ranks.into(), &0.into())
     );
     for times in ["death_ms", "join_ms"] {
-        assert_eq!(row[times]["count"], 2, "{row}");
+        assert_eq!(row[times]["count"], deaths, "{row}");
         assert!(row[times]["max"].as_f64() >= row[times]["p50"].as_f64());
     }
     assert!(
@@ -49,18 +49,28 @@ fn check_row(row: &Value, ranks: u32) {
 #[test]
 fn the_report_of_ranks_in_memory_has_every_figure_and_nobody_is_expelled() {
     let directory = tempfile::tempdir().unwrap();
-    let options = ["--ranks=3,5", "--lease-ms=1000", "--crash-loops=8"];
+    let options = [
+        "--deaths=2",
+        "--ranks=3,5",
+        "--lease-ms=1000",
+        "--crash-loops=32",
+    ];
     let report = report(&options, directory.path());
     assert_eq!(report["ran_on"], "threads+memory");
     assert_eq!(report["rows"].as_array().unwrap().len(), 2);
     for (row, ranks) in report["rows"].as_array().unwrap().iter().zip([3, 5]) {
-        check_row(row, ranks);
+        check_row(row, ranks, 2);
         assert!(row["peace"]["server_core_percent"].is_null(), "{row}");
     }
     let newcomer = &report["crash_loop"];
     assert_eq!(
         (&newcomer["deaths"], &newcomer["expelled"]),
-        (&8.into(), &0.into())
+        (&32.into(), &0.into())
+    );
+    let held = newcomer["standstills"].as_u64().unwrap();
+    assert!(
+        held <= newcomer["most_standstills"].as_u64().unwrap(),
+        "{newcomer}"
     );
 }
 
@@ -72,12 +82,19 @@ fn the_report_of_ranks_in_an_etcd_says_what_its_server_takes() {
     };
     let directory = tempfile::tempdir().unwrap();
     let program = format!("--etcd-program={}", program.display());
-    let options = ["--store=etcd", "--ranks=3", &program];
+    let (ranks, deaths) = match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => (64, 50),
+        None => (3, 2),
+    };
+    let (of, times) = (format!("--ranks={ranks}"), format!("--deaths={deaths}"));
+    let options = ["--store=etcd", &of, &times, &program];
     let report = report(&options, directory.path());
     assert_eq!(report["ran_on"], "threads+etcd");
     assert!(report["crash_loop"].is_null());
     let row = &report["rows"][0];
-    check_row(row, 3);
+    check_row(row, ranks, deaths);
+    let calls = row["change"]["calls_per_rank"].as_f64();
+    assert!(ranks < 64 || calls <= Some(20.0), "{row}");
     assert!(
         row["peace"]["server_core_percent"].as_f64() >= Some(0.0),
         "{row}"

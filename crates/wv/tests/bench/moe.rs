@@ -39,8 +39,7 @@ fn counted(size: u32, tokens: u32, routing: Routing) -> (MoeCase, Vec<MoeRow>) {
 }
 
 #[test]
-fn a_step_of_eight_ranks_posts_one_row_for_each_token_and_rank_one_signal_for_each_peer_and_little_else()
- {
+fn eight_ranks_post_one_row_per_token_and_rank_and_one_signal_per_peer() {
     for routing in [Routing::Uniform, Routing::Grouped] {
         let (case, rows) = counted(8, 12, routing);
         let [dispatch, combine] = &rows[..] else {
@@ -79,7 +78,7 @@ fn the_hcas_that_a_case_lacks_are_asked_for() {
 }
 
 #[test]
-fn the_kernels_of_one_rank_run_alone_in_both_formats_and_simt_gives_no_figure() {
+fn the_kernels_of_one_rank_run_alone_in_both_formats_without_simt_figures() {
     let hcas = ranks::hcas(1, &HcaConfig::default());
     let case = BandwidthCase {
         tokens: 5,

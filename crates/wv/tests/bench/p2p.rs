@@ -41,10 +41,66 @@ fn both_providers_report_every_pattern_with_the_setting_of_the_run() {
 }
 
 #[test]
+fn the_local_path_stands_beside_a_memcpy_and_a_bare_loop_of_calls() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    let path = json.to_str().unwrap();
+    let output = bench(&["--path", "local", "--rounds", "1", "--json", path]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let ways = |way: &str| rows.iter().filter(|row| row["way"] == way).count();
+    assert_eq!([ways("mapped"), ways("process_vm")], [4, 4]);
+    for row in rows {
+        assert_eq!(row["compared"], 1 << 25, "{row}");
+        assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn each_pattern_is_compared_whole_at_every_peer() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    for (pattern, peers) in [("kv", 1), ("weights", 3), ("fill", 1)] {
+        let path = json.to_str().unwrap();
+        let output = bench(&["--pattern", pattern, "--rounds", "1", "--json", path]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("no speed of a NIC"), "{text}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(
+            (&report["ran_on"], &report["options"]["pattern"]),
+            (&"softhca".into(), &pattern.into())
+        );
+        assert_eq!(report["options"]["peers"], peers);
+        assert_eq!(report["compared"], peers << 26);
+        assert!(report["operations"].as_u64().unwrap() > 0, "{report}");
+        assert!(report["bytes"].as_u64().unwrap() >= peers << 24, "{report}");
+    }
+    for (options, reason) in [
+        (
+            &["--pattern", "kv", "--peers", "8"][..],
+            "8 is not in 1..=7",
+        ),
+        (
+            &["--pattern", "kv", "--path", "local"],
+            "cannot be used with",
+        ),
+        (&["--peers", "2"], "--pattern"),
+    ] {
+        let output = bench(options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
 fn a_setting_outside_its_limits_is_refused_by_name() {
     for (options, reason) in [
-        (["--qps", "9"], "qps is 9: expected 1 to 8"),
-        (["--workers", "0"], "workers is 0: expected 1 to 8"),
+        (["--qps", "9"], "qps is 9; it must be 1 to 8"),
+        (["--workers", "0"], "workers is 0; it must be 1 to 8"),
         (["--slice", "1"], "slices of 1 bytes"),
         (["--rounds", "0"], "0 is not in 1..=100000"),
     ] {

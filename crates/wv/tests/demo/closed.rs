@@ -63,7 +63,7 @@ fn closed() -> Stdio {
 }
 
 #[test]
-fn a_command_whose_output_nobody_reads_ends_by_sigpipe_and_says_nothing_of_it() {
+fn a_command_with_closed_output_ends_by_sigpipe_and_reports_nothing() {
     for (command, arguments) in COMMANDS.iter().chain(&RUNS) {
         let output = end(command, arguments, closed(), Stdio::piped());
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -11,7 +11,7 @@ fn sum(value: &Value, pick: impl Fn(&Value) -> &Value) -> u64 {
 }
 
 #[test]
-fn ranks_of_one_machine_get_the_same_bytes_by_stores_as_by_the_hca_and_post_nothing() {
+fn stores_bring_ranks_of_one_machine_the_bytes_of_the_hca_without_posts() {
     let directory = tempfile::tempdir().unwrap();
     let run = |name: &str, more: &[&str], variable: Option<&str>| {
         let dump = directory.path().join(name);
@@ -35,7 +35,7 @@ fn ranks_of_one_machine_get_the_same_bytes_by_stores_as_by_the_hca_and_post_noth
         )
     };
     let (sent, direct, wqes, bytes) = run("sent", &[], None);
-    assert_eq!(direct, 0, "nobody is direct who does not ask for it");
+    assert_eq!(direct, 0, "no rank is direct that does not ask for it");
     assert!(wqes > 0 && bytes > 0);
     assert_eq!(sent.len(), 3 * 3 * 6);
     // The option and the variable ask for the same; the option wins.
@@ -52,7 +52,7 @@ fn ranks_of_one_machine_get_the_same_bytes_by_stores_as_by_the_hca_and_post_noth
 }
 
 #[test]
-fn a_rank_that_was_killed_comes_back_where_the_others_store_into_its_memory() {
+fn a_killed_rank_comes_back_where_others_store_into_its_memory() {
     let value = Demo::new(&[
         "--ranks",
         "3",

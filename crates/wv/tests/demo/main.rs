@@ -3,6 +3,7 @@
 mod closed;
 mod direct;
 mod gpuhca;
+mod logged;
 mod members;
 mod orphans;
 mod ports;
@@ -169,7 +170,7 @@ fn activations_arrive_however_the_qps_are_rung_and_where_their_queues_lie() {
 }
 
 #[test]
-fn activations_travel_as_fp8_and_by_rank_and_stay_within_what_the_format_allows() {
+fn activations_as_fp8_and_by_rank_stay_within_the_limit_of_the_format() {
     let formats = [
         ("fp8", "rank"),
         ("fp8-pow2", "expert"),
@@ -267,7 +268,7 @@ fn a_hundred_steps_of_two_ranks_verify() {
 }
 
 #[test]
-fn seeds_of_four_ranks_verify_under_random_hca_schedules_and_skewed_routing() {
+fn four_ranks_verify_under_random_hca_schedules_and_skewed_routing() {
     let seeds = if full() { 20 } else { 3 };
     for seed in 0..seeds {
         let kind = ["uniform", "zipf", "all-to-one"][seed % 3];
@@ -365,7 +366,19 @@ fn bad_input_is_one_sentence_with_value_and_limit() {
     array.extend([0i32, 1, 7, 7]).unwrap();
     array.finish().unwrap();
     let twice = twice.to_str().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 10] = [
+        (&["--gpu", "0,1,2"], "--gpu names 3 for 4 ranks"),
+        (
+            &[
+                "--ranks",
+                "3",
+                "--gpu",
+                "0,1,2",
+                "--device",
+                "mlx5_0,mlx5_1",
+            ],
+            "--device names 2 for 3 ranks",
+        ),
         (
             &["--hidden", "100"],
             "hidden is 100, which is not a multiple of 8",
@@ -387,7 +400,7 @@ fn bad_input_is_one_sentence_with_value_and_limit() {
         ),
         (
             &["--gpu", "fast"],
-            "GPU is fast: expected auto, simt, simt-dmabuf or the number of a CUDA device",
+            "GPU is fast; it must be auto, simt, simt-dmabuf or the number of a CUDA device",
         ),
     ];
     for (arguments, words) in cases {
@@ -419,7 +432,7 @@ fn a_device_that_is_not_there_is_named_with_those_that_are() {
     assert!(message.contains("no RDMA device mlx5_77"), "{message}");
 }
 
-/// Each rank tells its way once, before the result.
+/// Each rank reports its way once, before the result.
 #[test]
 fn every_rank_tells_its_path_once() {
     let output = Demo::new(&[

@@ -1,7 +1,8 @@
 //! `wv demo` on other ports than RoCEv2 over IPv4.
 
-use crate::Demo;
+use crate::{Demo, arrays};
 
+use std::collections::BTreeMap;
 use std::process::Output;
 
 use test_basics::ipv6;
@@ -9,7 +10,7 @@ use test_basics::ipv6;
 /// Two ranks and two steps.
 const STEPS: [&str; 6] = ["--ranks", "2", "--steps", "2", "--device", "sim"];
 
-/// Two ranks and two steps with these variables, by a path of which each rank tells `words`.
+/// Two ranks and two steps with these variables, by a path that each rank reports as `words`.
 fn steps(variables: &[(&str, &str)], words: &str) {
     let mut demo = Demo::new(&STEPS);
     for (name, value) in variables {
@@ -51,9 +52,75 @@ fn the_demo_runs_in_a_partition_of_an_infiniband_port() {
     let (status, text) = refused.refused();
     assert_eq!(status, 1, "{text}");
     assert!(
-        text.contains("partition key is 0x8002: expected one of the port's 2: 0xffff, 0x8001"),
+        text.contains("partition key is 0x8002; it must be one of the port's 2: 0xffff, 0x8001"),
         "{text}"
     );
+}
+
+/// What two ranks have written of two steps with these variables.
+fn written(variables: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut demo = Demo::new(&STEPS);
+    demo.command.arg("--dump").arg(directory.path());
+    for (name, value) in variables {
+        demo = demo.set(name, value);
+    }
+    let output = demo.run();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?}: {errors}");
+    arrays(directory.path())
+}
+
+#[test]
+fn every_kind_of_port_brings_the_same_bits() {
+    let on_ethernet = written(&[]);
+    // Inputs, what arrived and what came back, of two ranks and two steps.
+    assert!(on_ethernet.len() >= 2 * 2 * 3, "{:?}", on_ethernet.keys());
+    for variables in [
+        &[("SOFTHCA_LINK", "ib")][..],
+        &[("SOFTHCA_LINK", "ib"), ("WARPVERBS_GRH", "always")],
+        &[("WARPVERBS_GID", "1")],
+        &[("SOFTHCA_PROFILE", "cx7-lag")],
+    ] {
+        assert!(written(variables) == on_ethernet, "{variables:?}");
+    }
+}
+
+/// WQEs of each rank: all of them, and those that have left by either port of a bond.
+fn wqes_by_port(arguments: &[&str], profile: &str) -> Vec<[u64; 3]> {
+    let mut arguments = arguments.to_vec();
+    arguments.push("--json");
+    let demo = Demo::new(&arguments).set("SOFTHCA_PROFILE", profile);
+    let value = demo.verified();
+    let ranks = value["per_rank"].as_array().unwrap().iter();
+    let count = |rank: &serde_json::Value, name: &str| rank["counters"][name].as_u64().unwrap();
+    let counts = ranks
+        .map(|rank| ["tx_wqes", "lag_port1_wqes", "lag_port2_wqes"].map(|name| count(rank, name)));
+    counts.collect()
+}
+
+#[test]
+fn on_a_bond_both_ports_carry_traffic_of_every_rank() {
+    let steps = |profile| wqes_by_port(&STEPS, profile);
+    for [all, first, second] in steps("cx7-lag") {
+        assert_eq!(first + second, all, "each QP names a port");
+        assert!(
+            first > 0 && second > 0,
+            "{first} by port 1, {second} by port 2"
+        );
+    }
+    for [all, first, second] in steps("cx7").into_iter().chain(steps("cx7-lag-hash")) {
+        assert!(all > 0);
+        assert_eq!([first, second], [0, 0], "no QP names a port");
+    }
+    // The table of a person has the rows where they say something.
+    let rows = |profile| {
+        let output = Demo::new(&STEPS).set("SOFTHCA_PROFILE", profile).run();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{told}");
+        told.matches("WQEs by port").count()
+    };
+    assert_eq!([rows("cx7-lag"), rows("cx7")], [2, 0]);
 }
 
 #[test]

@@ -205,50 +205,214 @@ const IN_A_TREE: &[Case] = &[
     ),
 ];
 
-/// Checks that other tests of this file and the unit tests of the checks make worse.
-const ELSEWHERE: &[&str] = &[
-    "rdma-core",
-    "cuda-driver",
-    "nvrtc",
-    "nic",
-    "gpu",
-    "gpu-memory",
-    "gpu-bar1",
-    "gpu-dmabuf",
-    "gpu-direct",
-    "gpu-ordering",
-    "gpu-compute-mode",
-    "gpu-mig",
-    "gpu-confidential",
-    "nic-atomics",
-    "nic-reads",
-    "nic-no-record",
-    "nic-order",
-    "nic-engine",
-    "pair-auto",
-    "pair-distance",
-    "pair-acs",
-    "pair-queues",
-    "pair-windows",
-    "pair-doorbells",
-    "pair-signals",
-    "pair-loopback",
-    "store",
+/// A check that the words of `how` make worse; the tests below say what each word is.
+struct Worse {
+    id: &'static str,
+    /// Subject and state.
+    seen: (&'static str, &'static str),
+    mend: &'static str,
+    how: &'static [&'static str],
+}
+
+const fn worse(
+    id: &'static str,
+    seen: (&'static str, &'static str),
+    mend: &'static str,
+    how: &'static [&'static str],
+) -> Worse {
+    Worse {
+        id,
+        seen,
+        mend,
+        how,
+    }
+}
+
+const GPU_IS: (&str, &str) = ("gpu 0", "degraded");
+const PAIR_IS: (&str, &str) = ("with mlx5_0", "degraded");
+
+/// On a machine without anything.
+const OF_NOTHING: &[Worse] = &[
+    worse(
+        "rdma-core",
+        MACHINE_LACKS,
+        "apt-get install libibverbs1",
+        &[],
+    ),
+    worse("nic", MACHINE_LACKS, "wv sim -- wv doctor", &[]),
 ];
+
+/// By a driver that does what the second word says, in the groups of the first.
+const BY_A_DRIVER: &[Worse] = &[
+    worse("gpu", MACHINE_IS, "--gpus all", &["gpu", "devices 0"]),
+    // PTX of CUDA 13 on a driver of 12.0, and no NVRTC.
+    worse(
+        "cuda-driver",
+        MACHINE_LACKS,
+        "driver release",
+        &["software", "driver 12000"],
+    ),
+    worse(
+        "nvrtc",
+        MACHINE_LACKS,
+        "WARPVERBS_NVRTC",
+        &["software", "driver 12000"],
+    ),
+    worse(
+        "gpu-memory",
+        GPU_IS,
+        "WARPVERBS_LOG_DEPTH",
+        &["gpu", "memory 1073741824"],
+    ),
+    worse("gpu-bar1", GPU_IS, "Resizable BAR", &["gpu", ""]),
+    worse(
+        "gpu-dmabuf",
+        GPU_IS,
+        "nvidia-open",
+        &["gpu", "attribute 124 0"],
+    ),
+    worse(
+        "gpu-direct",
+        GPU_IS,
+        "WARPVERBS_QUEUES=host",
+        &["gpu", "attribute 116 0"],
+    ),
+    worse(
+        "gpu-ordering",
+        GPU_IS,
+        "WARPVERBS_MOE_ORDER=flush",
+        &["gpu", "attribute 118 0"],
+    ),
+    worse(
+        "gpu-compute-mode",
+        GPU_IS,
+        "-c DEFAULT",
+        &["gpu", "attribute 20 3"],
+    ),
+    worse(
+        "gpu-compute-mode",
+        ("gpu 0", "missing"),
+        "-c DEFAULT",
+        &["gpu", "attribute 20 2"],
+    ),
+    worse("gpu-mig", GPU_IS, "-mig 0", &["gpu", ""]),
+    worse(
+        "gpu-confidential",
+        GPU_IS,
+        "--set-cc-mode=off",
+        &["gpu", ""],
+    ),
+];
+
+/// Of a GPU that is far from the NIC, below a bridge that redirects.
+const OF_A_PAIR: &[Worse] = &[
+    worse("pair-distance", PAIR_IS, "WARPVERBS_DEVICE=auto", &[]),
+    worse("pair-acs", PAIR_IS, "setpci -s", &[]),
+    // No NIC of the tree is there for libibverbs.
+    worse(
+        "pair-auto",
+        ("with mlx5_0", "missing"),
+        "WARPVERBS_DEVICE=NAME:PORT",
+        &[],
+    ),
+];
+
+/// On a software HCA: variables have an equals sign, other words are options of `wv sim`.
+const ON_A_SOFTWARE_HCA: &[Worse] = &[
+    worse(
+        "nic-order",
+        NIC_IS,
+        "WARPVERBS_MOE_ORDER=auto",
+        &["SOFTHCA_ORDER=flush"],
+    ),
+    worse(
+        "nic-atomics",
+        NIC_IS,
+        "WARPVERBS_MOE_ORDER=inline or flush",
+        &["--profile", "cx5"],
+    ),
+    worse(
+        "nic-reads",
+        NIC_IS,
+        "both sides take the smaller number",
+        &["--profile", "cx5"],
+    ),
+    worse(
+        "nic-no-record",
+        NIC_IS,
+        "ConnectX-7 with later firmware",
+        &["--profile", "cx5"],
+    ),
+    worse(
+        "nic-engine",
+        MACHINE_IS,
+        "WARPVERBS_DEVICE=NAME:PORT",
+        &["WARPVERBS_DEVICE=mlx5_9"],
+    ),
+    worse(
+        "pair-signals",
+        NIC_IS,
+        "nic-order",
+        &["SOFTHCA_ORDER=flush"],
+    ),
+    worse(
+        "pair-doorbells",
+        NIC_IS,
+        "WARPVERBS_DOORBELL=mailbox",
+        &["WARPVERBS_DOORBELL=mailbox"],
+    ),
+    worse(
+        "pair-queues",
+        NIC_IS,
+        "gpu-dmabuf",
+        &["WARPVERBS_QUEUES=host"],
+    ),
+    worse(
+        "pair-windows",
+        NIC_IS,
+        "gpu-direct",
+        &["WARPVERBS_MEMORY=host"],
+    ),
+    // No step of any ladder holds where no QP can be made.
+    worse(
+        "pair-queues",
+        NIC_LACKS,
+        "WARPVERBS_QUEUES=host",
+        &["--fault", NO_QPS],
+    ),
+    worse(
+        "pair-loopback",
+        NIC_IS,
+        "WARPVERBS_DOORBELL=mailbox",
+        &["--fault", "cmd=CREATE_QP#3:status=0x5"],
+    ),
+];
+
+const NO_QPS: &str = "cmd=CREATE_QP#1:status=0x5,cmd=CREATE_QP#2:status=0x5,cmd=CREATE_QP#3:status=0x5,\
+    cmd=CREATE_QP#4:status=0x5,cmd=CREATE_QP#5:status=0x5,cmd=CREATE_QP#6:status=0x5,\
+    cmd=CREATE_QP#7:status=0x5,cmd=CREATE_QP#8:status=0x5";
+
+/// With this store.
+const BY_A_STORE: &[Worse] = &[worse(
+    "store",
+    MACHINE_LACKS,
+    "WARPVERBS_STORE=file:///DIRECTORY",
+    &["file:///nonexistent/store"],
+)];
 
 #[test]
 fn each_check_is_made_worse_by_one_test() {
+    let tables = [
+        OF_NOTHING,
+        BY_A_DRIVER,
+        OF_A_PAIR,
+        ON_A_SOFTWARE_HCA,
+        BY_A_STORE,
+    ];
+    let elsewhere = tables.into_iter().flatten().map(|worse| worse.id);
     let here = IN_A_TREE.iter().map(|case| case.id);
-    let all: BTreeSet<String> = here
-        .chain(ELSEWHERE.iter().copied())
-        .map(str::to_owned)
-        .collect();
+    let all: BTreeSet<String> = here.chain(elsewhere).map(str::to_owned).collect();
     assert_eq!(all, ids());
-    assert_eq!(
-        all.len(),
-        IN_A_TREE.len() + ELSEWHERE.len(),
-        "one of them is there twice"
-    );
 }
 
 #[test]
@@ -345,17 +509,8 @@ fn a_machine_without_nic_gpu_and_libraries_says_what_to_install() {
     command.env("LD_LIBRARY_PATH", root);
     let found = Examined::by(command);
     assert_eq!(found.status, Some(1));
-    is(
-        &found,
-        "",
-        "rdma-core",
-        "missing",
-        "apt-get install libibverbs1",
-    );
-    is(&found, "", "nic", "missing", "wv sim -- wv doctor");
-    if found.check("", "gpu")["state"] != "ok" {
-        is(&found, "", "gpu", "degraded", "--gpus all");
-        is(&found, "", "cuda-driver", "degraded", "wv demo --gpu simt");
+    for worse in OF_NOTHING {
+        worse.is_seen(&found);
     }
 }
 
@@ -371,55 +526,15 @@ fn what_a_gpu_lacks_is_said_with_what_mends_it() {
             "sys/bus/pci/devices/0000:86:00.0/resource",
             "0x1000 0x1fff 0x0\n0x4000000000 0x400fffffff 0x0",
         );
-        let look = |settings: &str, groups: &str| {
+        for worse in BY_A_DRIVER {
+            let [groups, settings] = worse.how else {
+                panic!("{}: groups and settings", worse.id);
+            };
             fake.set(&format!("{AT}{settings}"));
             let mut command = doctor(&["--json", "--only", groups, "--root", root]);
             with_nvidia_smi(fake, &mut command);
-            Examined::by(command)
-        };
-        for (id, state, mend, settings) in [
-            (
-                "gpu-memory",
-                "degraded",
-                "WARPVERBS_LOG_DEPTH",
-                "memory 1073741824",
-            ),
-            ("gpu-bar1", "degraded", "Resizable BAR", ""),
-            ("gpu-dmabuf", "degraded", "nvidia-open", "attribute 124 0"),
-            (
-                "gpu-direct",
-                "degraded",
-                "WARPVERBS_QUEUES=host",
-                "attribute 116 0",
-            ),
-            (
-                "gpu-ordering",
-                "degraded",
-                "WARPVERBS_MOE_ORDER=flush",
-                "attribute 118 0",
-            ),
-            (
-                "gpu-compute-mode",
-                "degraded",
-                "-c DEFAULT",
-                "attribute 20 3",
-            ),
-            (
-                "gpu-compute-mode",
-                "missing",
-                "-c DEFAULT",
-                "attribute 20 2",
-            ),
-            ("gpu-mig", "degraded", "-mig 0", ""),
-            ("gpu-confidential", "degraded", "--set-cc-mode=off", ""),
-        ] {
-            is(&look(settings, "gpu"), "gpu 0", id, state, mend);
+            worse.is_seen(&Examined::by(command));
         }
-        // PTX of CUDA 13 on a driver of 12.0, and no NVRTC.
-        let old = look("driver 12000", "software");
-        is(&old, "", "cuda-driver", "missing", "driver release");
-        is(&old, "", "nvrtc", "missing", "WARPVERBS_NVRTC");
-        assert_eq!(old.status, Some(1));
     });
 }
 
@@ -444,29 +559,16 @@ fn what_a_pair_lacks_is_said_with_what_mends_it() {
             fs::write(file, &config).unwrap();
         }
         let found = Examined::by(doctor(&["--json", "--only", "pair", "--root", root]));
-        is(
-            &found,
-            "with mlx5_0",
-            "pair-distance",
-            "degraded",
-            "WARPVERBS_DEVICE=auto",
-        );
+        for worse in OF_A_PAIR {
+            worse.is_seen(&found);
+        }
         assert_eq!(found.check("with mlx5_0", "pair-distance")["found"], "SYS");
-        is(&found, "with mlx5_0", "pair-acs", "degraded", "setpci -s");
         let on = found.check("with mlx5_0", "pair-acs")["found"]
             .as_str()
             .unwrap();
         assert!(
             on.contains("0000:85:00.0") && on.contains("0000:3a:00.0"),
             "{on}"
-        );
-        // No NIC of the tree is there for libibverbs.
-        is(
-            &found,
-            "with mlx5_0",
-            "pair-auto",
-            "missing",
-            "WARPVERBS_DEVICE=NAME:PORT",
         );
         assert_eq!(
             found.check("with mlx5_0", "pair-queues")["state"],
@@ -478,71 +580,48 @@ fn what_a_pair_lacks_is_said_with_what_mends_it() {
 #[test]
 fn what_a_software_hca_refuses_is_said_with_what_mends_it() {
     let scratch = tempfile::tempdir().unwrap();
-    let look = |options: &[&str], variables: &[(&str, &str)], more: &[&str]| {
+    let look = |how: &[&str], more: &[&str]| {
+        let (variables, options): (Vec<&str>, Vec<&str>) = how.iter().partition(|word| {
+            word.split_once('=')
+                .is_some_and(|(name, _)| is_variable(name))
+        });
         let arguments = [&["--json", "--only", "nic,pair"], more].concat();
-        let mut command = simulated(scratch.path(), options, &arguments);
-        Examined::by({
-            command.envs(variables.iter().copied());
-            command
-        })
+        let mut command = simulated(scratch.path(), &options, &arguments);
+        command.envs(variables.iter().filter_map(|word| word.split_once('=')));
+        Examined::by(command)
     };
-    let unordered = look(&[], &[("SOFTHCA_ORDER", "flush")], &[]);
-    is(
-        &unordered,
-        "mlx5_0",
-        "nic-order",
-        "degraded",
-        "WARPVERBS_MOE_ORDER=auto",
-    );
-    is(
-        &unordered,
-        "mlx5_0",
-        "pair-signals",
-        "degraded",
-        "nic-order",
-    );
-    let host = [
-        ("WARPVERBS_DOORBELL", "mailbox"),
-        ("WARPVERBS_QUEUES", "host"),
-        ("WARPVERBS_MEMORY", "host"),
-    ];
-    let by_host = look(&[], &host, &[]);
-    for (id, mend) in [
-        ("pair-doorbells", "WARPVERBS_DOORBELL=mailbox"),
-        ("pair-queues", "gpu-dmabuf"),
-        ("pair-windows", "gpu-direct"),
-    ] {
-        is(&by_host, "mlx5_0", id, "degraded", mend);
+    for worse in ON_A_SOFTWARE_HCA {
+        let more: &[&str] = match worse.id {
+            "pair-loopback" => &["--loopback"],
+            _ => &[],
+        };
+        let found = look(worse.how, more);
+        worse.is_seen(&found);
+        let is_usable = found.json["usable"].as_bool().unwrap();
+        assert_eq!(is_usable, worse.seen.1 == "degraded", "{}", worse.id);
     }
-    let dmabufs = [("WARPVERBS_GPU", "simt-dmabuf")];
-    let whole = look(&[], &dmabufs, &[]);
+    let whole = look(&["WARPVERBS_GPU=simt-dmabuf"], &[]);
     let queues = whole.check("mlx5_0", "pair-queues");
     assert_eq!(queues["state"], "ok", "{queues:#}");
     assert_eq!(queues["found"], "by dmabuf");
-    // No step of any ladder holds where no QP can be made.
-    let refused = |nth| format!("cmd=CREATE_QP#{nth}:status=0x5");
-    let no_qps: Vec<String> = (1..=8).map(refused).collect();
-    let none = look(&["--fault", &no_qps.join(",")], &[], &[]);
-    is(
-        &none,
-        "mlx5_0",
-        "pair-queues",
-        "missing",
-        "WARPVERBS_QUEUES=host",
-    );
-    assert_eq!(none.status, Some(1));
-    let no_qp = look(
-        &["--fault", "cmd=CREATE_QP#3:status=0x5"],
-        &[],
-        &["--loopback"],
-    );
-    is(
-        &no_qp,
-        "mlx5_0",
-        "pair-loopback",
-        "degraded",
-        "WARPVERBS_DOORBELL=mailbox",
-    );
+}
+
+/// Whether an equals sign behind this makes it a variable.
+fn is_variable(name: &str) -> bool {
+    ["WARPVERBS_", "SOFTHCA_"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
+}
+
+#[test]
+fn a_store_that_cannot_be_had_is_said_with_what_mends_it() {
+    for worse in BY_A_STORE {
+        let [store] = worse.how else {
+            panic!("{}: a store", worse.id);
+        };
+        let command = doctor(&["--json", "--only", "store", "--store", store]);
+        worse.is_seen(&Examined::by(command));
+    }
 }
 
 #[test]
@@ -600,6 +679,14 @@ fn with_nvidia_smi(fake: &Fake, command: &mut Command) {
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
     command.env("PATH", format!("{}:/usr/bin:/bin", folder.display()));
+}
+
+impl Worse {
+    /// The check has its state, and says what mends it.
+    fn is_seen(&self, found: &Examined) {
+        let (subject, state) = self.seen;
+        is(found, subject, self.id, state, self.mend);
+    }
 }
 
 /// That a check has this state, and says that this mends it.

@@ -106,7 +106,8 @@ fn what_a_host_engine_would_use_is_told_with_its_variables() {
             "a fragment of 65537",
         ),
         (("WARPVERBS_DEVICE", "mlx5_9"), "mlx5_9"),
-        (("WARPVERBS_DEVICE", "mlx5_0,mlx5_1"), "2 RDMA devices"),
+        (("WARPVERBS_DEVICE", "mlx5_0,mlx5_1"), "mlx5_1"),
+        (("WARPVERBS_DEVICE", "a,b,c,d,e,f,g,h,i"), "9 RDMA devices"),
     ] {
         let [state, words] = look(&[set]);
         assert_eq!(state, "degraded", "{words}");

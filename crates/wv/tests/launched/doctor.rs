@@ -1,4 +1,4 @@
-//! The doctor as ranks of a job: who reaches whom.
+//! The doctor as ranks of a job: which ranks reach which.
 
 use serde_json::Value;
 

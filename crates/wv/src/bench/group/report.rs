@@ -1,4 +1,4 @@
-//! What was found, as a table and as JSON.
+//! The results, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,8 +62,8 @@ pub struct Peace {
 /// What a death and a join together take.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// Calls of the store by the number of ranks, without renewals and without what is made in peace: those of all ranks, of the one
-    /// that acts and of the one that comes.
+    /// Calls of the store by the number of ranks: those of all ranks, of the acting one and of the newcomer. Renewals and the
+    /// calls of peace do not count.
     pub calls_per_rank: f64,
     /// Bytes of keys and values that the store answered with, by the number of ranks.
     pub bytes_per_rank: f64,
@@ -113,6 +113,10 @@ pub struct CrashLoop {
     pub deaths: u32,
     /// Calls in a second, of those in peace.
     pub calls_percent: f64,
+    /// Times that the calls of a rank were held for a change, of the rank that was held most often.
+    pub standstills: u64,
+    /// Most that may be, by the time that the deaths took.
+    pub most_standstills: u64,
     /// Longest time between two calls of a rank, ms.
     pub longest_gap_ms: f64,
     /// The same in peace.
@@ -168,10 +172,12 @@ impl fmt::Display for GroupReport {
         if let Some(newcomer) = &self.crash_loop {
             writeln!(
                 f,
-                "a newcomer that died {} times beside {} ranks: {:.1}% of their calls in peace, longest gap {:.0} ms (in peace {:.0} ms), {} expelled",
+                "a newcomer that died {} times beside {} ranks: {:.1}% of their calls in peace, held {} times (at most {}), longest gap {:.0} ms (in peace {:.0} ms), {} expelled",
                 newcomer.deaths,
                 newcomer.ranks,
                 newcomer.calls_percent,
+                newcomer.standstills,
+                newcomer.most_standstills,
                 newcomer.longest_gap_ms,
                 newcomer.longest_gap_in_peace_ms,
                 newcomer.expelled

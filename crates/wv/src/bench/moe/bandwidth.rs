@@ -1,12 +1,12 @@
-//! How fast the kernels of a MoE step move tokens inside one GPU, beside a plain copy of as many bytes on the same device in the
-//! same run: a layer of one rank, so that nothing waits for a network.
+//! How fast the kernels of a MoE step move tokens inside one GPU. Beside it stands a plain copy of as many bytes on the same
+//! device in the same run. The layer has one rank, so no kernel waits for a network.
 //!
-//! Times are those of the device: between the launches of a stream one thread stores the device's clock, and nobody waits before
-//! the last of them. A phase counts with the mean of all its launches, at least `LEAST_LAUNCHES`. A time holds one launch that
-//! is already in the queue, of the stamp.
+//! Times are those of the device. Between the launches of a stream one thread stores the device's clock, and the host waits only
+//! behind the last of them. A phase counts with the mean of all its launches, at least `LEAST_LAUNCHES`. A time holds one launch
+//! that is already in the queue, of the stamp.
 //!
-//! What a phase must move is computed: each token once in and once out of a slot, one row for each choice at the experts.
-//! On simt the phases run and the bytes are the same, but there is no hardware whose speed could be told.
+//! The bytes that a phase must move are computed. Each token goes once into a slot and once out of it, and each choice has one
+//! row at the experts. On simt the phases run and the bytes are the same, but simt has no hardware whose speed could be measured.
 
 // UNSAFETY: launches kernels on buffers of this module.
 #![expect(unsafe_code, reason = "launches of the MoE and copy kernels")]
@@ -234,7 +234,7 @@ impl Bench {
         for _ in 0..calls {
             clock.stamp()?;
             // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the wait of `clock`, or are
-            // never freed; nobody else uses them.
+            // never freed; no other code uses them.
             unsafe { moe.dispatch_send(stream, call, &input) }?;
             clock.stamp()?;
             // SAFETY: as above.
@@ -275,7 +275,7 @@ impl Bench {
         let mut clock = Clock::new(self, times + 1)?;
         clock.stamp()?;
         for _ in 0..times {
-            // SAFETY: both have `half` bytes or more and live behind the wait of `clock`, or are never freed; nobody else uses
+            // SAFETY: both have `half` bytes or more and live behind the wait of `clock`, or are never freed; no other code uses
             // them.
             unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
             clock.stamp()?;
@@ -296,7 +296,7 @@ fn mean(times: impl Iterator<Item = u64>, count: u32) -> f64 {
 /// The device clock between the launches of a stream.
 struct Clock<'a> {
     bench: &'a Bench,
-    /// Never freed where it was not read: a launch may still store there.
+    /// Never freed where it was not read: a launch may still store to it.
     times: ManuallyDrop<DeviceMemory>,
     count: u32,
     taken: u32,

@@ -43,8 +43,8 @@ fn holder(placement: &Placement, expert: i32) -> u32 {
         .expect("every expert has a rank")
 }
 
-/// What DeepEP posts in one phase, for BF16: a work request for each token and expert of another rank, a signal for each
-/// expert of another rank (dispatch) or each rank (combine).
+/// What DeepEP posts in one phase, for BF16. It posts a work request for each token and expert of another rank. It posts a signal
+/// for each expert of another rank (dispatch) or for each rank (combine).
 #[must_use]
 pub fn deepep(case: &MoeCase) -> Need {
     let rows = pairs(case).0;
@@ -60,8 +60,8 @@ pub fn deepep(case: &MoeCase) -> Need {
     }
 }
 
-/// The least payload bytes of one phase, for BF16: one copy of a token for each other rank that it goes to; back one partial
-/// sum for each, or one row for each of its experts.
+/// The least payload bytes of one phase, for BF16: one copy of a token for each other rank that it goes to. Back comes one
+/// partial sum for each rank, or one row for each of its experts.
 #[must_use]
 pub fn lower_bound(case: &MoeCase, combine: bool) -> u64 {
     let (experts, ranks) = pairs(case);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_copy_for_each_rank_is_half_as_much_again_less_than_one_for_each_expert() {
+    fn a_copy_per_expert_takes_half_as_much_again_as_a_copy_per_rank() {
         let (ours, theirs) = (lower_bound(&case(8), false), deepep(&case(8)));
         // 8 * (1 - (7/8)^8) = 5.25 of 8 ranks are expected, of which 7/8 are others.
         assert!(theirs.bytes * 100 > ours * 145 && theirs.bytes * 100 < ours * 160);

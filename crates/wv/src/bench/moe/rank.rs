@@ -27,7 +27,7 @@ pub(super) struct Phases {
     pub(super) combine: Counts,
 }
 
-/// Runs one rank; if it fails, the others are told.
+/// Runs one rank. If it fails, the other ranks get its error.
 pub(super) fn run(
     case: &MoeCase,
     rank: u32,
@@ -78,7 +78,7 @@ fn step(
         .with_token_valid(buffers.valid.addr());
     let wait = |event: Event| gpu.wait(&event, LONG);
 
-    // Behind each barrier everybody has received, so that all that was posted has been counted.
+    // Behind each barrier every rank has received, so that all posted operations have been counted.
     let at = |name: &str| -> Result<Counts, BenchError> {
         team.barrier(name)?;
         let counts = counts(team, simt, device, read, case)?;
@@ -87,8 +87,8 @@ fn step(
     };
     let launched = || -> Result<Phases, BenchError> {
         let start = at("start")?;
-        // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never
-        // freed; nobody else uses them.
+        // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never freed;
+        // no other code uses them.
         wait(unsafe { moe.dispatch_send(&stream, &call, &input) }?)?;
         // SAFETY: as above.
         wait(unsafe { moe.dispatch_receive(&stream, &call, &output) }?)?;

@@ -1,4 +1,4 @@
-//! The counts beside what is needed, as a table and as JSON.
+//! The counts beside the needed ones, as a table and as JSON.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use warpverbs::gpu::simt::{KernelCounts, SimtGpu};
 use super::bandwidth::Bandwidth;
 use super::{HcaCounts, MoeCase, Need, deepep, lower_bound};
 
-/// What was counted in one phase: of one rank, or of all together.
+/// The counts of one phase: of one rank, or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Work requests, by the HCA.
@@ -141,7 +141,7 @@ impl MoeRow {
         }
     }
 
-    /// What is not as cheap as it should be, in sentences.
+    /// The counts that are not as low as they should be, in sentences.
     #[must_use]
     pub fn objections(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -185,7 +185,7 @@ pub struct MoeReport {
     pub rows: Vec<MoeRow>,
     /// How fast the kernels of one rank move tokens alone.
     pub bandwidth: Option<Bandwidth>,
-    /// What is not as cheap as it should be.
+    /// The counts that are not as low as they should be.
     pub objections: Vec<String>,
 }
 

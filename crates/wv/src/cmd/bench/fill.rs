@@ -14,12 +14,15 @@ use crate::bench::fill::{FillOptions, FillReport, measure};
 /// Options of `wv bench fill`. Variables of engines say the rest.
 #[derive(Args, Debug)]
 pub struct FillArgs {
-    /// Who posts: a host engine
+    /// Poster of the WRITEs: a host engine
     #[arg(long, value_enum, default_value_t = Poster::Host)]
     poster: Poster,
-    /// Where the engines are: on two software HCAs, or on the device that WARPVERBS_DEVICE names
+    /// Where the engines are: on software HCAs, or on the devices that WARPVERBS_DEVICE names
     #[arg(long, value_enum, default_value_t = Provider::Softhca)]
     provider: Provider,
+    /// Software HCAs of each engine, 1 to 8
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    rails: u32,
     /// Bytes of the memory that is filled [default: 64 MiB on softhca, 1 GiB on a NIC]
     #[arg(long)]
     bytes: Option<u64>,
@@ -67,12 +70,12 @@ pub(super) fn run(args: &FillArgs) -> ExitCode {
         return refuse(&error);
     }
     if args.provider == Provider::Softhca && !args.inside {
-        return match inside::start(2) {
+        return match inside::start(2 * args.rails) {
             Ok(code) => code,
             Err(error) => refuse(&error),
         };
     }
-    finish(measured(args.provider, &options), args.json.as_deref())
+    finish(measured(args, &options), args.json.as_deref())
 }
 
 fn options(args: &FillArgs) -> FillOptions {
@@ -91,22 +94,28 @@ fn options(args: &FillArgs) -> FillOptions {
     }
 }
 
-fn measured(provider: Provider, options: &FillOptions) -> Result<FillReport, BenchError> {
-    let contexts = match provider {
+fn measured(args: &FillArgs, options: &FillOptions) -> Result<FillReport, BenchError> {
+    let contexts = match args.provider {
         Provider::Softhca => {
             let devices = inside::devices()?;
-            let [a, b] = devices.as_slice() else {
+            let rails = args.rails as usize;
+            if devices.len() != 2 * rails {
                 return Err(BenchError::Wrong {
                     case: "software HCAs".to_owned(),
-                    detail: format!("{devices:?}: expected two"),
+                    detail: format!("{devices:?}; they must be {}", 2 * rails),
                 });
-            };
-            let open = |name: &str| Context::open(&DeviceSelector::Name(name.to_owned()));
-            [open(a)?, open(b)?]
+            }
+            let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
+            let mut from = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+            let to = from.split_off(rails);
+            [from, to]
         }
         Provider::Nic => {
             let config = EngineConfig::from_env("fill")?;
-            [Engine::open_device(&config)?, Engine::open_device(&config)?]
+            [
+                Engine::open_devices(&config)?,
+                Engine::open_devices(&config)?,
+            ]
         }
     };
     measure(contexts, options, |line| {

@@ -1,4 +1,4 @@
-//! `wv bench moe`: starts itself again on software HCAs, one for each rank, and counts there.
+//! `wv bench moe`: starts itself again on software HCAs, one for each rank, and counts on them.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -39,8 +39,8 @@ pub struct MoeArgs {
     /// How dispatch lays out what it received
     #[arg(long, value_enum, default_value_t = LayOut::Expert)]
     layout: LayOut,
-    /// Where the kernels of one rank alone run, whose bytes in a second stand beside a copy's: auto, simt (which has no such
-    /// figure), or the number of a GPU. The counts above are always taken on simt
+    /// Where the kernels of one rank alone run, whose bytes per second stand beside a copy's: auto, simt (without such a figure),
+    /// or the number of a GPU. The counts above are always taken on simt
     #[arg(long, default_value = "auto")]
     gpu: String,
     /// What runs the ranks' WQEs: softhca, or gpuhca, a kernel that runs beside those of the ranks, where --gpu says

@@ -52,7 +52,7 @@ pub struct OthersArgs {
 const BLOCKS: [u32; 3] = [1, 8, 132];
 const BLOCKS_SIMT: [u32; 2] = [1, 4];
 
-/// What is refused to another project is a finding of the table, not an error.
+/// A refusal for another project is a finding of the table, not an error.
 pub(super) fn run(args: &OthersArgs) -> ExitCode {
     match written(measured(args), args.json.as_deref()) {
         Ok(report) => {

@@ -1,14 +1,18 @@
-//! `wv bench p2p`: the host engine over a sink, or on two software HCAs of a program that is started again.
+//! `wv bench p2p`: the host engine over a sink, or on two software HCAs of a second process of this program. Also its copies
+//! within a machine, to such a process.
 
+use std::env;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::{Args, ValueEnum};
 use warpverbs::config::EngineConfig;
 
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
+use crate::bench::local::{self, LocalReport};
 use crate::bench::p2p::{P2pOptions, P2pReport, measure_sink, measure_softhca};
+use crate::bench::patterns::{self, MOST_PEERS, PatternOptions, PatternReport, Shape};
 
 /// Options of `wv bench p2p`.
 #[derive(Args, Debug)]
@@ -16,6 +20,20 @@ pub struct P2pArgs {
     /// What completes: nothing that moves bytes, or software HCAs
     #[arg(long, value_enum, default_value_t = Provider::Sink)]
     provider: Provider,
+    /// Measure the local path: copies to another process of this machine, mapped and by the kernel. Beside them: memcpy and a
+    /// bare loop of the kernel's calls
+    #[arg(long, value_enum)]
+    path: Option<Path>,
+    /// Measure what programs move, on software HCAs: scattered pages, tensors for several peers, or large blocks. Every byte of every
+    /// peer is compared
+    #[arg(long, value_enum, conflicts_with_all = ["path", "provider"])]
+    pattern: Option<Pattern>,
+    /// Engines that get the pattern [default: 3 of weights, 1 of others]
+    #[arg(long, value_name = "N", requires = "pattern", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PEERS)))]
+    peers: Option<u32>,
+    /// Seed of the pattern's lengths and places
+    #[arg(long, default_value_t = 1, requires = "pattern")]
+    seed: u64,
     /// Threads that post, 1 to 8 [default: what WARPVERBS_ENGINE_WORKERS says]
     #[arg(long)]
     workers: Option<u32>,
@@ -34,6 +52,31 @@ pub struct P2pArgs {
     /// This process has the software HCAs
     #[arg(long, hide = true)]
     inside: bool,
+    /// This process is the other one of the local path
+    #[arg(long, hide = true)]
+    other: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Path {
+    Local,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    Kv,
+    Weights,
+    Fill,
+}
+
+impl Pattern {
+    fn shape(self) -> Shape {
+        match self {
+            Self::Kv => Shape::Kv,
+            Self::Weights => Shape::Weights,
+            Self::Fill => Shape::Fill,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,13 +87,65 @@ enum Provider {
 
 /// Runs it.
 pub(super) fn run(args: &P2pArgs) -> ExitCode {
-    if args.provider == Provider::Softhca && !args.inside {
-        return match inside::start(2) {
+    let is_soft = args.provider == Provider::Softhca;
+    if (is_soft || args.path.is_some() || args.pattern.is_some()) && !args.inside {
+        let peers = args.pattern.map_or(1, |pattern| args.peers(pattern));
+        return match inside::start(1 + peers) {
             Ok(code) => code,
             Err(error) => refuse(&error),
         };
     }
-    finish(measure(args), args.json.as_deref())
+    if let Some(pattern) = args.pattern {
+        return finish(measure_pattern(args, pattern), args.json.as_deref());
+    }
+    match (args.path, args.other) {
+        (None, _) => finish(measure(args), args.json.as_deref()),
+        (Some(Path::Local), false) => finish(measure_local(args), args.json.as_deref()),
+        (Some(Path::Local), true) => match first_device().and_then(|it| local::serve(&it)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&error),
+        },
+    }
+}
+
+impl P2pArgs {
+    fn peers(&self, pattern: Pattern) -> u32 {
+        let by_pattern = if pattern == Pattern::Weights { 3 } else { 1 };
+        self.peers.unwrap_or(by_pattern)
+    }
+}
+
+fn measure_pattern(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
+    let said = EngineConfig::from_env("bench")?;
+    let options = PatternOptions {
+        pattern: pattern.shape(),
+        peers: args.peers(pattern),
+        workers: args.workers.unwrap_or(said.workers),
+        qps: args.qps.unwrap_or(said.qps),
+        slice: args.slice.unwrap_or(said.slice),
+        rounds: args.rounds,
+        seed: args.seed,
+    };
+    patterns::measure(&inside::devices()?, &options)
+}
+
+/// Between this process and another of the same program, each with software HCAs of its own.
+fn measure_local(args: &P2pArgs) -> Result<LocalReport, BenchError> {
+    let program = env::current_exe().map_err(|error| BenchError::Wrong {
+        case: "this program".to_owned(),
+        detail: error.to_string(),
+    })?;
+    let mut other = Command::new(program);
+    other.args(["bench", "p2p", "--path", "local", "--inside", "--other"]);
+    local::measure(&first_device()?, other, args.rounds)
+}
+
+fn first_device() -> Result<String, BenchError> {
+    let first = inside::devices()?.into_iter().next();
+    first.ok_or_else(|| BenchError::Wrong {
+        case: "software HCAs".to_owned(),
+        detail: "none is listed".to_owned(),
+    })
 }
 
 fn measure(args: &P2pArgs) -> Result<P2pReport, BenchError> {
@@ -68,7 +163,7 @@ fn measure(args: &P2pArgs) -> Result<P2pReport, BenchError> {
             let [a, b] = devices.as_slice() else {
                 return Err(BenchError::Wrong {
                     case: "software HCAs".to_owned(),
-                    detail: format!("{devices:?}: expected two"),
+                    detail: format!("{devices:?}; they must be two"),
                 });
             };
             measure_softhca([a, b], &options)

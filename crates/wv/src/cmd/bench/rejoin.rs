@@ -1,4 +1,4 @@
-//! `wv bench rejoin`: starts itself again on software HCAs, one for each rank, and measures there.
+//! `wv bench rejoin`: starts itself again on software HCAs, one for each rank, and measures on them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Compares what a step gave with the scalar reference, element by element.
 //!
-//! Tokens that travel as FP8 are compared bit for bit with what the twin of the cast makes of them; their sums also with the
-//! reference of the BF16 tokens, from which they may be as far as the format makes them.
+//! Tokens that travel as FP8 are compared bit for bit with the output of the cast's twin. Their sums are also compared with the
+//! reference of the BF16 tokens, from which they may differ as far as the format makes them.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ pub(super) fn limit(format: Format) -> f64 {
     }
 }
 
-/// M1: every row that the experts of `rank` should have got is there, once, in its place, with every element.
+/// M1: every row that the experts of `rank` should have got arrived, once, in its place, with every element.
 /// `row(expert, row)` reads one that they have got.
 pub(super) fn dispatch(
     config: &MoeConfig,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn fp8_is_compared_with_its_own_reference_bit_for_bit_and_with_that_of_bf16_to_its_limit() {
+    fn fp8_equals_its_own_reference_exactly_and_that_of_bf16_within_its_limit() {
         let config = SHAPE.with_hidden(128).with_format(Format::Fp8(Scales::F32));
         let value = |i: u16| bf16::from_f32(1.0 + f32::from(i % 97) / 13.0);
         let batch = Batch {

@@ -5,8 +5,10 @@ use std::env;
 use std::path::PathBuf;
 
 /// The counters of the software HCA that the demo shows. A real NIC has others; those that it lacks are left out.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 16] = [
     "tx_wqes",
+    "lag_port1_wqes",
+    "lag_port2_wqes",
     "doorbells",
     "cqes",
     "error_cqes",
@@ -37,7 +39,7 @@ pub(super) fn read(device: &str) -> Counters {
     NAMES.iter().filter_map(value).collect()
 }
 
-/// What was counted between two readings.
+/// The counts between two readings.
 pub(super) fn since(before: &Counters, now: &Counters) -> Counters {
     let difference = |(name, now): (&String, &u64)| {
         let before = before.get(name).copied().unwrap_or(0);

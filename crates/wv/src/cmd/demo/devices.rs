@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::DemoError;
 use super::messages::Spec;
 use super::options::DemoOptions;
+use crate::cmd::launched::Job;
 use crate::cmd::output;
 use warpverbs::config::{Config, DeviceChoice, GidChoice};
 use warpverbs::gpu::{self, GpuSelector};
@@ -102,10 +103,8 @@ pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices
 }
 
 /// The devices of one rank of a launcher's job: what the options name, else what the environment does.
-pub(super) fn open_launched(
-    options: &DemoOptions,
-    config: &Config,
-) -> Result<RankDevices, DemoError> {
+pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevices, DemoError> {
+    let config = &job.config;
     let (rank, ranks) = (config.rank, config.ranks);
     let mut config = config.clone();
     match options.device.as_str() {
@@ -117,7 +116,7 @@ pub(super) fn open_launched(
     if options.gpu != "auto" {
         config.gpu = selector(&options.gpu, rank, ranks)?;
     }
-    Ok(RankDevices::open(&config)?)
+    Ok(job.open_devices(&config)?)
 }
 
 /// The HCA of one rank that is a thread of this process, which has one for each.

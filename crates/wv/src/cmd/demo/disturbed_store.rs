@@ -1,4 +1,4 @@
-//! The store of a rank process, as it is told to stand still or to be late.
+//! The store of a rank process, which stands still or is late on order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ const MOST: Duration = Duration::from_secs(5);
 /// Between two looks whether the store goes on.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What is done to the store from now on.
+/// The fault of the store from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoreFault {
     /// For so long.
@@ -28,7 +28,7 @@ pub(super) struct Late {
     pub(super) seed: u64,
 }
 
-/// What is done to all handles of a process. Times are milliseconds since [`Faults::start`].
+/// The fault of all handles of a process. Times are milliseconds since [`Faults::start`].
 #[derive(Debug)]
 pub(super) struct Faults {
     start: Instant,
@@ -147,7 +147,7 @@ impl DisturbedStore {
                 waited,
                 cause,
             },
-            // No key has this revision, so nobody takes the change for one that was not made.
+            // No key has this revision, so no caller takes the change for one that was not made.
             true => StoreError::NoAnswer {
                 store,
                 waited,
@@ -240,7 +240,7 @@ impl Store for DisturbedStore {
         since: u64,
         timeout: Duration,
     ) -> Result<KeyChange, StoreError> {
-        // A watch of a store that stands still ends, and tells nothing.
+        // A watch of a store that stands still ends, and reports no change.
         let start = Instant::now();
         while self.faults.stands_still() {
             let left = timeout.saturating_sub(start.elapsed());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_stands_still_ends_its_calls_by_their_bound_and_does_nothing() {
+    fn a_store_that_stands_still_ends_calls_by_their_bound_and_does_nothing() {
         let (store, disturbed, faults) = disturbed();
         disturbed.put("a", b"1").unwrap();
         let (ms, late) = (LONG_MS, None);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_store_that_is_late_some_calls_end_and_some_changes_are_done_without_an_answer() {
+    fn a_late_store_ends_some_calls_and_makes_some_changes_without_an_answer() {
         let (store, disturbed, faults) = disturbed();
         let late = |most_ms| StoreFault {
             ms: LONG_MS,

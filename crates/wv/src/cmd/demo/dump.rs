@@ -1,4 +1,4 @@
-//! Inputs and outputs of each step as files, for whoever wants to look with NumPy.
+//! Inputs and outputs of each step as files for NumPy.
 
 use std::path::{Path, PathBuf};
 

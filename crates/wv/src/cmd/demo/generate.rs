@@ -25,7 +25,7 @@ pub(super) fn tokens(random: &mut fastrand::Rng, count: usize) -> Vec<u16> {
     values
 }
 
-/// Who is popular: one number per expert, larger for those that are chosen more often.
+/// The popularity of experts: one number per expert, larger for those that are chosen more often.
 pub(super) fn popularity(kind: RoutingKind, seed: u64, experts: u32) -> Vec<f64> {
     match kind {
         RoutingKind::Uniform | RoutingKind::AllToOne => vec![1.0; experts as usize],

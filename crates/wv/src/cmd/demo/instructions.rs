@@ -1,7 +1,8 @@
-//! What a rank process is told on its standard input: to stand still for a while, wholly or in part, to lose packets, to end.
+//! Orders that a rank process reads from its standard input: to stand still for a while, wholly or in part, to lose packets, to
+//! end.
 //!
-//! Host threads and kernels stand still each by themselves: a signal to each of their threads, whose handler sleeps. The thread of
-//! the software HCA takes no signals and goes on acknowledging.
+//! Host threads and kernels stand still each by themselves: a signal to each of their threads, whose handler sleeps. The thread
+//! of the software HCA takes no signals and goes on acknowledging.
 
 // UNSAFETY: a signal handler, signals to single threads, and a function of the software HCA that is found by name.
 #![expect(unsafe_code, reason = "signals to threads, and a C symbol")]
@@ -54,7 +55,7 @@ static DONE: AtomicBool = AtomicBool::new(false);
 /// Until when threads that were signalled sleep: nanoseconds of `CLOCK_MONOTONIC`.
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What is done to the store of this process.
+/// The fault of the store of this process.
 static STORE_FAULTS: LazyLock<Arc<Faults>> = LazyLock::new(Faults::none);
 
 /// `store`, as instructions disturb it.
@@ -72,20 +73,20 @@ pub(super) fn done() {
     DONE.store(true, Ordering::Relaxed);
 }
 
-/// Whether whoever started this process wants it to end.
+/// Whether the process that started this one has closed its standard input, which ends it.
 pub(super) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Follows what comes on standard input, on a thread of its own. Who started this process holds the other end: when that ends,
-/// however, so does this process.
+/// Follows the orders on standard input, on a thread of its own. The process that started this one holds the other end. When that
+/// process ends in any way, this one ends too.
 pub(super) fn follow() {
     std::thread::spawn(|| {
         let followed = ThreadPanicked::catch("instructions", || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
                 let instruction = serde_json::from_str(&line).map_err(|error| error.to_string());
                 if let Err(error) = instruction.and_then(obey) {
-                    give_up(format!("cannot do as told ({error}): {line}"));
+                    give_up(format!("invalid instruction ({error}): {line}"));
                 }
             }
         });

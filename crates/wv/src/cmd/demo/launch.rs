@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 
 use super::DemoError;
 use super::messages::{Message, RankResult, Spec};
+use crate::cmd::log;
 use crate::cmd::output;
 use crate::cmd::tied;
 use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use warpverbs::error::ThreadPanicked;
+use warpverbs::internal::tell_failure;
 use warpverbs::team::{Store, open_store};
 
 /// After the first failure the other ranks have this long to tell theirs.
@@ -103,7 +105,7 @@ impl Drop for Workplace {
     }
 }
 
-/// What a rank has told, or how it ended.
+/// A message of a rank, or how it ended.
 enum Event {
     Told(Message),
     /// A line on its standard error: of the software HCA, or of a library.
@@ -176,7 +178,10 @@ impl Ranks {
                             progress(rank, &message);
                             state.hear(message);
                         }
-                        Event::Said(line) => state.said.push(line),
+                        Event::Said(line) => {
+                            log::pass_on(rank, &line);
+                            state.said.push(line);
+                        }
                         Event::Closed => state.closed += 1,
                     }
                     if state.has_ended() {
@@ -202,7 +207,8 @@ impl Ranks {
                 messages: failures_in_words(&states),
             });
         }
-        for (rank, state) in states.iter().enumerate() {
+        let unseen = states.iter().enumerate().filter(|_| !log::is_asked_for());
+        for (rank, state) in unseen {
             for line in &state.said {
                 output::say(format_args!("rank {rank}: {line}"));
             }
@@ -233,8 +239,7 @@ impl Ranks {
             && !failure.passed_on
         {
             failure.passed_on = true;
-            let key = format!("failed/{rank}");
-            let _ = self.store.put(&key, failure.message.as_bytes());
+            let _ = tell_failure(self.store.as_ref(), rank, &failure.message);
         }
     }
 }
@@ -251,7 +256,7 @@ impl Drop for Ranks {
     }
 }
 
-/// What is known of one rank.
+/// The known state of one rank.
 #[derive(Default)]
 struct State {
     verified: u32,
@@ -291,10 +296,8 @@ impl State {
     fn end(&mut self, status: Option<ExitStatus>) {
         let good = status.is_some_and(|status| status.success()) && self.result.is_some();
         if !good && self.failure.is_none() {
-            let status = status.map_or_else(
-                || "nobody knows how".to_owned(),
-                |status| status.to_string(),
-            );
+            let status =
+                status.map_or_else(|| "status unknown".to_owned(), |status| status.to_string());
             self.fail(format!("its process ended: {status}"), false);
         }
     }
@@ -318,7 +321,7 @@ impl State {
     }
 }
 
-/// Causes first, one line each, which names all ranks that told it; then who ended because of them.
+/// Causes first, one line each, which names all ranks that reported it; then the ranks that ended because of them.
 fn failures_in_words(states: &[State]) -> Vec<String> {
     let (mut causes, mut others) = (Vec::new(), Vec::new());
     for (rank, state) in states.iter().enumerate() {
@@ -340,7 +343,7 @@ fn failures_in_words(states: &[State]) -> Vec<String> {
     causes.iter().map(Told::in_words).collect()
 }
 
-/// What some ranks have told alike.
+/// The same words from some ranks.
 struct Told {
     ranks: Vec<usize>,
     words: String,
@@ -382,7 +385,7 @@ fn progress_in_words(states: &[State]) -> String {
 fn told(line: String) -> Event {
     Event::Told(
         serde_json::from_str(&line).unwrap_or_else(|error| Message::Failed {
-            message: format!("told something that is no message ({error}): {line}"),
+            message: format!("invalid message ({error}): {line}"),
             remote: false,
         }),
     )
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_fail_alike_are_named_in_one_line_before_those_that_ended_because_of_them() {
+    fn ranks_that_fail_alike_share_a_line_before_ranks_that_ended_after_them() {
         let states = [
             failed("rank 1 failed: no memory", true),
             failed("no memory", false),

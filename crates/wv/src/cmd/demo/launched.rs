@@ -23,7 +23,7 @@ const TOPIC: &str = "result";
 /// What starts a rank again with its own software HCA.
 const INSIDE: &str = "--inside";
 
-/// What a rank tells rank 0.
+/// The message of a rank to rank 0.
 #[derive(Serialize, Deserialize)]
 struct Told {
     result: RankResult,
@@ -49,13 +49,13 @@ pub(super) fn run(options: &DemoOptions) -> ExitCode {
         ranks: job.config.ranks,
         ..options.clone()
     };
-    // Every rank reads the same command line, so rank 0 alone says what is wrong with it.
+    // Every rank reads the same command line, so rank 0 alone prints its errors.
     let inputs = match Inputs::load(&options) {
         Ok(inputs) => inputs,
         Err(error) if job.prints() => return exit_code(NAME, &Err(error)),
         Err(_) => return ExitCode::from(2),
     };
-    let devices = devices::open_launched(&options, &job.config);
+    let devices = devices::open_launched(&options, &job);
     if let Err(DemoError::Device(error)) = &devices
         && options.device == "auto"
         && !options.inside
@@ -126,7 +126,7 @@ fn one_rank(
     let missing = (0..).zip(&told).find(|(_, told)| told.is_none());
     if let Some((rank, _)) = missing {
         let messages = match job.failures()? {
-            failures if failures.is_empty() => vec![format!("rank {rank} has told no result")],
+            failures if failures.is_empty() => vec![format!("no result from rank {rank}")],
             failures => failures,
         };
         return Err(DemoError::Ranks { messages });

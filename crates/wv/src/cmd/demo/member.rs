@@ -54,7 +54,7 @@ impl Rank {
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
         let served = group.wait(GroupState::Serving, timeout);
         let mut spent = Spent::default();
-        // Dropped again before it was there for long.
+        // Dropped again soon after it came.
         if self.is_over(&group, &mut spent) {
             return Ok(group.check()?);
         }
@@ -65,7 +65,8 @@ impl Rank {
             let number = self.moe.started().wrapping_add(1);
             let last = self.spec.options.steps.min(instructions::last_step());
             if number > last {
-                // One that dies in the last step is dropped by those who are done. There may be more steps than was thought.
+                // A rank that dies in the last step is dropped by the ranks that have finished. Then more steps follow than were
+                // planned.
                 if told != Some(last) {
                     instructions::done();
                     let _ = tell(&Message::Finished { step: last });
@@ -82,7 +83,7 @@ impl Rank {
             }
             let step = self.member_step(number);
             if self.is_over(&group, &mut spent) {
-                // `Expelled` is told: another generation comes.
+                // `Expelled` was reported: another generation comes.
                 return Ok(group.check()?);
             }
             let step = step?;
@@ -95,8 +96,8 @@ impl Rank {
         Ok(())
     }
 
-    /// A thread that does nothing but look at the clock tells when it stood still: for a quarter of a lease, the others may have missed
-    /// this process.
+    /// A thread that only looks at the clock reports when it stood still for a quarter of a lease. The others may then have
+    /// missed this process.
     fn watch_clock(&self, lease: Duration) {
         let (began_us, team) = (self.spec.began_us, self.moe.team());
         let (rank, generation) = (team.rank(), team.config().generation);
@@ -141,7 +142,7 @@ impl Rank {
         let sources = self.work.receive()?;
         let mut took = start.elapsed();
         let report = self.work.call().report()?;
-        // No view covers it. A call that skips somebody has sent to the others all the same.
+        // No view covers it. A call that skips a peer has sent to the others all the same.
         let aborted = |fault: &Fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none();
         let aborted = report.fault.as_ref().is_some_and(aborted);
         // A call that finds its staging memory in use sends nothing, not even to its own rank.
@@ -185,8 +186,9 @@ impl Rank {
         })
     }
 
-    /// Tells what the group has seen since the last time, and says whether this generation has ended. The state is read before the
-    /// events: with a state that ends it comes the event that says so, without which `wv chaos` takes the end for a failure.
+    /// Reports what the group has seen since the last time, and says whether this generation has ended. The state is read before
+    /// the events. So a state that ends the generation comes with its event, without which `wv chaos` takes the end for a
+    /// failure.
     fn is_over(&self, group: &Group, spent: &mut Spent) -> bool {
         let is_over = group.state().is_over();
         self.tell_events(group, spent);

@@ -1,4 +1,4 @@
-//! What a rank process tells the demo: one JSON object per line of its standard output.
+//! Messages of a rank process to the demo: one JSON object per line of its standard output.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use super::chaos::Record;
 use super::counters::Counters;
 use super::options::DemoOptions;
 
-/// What a rank process is told, in a file that the demo wrote.
+/// The settings of a rank process, in a file that the demo wrote.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
     pub(super) options: DemoOptions,
-    /// `--device`, of which each rank takes what is for it; none: software HCAs of its own.
+    /// `--device`, of which each rank takes its own part; none: software HCAs of its own.
     pub(super) device: Option<String>,
     /// HCAs of each rank, where that is `device`'s; with several they are software HCAs.
     pub(super) rails: u32,
@@ -33,11 +33,11 @@ pub(super) struct Spec {
     pub(super) dump: Option<PathBuf>,
 }
 
-/// What a rank process tells.
+/// A message of a rank process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// The team is there; steps begin.
+    /// The rank has joined the team; steps begin.
     Joined {
         device: String,
         soft: bool,
@@ -47,17 +47,17 @@ pub(super) enum Message {
         /// The way of its traffic, a line for each rail.
         paths: Vec<String>,
     },
-    /// A step, counted from 1, begins. Told where ranks are killed.
+    /// A step, counted from 1, begins. Sent where ranks are killed.
     Begins { step: u32 },
-    /// Something has happened to this rank. Told where ranks are killed.
+    /// An event of this rank. Sent where ranks are killed.
     Event(Record),
     /// A step was checked.
     Verified { step: u32 },
-    /// All steps up to this one were checked, and the process stays until its input ends. Told where ranks may go.
+    /// All steps up to this one were checked, and the process stays until its input ends. Sent where ranks may go.
     Finished { step: u32 },
     /// All steps were checked.
     Done(RankResult),
-    /// This rank gives up. `remote`: because of another, which tells it itself.
+    /// This rank gives up. `remote`: because of another rank, which reports the cause itself.
     Failed { message: String, remote: bool },
 }
 
@@ -88,7 +88,7 @@ pub(super) struct RankResult {
     pub(super) memory_by: Vec<String>,
 }
 
-/// Nobody reads what ranks of this process tell.
+/// True if no process reads the messages of these ranks.
 static UNHEARD: AtomicBool = AtomicBool::new(false);
 
 /// From now on [`tell`] writes nothing: the ranks are threads of the process that shows their results.

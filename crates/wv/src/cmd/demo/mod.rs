@@ -163,7 +163,7 @@ impl Run {
         if let Some(directory) = &options.dump {
             dump::prepare(directory)?;
         }
-        // The ranks read them too; a wrong one is told once.
+        // The ranks read them too. Reading them here reports a wrong one once.
         rank::modes()?;
         let device = Device::choose(&options.device, options.ranks)?;
         output::say(format_args!("wv demo: {}", device.in_words()));

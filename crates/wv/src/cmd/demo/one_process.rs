@@ -1,6 +1,6 @@
 //! `wv demo --device gpuhca`: the ranks are threads of one process, whose WQEs a kernel of the same GPU executes.
 //!
-//! The command starts itself again with software HCAs that leave execution to `gpuhca`, one for each rank. There the kernel is
+//! The command starts itself again with software HCAs that leave execution to `gpuhca`, one for each rank. In it the kernel is
 //! started, and each rank runs as it would in a process of its own.
 
 use std::env;

@@ -1,4 +1,4 @@
-//! What `wv demo` can be told.
+//! Options of `wv demo`.
 
 use std::path::PathBuf;
 
@@ -64,8 +64,8 @@ pub struct DemoOptions {
     /// that are threads of one process
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Where kernels run: auto (GPUs in turn, if there are any), simt (the CPU), simt-dmabuf (with memory that a software HCA takes
-    /// as DMA-BUFs), or the number of a GPU; several, separated by commas, which ranks take in turn
+    /// Where kernels run: auto (GPUs in turn, if there are any), simt (the CPU), simt-dmabuf (with memory that a software HCA
+    /// takes as DMA-BUFs), or the number of a GPU. Ranks take several, separated by commas, in turn
     #[arg(long, default_value = "auto")]
     pub gpu: String,
     /// Ranks load from and store to each other's memory where they can, and the HCA is left alone, as with WARPVERBS_DIRECT=1.
@@ -93,8 +93,8 @@ pub struct DemoOptions {
     /// Where to write inputs and outputs
     #[arg(long, value_name = "DIR", help = DUMP_HELP)]
     pub dump: Option<PathBuf>,
-    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun): number, number of ranks and local rank are the
-    /// launcher's, the store is WARPVERBS_STORE, and rank 0 prints
+    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun). Number, number of ranks and local rank are
+    /// the launcher's, the store is WARPVERBS_STORE, and rank 0 prints
     #[arg(long, conflicts_with_all = ["ranks", "kill", "explain"])]
     #[serde(default)]
     pub launched: bool,

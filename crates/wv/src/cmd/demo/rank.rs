@@ -1,4 +1,4 @@
-//! One rank process of the demo: `wv demo-rank`, which nobody calls by hand.
+//! One rank process of the demo: `wv demo-rank`, which `wv demo` starts.
 
 // UNSAFETY: launches the expert kernel on buffers of the workspace.
 #![expect(unsafe_code, reason = "launch of the expert kernel")]
@@ -23,7 +23,7 @@ use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
-use warpverbs::team::{Store, Team, TeamConfig, open_store};
+use warpverbs::team::{Store, Team, TeamConfig, TeamError, open_store};
 use warpverbs::verbs::Context;
 
 /// Options of a rank process.
@@ -51,15 +51,9 @@ impl RankOptions {
     }
 }
 
-/// Runs one rank and tells the demo how it goes.
+/// Runs one rank and reports its progress to the demo.
 #[must_use]
 pub fn run_rank(options: &RankOptions) -> ExitCode {
-    // On standard error, which the demo shows.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_writer(std::io::stderr)
-        .without_time()
-        .try_init();
     instructions::follow();
     let (message, code) = match Rank::run(options, None) {
         Ok(result) => (Message::Done(result), ExitCode::SUCCESS),
@@ -79,6 +73,10 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
 pub(super) fn is_remote(error: &DemoError) -> bool {
     match error {
         DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),
+        DemoError::Device(error) => {
+            let error: Option<&TeamError> = error.downcast_ref();
+            error.is_some_and(TeamError::is_remote)
+        }
         _ => false,
     }
 }
@@ -93,14 +91,17 @@ fn path() -> Result<PathConfig, DemoError> {
     PathConfig::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
-/// The same for ranks of this run. With several rails HCAs give a peer up within a second, as a NIC does by default, if nobody says
-/// otherwise: a rank stays if its pairs go round a rail that carries nothing before the stall bound.
-fn path_of(spec: &Spec) -> Result<PathConfig, DemoError> {
-    const ABOUT_A_SECOND: u8 = 15;
+/// The same for ranks on HCAs that are software if `soft`. With several rails such HCAs give a peer up after two rounds, which are
+/// about a second, as a NIC does by default. The environment may set another time or count. A rank stays if its pairs go round a dead
+/// rail before the stall bound.
+fn path_of(spec: &Spec, soft: bool) -> Result<PathConfig, DemoError> {
+    const TWO_ROUNDS: u8 = 1;
     let path = path()?;
-    Ok(match (spec.rails, path.ack_timeout) {
-        (2.., None) => path.with_ack_timeout(Some(ABOUT_A_SECOND)),
-        _ => path,
+    let is_set =
+        path.ack_timeout.is_some() || path.retry_count != PathConfig::default().retry_count;
+    Ok(match soft && spec.rails > 1 && !is_set {
+        true => path.with_retry_count(TWO_ROUNDS),
+        false => path,
     })
 }
 
@@ -118,7 +119,7 @@ fn address(context: &Context) -> Option<String> {
     Some(address.to_string())
 }
 
-/// As the next generation of its rank, among those who are at work.
+/// The settings of the next generation of a rank, which joins the serving ranks.
 fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
     let Some(view) = newest_view(store, config.ranks)? else {
         let why = "there is no group to join";
@@ -202,7 +203,7 @@ impl Rank {
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
             .with_modes(modes()?)
-            .with_path(path_of(&spec)?);
+            .with_path(path_of(&spec, context.info().is_soft())?);
         let config = config.with_direct(config.modes.direct || spec.options.direct);
         let config = match joins {
             true => joining(config, &store)?,
@@ -263,7 +264,7 @@ impl Rank {
             let team = self.moe.team();
             dump::control_heap(directory, team.rank(), &team.control_heap_dump())?;
         }
-        // Everybody has got everything, so windows and QPs may go, and nothing is counted any more.
+        // Every rank has received all, so windows and QPs may go, and nothing is counted any more.
         self.moe.team().barrier("end")?;
         self.result.counters = counters::since(&before, &counters::read(&self.device));
         self.moe.team().barrier("counted")?;
@@ -342,8 +343,8 @@ impl Rank {
         };
         let grid = self.moe.grid();
         let launch = Launch::new("wv_demo_expert", grid.blocks, grid.threads);
-        // SAFETY: the buffers are those of the workspace, as large as the layer needs; they, and the factors, stay until
-        // `wait` has seen the kernel's end, and nobody else uses them meanwhile.
+        // SAFETY: the buffers are those of the workspace, as large as the layer needs; they, and the factors, stay until `wait`
+        // has seen the kernel's end, and no other code uses them meanwhile.
         let event = unsafe {
             self.moe
                 .team()

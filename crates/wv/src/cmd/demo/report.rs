@@ -140,9 +140,12 @@ impl Summary {
         heads.push("all".to_owned());
         line("", heads);
         for (name, value) in LINES {
+            let sum: Option<u64> = self.per_rank.iter().map(value).sum();
+            if OF_A_BOND.contains(&name) && sum.unwrap_or(0) == 0 {
+                continue;
+            }
             let cell = |rank: &RankResult| value(rank).map_or_else(|| "-".to_owned(), grouped);
             let mut cells: Vec<String> = columns.iter().map(cell).collect();
-            let sum: Option<u64> = self.per_rank.iter().map(value).sum();
             cells.push(sum.map_or_else(|| "-".to_owned(), grouped));
             line(name, cells);
         }
@@ -190,8 +193,11 @@ impl RanOn {
 
 type Value = fn(&RankResult) -> Option<u64>;
 
+/// Rows that a table has only where QPs name a port of a bond.
+const OF_A_BOND: [&str; 2] = ["WQEs by port 1", "WQEs by port 2"];
+
 /// Rows of the table. All but the first four are counted by the HCAs.
-const LINES: [(&str, Value); 13] = [
+const LINES: [(&str, Value); 15] = [
     ("tokens", |rank| Some(rank.tokens)),
     ("choices", |rank| Some(rank.choices)),
     ("rows at experts", |rank| Some(rank.rows)),
@@ -199,6 +205,12 @@ const LINES: [(&str, Value); 13] = [
     ("bytes sent", |rank| counted(&rank.counters, "tx_bytes")),
     ("bytes received", |rank| counted(&rank.counters, "rx_bytes")),
     ("WQEs", |rank| counted(&rank.counters, "tx_wqes")),
+    (OF_A_BOND[0], |rank| {
+        counted(&rank.counters, "lag_port1_wqes")
+    }),
+    (OF_A_BOND[1], |rank| {
+        counted(&rank.counters, "lag_port2_wqes")
+    }),
     ("doorbells", |rank| counted(&rank.counters, "doorbells")),
     ("signals", |rank| {
         counted(&rank.counters, "inline_write_requests")

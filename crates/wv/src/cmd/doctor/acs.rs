@@ -18,7 +18,7 @@ const ACS: u32 = 0x000d;
 const CONTROL: usize = 6;
 const REDIRECTS: u16 = 0b1100;
 
-/// The bridges that what two functions exchange passes below the last one that they have in common; all of both, if none is.
+/// The bridges on the way between two functions, below the last bridge that they share; all of both, if they share none.
 pub(super) fn between(one: &PciDevice, other: &PciDevice) -> Vec<PciAddress> {
     let pairs = one.bridges.iter().zip(&other.bridges);
     let is_same_root = one.host_bridge == other.host_bridge;

@@ -29,7 +29,7 @@ pub(super) struct Line {
     pub(super) look: Look,
 }
 
-/// What is asked for.
+/// The request.
 pub(super) struct Question<'a> {
     pub(super) root: &'a Path,
     pub(super) loopback: bool,
@@ -71,7 +71,7 @@ impl Question<'_> {
             .arg(self.root)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // What libraries say there, the checks say in their own words.
+            // The checks say in their own words what libraries print.
             .stderr(Stdio::null());
         if self.loopback {
             command.arg("--loopback");
@@ -103,7 +103,7 @@ struct Probe {
 }
 
 impl Probe {
-    /// Adds what the probe tells; of a check that does not end, why there is nothing to be told.
+    /// Adds the results of the probe. For a check that does not end it adds the reason why no result came.
     fn hear(mut self, lines: &mut Vec<Line>) -> Ending {
         let mut begun = None;
         let mut limit = CHECK;

@@ -32,7 +32,7 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Look {
     pub(super) state: State,
-    /// What was found, in words.
+    /// The finding, in words.
     pub(super) found: String,
 }
 
@@ -67,12 +67,12 @@ impl Look {
     }
 }
 
-/// What is said of a check, whatever it finds.
+/// The text of a check, whatever it finds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
     /// Names the check on the command line and in JSON.
     pub(super) id: &'static str,
-    /// What is looked at.
+    /// The subject of the check.
     pub(super) what: &'static str,
     /// Why it matters.
     pub(super) why: &'static str,

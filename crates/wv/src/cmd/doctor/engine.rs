@@ -1,17 +1,19 @@
 //! What a host engine would use on this machine, with the variables that are set here.
 
+use std::sync::Arc;
+
 use warpverbs::engine::{Engine, EngineConfig};
 use warpverbs::verbs::{Context, LinkLayer};
 
 use super::check::{Look, Text};
 
-/// What is said of it.
+/// The text of the check.
 pub(super) const TEXT: Text = Text {
     id: "nic-engine",
     what: "what a host engine would use",
-    why: "A host engine, as of wv p2p, opens the device that is named or the first that does, and has queues for all its peers from its start.",
-    mend: "WARPVERBS_DEVICE=NAME:PORT and WARPVERBS_GID name another device and address; wv config prints the variables of an engine that are \
-           set, docs/configuration.md has the limits of all.",
+    why: "A host engine, as of wv p2p, opens the devices that are named or the first that does, and has queues for all its peers from its start.",
+    mend: "WARPVERBS_DEVICE=NAME:PORT (or a list, over which transfers are striped) and WARPVERBS_GID name other \
+           devices and addresses; wv config prints the variables of an engine that are set, docs/configuration.md has the limits of all.",
 };
 
 pub(super) fn look() -> Look {
@@ -20,10 +22,23 @@ pub(super) fn look() -> Look {
         Ok(config) => config,
         Err(error) => return Look::degraded(error.to_string()),
     };
-    match Engine::open_device(&config) {
-        Ok(context) => Look::ok(format!("{}; {}", path(&context, &config), shape(&config))),
+    match Engine::open_devices(&config) {
+        Ok(contexts) => match Engine::read_key(&config) {
+            Ok(key) => Look::ok(format!(
+                "{}; {}; {}",
+                paths(&contexts, &config),
+                shape(&config),
+                trust(&config, key.is_some())
+            )),
+            Err(error) => Look::degraded(error.to_string()),
+        },
         Err(error) => Look::degraded(error.to_string()),
     }
+}
+
+fn paths(contexts: &[Arc<Context>], config: &EngineConfig) -> String {
+    let paths: Vec<String> = contexts.iter().map(|it| path(it, config)).collect();
+    paths.join(" and ")
 }
 
 fn path(context: &Context, config: &EngineConfig) -> String {
@@ -41,6 +56,19 @@ fn path(context: &Context, config: &EngineConfig) -> String {
     let class = context.traffic_class(config.path.traffic_class);
     let (name, number, mtu) = (context.name(), port.number, port.active_mtu);
     format!("{name} port {number}, {address}, MTU {mtu}, class {class}")
+}
+
+fn trust(config: &EngineConfig, has_key: bool) -> String {
+    let listen = config.listen;
+    let key = match has_key {
+        true => "peers must have its key",
+        false => "no key, so on loopback only unless it is insecure",
+    };
+    let named = match config.allow.len() {
+        0 => String::new(),
+        count => format!(", and be one of {count} by name"),
+    };
+    format!("listens at {listen}, {key}{named}")
 }
 
 fn shape(config: &EngineConfig) -> String {

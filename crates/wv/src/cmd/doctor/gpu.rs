@@ -8,7 +8,7 @@ use super::tree::Tree;
 use crate::cmd::tied;
 use warpverbs::gpu::{self, ComputeMode, SurveyedGpu, WriteOrdering};
 
-/// Whether there is a GPU at all.
+/// Whether the machine has a GPU.
 pub(super) const THERE: Text = Text {
     id: "gpu",
     what: "GPUs",
@@ -85,7 +85,7 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// The GPUs that this process may see; why there is none.
+    /// The GPUs that this process may see; why it sees none.
     pub(super) fn all(tree: &Tree) -> Result<Vec<Self>, String> {
         let survey = gpu::survey().map_err(|error| error.to_string())?;
         let of = |gpu| Self {

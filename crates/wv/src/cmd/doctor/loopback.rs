@@ -13,12 +13,12 @@ use warpverbs::verbs::{Context, Rung};
 
 /// How much is moved at once.
 const SIZES: [u64; 4] = [64 << 10, 512 << 10, 2 << 20, 8 << 20];
-/// The largest of them. A window has what is sent, and behind it what has come.
+/// The largest of them. A window has the sent bytes, and behind them the received ones.
 const MOST: u64 = SIZES[SIZES.len() - 1];
 /// All lanes of the warp share them.
 const LANES: u32 = 32;
 
-/// A way from the kernel to the NIC, and where what is moved lies.
+/// A way from the kernel to the NIC, and where the moved bytes lie.
 #[derive(Clone, Copy)]
 struct Way {
     doorbell: Option<Doorbell>,
@@ -30,7 +30,7 @@ struct Way {
 
 /// How a NIC may reach device memory.
 const RUNGS: [Rung; 3] = [Rung::DmabufPcie, Rung::Dmabuf, Rung::Address];
-/// Who rings: the GPU, or a thread of the host.
+/// The ringer of doorbells: the GPU, or a thread of the host.
 const DOORBELLS: [Option<Doorbell>; 2] = [None, Some(Doorbell::Mailbox)];
 
 impl Way {
@@ -129,7 +129,7 @@ impl Outcomes {
         }
     }
 
-    /// Behind all steps of the ladder. One on which nothing is made is not there, and a machine needs one of them.
+    /// Behind all steps of the ladder. A step that makes nothing is missing, and a machine needs one of them.
     fn close_rungs(&mut self) {
         let unmade = std::mem::take(&mut self.unmade);
         let of = |rung| unmade.iter().filter(move |(other, _)| *other == rung);

@@ -143,7 +143,7 @@ fn container(tree: &Tree) -> Look {
     }
 }
 
-/// What is enough for a team of some hundred ranks.
+/// Enough for a team of some hundred ranks.
 const LOCKED: u64 = 1 << 30;
 /// `CAP_IPC_LOCK` in the mask of capabilities.
 const IPC_LOCK: u64 = 1 << 14;

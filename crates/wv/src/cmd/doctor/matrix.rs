@@ -12,7 +12,7 @@ use warpverbs::error::Error;
 use warpverbs::team::{RankDevices, Team, TeamConfig, TeamError};
 use warpverbs::verbs::Context;
 
-/// Where ranks tell the GIDs that they speak from, and whom they reach.
+/// Topics under which a rank publishes its GIDs, and the ranks that it reaches.
 const GIDS: &str = "gids";
 const REACHED: &str = "reached";
 
@@ -36,7 +36,7 @@ struct Row {
     bytes: u64,
 }
 
-/// Who reaches whom.
+/// Which ranks reach which.
 pub(super) struct Matrix {
     rows: Vec<Row>,
     /// By rank, those of its rails.
@@ -68,7 +68,7 @@ pub(super) fn find(job: &Job, devices: &RankDevices) -> Result<Option<Matrix>, C
         let failures = job.failures().unwrap_or_default();
         let is_remote = !failures.is_empty();
         return Err(Cause {
-            message: format!("rank {rank} has not told whom it reaches"),
+            message: format!("rank {rank} has not reported which ranks it reaches"),
             is_remote,
             is_taken: false,
         });
@@ -83,12 +83,15 @@ fn told<T>(result: Result<T, warpverbs::team::StoreError>) -> Result<T, Cause> {
     result.map_err(|error| cause_of(&TeamError::from(error)))
 }
 
-/// What a rank that cannot open its devices tells.
+/// The cause that a rank reports if it cannot open its devices.
 pub(super) fn cause_of_devices(error: &Error) -> Cause {
-    Cause {
-        message: error.to_string(),
-        is_remote: false,
-        is_taken: false,
+    match error.downcast_ref() {
+        Some(of_team) => cause_of(of_team),
+        None => Cause {
+            message: error.to_string(),
+            is_remote: false,
+            is_taken: false,
+        },
     }
 }
 
@@ -135,7 +138,7 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
             });
         }
     }
-    // Nobody takes its window away while others write there.
+    // No rank may close its window while another writes into it.
     member.team.barrier("reached")?;
     Ok(Row { reaches, bytes })
 }

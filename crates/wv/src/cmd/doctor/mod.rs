@@ -1,11 +1,11 @@
-//! `wv doctor`: what this machine can do, one line a check, with the command or option that mends what is not as it should be.
+//! `wv doctor`: what this machine can do, one line a check, with the command or option that mends each defect.
 //!
-//! A check is one item of the table `CHECKS` of its group's file: `software`, `machine`, `nic`, `gpu`, `pair`. What is said of
-//! it there stands in the report, in `--explain` and on the page for operators.
+//! A check is one item of the table `CHECKS` of its group's file: `software`, `machine`, `nic`, `gpu`, `pair`. Its text in that
+//! table stands in the report, in `--explain` and on the page for operators.
 //!
-//! Each group is looked at by a process of its own (`probe`), which tells each check as it begins and ends; the doctor (`ask`)
-//! ends the process where a check hangs, and starts it again behind that check. A check changes nothing. Files of the machine are read
-//! below a root (`tree`), so that tests show machines that are not there.
+//! A process of its own (`probe`) looks at each group, and reports each check as it begins and ends. The doctor (`ask`) ends the
+//! process where a check hangs, and starts it again behind that check. A check changes nothing. Files of the machine are read
+//! below a root (`tree`), so that tests can show other machines.
 
 mod acs;
 mod ask;
@@ -39,7 +39,6 @@ pub use page::page;
 pub use probe::{ProbeOptions, run_probe};
 use report::Report;
 use store::StoreOptions;
-use warpverbs::team::RankDevices;
 use warpverbs::verbs::VerbsError;
 
 /// The command in its messages.
@@ -47,10 +46,10 @@ const NAME: &str = "wv doctor";
 
 /// Say what this machine can do: software, kernel, NICs, GPUs, each GPU with each NIC, and the store that ranks meet in
 ///
-/// Each check is ok, degraded, missing or not-looked-at, with what was found, why it matters and what mends it. The status is 0 if
-/// the machine can be used, 1 if something that is needed is missing, 2 for a wrong command line. Nothing is changed, but that the
-/// store's measurement takes and removes keys of its own; a directory or prefix that no run has used yet belongs to the run
-/// WARPVERBS_RUN_ID then.
+/// Each check is ok, degraded, missing or not-looked-at, with what was found, why it matters and what mends it. The status is 0
+/// if the machine can be used, 1 if something that is needed is missing, 2 for a wrong command line. The doctor changes nothing,
+/// but the store's measurement takes and removes keys of its own. A directory or prefix that no run has used yet belongs to the
+/// run WARPVERBS_RUN_ID then.
 #[derive(Args)]
 pub struct DoctorOptions {
     /// Groups to look at [default: all]
@@ -65,8 +64,8 @@ pub struct DoctorOptions {
     /// Print why one check matters and what mends it, and look at nothing
     #[arg(long, value_name = "ID", value_parser = known)]
     explain: Option<String>,
-    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun), which meets in WARPVERBS_STORE: rank 0 prints, and
-    /// which ranks reach each other, too
+    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun), which meets in WARPVERBS_STORE. Rank 0
+    /// prints, also which ranks reach each other
     #[arg(long)]
     launched: bool,
     /// This rank has a software HCA of its own
@@ -117,13 +116,13 @@ fn show(options: &DoctorOptions, report: &Report) -> ExitCode {
     }
 }
 
-/// Runs one rank of a job, and on rank 0 prints its machine and who reaches whom.
+/// Runs one rank of a job, and on rank 0 prints its machine and which ranks reach which.
 fn launched(options: &DoctorOptions) -> ExitCode {
     let job = match Job::of_this_process(NAME) {
         Ok(job) => job,
         Err(code) => return code,
     };
-    let devices = match RankDevices::open(&job.config) {
+    let devices = match job.open_devices(&job.config) {
         Ok(devices) => devices,
         Err(error) => match error.downcast_ref() {
             Some(VerbsError::NoDevice { .. }) if !options.inside => {
@@ -161,7 +160,7 @@ fn examine(options: &DoctorOptions) -> Report {
     report
 }
 
-/// What is said of all checks, group by group.
+/// The texts of all checks, group by group.
 fn texts() -> Vec<(Group, Text)> {
     fn of<S: ?Sized>(group: Group, checks: &[check::Check<S>]) -> Vec<(Group, Text)> {
         checks.iter().map(|check| (group, check.text())).collect()

@@ -15,7 +15,7 @@ use warpverbs::verbs::{
     Caps, Context, DataOrder, DeviceInfo, DeviceSelector, LagMode, VerbsError, device_list,
 };
 
-/// Whether there is a NIC at all.
+/// Whether the machine has a NIC.
 pub(super) const THERE: Text = Text {
     id: "nic",
     what: "NICs",
@@ -136,7 +136,7 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
     },
 ];
 
-/// One NIC, and what is known of it.
+/// One NIC, and its known properties.
 pub(super) struct Nic {
     pub(super) name: String,
     tree: Tree,

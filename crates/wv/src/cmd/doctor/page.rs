@@ -1,4 +1,4 @@
-//! The page for operators and `--explain`: what is said of the checks.
+//! The page for operators and `--explain`: the texts of the checks.
 
 use std::fmt::Write;
 

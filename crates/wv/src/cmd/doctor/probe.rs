@@ -1,4 +1,5 @@
-//! `wv doctor-probe`: looks at one group and tells each check as it begins and ends. The doctor starts it, and ends it where it hangs.
+//! `wv doctor-probe`: looks at one group and reports each check as it begins and ends. The doctor starts it, and ends it where it
+//! hangs.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ pub fn run_probe(options: &ProbeOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Where a probe tells what it finds.
+/// Writes the results of a probe to the doctor.
 pub(super) struct Report {
     skip: usize,
     is_heard: bool,

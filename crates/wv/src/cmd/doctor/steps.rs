@@ -12,7 +12,7 @@ use warpverbs::team::{Choice, Matter, TeamConfig, TeamError, choices_on};
 pub(super) struct Steps(Vec<Choice>);
 
 impl Steps {
-    /// Tries the steps on a pair, as the variables of the environment say; what is said where none holds.
+    /// Tries the steps on a pair, as the variables of the environment say; the result says if none holds.
     pub(super) fn of(pair: &Pair) -> Result<Self, Look> {
         let context = pair.nic().context().map_err(Look::not_looked)?;
         let is_soft = context.info().is_soft();

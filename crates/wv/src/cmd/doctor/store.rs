@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use warpverbs::config::{Config, ConfigError};
+use warpverbs::config::Config;
 use warpverbs::membership::GroupConfig;
 use warpverbs::team::{Measured, MemoryStore, Store, StoreError, measure_store, open_store};
 
-use super::super::config::as_a_rank;
+use super::super::store::{configured, place};
 use super::check::{Look, Text};
 
 /// Time after which no further call of the store begins.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// What is said of the store.
+/// The text of the check of the store.
 pub(super) const TEXT: Text = Text {
     id: "store",
     what: "the store that ranks meet in",
@@ -36,11 +36,11 @@ pub(super) struct StoreOptions {
     calls: u32,
 }
 
-/// What was found of the store.
+/// The result of the check of the store.
 pub(super) struct Found {
     /// Its place, without password and options.
     store: String,
-    /// Figures, or why there are none.
+    /// Figures, or why it has none.
     measured: Result<Measured, String>,
     lease_ttl: Duration,
 }
@@ -68,32 +68,10 @@ pub(super) fn examine(options: &StoreOptions) -> Found {
     }
 }
 
-/// What a rank would be told, with the store that was given. The variables of a store are options of that, too.
-fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
-    let variable = |name: &str| match (name, store) {
-        ("WARPVERBS_STORE", Some(store)) => Some(store.to_owned()),
-        _ => std::env::var(name).ok(),
-    };
-    as_a_rank(variable)
-}
-
 fn open(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
     match config.store.as_str() {
         "" => Ok(Arc::new(MemoryStore::new())),
         url => open_store(url, &config.run_id),
-    }
-}
-
-/// A URL without what is secret or long.
-fn place(url: &str) -> String {
-    let url = url.split_once('?').map_or(url, |(place, _)| place);
-    match url.split_once("://") {
-        _ if url.is_empty() => "in memory (WARPVERBS_STORE is not set)".to_owned(),
-        Some((kind, rest)) if kind != "file" => {
-            let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-            format!("{kind}://{rest}")
-        }
-        _ => url.to_owned(),
     }
 }
 
@@ -181,17 +159,5 @@ mod tests {
         let text = found.to_string();
         assert!(!text.contains("; the default"), "{text}");
         assert!(found.json()["warning"].is_null());
-    }
-
-    #[test]
-    fn a_place_shows_no_password() {
-        for (url, shown) in [
-            ("etcd://me:secret@a:1,b:2/p?insecure", "etcd://a:1,b:2/p"),
-            ("etcds://a:1/p?key=/k", "etcds://a:1/p"),
-            ("file:///a@b?shared", "file:///a@b"),
-            ("nothing", "nothing"),
-        ] {
-            assert_eq!(place(url), shown);
-        }
     }
 }

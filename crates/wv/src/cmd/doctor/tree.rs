@@ -1,6 +1,6 @@
 //! Files of the machine, below a root that tests give.
 //!
-//! A path may be anything there: a pipe that nothing writes to, a file without end. Reads end at a bound and never wait for a writer.
+//! A path may lead to anything: a pipe that nothing writes to, a file without end. Reads end at a bound and never wait for a writer.
 
 use std::env;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ impl Tree {
         Machine::below(&self.root)
     }
 
-    /// The text of a file; none if it is not there or no text.
+    /// The text of a file; none if it does not exist or is no text.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         read(&self.root.join(path))
     }
@@ -63,7 +63,7 @@ impl Tree {
         self.text(&format!("sys/bus/pci/devices/{address}/{file}"))
     }
 
-    /// Names in a directory, sorted; none if there is no such directory.
+    /// Names in a directory, sorted; none if the directory does not exist.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         names(&self.root.join(path))
     }

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use libc::{c_int, pid_t, sigset_t};
 
-/// What is sent on.
+/// Signals that the parent passes on.
 const FORWARDED: [c_int; 9] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -44,8 +44,8 @@ pub(super) fn set_name(command: &mut Command, name: &OsStr) {
 pub(super) fn run(mut command: Command) -> io::Result<Ending> {
     let signals = set_of(FORWARDED.into_iter().chain([libc::SIGCHLD]));
     let before = block(&signals)?;
-    // A parent that ignores SIGCHLD hands that down, and then nobody can wait for a child.
-    // SAFETY: the default action is always valid.
+    // A parent that ignores SIGCHLD hands that down, and then no process can wait for a child. SAFETY: the default action is
+    // always valid.
     let on_child = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: both calls are async-signal-safe, and what they get are plain values.
     unsafe {
@@ -114,7 +114,7 @@ fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
             _ if libc::WIFSIGNALED(status) => {
                 return Ok(Some(Ending::Signalled(libc::WTERMSIG(status))));
             }
-            // Stopped by hand; whoever did it will continue it.
+            // Stopped by a signal of another process, which will continue it.
             _ if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
             // Stopped by the terminal. So are we, until the shell continues us; then it goes on, too.
             _ => {
@@ -136,14 +136,14 @@ fn is_pending(signal: c_int) -> bool {
 }
 
 fn send(child: pid_t, signal: c_int) {
-    // SAFETY: no preconditions. The child has not been waited for, so the number is still its own; a child that
-    // changed its user cannot be signalled, which is what a shell would find, too.
+    // SAFETY: no preconditions. The child has not been waited for, so the number is still its own. A child that changed its user
+    // cannot be signalled, as by a shell.
     let _ = unsafe { libc::kill(child, signal) };
 }
 
 /// Ends this process by `signal`, as the child ended.
 pub(crate) fn end_likewise(signal: c_int) -> ! {
-    // SAFETY: calls without preconditions on values that live here. The child has dumped core if anybody should.
+    // SAFETY: calls without preconditions on values that live here. Only the child may dump core, and has.
     unsafe {
         let none = libc::rlimit {
             rlim_cur: 0,

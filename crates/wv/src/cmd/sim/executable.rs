@@ -124,8 +124,8 @@ const OWN: (u16, &str) = if cfg!(target_arch = "x86_64") {
     )
 };
 
-/// Refuses a program of another architecture, one without a loader, which is static, and one with a loader other than glibc's,
-/// which cannot use our library.
+/// Refuses a program of another architecture, a static one without a loader, and one with a loader other than glibc's, which
+/// cannot use our library.
 fn check_elf<H: FileHeader<Endian = Endianness>>(
     path: &Path,
     data: &ReadCache<&File>,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The line, if there is anything to say.
+/// The line, if the checker has findings.
 pub(super) fn summary(file: &Path) -> Option<String> {
     summary_of(&fs::read_to_string(file).ok()?)
 }

@@ -1,6 +1,6 @@
-//! What the flags of `wv sim` tell the library, as environment variables, and the library's opinion of it.
+//! The flags of `wv sim` as environment variables of the library, and the library's opinion of them.
 //!
-//! The library reads its variables when a program looks for devices, which may be late or never; so `wv` asks it beforehand,
+//! The library reads its variables when a program looks for devices, which may be late or never. So `wv` asks it beforehand,
 //! through two functions that it exports.
 
 // UNSAFETY: opens the library and calls two functions of it.
@@ -157,7 +157,7 @@ impl Library {
     }
 }
 
-/// The text of a function that copies as much as there is room for and returns the length of all.
+/// The text of a function that copies as much as the buffer holds and returns the length of all.
 fn text(call: impl Fn(*mut c_char, usize) -> usize) -> String {
     let mut bytes = vec![0u8; 16 << 10];
     let length = call(bytes.as_mut_ptr().cast(), bytes.len());

@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::super::input::Inputs;
 use super::super::{DemoError, DemoOptions, Run, exit_code, member};
 use super::acts::Acts;
-use super::deeds::{ALL, Deeds, Kind};
+use super::checker;
+use super::deeds::{ALL, Deeds, Kind, SHORTEST_PAUSE};
 use super::event::{Record, RecordKind};
 use super::fleet::{Fleet, News, milliseconds};
 use super::program::{self, Drive};
@@ -32,6 +33,8 @@ const HEAR: f64 = 2.0;
 const MOST_RAILS: u32 = 4;
 /// Longest run, in minutes.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
+/// Longest time that all may be asked to stand still, in seconds.
+const MOST_PAUSE: f64 = 600.0;
 /// Longest time for the last steps.
 const LAST: Duration = Duration::from_secs(120);
 
@@ -62,6 +65,9 @@ pub struct ChaosOptions {
     /// Do so many things at once, and leave two ranks alone; without it most ranks are always left alone
     #[arg(long, value_name = "COUNT")]
     at_once: Option<u16>,
+    /// All processes stand still for 0.1 s to so many seconds, at most 600, short and long alike; without it for up to 6 s
+    #[arg(long, value_name = "SECONDS")]
+    longest_pause: Option<f64>,
     /// Software HCAs of each rank, 1 to 4
     #[arg(long, default_value_t = 1)]
     rails: u32,
@@ -106,17 +112,21 @@ pub struct ChaosOptions {
     /// Write every deed and every word of a rank, one JSON object a line; a run that fails writes it in any case, to a new file
     #[arg(long, value_name = "FILE.jsonl")]
     story: Option<PathBuf>,
+    /// Judge the story of an earlier run, and do nothing else
+    #[arg(long, value_name = "FILE.jsonl", exclusive = true)]
+    judge: Option<PathBuf>,
     /// The figures as one JSON object on stdout; everything else goes to stderr
     #[arg(long)]
     json: bool,
 }
 
 /// Options of which programs of Python know nothing.
-const NOT_OF_PROGRAMS: [&str; 11] = [
+const NOT_OF_PROGRAMS: [&str; 12] = [
     "minutes",
     "only",
     "kills_only",
     "at_once",
+    "longest_pause",
     "rails",
     "etcd",
     "deadline",
@@ -134,6 +144,9 @@ const DEATHS: u32 = 20;
 /// Runs it and prints what it cost.
 #[must_use]
 pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
+    if let Some(story) = &options.judge {
+        return exit_code("wv chaos", &checker::run(story));
+    }
     let ended = run_to_the_end(options);
     exit_code(&format!("wv chaos: seed {}", options.seed), &ended)
 }
@@ -162,7 +175,9 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let mut chaos = Chaos {
         options,
         fleet: Fleet::start(&run, inputs.ranks, faults)?,
-        deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once).with_rails(options.rails),
+        deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once)
+            .with_rails(options.rails)
+            .with_longest_pause(options.longest_pause.map(Duration::from_secs_f64)),
         acts,
         watch: Watch::new(Duration::from_secs(
             options.patience.unwrap_or(PATIENCE).max(1),
@@ -212,6 +227,13 @@ impl ChaosOptions {
         }
         if self.at_once == Some(0) {
             return refused("--at-once is 0; it must be at least 1".to_owned());
+        }
+        if let Some(seconds) = self.longest_pause
+            && !(SHORTEST_PAUSE.as_secs_f64()..=MOST_PAUSE).contains(&seconds)
+        {
+            return refused(format!(
+                "--longest-pause is {seconds}; it must be 0.1 to {MOST_PAUSE} seconds"
+            ));
         }
         if let Some(servers) = self.etcd.filter(|servers| ![1, 3].contains(servers)) {
             return refused(format!("--etcd is {servers}; it must be 1 or 3"));

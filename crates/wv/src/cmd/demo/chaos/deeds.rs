@@ -29,7 +29,7 @@ pub(super) enum Kind {
     PortOne,
     /// The ports of all HCAs are down
     PortsAll,
-    /// A key of the group in the store holds garbage
+    /// A key of the group, or of its team, in the store holds garbage
     Garbage,
     /// SIGKILL, again and again, of a rank and of those that come in its place
     CrashLoop,
@@ -131,6 +131,9 @@ pub(super) enum Deed {
     },
 }
 
+/// Shortest time that all stand still, where a longest was asked for.
+pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Deeds, one after the other.
 #[derive(Debug)]
 pub(super) struct Deeds {
@@ -145,6 +148,8 @@ pub(super) struct Deeds {
     at_once: Option<usize>,
     /// HCAs of each rank.
     rails: usize,
+    /// Longest time that all stand still; none: as long as anything is done.
+    longest_pause: Option<Duration>,
 }
 
 impl Deeds {
@@ -158,6 +163,7 @@ impl Deeds {
             lease,
             at_once,
             rails: 1,
+            longest_pause: None,
         }
     }
 
@@ -165,6 +171,15 @@ impl Deeds {
     pub(super) fn with_rails(self, rails: u32) -> Self {
         let rails = usize::try_from(rails).unwrap_or(1);
         Self { rails, ..self }
+    }
+
+    /// All stand still for [`SHORTEST_PAUSE`] to `most`.
+    pub(super) fn with_longest_pause(self, most: Option<Duration>) -> Self {
+        let longest_pause = most;
+        Self {
+            longest_pause,
+            ..self
+        }
     }
 
     /// Until the next deed.
@@ -212,7 +227,10 @@ impl Deeds {
                 Deed::Part { rank, from, time }
             }
             Kind::PauseAll => Deed::PauseAll {
-                time: self.time(),
+                time: match self.longest_pause {
+                    Some(most) => self.pause_up_to(most),
+                    None => self.time(),
+                },
                 apart: self.up_to(self.lease),
             },
             Kind::StorePause => Deed::StorePause { time: self.time() },
@@ -259,6 +277,12 @@ impl Deeds {
     fn time(&mut self) -> Duration {
         let most = if self.random.bool() { 400 } else { 6000 };
         Duration::from_millis(self.random.u64(50..most))
+    }
+
+    /// Each length as likely as twice that.
+    fn pause_up_to(&mut self, most: Duration) -> Duration {
+        let times = most.max(SHORTEST_PAUSE).div_duration_f64(SHORTEST_PAUSE);
+        SHORTEST_PAUSE.mul_f64(times.powf(self.random.f64()))
     }
 
     fn up_to(&mut self, most: Duration) -> Duration {
@@ -333,6 +357,30 @@ mod tests {
         );
         assert_eq!(deeds.next(&[0, 1, 2, 3], 6, 0), None, "half would be left");
         assert!(deeds.next(&[0, 1, 2], 3, 0).is_some());
+    }
+
+    #[test]
+    fn pauses_of_all_are_short_and_long_alike_up_to_the_longest() {
+        let most = Duration::from_secs(30);
+        let mut deeds = deeds(5, &[Kind::PauseAll]).with_longest_pause(Some(most));
+        let times: Vec<Duration> = (0..200)
+            .map(|_| match deeds.next(&[0, 1, 2], 3, 0).unwrap() {
+                Deed::PauseAll { time, .. } => time,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(
+            times
+                .iter()
+                .all(|time| (SHORTEST_PAUSE..=most).contains(time)),
+            "{times:?}"
+        );
+        // sqrt(0.1 * 30) is in the middle.
+        let long = times.iter().filter(|time| time.as_secs_f64() > 1.732);
+        assert!((60..=140).contains(&long.count()), "{times:?}");
+        let mut short = deeds.with_longest_pause(Some(Duration::ZERO));
+        let least = short.next(&[0, 1, 2], 3, 0).unwrap();
+        assert!(matches!(least, Deed::PauseAll { time, .. } if time == SHORTEST_PAUSE));
     }
 
     #[test]

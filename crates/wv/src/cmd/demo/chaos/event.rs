@@ -46,7 +46,7 @@ pub(crate) enum Disturbance {
     PortOne,
     /// The ports of all HCAs are down.
     PortsAll,
-    /// A key of the group holds garbage.
+    /// A key of the group, or of its team, holds garbage.
     Garbage,
 }
 
@@ -130,6 +130,8 @@ pub(crate) enum RecordKind {
     },
     /// A thread of it that does nothing but look at the clock stood still for so long.
     Stood { ms: u64 },
+    /// It has failed, or was found to hang, and the run ends for that.
+    Failed { message: String },
     /// The others have dropped it.
     Expelled,
     /// Another event of its group, in words.
@@ -163,12 +165,12 @@ impl RecordKind {
                 | Self::Killed
                 | Self::Disturbed { .. }
                 | Self::Calm
+                | Self::Failed { .. }
         )
     }
 }
 
 /// Reads what was told, oldest first. A line that a killed rank has not ended is left out.
-#[cfg(test)]
 pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
     let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
     let record = |(number, line): (usize, &str)| {
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_back_in_the_order_of_their_times_and_one_cut_short_is_left_out() {
+    fn records_are_sorted_by_time_and_read_back_and_a_wrong_line_is_named() {
         let records = recorded::records();
         assert_eq!(records.len(), 26);
         assert!(records.is_sorted_by_key(|record| record.us));

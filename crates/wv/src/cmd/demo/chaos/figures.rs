@@ -37,13 +37,13 @@ pub(super) struct Figures {
     /// Steps in which something did not come from a member, nothing being done to anybody. What two ranks have not had of each
     /// other in one call is judged once, when the first of them went on without the other.
     pub(super) steps_failed: u64,
-    /// The same because of what was done to a third rank: what a rank has sent to one that stands still it
-    /// may have to send again, so it sends nothing new from that memory to anybody.
+    /// The same because of what was done to a third rank. What a rank has sent to one that stands still it
+    /// may have to send again, so it sends nothing new from that memory to any rank.
     pub(super) steps_held_up: u64,
     /// Steps that no view covers, so that nothing was sent.
     pub(super) steps_aborted: u64,
-    /// From a deed, at each of the others: until it suspects the rank, until its kernels wait for it no more, until it serves in
-    /// a view without it.
+    /// From a deed, at each of the others: until it suspects the rank (`detect`), until its kernels wait for it no more (`mask`),
+    /// and until it serves in a view without it (`resume`).
     pub(super) detect: Times,
     pub(super) mask: Times,
     pub(super) resume: Times,
@@ -313,6 +313,7 @@ impl Tally {
             RecordKind::Plan { .. }
             | RecordKind::DeedOver { .. }
             | RecordKind::GaveUp { .. }
+            | RecordKind::Failed { .. }
             | RecordKind::Stood { .. }
             | RecordKind::Notes { .. } => {}
             RecordKind::Expelled => {
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_for_a_rank_that_went_and_came_between_two_views_are_for_that_rank() {
+    fn commands_for_a_rank_that_went_and_came_between_views_count_for_it() {
         let mut records = records();
         records.truncate(6);
         for us in [200_000, 300_000] {

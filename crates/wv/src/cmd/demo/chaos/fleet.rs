@@ -1,5 +1,6 @@
 //! The rank processes of a run under membership: started, listened to, started again in place of those that are over, ended.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use super::super::messages::Message;
 use super::super::{DemoError, Run};
 use super::event::{Record, RecordKind};
 use super::processes::{Heard, Processes, RankGeneration};
+use crate::cmd::log;
 
 /// A rank that is done ends within this time.
 const ENDING: Duration = Duration::from_secs(10);
@@ -215,6 +217,7 @@ impl<'a> Fleet<'a> {
         match heard {
             Heard::Told(line) => return self.told(who, &line),
             Heard::Said(line) => {
+                log::pass_on(who.0, &line);
                 self.said.insert(who.0, line);
             }
             Heard::Closed if !self.over.contains(&who) && self.is_kept_out(who) => {
@@ -287,7 +290,13 @@ impl<'a> Fleet<'a> {
 
     /// Takes down why a rank has failed.
     pub(super) fn fail(&mut self, rank: u32, message: String) {
-        self.failures.entry(rank).or_insert(message);
+        if let Entry::Vacant(first) = self.failures.entry(rank) {
+            let what = RecordKind::Failed {
+                message: message.clone(),
+            };
+            first.insert(message);
+            self.processes.note(rank, what);
+        }
     }
 
     /// Why the run has ended, besides the failures of ranks.

@@ -1,11 +1,12 @@
-//! Garbage in the keys of a group, as another program, or a disk, might leave it there.
+//! Garbage in the keys of a group and of its team, as another program, or a disk, might leave it there. Keys that ranks read only while
+//! they found a team are left alone, and so are those of which only the name says something.
 //!
-//! What is written can never be read as what belongs there: a value that could would be a lie, and nobody can tell a lie of a rank
+//! What is written can never be read as what belongs there: a value that could would be a lie. No reader can tell a lie of a rank
 //! from its word.
 
 use warpverbs::team::{Store, StoreError};
 
-/// A family of keys below `group/`.
+/// A family of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
     Record,
@@ -16,12 +17,26 @@ pub(super) enum KeyKind {
     Leaves,
     Over,
     Taken,
+    /// What a generation tells all who connect with it.
+    Hello,
+    /// What it tells one of them.
+    Welcome,
+    /// What it tells one from which it is parted.
+    Reunite,
+    /// That a generation of a slot was drawn.
+    Generation,
+    /// That a rank has given up.
+    Failed,
+    /// What all ranks of the team have alike.
+    Settings,
+    /// And of its layer.
+    Layer,
     /// One that no group has.
     Unknown,
 }
 
 impl KeyKind {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Record,
         Self::Config,
         Self::Member,
@@ -30,28 +45,59 @@ impl KeyKind {
         Self::Leaves,
         Self::Over,
         Self::Taken,
+        Self::Hello,
+        Self::Welcome,
+        Self::Reunite,
+        Self::Generation,
+        Self::Failed,
+        Self::Settings,
+        Self::Layer,
         Self::Unknown,
     ];
 
-    /// The key of this kind that belongs to generation `generation` of `rank`; `proposal` is the newest one.
-    fn key(self, (rank, generation): (u32, u32), proposal: &str) -> String {
+    /// The key of this kind that belongs to generation `generation` of `rank`, in the newest proposal or between it and another rank:
+    /// `name`, as [`KeyKind::names`] has it.
+    fn key(self, (rank, generation): (u32, u32), name: &str) -> String {
         let own = |kind: &str| format!("group/{kind}/{rank}.{generation}");
         match self {
             Self::Record => "group/record".to_owned(),
             Self::Config => "group/config".to_owned(),
             Self::Member => own("member"),
             Self::Row => own("row"),
-            Self::Promise => own(&format!("promise/{proposal}")),
+            Self::Promise => own(&format!("promise/{name}")),
             Self::Leaves => own("leaves"),
             Self::Over => own("over"),
             Self::Taken => own("taken"),
+            Self::Hello => format!("hello/{rank}.{generation}"),
+            Self::Welcome => format!("welcome/{rank}.{generation}/{name}"),
+            Self::Reunite => format!("reunite/{rank}.{generation}/{name}"),
+            Self::Generation => format!("generation/{rank}/{name}"),
+            Self::Failed => format!("failed/{rank}.{generation}-0badc0de"),
+            Self::Settings => format!("config/{rank}"),
+            Self::Layer => format!("moe-demo/{rank}"),
             Self::Unknown => format!("group/row/{rank}.0.{generation}"),
         }
     }
 
-    /// Whether nobody would write the right value again: changes, or newcomers, wait until it is there.
+    /// The names by which there are several keys of this kind, of one rank; none: there is one.
+    fn names(self, (rank, generation): (u32, u32)) -> Option<String> {
+        match self {
+            Self::Promise => Some("group/promise".to_owned()),
+            Self::Welcome => Some(format!("welcome/{rank}.{generation}")),
+            Self::Reunite => Some(format!("reunite/{rank}.{generation}")),
+            Self::Generation => Some(format!("generation/{rank}")),
+            _ => None,
+        }
+    }
+
+    /// Whether its keys name a rank.
+    fn has_slot(self) -> bool {
+        !matches!(self, Self::Record | Self::Config)
+    }
+
+    /// Whether no rank would write the right value again: changes, or newcomers, wait until it is there.
     pub(super) fn has_no_holder(self) -> bool {
-        matches!(self, Self::Record | Self::Config)
+        matches!(self, Self::Record | Self::Settings | Self::Layer)
     }
 }
 
@@ -110,21 +156,28 @@ pub(super) fn write(
     seed: u64,
 ) -> Result<Spoiled, StoreError> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let numbers = store.list("group/promise")?;
-    let proposal = numbers.last().map_or("1", String::as_str);
+    let names = match kind.names(who) {
+        Some(below) => store.list(&below)?,
+        None => Vec::new(),
+    };
+    let name = match kind {
+        KeyKind::Promise | KeyKind::Generation => names.last(),
+        _ => random.choice(&names),
+    };
+    let name = name.map_or("1.1", String::as_str);
     // Beyond all slots; a key that is of no slot keeps its name and is cut.
-    let (who, how) = match (how, kind.key((0, 1), "1") == kind.key((1, 1), "1")) {
-        (Spoil::OtherSlot, true) => (who, Spoil::Cut),
-        (Spoil::OtherSlot, false) => ((4095, who.1), how),
+    let (who, how) = match (how, kind.has_slot()) {
+        (Spoil::OtherSlot, false) => (who, Spoil::Cut),
+        (Spoil::OtherSlot, true) => ((4095, who.1), how),
         _ => (who, how),
     };
-    let key = kind.key(who, proposal);
+    let key = kind.key(who, name);
     let before = store.try_get(&key)?;
     let base = match before.as_deref() {
         Some(value) if !value.is_empty() => value.to_vec(),
         // Below the line that each value of the run begins with.
         _ => {
-            let record = store.try_get(&KeyKind::Record.key(who, proposal))?;
+            let record = store.try_get(&KeyKind::Record.key(who, name))?;
             let record = record.unwrap_or_default();
             let lines = record.split_inclusive(|byte| *byte == b'\n');
             let header = lines.take(1).flatten().copied();
@@ -177,21 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_key_is_spoiled_in_its_place_and_what_has_no_holder_is_mended() {
+    fn every_kind_of_key_is_spoiled_in_place_and_mended_if_it_has_no_holder() {
         let place = tempfile::tempdir().unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(place.path(), mode).unwrap();
         let store = FileStore::open(place.path(), "run").unwrap();
         for kind in KeyKind::ALL {
             let key = kind.key((2, 1), "7");
-            assert!(key.starts_with("group/"), "{key}");
             store.put(&key, VALUE).unwrap();
             for how in Spoil::ALL {
                 let spoiled = write(&store, (2, 1), kind, how, 9).unwrap();
                 let found = store.try_get(&spoiled.key).unwrap().unwrap();
                 assert_eq!(found, spoiled.garbage);
                 assert_ne!(found, VALUE);
-                let other = how == Spoil::OtherSlot && !kind.has_no_holder();
+                let other = how == Spoil::OtherSlot && kind.has_slot();
                 assert_eq!(spoiled.key == key, !other, "{key} {}", spoiled.key);
                 spoiled.mend(&store).unwrap();
                 let mended = store.try_get(&key).unwrap().unwrap() == VALUE;

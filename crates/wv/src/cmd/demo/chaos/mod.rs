@@ -5,6 +5,7 @@
 //! whom is collected as records, which the final table and `--timeline` are made of.
 
 mod acts;
+mod checker;
 mod command;
 mod deeds;
 mod event;

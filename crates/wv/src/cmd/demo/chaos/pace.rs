@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_gap_of_each_survivor_counts_until_its_first_step_with_the_newcomer() {
+    fn a_survivors_longest_gap_counts_until_its_first_step_with_the_newcomer() {
         let serves = RecordKind::Serves {
             epoch: 3,
             members: vec![0, 1, 2],

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_has_ended_when_it_has_told_everything_not_when_it_closes_its_errors() {
+    fn a_rank_has_ended_when_all_its_output_is_told_not_when_stderr_closes() {
         let mut processes = Processes::new(unix_us());
         let mut dying = Command::new("sh");
         dying.args(["-c", "echo why >&2; exec 2>&-; sleep 0.3; echo expelled"]);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_is_asked_to_end_ends_with_its_status_and_one_that_does_not_is_killed() {
+    fn a_rank_asked_to_end_gives_its_status_and_is_killed_if_it_does_not_end() {
         let mut processes = Processes::new(unix_us());
         processes.start((1, 1), &mut counter()).unwrap();
         assert_eq!(told(&processes, (1, 1)), "1");

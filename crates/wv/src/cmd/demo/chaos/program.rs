@@ -1,7 +1,7 @@
 //! `wv chaos --program`: the ranks of a program of Python are killed one after the other, and come back.
 //!
-//! Each rank has a torchrun of its own, which starts it again. A rank is killed when all ranks have told of a call with all of them;
-//! then all others have to tell of one without it, and after that all of a whole one again. The program ends by itself.
+//! Each rank has a torchrun of its own, which starts it again. A rank is killed when all ranks have told of a call with all of them.
+//! Then all others have to tell of a call without it, and after that all ranks of a whole one again. The program ends by itself.
 
 use std::env;
 use std::fs;

@@ -169,6 +169,7 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
         | RecordKind::Stood { .. }
         | RecordKind::Disturbed { .. }
         | RecordKind::Calm
+        | RecordKind::Failed { .. }
         | RecordKind::Asks
         | RecordKind::Connected { .. }
         | RecordKind::Masked { .. }

@@ -8,10 +8,10 @@ use super::event::{Begun, Disturbance, Record, RecordKind};
 
 /// Behind the last deed a view of all is reached within so long, and the time that slots wait whose newcomers came to nothing.
 const REACHED_US: u64 = 30_000_000;
-/// What was done to a rank is its end's cause for so many leases behind it: nothing heard for one and a half, a proposal unanswered
-/// for two or more, and one for the lease itself.
+/// What was done to a rank is its end's cause for so many leases behind it. Nothing is heard for one and a half, a proposal is
+/// unanswered for two or more, and one is for the lease itself.
 const AFTERMATH_LEASES: u64 = 5;
-/// A pair whose connection was cut is broken for so much longer: it is tried again after up to 8 error bounds, and united by a view.
+/// A pair with a cut connection is broken for so much longer. It is tried again after up to 8 error bounds, and united by a view.
 const BROKEN_US: u64 = 15_000_000;
 /// A newcomer has come to something when it has served for so many leases.
 const SERVED_LEASES: u64 = 10;
@@ -32,9 +32,23 @@ pub(super) struct Verdict {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    Expelled { rank: u32, generation: u32, us: u64 },
-    NotReached { waited_us: u64, limit_us: u64 },
-    Proposals { count: u64, deeds: u64 },
+    Expelled {
+        rank: u32,
+        generation: u32,
+        us: u64,
+    },
+    NotReached {
+        waited_us: u64,
+        limit_us: u64,
+    },
+    Proposals {
+        count: u64,
+        deeds: u64,
+    },
+    /// Something else that may not be, or that a deed cannot have done.
+    Odd {
+        words: String,
+    },
 }
 
 impl fmt::Display for Verdict {
@@ -63,6 +77,7 @@ impl fmt::Display for Verdict {
                 f,
                 "{count} proposals for {deeds} deeds; at most {PROPOSALS} for each are allowed"
             )?,
+            What::Odd { words } => f.write_str(words)?,
         }
         for line in self.evidence.iter().take(SHOWN) {
             write!(f, "\n  {line}")?;
@@ -395,7 +410,7 @@ impl Deed<'_> {
 }
 
 /// Whether `cuts` leave `rank` outside the largest side of `ranks`, or in one of several that are as large, if it is not the one
-/// with the lowest slot. Where nobody meets anybody there are no sides.
+/// with the lowest slot. If no two ranks meet there are no sides.
 fn is_outside<'a>(
     rank: u32,
     ranks: impl Iterator<Item = u32>,
@@ -569,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_to_which_nothing_is_done_is_not_expelled_and_who_said_what_is_told() {
+    fn expelling_an_undisturbed_rank_is_a_verdict_that_quotes_all_statements() {
         let mut story = begin();
         deed(&mut story, Disturbance::Freeze, &[1], 8 * S, 9 * S);
         expel(&mut story);
@@ -588,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_to_a_rank_alone_explains_that_it_goes_and_what_is_done_to_all_does_not() {
+    fn a_deed_explains_an_expulsion_only_if_it_hit_that_rank_alone() {
         let with = |how, ranks: &[u32], from: u64, until: u64| {
             let mut story = begin();
             deed(&mut story, how, ranks, from, until);
@@ -689,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_of_all_is_reached_in_time_and_every_rank_that_misses_it_is_named() {
+    fn all_ranks_reach_one_view_in_time_and_each_rank_that_misses_it_is_named() {
         let whole = |us| (0..RANKS).map(move |rank| serves(us, rank, 5, &[0, 1, 2, 3], &[]));
         let with = |more: Vec<Record>, end: u64| {
             let mut story = begin();

@@ -135,8 +135,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Calls from the first of a view on run in that view, or a later one, at each of its members: one that it has left behind may
-    /// be run by nobody but a rank that it has dropped.
+    /// Calls from the first of a view on run in that view, or a later one, at each of its members. Only a rank that the view has
+    /// dropped may run such a call in an earlier view.
     fn check_views(&self) -> Result<(), String> {
         for (&(rank, _), ran) in &self.runs {
             for (&epoch, first) in &self.firsts {
@@ -154,7 +154,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Who shows no sign of life for too long, and why that may not be.
+    /// The rank that shows no sign of life for too long, and why that may not be.
     pub(super) fn overdue(&self, now: Instant) -> Option<(u32, String)> {
         let overdue = |(&number, rank): (&u32, &Rank)| {
             let quiet = now.duration_since(rank.since);
@@ -258,8 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_runs_a_step_of_its_view_in_an_earlier_one_is_told_and_one_that_was_dropped_is_not()
-     {
+    fn a_member_that_runs_a_step_in_an_earlier_view_is_named_unless_dropped() {
         let (mut watch, now) = (Watch::new(STEP), Instant::now());
         for rank in 0..3 {
             watch.see(&record(rank, serves(3)), now).unwrap();
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_or_does_not_come_back_is_named_unless_something_is_done_to_it() {
+    fn a_rank_that_hangs_or_stays_away_is_named_unless_it_is_disturbed() {
         let (mut watch, now) = (Watch::new(STEP), Instant::now());
         for rank in 0..2 {
             watch.see(&record(rank, RecordKind::Started), now).unwrap();

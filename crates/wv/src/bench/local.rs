@@ -1,0 +1,385 @@
+//! What the local path of the host engine costs: transfers between two processes of this machine. Beside them stand a memcpy and
+//! a bare loop of the calls by which the kernel copies, of the same bytes in the same run.
+//!
+//! The other process is this program again: it has one region that both map, and one that the kernel copies. All four take turns,
+//! so that other load of the machine falls on all of them. The written bytes are read back and compared.
+
+// UNSAFETY: the two system calls that are the yardstick.
+#![expect(unsafe_code, reason = "process_vm_readv, process_vm_writev")]
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use warpverbs::internal::engine::{
+    DESCRIPTOR_BYTES, Descriptor, Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind,
+    Operation, Options, Outcome, Peer, PeerPath, Prepared, Status,
+};
+
+use super::BenchError;
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of each memory, and of all transfers of a round.
+const BYTES: u64 = 1 << 25;
+/// Bytes of a call of the bare loop, as the engine's are.
+const CALL: usize = 1 << 20;
+/// Bytes of a transfer.
+const SIZES: [u64; 2] = [1 << 20, 1 << 24];
+
+/// The results.
+#[derive(Clone, Debug, Serialize)]
+pub struct LocalReport {
+    /// Threads that copy.
+    pub workers: u32,
+    /// Bytes of a slice.
+    pub slice: u32,
+    /// Rounds.
+    pub rounds: u32,
+    /// One for each way, direction and length.
+    pub rows: Vec<LocalRow>,
+}
+
+/// Transfers of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct LocalRow {
+    /// `mapped` or `process_vm`.
+    pub way: &'static str,
+    /// `write` or `read`.
+    pub kind: &'static str,
+    /// Bytes of a transfer.
+    pub bytes: u64,
+    /// GB/s of the engine: the median, the lowest and the highest.
+    pub engine: [f64; 3],
+    /// The same of the yardstick: memcpy, or the bare loop.
+    pub bare: [f64; 3],
+    /// The engine's median by that of the yardstick.
+    pub ratio: f64,
+    /// Bytes that were compared.
+    pub compared: u64,
+}
+
+/// The other process.
+struct Other {
+    child: Child,
+    /// Address of its engine, and descriptors of its regions.
+    address: String,
+    regions: [Descriptor; 2],
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It ends when it reads the end.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the other process, until its input ends.
+///
+/// # Errors
+/// What the engine refuses.
+pub fn serve(device: &str) -> Result<(), BenchError> {
+    let engine = Engine::start(config("other", device)?)?;
+    let memories = [HostMemory::shared(BYTES), HostMemory::new(BYTES)];
+    let mut line = String::new();
+    for memory in memories {
+        let memory = Arc::new(memory.map_err(HostError::from)?);
+        let region = engine.register(&memory)?;
+        for byte in engine.descriptor(region)?.to_bytes() {
+            line += &format!("{byte:02x}");
+        }
+    }
+    let address = engine.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    let told = writeln!(std::io::stdout(), "{address} {line}");
+    told.map_err(|error| wrong("the other process", error.to_string()))?;
+    // Until the end.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    Ok(())
+}
+
+/// Measures between this process and `other`, which runs [`serve`].
+///
+/// # Errors
+/// A value outside its limits, a peer that is not reached within the machine, bytes that came otherwise.
+pub fn measure(device: &str, other: Command, rounds: u32) -> Result<LocalReport, BenchError> {
+    let other = Other::start(other)?;
+    let config = config("bench", device)?.with_engine_path(EnginePath::Local);
+    let (workers, slice) = (config.workers, config.slice);
+    let engine = Engine::start(config)?;
+    let here = Arc::new(HostMemory::new(BYTES).map_err(HostError::from)?);
+    engine.register(&here)?;
+    let peer = engine.connect(&other.address)?;
+    for region in &other.regions {
+        peer.import(region).map_err(HostError::from)?;
+    }
+    if peer.path() != PeerPath::Machine {
+        return Err(wrong(
+            "the other process",
+            format!("its path is {}", peer.path()),
+        ));
+    }
+    let ends = Ends {
+        engine,
+        peer,
+        here,
+        other,
+    };
+    let mut rows = Vec::new();
+    for (number, way) in ["mapped", "process_vm"].into_iter().enumerate() {
+        let compared = ends.compare(number)?;
+        for kind in [Kind::Write, Kind::Read] {
+            for bytes in SIZES {
+                rows.push(ends.row((number, way), kind, bytes, rounds, compared)?);
+            }
+        }
+    }
+    Ok(LocalReport {
+        workers,
+        slice,
+        rounds,
+        rows,
+    })
+}
+
+struct Ends {
+    engine: Engine,
+    peer: Peer,
+    here: Arc<HostMemory>,
+    /// Goes last.
+    other: Other,
+}
+
+impl Ends {
+    fn row(
+        &self,
+        (number, way): (usize, &'static str),
+        kind: Kind,
+        bytes: u64,
+        rounds: u32,
+        compared: u64,
+    ) -> Result<LocalRow, BenchError> {
+        let region = &self.other.regions[number];
+        let prepared = self.prepare(kind, region.address, bytes)?;
+        let mut buffers = [0, 1].map(|_| vec![1u8; usize::try_from(BYTES).unwrap_or(0)]);
+        let bare = |buffers: &mut [Vec<u8>; 2]| match way {
+            "mapped" => Ok(copy(buffers)),
+            _ => self.loop_of_calls(kind, region.address),
+        };
+        // Every page has been touched before a clock starts.
+        self.round(&prepared)?;
+        bare(&mut buffers)?;
+        let (mut engine, mut yardstick) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            engine.push(self.round(&prepared)?);
+            yardstick.push(bare(&mut buffers)?);
+        }
+        let (engine, bare) = (rates(engine), rates(yardstick));
+        Ok(LocalRow {
+            way,
+            kind: match kind {
+                Kind::Write => "write",
+                Kind::Read => "read",
+            },
+            bytes,
+            engine,
+            bare,
+            ratio: engine[0] / bare[0],
+            compared,
+        })
+    }
+
+    /// All transfers of a round.
+    fn prepare(&self, kind: Kind, at: u64, bytes: u64) -> Result<Vec<Arc<Prepared>>, BenchError> {
+        let one = |nth: u64| {
+            let operation = Operation {
+                kind,
+                local: self.here.address() + nth * bytes,
+                remote: at + nth * bytes,
+                bytes,
+            };
+            Ok(self.peer.prepare(&[operation]).map_err(HostError::from)?)
+        };
+        (0..BYTES / bytes).map(one).collect()
+    }
+
+    fn round(&self, prepared: &[Arc<Prepared>]) -> Result<Duration, BenchError> {
+        let begin = Instant::now();
+        let post = |it| self.peer.post(it, &Options::default());
+        let ids: Result<Vec<_>, _> = prepared.iter().map(post).collect();
+        let ids = ids.map_err(HostError::from)?;
+        for id in &ids {
+            let status = self.engine.wait(*id, PATIENCE).map_err(HostError::from)?;
+            if status != Status::Concluded(Outcome::Done) {
+                return Err(wrong("a transfer", format!("{status:?}")));
+            }
+        }
+        let time = begin.elapsed();
+        for id in ids {
+            self.engine.release(id).map_err(HostError::from)?;
+        }
+        Ok(time)
+    }
+
+    /// The same bytes by the calls that the engine makes, and nothing else.
+    fn loop_of_calls(&self, kind: Kind, remote: u64) -> Result<Duration, BenchError> {
+        let pid = libc::pid_t::try_from(self.other.child.id());
+        let pid = pid.map_err(|error| wrong("the other process", error.to_string()))?;
+        let begin = Instant::now();
+        for offset in (0..BYTES).step_by(CALL) {
+            let span = |first: u64| libc::iovec {
+                iov_base: std::ptr::with_exposed_provenance_mut(
+                    usize::try_from(first + offset).unwrap_or(0),
+                ),
+                iov_len: CALL,
+            };
+            let (local, remote) = (span(self.here.address()), span(remote));
+            // SAFETY: the local range is of `here`, to which no Rust reference exists; the kernel checks both.
+            let copied = unsafe {
+                match kind {
+                    Kind::Write => {
+                        libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0)
+                    }
+                    Kind::Read => {
+                        libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0)
+                    }
+                }
+            };
+            if usize::try_from(copied) != Ok(CALL) {
+                let error = std::io::Error::last_os_error();
+                return Err(wrong("the bare loop", format!("{copied} bytes: {error}")));
+            }
+        }
+        Ok(begin.elapsed())
+    }
+
+    /// Writes random bytes and reads them back. How many.
+    fn compare(&self, number: usize) -> Result<u64, BenchError> {
+        let at = self.other.regions[number].address;
+        let mut sent = vec![0; usize::try_from(BYTES).unwrap_or(0)];
+        fastrand::Rng::with_seed(number as u64).fill(&mut sent);
+        self.here.write(0, &sent).map_err(HostError::from)?;
+        self.round(&self.prepare(Kind::Write, at, BYTES)?)?;
+        let mut came = vec![0; sent.len()];
+        self.here.write(0, &came).map_err(HostError::from)?;
+        self.round(&self.prepare(Kind::Read, at, BYTES)?)?;
+        self.here.read(0, &mut came).map_err(HostError::from)?;
+        match sent == came {
+            true => Ok(BYTES),
+            false => Err(wrong("what was written", "came back otherwise".to_owned())),
+        }
+    }
+}
+
+impl Other {
+    fn start(mut command: Command) -> Result<Self, BenchError> {
+        let failed = |detail: String| wrong("the other process", detail);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| failed(error.to_string()))?;
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            let read = BufReader::new(output).read_line(&mut line);
+            read.map_err(|error| failed(error.to_string()))?;
+        }
+        let other = |address: &str, regions| Self {
+            child,
+            address: address.to_owned(),
+            regions,
+        };
+        let words = line.trim().split_once(' ');
+        let parsed = words.and_then(|(address, hex)| {
+            let (first, second) = hex.split_at_checked(2 * DESCRIPTOR_BYTES)?;
+            Some((address, [descriptor(first)?, descriptor(second)?]))
+        });
+        match parsed {
+            Some((address, regions)) => Ok(other(address, regions)),
+            None => Err(failed(format!("it has said {line:?}"))),
+        }
+    }
+}
+
+fn descriptor(hex: &str) -> Option<Descriptor> {
+    let digits = hex.as_bytes().chunks(2);
+    let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let bytes: Vec<u8> = digits.map(byte).collect::<Option<_>>()?;
+    Descriptor::from_bytes(&bytes).ok()
+}
+
+/// A memcpy of all bytes.
+fn copy([from, to]: &mut [Vec<u8>; 2]) -> Duration {
+    let begin = Instant::now();
+    to.copy_from_slice(std::hint::black_box(from));
+    std::hint::black_box(&to);
+    begin.elapsed()
+}
+
+/// GB/s: the median, the lowest and the highest.
+fn rates(times: Vec<Duration>) -> [f64; 3] {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let rate = |time: &Duration| BYTES as f64 / time.as_secs_f64() / 1e9;
+    let mut rates: Vec<f64> = times.iter().map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    let at = |nth: usize| rates.get(nth).copied().unwrap_or(0.0);
+    [
+        at(rates.len() / 2),
+        at(0),
+        at(rates.len().saturating_sub(1)),
+    ]
+}
+
+/// As the variables of this process say.
+fn config(name: &str, device: &str) -> Result<EngineConfig, BenchError> {
+    let device = |variable: &str| match variable {
+        "WARPVERBS_DEVICE" => Some(device.to_owned()),
+        "WARPVERBS_ENGINE_PATH" => None,
+        _ => std::env::var(variable).ok(),
+    };
+    Ok(EngineConfig::from_variables(name, device)?)
+}
+
+fn wrong(case: &str, detail: String) -> BenchError {
+    BenchError::Wrong {
+        case: case.to_owned(),
+        detail,
+    }
+}
+
+impl fmt::Display for LocalReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            workers,
+            slice,
+            rounds,
+            rows,
+        } = self;
+        writeln!(
+            f,
+            "local path: {workers} workers, slices of {slice} bytes, {rounds} rounds of {BYTES} bytes; beside memcpy (mapped) and a bare loop of calls of {CALL} bytes (process_vm)"
+        )?;
+        writeln!(
+            f,
+            "{:10} {:6} {:>10} {:>22} {:>22} {:>7} {:>10}",
+            "way", "kind", "bytes each", "GB/s (spread)", "bare GB/s (spread)", "ratio", "compared"
+        )?;
+        for row in rows {
+            let told =
+                |[median, least, most]: [f64; 3]| format!("{median:.2} ({least:.2}..{most:.2})");
+            writeln!(
+                f,
+                "{:10} {:6} {:>10} {:>22} {:>22} {:>7.3} {:>10}",
+                row.way,
+                row.kind,
+                row.bytes,
+                told(row.engine),
+                told(row.bare),
+                row.ratio,
+                row.compared
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! What the library says of itself, on standard error: what `RUST_LOG` asks for, and warnings of ranks where it asks for nothing.
+
+use std::io;
+use std::process::ExitCode;
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
+
+use super::output;
+
+/// A variable that many programs read.
+const VARIABLE: &str = "RUST_LOG";
+
+/// Whether `RUST_LOG` asks for something.
+pub(super) fn is_asked_for() -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|words| !words.is_empty())
+}
+
+/// Writes a line of the standard error of `rank`, a process that this command has started, at once if `RUST_LOG` asks for lines.
+pub(super) fn pass_on(rank: u32, line: &str) {
+    if is_asked_for() {
+        output::say(format_args!("rank {rank}: {line}"));
+    }
+}
+
+/// Writes what `RUST_LOG` asks for: levels, and modules with a level each. Without it: events at `level` or worse.
+///
+/// # Errors
+/// The status with which the command ends, which has printed the error.
+pub fn start(level: LevelFilter) -> Result<(), ExitCode> {
+    let wanted = match std::env::var(VARIABLE) {
+        Ok(words) if !words.trim().is_empty() => words.parse::<Targets>().map_err(|error| {
+            output::say(format_args!(
+                "wv: {VARIABLE} is '{words}': {error}; it must be a level (error, warn, info, debug, trace, off), or a list such as \
+                 'warn,warpverbs::team=debug'"
+            ));
+            ExitCode::from(2)
+        })?,
+        _ => Targets::new().with_default(level),
+    };
+    let lines = fmt::layer().with_writer(io::stderr).without_time();
+    let _ = registry().with(lines).with(wanted).try_init();
+    Ok(())
+}

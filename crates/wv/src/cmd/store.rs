@@ -1,0 +1,44 @@
+//! The store that commands look at, which ranks meet in.
+
+use warpverbs::config::{Config, ConfigError};
+
+use super::config::as_a_rank;
+
+/// The configuration of a rank, with the given store. The variables of a store are options of that, too.
+pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
+    let variable = |name: &str| match (name, store) {
+        ("WARPVERBS_STORE", Some(store)) => Some(store.to_owned()),
+        _ => std::env::var(name).ok(),
+    };
+    as_a_rank(variable)
+}
+
+/// A URL without its secret or long parts.
+pub(super) fn place(url: &str) -> String {
+    let url = url.split_once('?').map_or(url, |(place, _)| place);
+    match url.split_once("://") {
+        _ if url.is_empty() => "in memory (WARPVERBS_STORE is not set)".to_owned(),
+        Some((kind, rest)) if kind != "file" => {
+            let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+            format!("{kind}://{rest}")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_shows_no_password() {
+        for (url, shown) in [
+            ("etcd://me:secret@a:1,b:2/p?insecure", "etcd://a:1,b:2/p"),
+            ("etcds://a:1/p?key=/k", "etcds://a:1/p"),
+            ("file:///a@b?shared", "file:///a@b"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(place(url), shown);
+        }
+    }
+}
