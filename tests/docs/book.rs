@@ -36,7 +36,7 @@ fn entries(summary: &str) -> Vec<String> {
     targets.map(|(target, _)| target.to_owned()).collect()
 }
 
-/// What is wrong with a summary of these pages.
+/// The defects of a summary of these pages.
 fn faults(summary: &str, pages: &BTreeSet<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();

@@ -76,7 +76,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// What is wrong with a link that stands in the document at `from`.
+/// The defect of a link that stands in the document at `from`.
 fn wrong(from: &Path, link: &str) -> Option<String> {
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
     let to = match file {

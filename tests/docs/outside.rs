@@ -1,5 +1,5 @@
-//! Three crates outside the workspace, built in one target directory as a user's own workspace would be: one with the library, one
-//! with the headers of the device library only, one with `moe-reference` only. The first also makes every configuration of the library,
+//! Three crates outside the workspace, built in one target directory as a user's own workspace would be. One has the library, one
+//! the headers of the device library only, one `moe-reference` only. The first also makes every configuration of the library,
 //! whose structs no other crate can write as an expression.
 
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ const SQUARES_CONFIGURATIONS: &str = r#"
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpverbs::config::{Config, EngineConfig, GrhUse, PathConfig, QpModes};
+use warpverbs::config::{Config, EngineConfig, EngineKey, GrhUse, PathConfig, QpModes};
 use warpverbs::gpu::Launch;
 use warpverbs::gpu::simt::SimtOptions;
 use warpverbs::membership::GroupConfig;
@@ -155,7 +155,7 @@ pub fn print() {
     // A heap needs an HCA, which is not opened here.
     let _: fn(&Arc<ControlHeap>) -> QpPlaces<'_> = |heap| QpPlaces::from(heap).with_proxy(None);
     let simt = SimtOptions::default().with_workers(2);
-    let engine = EngineConfig::new("a").with_qps(8).with_path(ways);
+    let engine = EngineConfig::new("a").with_qps(8).with_path(ways).with_key(Some(EngineKey::new([1; 32])));
     assert_eq!((engine.qps, engine.path.hop_limit, engine.slice), (8, 64, 1 << 16));
     let weights = CombineOptions::default().with_weights(Some(vec![1.0]));
     let sent = DispatchInput::default().with_x(1).with_tokens(1);
@@ -303,7 +303,7 @@ impl Outside<'_> {
 }
 
 #[test]
-fn crates_with_the_library_with_its_headers_and_with_the_reference_share_a_target_directory() {
+fn crates_that_use_library_headers_or_reference_share_a_target_directory() {
     let directory = tempfile::tempdir().unwrap();
     let outside = Outside {
         place: directory.path(),
@@ -376,7 +376,7 @@ fn configurations() -> BTreeMap<String, (String, String)> {
 }
 
 #[test]
-fn every_public_field_of_a_configuration_has_its_setter_and_a_crate_outside_makes_one_of_each() {
+fn every_configuration_has_setters_and_is_made_by_an_outside_crate() {
     let found = configurations();
     assert!(found.len() > 10, "{:?}", found.keys());
     for (name, (fields, setters)) in &found {

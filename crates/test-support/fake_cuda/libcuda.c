@@ -20,6 +20,7 @@
 //   jit-log TEXT               what the compiler of PTX says when it refuses
 //   refuse CALL CODE [N [M]]   the Nth call of this function and the M - 1 behind it are refused; default all
 //   refuse-on D CALL CODE [N [M]]   the same of the calls that are for device D, or made in its context
+//   refuse-any N CODE          the Nth call of any function is refused, counted from when this line is new
 //   dmabuf FLAGS CODE          DMA-BUFs with these flags are refused: 1 for those across PCIe, 0 for the others
 //   hold CALL PATH             each call of this function waits: it opens PATH.in to write, then PATH.out to read
 //   calls PATH                 each call is appended there with its arguments
@@ -226,7 +227,7 @@ static uint64_t page_bytes(void) {
 
 enum kind { NONE, CONTEXT, MEMORY, HOST, REGISTERED, OPENED, MODULE, FUNCTION, STREAM, EVENT, GRAPH, EXEC };
 
-/// Anything that a handle or an address names. Never freed, so that a stale handle is told from a live one.
+/// Anything that a handle or an address names. Never freed, so that a stale handle differs from a live one.
 struct thing {
     enum kind kind;
     struct thing *next;
@@ -238,6 +239,7 @@ struct thing {
     char *text;
     int nodes;
     int number, captured_by;   // streams: index, and that of the stream whose capture it is in; -1: none
+    struct thing *in;          // the context that it was made in
     uint32_t seen[64];         // operations of each captured stream that are ordered before this one's
 };
 
@@ -258,6 +260,7 @@ static struct thing *made(enum kind kind) {
     struct thing *one = calloc(1, sizeof *one);
     one->kind = kind;
     one->device = current ? current->device : 0;
+    one->in = current;
     one->fd = one->captured_by = -1;
     one->next = things;
     things = one;
@@ -320,10 +323,26 @@ static bool refuses(const char *words, const char *call, unsigned nth, int *code
     return nth >= first && nth - first < count;
 }
 
+/// Whether this call is refused by `refuse-any`: the one of its number since that line is what it is.
+static bool refuses_any(int *code) {
+    static char known[64];
+    static unsigned calls;
+    char words[64];
+    unsigned nth;
+    if (!setting("refuse-any", words, sizeof words)) return false;
+    if (strcmp(known, words)) {
+        strcpy(known, words);
+        calls = 0;
+    }
+    calls++;
+    return sscanf(words, "%u %d", &nth, code) == 2 && calls == nth;
+}
+
 /// With which code a call on `device` is refused.
 static CUresult refusal(const char *call, unsigned nth, CUdevice device, unsigned on_it) {
     char rest[512];
     int code, only, words;
+    if (refuses_any(&code)) return code;
     for (const char *line = file.text; next_line(&line, "refuse", rest, sizeof rest);)
         if (refuses(rest, call, nth, &code)) return code;
     for (const char *line = file.text; next_line(&line, "refuse-on", rest, sizeof rest);)
@@ -344,7 +363,7 @@ static void wait_at(const char *path) {
 /// What a call needs that it is made at all.
 enum need { ANYTIME, AFTER_INIT, IN_CONTEXT };
 
-/// Tells of the call and may refuse it. If it does not, the mutex is held when it returns.
+/// Reports the call and may refuse it. If it does not, the mutex is held when it returns.
 __attribute__((format(printf, 4, 5))) static CUresult enter(const char *call, CUdevice device, enum need need, const char *format,
                                                             ...) {
     char rest[512], name[128];
@@ -478,13 +497,25 @@ static int left_of(CUdevice device) {
     return left;
 }
 
+static CUresult unmap(enum kind kind, CUdeviceptr addr);
+
+/// What is left in a context ends with it.
+static void tear_down(struct thing *context) {
+    for (struct thing *t = things; t; t = t->next) {
+        if (t->in != context || t->kind == NONE || t->kind == CONTEXT) continue;
+        if (t->kind == MEMORY || t->kind == HOST || t->kind == OPENED) unmap(t->kind, t->base);
+        t->kind = NONE;
+    }
+    context->kind = NONE;
+}
+
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     pthread_mutex_lock(&mutex);
     int left = left_of(device);
     pthread_mutex_unlock(&mutex);
     ENTER_ON(device, AFTER_INIT, "%d left %d", device, left);
     if (!is_device(device) || !retained[device]) return leave(INVALID_CONTEXT);
-    if (!--retained[device]) contexts[device]->kind = NONE;
+    if (!--retained[device]) tear_down(contexts[device]);
     return leave(SUCCESS);
 }
 
@@ -562,7 +593,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t bytes) {
     one->mapped = start;
     one->mapped_bytes = length;
     one->fd = fd;
-    // What the memory held before: whoever needs zeros writes them.
+    // What the memory held before: a caller that needs zeros writes them.
     memset((void *)one->base, 0xa5, bytes < 4096 ? bytes : 4096);
     *addr = one->base;
     return leave(SUCCESS);

@@ -170,7 +170,7 @@ static_assert(offsetof(GuardSeen, failure) == 16);
 static_assert(offsetof(GuardSeen, status) == 20);
 static_assert(offsetof(GuardSeen, ticket) == 24);
 
-/// Threads that put words to one peer under guards, until they have put all or are told to stop.
+/// Threads that put words to one peer under guards, until they have put all or the test stops them.
 struct GuardPutParams {
   /// The team.
   TeamContext *team;

@@ -14,7 +14,7 @@ enum class Broken : uint32_t {
   words,
   /// A8: it writes no beats.
   beat,
-  /// A5: it says "not sent" in the data word, over that of an older call that nobody has read yet.
+  /// A5: it says "not sent" in the data word, over that of an older call that no rank has read yet.
   skip,
 };
 

@@ -139,7 +139,7 @@ extern "C" __global__ void wv_test_mutant_meets_with_claim(wv::PutWordsParams p)
 }
 WV_EXPORT(wv_test_mutant_meets_with_claim)
 
-// Holds everything back though nobody asked for it, and tells nobody.
+// Holds everything back though no caller asked for it, and reports it to none.
 extern "C" __global__ void wv_test_mutant_holds_unasked(wv::PutWordsParams p) {
   put_and_publish(p, [](const auto& qp, uint64_t index) { wv::sq::publish(qp, index, 1, true); });
 }

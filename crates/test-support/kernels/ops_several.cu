@@ -12,8 +12,7 @@ using Q = wv::AnyQp<wv::Sharing::shared>;
 
 constexpr uint32_t MOST = 8;
 
-// Each lane puts `count` words by each QP, of which nobody is told and whose doorbells may be held
-// back.
+// Each lane puts `count` words by each QP, unsignalled, whose doorbells may be held back.
 WV_DEVICE Status put_all(const wv::OpsSeveralParams& p, const wv::TeamContext& team,
                          Deadline deadline) {
   for (uint32_t i = 0; i < team.qps_per_peer; ++i) {

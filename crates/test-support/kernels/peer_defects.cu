@@ -1,5 +1,5 @@
 // Kernels for tests/device/peer_defects: many tickets at once, scopes whose first thread is not
-// active, offsets that nobody should believe; and a reader that tears a CQE.
+// active, invalid offsets; and a reader that tears a CQE.
 #include "words.cuh"
 
 using wv::AnyQp;

@@ -57,7 +57,7 @@ extern "C" __global__ void wv_test_put_words_warp_exclusive(wv::PutWordsParams p
 }
 WV_EXPORT(wv_test_put_words_warp_exclusive)
 
-// Nobody asks for a ticket; the last step waits until the QP is quiet.
+// No thread asks for a ticket; the last step waits until the QP is quiet.
 extern "C" __global__ void wv_test_put_words_unsignalled(wv::PutWordsParams p) {
   Words<Shared> words(p);
   uint32_t done = 0;
@@ -91,7 +91,7 @@ extern "C" __global__ void wv_test_try_put_words(wv::PutWordsParams p) {
 }
 WV_EXPORT(wv_test_try_put_words)
 
-// Whoever holds the doorbell token rings once and then leaves: the rare end of `serve` becomes the
+// The holder of the doorbell token rings once and then leaves: the rare end of `serve` becomes the
 // common one.
 extern "C" __global__ void wv_test_put_words_one_round(wv::PutWordsParams p) {
   Words<Shared> words(p);

@@ -148,6 +148,25 @@ impl Fake {
         text.lines().filter_map(of_it).collect()
     }
 
+    /// All calls so far, or since [`Fake::forget_calls`]: the function, and its arguments.
+    #[must_use]
+    pub fn all_calls(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.file("calls")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Calls are noted anew.
+    ///
+    /// # Panics
+    ///
+    /// If the file with those so far cannot be removed.
+    pub fn forget_calls(&self) {
+        match fs::remove_file(self.file("calls")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
+            _ => {}
+        }
+    }
+
     /// From now on the driver notes what comes to streams, in place of earlier settings.
     ///
     /// # Panics

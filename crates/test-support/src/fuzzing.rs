@@ -1,9 +1,10 @@
-//! Bytes from a fuzzer as operations on the allocator of control memory. `./x fuzz memheap` runs it under a fuzzer,
-//! `tests/verbs/memheap.rs` with its corpus and with random bytes.
+//! Bytes from a fuzzer: operations on the allocator of control memory, and records of another rank. `./x fuzz memheap` and
+//! `./x fuzz hello` run them under a fuzzer, `tests/verbs/memheap.rs` and `tests/team/records.rs` with their corpora.
 
 use std::collections::BTreeMap;
 
-use warpverbs::internal::MemHeap;
+use warpverbs::internal::{MemHeap, RecordReader};
+use warpverbs::team::TeamError;
 
 /// Bytes of the heap: what two bytes can name, and one.
 const SIZE: u64 = 1 << 16;
@@ -36,6 +37,24 @@ pub fn memheap(data: &[u8]) {
         heap.free(*offset).expect("it lives");
     }
     assert!(heap.is_empty() && heap.stats().largest_free == SIZE);
+}
+
+/// The first byte says whether the others are a hello or an offer of rank 1: a good one, or one that is refused with that rank.
+pub fn hello(data: &[u8]) {
+    let Some((kind, record)) = data.split_first() else {
+        return;
+    };
+    let reader = RecordReader::new();
+    let read = match kind % 2 {
+        0 => reader.hello(record),
+        _ => reader.offer(record),
+    };
+    let Err(error) = read else { return };
+    let is_typed = matches!(
+        error,
+        TeamError::Record { rank: 1, .. } | TeamError::Mismatch { .. }
+    );
+    assert!(is_typed && error.to_string().contains("rank 1"), "{error}");
 }
 
 fn alloc(heap: &mut MemHeap, live: &mut BTreeMap<u64, u64>, bytes: u64, log_align: u8) {

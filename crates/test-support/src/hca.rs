@@ -16,7 +16,7 @@ unsafe extern "C" {
     safe fn softhca_kick();
 }
 
-/// Tells the HCA that a doorbell was stored.
+/// Announces the store of a doorbell to the HCA.
 pub extern "C" fn kick() {
     softhca_kick();
 }
@@ -28,7 +28,7 @@ pub fn hca() -> Hca {
 
 /// Lets kernels on the CPU and the HCAs of this process wake each other.
 pub fn connect() {
-    // SAFETY: the word is a static of softhca, used atomically by everybody.
+    // SAFETY: the word is a static of softhca, used atomically by all threads.
     let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
     warpverbs::internal::connect(wake, kick);
 }

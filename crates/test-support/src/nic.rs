@@ -151,7 +151,7 @@ impl Nic {
     }
 }
 
-/// The host thread of a QP with a mailbox: whatever index it finds there, it rings. Once more after it was told to stop.
+/// The host thread of a QP with a mailbox: it rings each index that it finds in the mailbox, and once more after its stop.
 fn ring_from_mailbox(mailbox: u64, queue: Queue, stop: &AtomicBool) {
     // SAFETY: aligned words of the queue, which outlive the NIC (contract of `start`); others use them atomically too.
     let (mailbox, register) = unsafe {
@@ -357,7 +357,7 @@ impl Engine {
         }
         self.word32(cqe + 52)
             .store(u32::from(syndrome) << 24, Ordering::Relaxed);
-        // The counter and the opcode are one dword: nobody sees one without the other.
+        // The counter and the opcode are one dword: no reader sees one without the other.
         let counter = (index as u16).to_be_bytes();
         let last = u32::from_le_bytes([counter[0], counter[1], 0, opcode << 4 | owner]);
         fence(Ordering::Release);

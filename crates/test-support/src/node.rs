@@ -51,7 +51,7 @@ pub struct Node {
     pub heap: Arc<ControlHeap>,
     /// A heap in host memory, with [`Node::with_host`].
     pub host: Option<Arc<ControlHeap>>,
-    /// Who rings for mailboxes, with [`Node::with_host`].
+    /// The thread that rings for mailboxes, with [`Node::with_host`].
     pub proxy: Option<Arc<DoorbellProxy>>,
     /// The domain of its QPs and windows.
     pub pd: Arc<Pd>,
@@ -92,7 +92,7 @@ impl Node {
         })
     }
 
-    /// The same with a heap of `bytes` bytes in host memory, and somebody who rings for mailboxes.
+    /// The same with a heap of `bytes` bytes in host memory, and a thread that rings for mailboxes.
     pub fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
         let memory = self.gpu.map_host(bytes).expect("host memory");
         let queues = (memory.addr(), memory.host_addr(), bytes);

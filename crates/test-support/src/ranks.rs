@@ -84,7 +84,7 @@ impl Meeting {
         }
     }
 
-    /// Held by a rank while it runs: tells the others if it panics.
+    /// Held by a rank while it runs: stops the others if it panics.
     pub fn attend(&self) -> Attendance<'_> {
         Attendance(self)
     }

@@ -55,7 +55,7 @@ pub fn scales(kind: moe::Scales) -> Scales {
     }
 }
 
-/// A call for the oracles, in which everybody reaches everybody.
+/// A call for the oracles, in which every rank reaches every rank.
 #[must_use]
 pub fn case(config: &MoeConfig, placement: &Placement, inputs: Vec<Input>) -> Case {
     Case::new(&shape(config), places(&homes(placement)), inputs)

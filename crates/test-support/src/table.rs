@@ -5,7 +5,7 @@ use std::fmt;
 use crate::grid::{self, Point};
 use warpverbs::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
-/// Who makes a call.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One thread.

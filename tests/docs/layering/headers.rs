@@ -1,9 +1,9 @@
-//! What a reader of the device headers may rely on: a fence says what it pairs with, and a function that users call says what it
+//! What a reader of the device headers may rely on. A fence says what it pairs with, and a function that users call says what it
 //! does and how it can end.
 
 use super::{HEADERS, Source};
 
-/// Fences as instructions, or by the kind of the QP: who calls these says why.
+/// Fences as instructions, or by the kind of the QP: the callers of these say why.
 const FENCES_THEMSELVES: &[&str] = &["ptx.cuh", "simt_ops.cuh", "order.cuh"];
 /// A reason stands at most so many lines above its fence.
 const NEAR: usize = 9;

@@ -1,9 +1,10 @@
-//! The module table of ARCHITECTURE.md, enforced: who may use whom in `src/`, between the crates and in `kernels/`;
-//! that every module which opens `unsafe` says why; what device headers say of fences and functions; that what other tests
-//! start is not run as a test; and that every test program has its entry in Cargo.toml.
+//! The module table of ARCHITECTURE.md, enforced: which module may use which in `src/`, between the crates and in `kernels/`.
+//! Every module which opens `unsafe` says why. Device headers say what their fences and functions do. Programs of other tests are
+//! not run as tests. Names of tests are short, and every test program has its entry in Cargo.toml.
 
 mod children;
 mod headers;
+mod names;
 mod planted;
 mod programs;
 mod scan;
@@ -26,7 +27,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     ("gpu", &["abi", "topology", "error", "config"]),
     ("fabric", &["verbs", "gpu", "error", "config"]),
-    ("provider", &["verbs", "fabric", "error", "config"]),
+    ("provider", &["verbs", "gpu", "fabric", "error", "config"]),
     (
         "team",
         &[
@@ -57,7 +58,14 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
     ("cudarc", &["gpu"]),
     (
         "rendezvous",
-        &["fabric", "membership", "team", "engine", "error"],
+        &[
+            "fabric",
+            "provider",
+            "membership",
+            "team",
+            "engine",
+            "error",
+        ],
     ),
     ("softhca", &[]),
     ("moe_reference", &[]),
@@ -258,6 +266,7 @@ fn check_source(source: &Source) -> Vec<String> {
             violations.extend(check_unsafe(source));
             violations.extend(check_format_crate(source));
             violations.extend(children::check(source));
+            violations.extend(names::check(source));
             if let Some(module) = source.module() {
                 violations.extend(check_module(source, module));
             }

@@ -248,3 +248,25 @@ fn a_format_crate_with_std_is_refused() {
         "#![cfg_attr(not(test), no_std)]\n#![forbid(unsafe_code)]",
     );
 }
+
+#[test]
+fn a_test_name_of_more_than_70_characters_is_refused() {
+    let named = |length: usize| format!("fn {}() {{}}", "a".repeat(length));
+    refused(
+        "tests/a.rs",
+        &format!("\n#[test]\n{}", named(71)),
+        "tests/a.rs:3: test name has 71 characters; at most 70 are allowed: aaa",
+    );
+    let ignored = "#[cfg_attr(\n    feature = \"tsan\",\n    ignore = \"the fn a() { takes long\"\n)]\n// Said here.";
+    refused(
+        "tests/a.rs",
+        &format!("#[test]\n{ignored}\npub(crate) async {}", named(72)),
+        "tests/a.rs:7: test name has 72 characters",
+    );
+    accepted("tests/a.rs", &format!("#[test]\n{}", named(70)));
+    accepted("tests/a.rs", &named(80));
+    accepted(
+        "tests/a.rs",
+        &format!("#[test]\n{}\n{}", named(3), named(80)),
+    );
+}

@@ -133,7 +133,7 @@ fn on_one_rank(kernel: &str, rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let fill = u8::try_from(rank + 1).unwrap();
     gpu.write(window.base, &[fill; HALF]).unwrap();
     team.barrier("filled").unwrap();
-    assert!(!team.is_direct(1 - rank).unwrap(), "nobody asked for it");
+    assert!(!team.is_direct(1 - rank).unwrap(), "no setting asks for it");
     let params = Params {
         team: team.context_addr(),
         window,

@@ -111,7 +111,7 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// Threads that put words to one peer under guards, until they have put all or are told to stop.
+    /// Threads that put words to one peer under guards, until they have put all or the test stops them.
     pub struct GuardPutParams {
         /// The team.
         pub team: DevicePtr<TeamContext>,

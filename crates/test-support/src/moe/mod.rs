@@ -34,7 +34,7 @@ pub const MIXED: Traffic = Traffic {
     percent_empty: 15,
 };
 
-/// The same batch for all who ask with the same numbers. Tokens differ in every element.
+/// A batch of tokens that differ in every element. The same numbers always give the same batch.
 pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u32) -> Batch {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(call) << 40 ^ u64::from(rank) << 20);
     let tokens = match random.u32(..100) < traffic.percent_empty {
