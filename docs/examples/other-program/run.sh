@@ -1,5 +1,5 @@
 #!/bin/sh
-# A program of somebody else on software HCAs: Debian's ibv_devinfo and ibv_rc_pingpong, the latter once more with lost packets.
+# A program that is not part of Warpverbs on software HCAs: Debian's ibv_devinfo and ibv_rc_pingpong, the latter once more with lost packets.
 # Needs ibverbs-utils. wv must be in the path.
 set -eu
 dir=$(mktemp -d)
