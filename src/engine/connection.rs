@@ -306,7 +306,10 @@ impl Control {
 
     /// Tells the other end, and hears from it.
     fn meet(&mut self, is_reset: bool) -> Other {
-        if is_reset && self.wire.send(&Message::Reset).is_err() {
+        if !is_reset {
+            // No Reset comes from here. Another end that is not reset either would wait for it, as this one waits for that end's.
+            self.wire.shut();
+        } else if self.wire.send(&Message::Reset).is_err() {
             return Other::Gone;
         }
         match self.hear_until(&Message::Reset) {

@@ -2,7 +2,7 @@
 //! deadline.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use rendezvous::Process;
@@ -180,6 +180,12 @@ impl Wire {
         let come = std::mem::take(&mut self.come);
         self.seal = Some(seal);
         self.add(come.left())
+    }
+
+    /// Nothing more goes from here: the other end reads what was sent, then the end of the stream. It may still send.
+    pub(super) fn shut(&self) {
+        // A stream that is gone is at its end, too.
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// Sends the message, behind all before it.

@@ -186,3 +186,36 @@ fn a_refusal_is_read_even_if_the_peer_closed_before_the_first_write() {
     }
     peer.join().unwrap();
 }
+
+#[test]
+fn an_end_whose_qps_are_not_reset_lets_the_other_not_wait_for_that() {
+    for (refused, remotes) in [
+        ([false, false], [Remote::Quiet, Remote::Quiet]),
+        ([true, false], [Remote::Quiet, Remote::Unknown]),
+        ([false, true], [Remote::Unknown, Remote::Quiet]),
+        ([true, true], [Remote::Unknown, Remote::Unknown]),
+    ] {
+        let new = |name| End::new(config(name).with_qps(1), MIB);
+        let (a, b) = (new("a"), new("b"));
+        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let peer = a.engine.connect(&address).unwrap();
+        import(&peer, &b);
+        for (end, is_refused) in [&a, &b].into_iter().zip(refused) {
+            let command = match is_refused {
+                true => ",cmd=TO_RST_QP:status=0x5:syndrome=0x7",
+                false => "",
+            };
+            // The only QP fails, so the connection ends by itself.
+            let faults = format!("cqe=wqe#1:syndrome=0x15{command}");
+            end.hca.set_faults(&faults.parse().unwrap());
+        }
+        let id = peer.write(a.at(0), b.at(0), MIB).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Failed, "{refused:?}");
+        let report = a.engine.report(id).unwrap();
+        assert_eq!(report.remote, remotes[0], "{refused:?}");
+        for (end, remote) in [&a, &b].into_iter().zip(remotes) {
+            let gone = end.engine.peer_gone(HANG).expect("it is gone");
+            assert_eq!(gone.remote, remote, "{refused:?}: {gone:?}");
+        }
+    }
+}

@@ -15,7 +15,7 @@ use test_support::counts::seeds;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
     EngineError, Grant, HostError, Kind, Operation, OperationStatus, Options, Outcome, Peer,
-    Remote, Rights, TransferId,
+    Remote, Rights, Status, TransferId,
 };
 
 use crate::rig::{End, LOOPBACK, SHORT, config};
@@ -312,7 +312,10 @@ impl Storm {
     fn conclude(&mut self, mut running: Running) {
         let seed = self.seed;
         let [from, to] = running.ends;
-        let outcome = self.ends[from].concluded(running.id);
+        let outcome = match self.ends[from].engine.wait(running.id, HANG).unwrap() {
+            Status::Concluded(outcome) => outcome,
+            other => panic!("seed {seed}: {from} to {to}, {:?}: {other:?}", running.id),
+        };
         self.outcomes[outcome as usize] += 1;
         let report = self.ends[from].engine.report(running.id).unwrap();
         assert_eq!(report.outcome, outcome, "seed {seed}");
