@@ -199,6 +199,14 @@ struct LinkWork<L> {
     queue: VecDeque<(TransferId, Option<Instant>)>,
 }
 
+impl<L> LinkWork<L> {
+    /// Whether this worker has nothing more to do for the link. The link may end at any moment: transfers that are in the queue then
+    /// are closed by the next turn.
+    fn is_over(&self) -> bool {
+        !self.link.is_open() && self.lanes.is_empty() && self.queue.is_empty()
+    }
+}
+
 /// What a worker does with a transfer at a moment, unless it is concluded by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
@@ -642,8 +650,7 @@ impl<P: Provider> Worker<P> {
             self.drains |= lanes.iter().any(|held| held.has_failed);
         }
         let links = self.links.len();
-        self.links
-            .retain(|work| work.link.is_open() || !work.lanes.is_empty());
+        self.links.retain(|work| !work.is_over());
         // One that had lost its lanes before moves those behind it.
         if has_dropped || self.links.len() != links {
             self.number_lanes();
@@ -718,5 +725,27 @@ impl<P: Provider> Worker<P> {
         let links = std::mem::take(&mut self.links);
         let lanes = links.into_iter().flat_map(|work| work.lanes);
         lanes.for_each(Held::leave);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::Slots;
+    use super::*;
+
+    #[test]
+    fn a_link_that_ends_is_kept_until_its_queue_is_closed() {
+        let link = Arc::new(Link::new((1, 1), &[0], None));
+        let id = Slots::new(1, 1).unwrap().take().unwrap();
+        let mut work = LinkWork::<()> {
+            link: Arc::clone(&link),
+            lanes: Vec::new(),
+            queue: VecDeque::from([(id, None)]),
+        };
+        assert!(!work.is_over(), "it is open");
+        link.break_off();
+        assert!(!work.is_over(), "a transfer waits to be closed");
+        work.queue.clear();
+        assert!(work.is_over());
     }
 }
