@@ -79,8 +79,8 @@ impl Handshake<'_> {
         let mut pairs = Vec::new();
         for (number, crossing) in (0..).zip(&crossings) {
             let rail = &self.rails.all()[crossing.own];
-            let cq = self.rails.cq_of(number as usize);
-            pairs.push(rail.pair(cq, number, any_psn())?);
+            let worker = self.rails.place_of(number as usize);
+            pairs.push(rail.pair(worker, number, any_psn())?);
         }
         let offers = pairs.iter().filter_map(Pair::offer).collect();
         self.tell(wire, &Message::Offers(offers))?;

@@ -99,7 +99,7 @@ mod wire;
 mod words;
 mod worker;
 
-pub use crate::config::{EngineConfig, EngineKey, EnginePairing, EnginePath};
+pub use crate::config::{EngineConfig, EngineCq, EngineKey, EnginePairing, EnginePath};
 pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::Outcome;
 pub use counter::{Counter, MOST_COUNTERS};

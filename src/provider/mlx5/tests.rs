@@ -111,27 +111,34 @@ impl Rig {
             log_depth,
             log_receives: LOG_RECEIVES,
             log_entries: log_depth + 1,
-            cqs: 1,
+            workers: 1,
+            shares_cqs: false,
             pkey: None,
             lag_port: 0,
         };
         let rail = Mlx5Rail::new(&context, &shape).unwrap();
-        let config = crate::config::PathConfig::default();
-        let port = PortRecord::of(&context, &config).unwrap();
-        let path = port.path(&port, &config, 0, 0);
-        let [a, b] = [7, 9].map(|psn| rail.pair(0, 0, psn).unwrap());
-        let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
-        let a = a.receive(&path, to_b).unwrap();
-        let b = b.receive(&path, to_a).unwrap();
-        let attr = SendAttr::new(0).with_timeout(17);
-        let (a, lane) = a.send(&attr).unwrap();
-        let (b, other) = b.send(&attr).unwrap();
+        let (pairs, [lane, other]) = connected(&rail);
         let memory = Arc::new(HostMemory::new(BYTES).unwrap());
         Self {
-            lane: lane.unwrap(),
+            lane,
             reaper: rail.reaper(0).unwrap(),
-            other: other.unwrap(),
-            pairs: [a, b],
+            other,
+            pairs,
+/// Two QPs that are each other's peer, and their lanes.
+fn connected(rail: &Mlx5Rail) -> ([Pair; 2], [Mlx5Lane; 2]) {
+    let config = crate::config::PathConfig::default();
+    let port = PortRecord::of(rail.context(), &config).unwrap();
+    let path = port.path(&port, &config, 0, 0);
+    let [a, b] = [7, 9].map(|psn| rail.pair(0, 0, psn).unwrap());
+    let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
+    let a = a.receive(&path, to_b).unwrap();
+    let b = b.receive(&path, to_a).unwrap();
+    let attr = SendAttr::new(0).with_timeout(17);
+    let (a, lane) = a.send(&attr).unwrap();
+    let (b, other) = b.send(&attr).unwrap();
+    ([a, b], [lane, other].map(Option::unwrap))
+}
+
             keys: rail.register(&memory).unwrap(),
             memory,
             rail,
@@ -318,14 +325,59 @@ fn an_ended_qp_flushes_its_chain_and_is_reset_with_the_end_of_its_lane() {
 }
 
 #[test]
-fn a_cq_has_room_for_all_that_its_qps_can_post_and_refuses_one_qp_more() {
+fn qps_beyond_those_of_the_first_cq_get_more_cqs_which_stay() {
     let rig = Rig::new(8);
     // 512 entries: both QPs of 256 have them.
-    let refused = rig.rail.pair(0, 0, 1).unwrap_err().to_string();
-    assert_eq!(
-        refused,
-        "entries of a CQ for one more QP is 256; it must be at most the 0 of 512 that no other QP has"
-    );
+    assert_eq!(cqs(&rig._hca), 2);
+    let first = rig.rail.bytes();
+    let mut further = Vec::new();
+    // As many QPs as there are already find room in what is made for the first of them.
+    for (qps, expected) in [(1, 4), (2, 4), (3, 6), (6, 6), (7, 8), (14, 8)] {
+        while further.len() < qps {
+            further.push(rig.rail.pair(0, 0, 1).unwrap());
+        }
+        assert_eq!(cqs(&rig._hca), expected, "{qps} more QPs");
+    }
+    let most = rig.rail.bytes();
+    // Each piece has some bytes more for its alignment.
+    assert!((7 * first..=8 * first).contains(&most), "{most} of {first}");
+    // Those that come behind others take their places, whatever the order.
+    for at in [0, 5, 9, 0, 2] {
+        further.remove(at);
+    }
+    for _ in 0..5 {
+        further.push(rig.rail.pair(0, 0, 1).unwrap());
+    }
+    further.clear();
+    for _ in 0..14 {
+        further.push(rig.rail.pair(0, 0, 1).unwrap());
+    }
+    assert_eq!((cqs(&rig._hca), rig.rail.bytes()), (8, most));
+}
+
+#[test]
+fn a_reaper_takes_what_completes_in_cqs_that_were_made_behind_it() {
+    let mut rig = Rig::new(8);
+    let mut found = Vec::new();
+    rig.reaper.reap(&mut found, 1);
+    let (pairs, [lane, other]) = connected(&rig.rail);
+    assert_eq!(cqs(&rig._hca), 4);
+    let rkey = rig.keys.rkey();
+    let run = |rig: &mut Rig| {
+        // It sleeps in between, so the CQs of either piece raise events in the one channel.
+        for _ in 0..3 {
+            let chain = rig.chain(20, 1, 0, rkey);
+            assert_eq!(rig.lane.post(&chain, 0).count, 20);
+            rig.lane.ring();
+            assert_eq!(rig.settle(), done(0..20));
+        }
+    };
+    run(&mut rig);
+    let first = std::mem::replace(&mut rig.lane, lane);
+    run(&mut rig);
+    rig.lane = first;
+    run(&mut rig);
+    drop((pairs, other));
 }
 
 #[test]
@@ -401,6 +453,11 @@ impl Rig {
                 Instant::now() < end,
                 "{} sent, {} received",
                 sent.len(),
+/// CQs of both kinds.
+fn cqs(hca: &Hca) -> usize {
+    hca.live_objects().cq
+}
+
                 received.len()
             );
             self.reaper.reap(&mut found, 16);
