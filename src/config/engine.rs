@@ -41,6 +41,8 @@ pub struct EngineConfig {
     pub fragment: u32,
     /// Most local ranges of a WQE, 1 to 16. `WARPVERBS_ENGINE_GATHER`. Default 4.
     pub gather: u32,
+    /// Bytes up to which a WRITE is carried by its WQE, as they are when it is posted, 0 to 28. `WARPVERBS_ENGINE_INLINE`. Default 28.
+    pub inline: u32,
     /// Transfers at a time, 1 to 65,536. `WARPVERBS_ENGINE_TRANSFERS`. Default 4096.
     pub transfers: u32,
     /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
@@ -89,14 +91,15 @@ setters! {
         with_gid(gid: GidChoice),
         with_qps(qps: u32),
         with_workers(workers: u32),
+        with_cq(cq: EngineCq),
         with_log_depth(log_depth: u8),
         with_log_entries(log_entries: u8),
-        with_cq(cq: EngineCq),
         with_chain(chain: u32),
         with_reap(reap: u32),
         with_slice(slice: u32),
         with_fragment(fragment: u32),
         with_gather(gather: u32),
+        with_inline(inline: u32),
         with_transfers(transfers: u32),
         with_peers(peers: u32),
         with_inbox(inbox: u32),
@@ -126,14 +129,15 @@ impl EngineConfig {
             gid: GidChoice::default(),
             qps: 4,
             workers: 1,
+            cq: EngineCq::default(),
             log_depth: 9,
             log_entries: 15,
             chain: 16,
-            cq: EngineCq::default(),
             reap: 64,
             slice: 1 << 16,
             fragment: 1 << 12,
             gather: 4,
+            inline: 28,
             transfers: 4096,
             peers: 1024,
             inbox: 1 << 22,
@@ -174,24 +178,25 @@ impl EngineConfig {
         let workers = source.number("WARPVERBS_ENGINE_WORKERS")?;
         let qps = source.number("WARPVERBS_ENGINE_QPS")?;
         let peers = source.number("WARPVERBS_ENGINE_PEERS")?;
-        Ok(Self {
-            device: source.parsed("WARPVERBS_DEVICE")?,
-            gid: source.parsed("WARPVERBS_GID")?,
-            qps,
         let cq = source.word("WARPVERBS_ENGINE_CQ", &ENGINE_CQ)?;
         let sharers = match cq {
             EngineCq::Worker => workers,
             EngineCq::Nic => 1,
         };
+        Ok(Self {
+            device: source.parsed("WARPVERBS_DEVICE")?,
+            gid: source.parsed("WARPVERBS_GID")?,
+            qps,
             workers,
+            cq,
             log_depth,
             log_entries: log_entries(peers, (qps, sharers), log_depth),
             chain: source.number("WARPVERBS_ENGINE_CHAIN")?,
             reap: source.number("WARPVERBS_ENGINE_REAP")?,
-            cq,
             slice: source.number("WARPVERBS_ENGINE_SLICE")?,
             fragment: source.number("WARPVERBS_ENGINE_FRAGMENT")?,
             gather: source.number("WARPVERBS_ENGINE_GATHER")?,
+            inline: source.number("WARPVERBS_ENGINE_INLINE")?,
             transfers: source.number("WARPVERBS_ENGINE_TRANSFERS")?,
             peers,
             inbox: source.number("WARPVERBS_ENGINE_INBOX")?,
@@ -268,14 +273,6 @@ pub(super) const ENGINE_PAIRING: [(&str, EnginePairing); 2] = [
     ("near", EnginePairing::Near),
 ];
 
-/// log2 of the longest CQ that the PRM has.
-pub(crate) const MOST_LOG_ENTRIES: u8 = 22;
-
-/// For the QPs to so many peers an engine takes memory at the start.
-const FIRST_PEERS: u32 = 16;
-
-/// log2 of the entries of the first CQ of one of so many workers, in which its QPs to the first peers have a share.
-fn log_entries(peers: u32, (qps, workers): (u32, u32), log_depth: u8) -> u8 {
 /// In which CQs the QPs of an engine complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineCq {
@@ -290,6 +287,14 @@ pub enum EngineCq {
 pub(super) const ENGINE_CQ: [(&str, EngineCq); 2] =
     [("worker", EngineCq::Worker), ("nic", EngineCq::Nic)];
 
+/// log2 of the longest CQ that the PRM has.
+pub(crate) const MOST_LOG_ENTRIES: u8 = 22;
+
+/// For the QPs to so many peers an engine takes memory at the start.
+const FIRST_PEERS: u32 = 16;
+
+/// log2 of the entries of the first CQ of one of so many workers, in which its QPs to the first peers have a share.
+fn log_entries(peers: u32, (qps, workers): (u32, u32), log_depth: u8) -> u8 {
     // The first QPs of every connection go to the first workers.
     let of_connection = qps.div_ceil(workers.max(1));
     let queues = peers.min(FIRST_PEERS) * of_connection;

@@ -486,6 +486,12 @@ pub const GROUPS: [Group; 7] = [
                 "most local ranges of a WQE, where operations follow each other at the peer",
             ),
             row(
+                "WARPVERBS_ENGINE_INLINE",
+                number(0, 28),
+                "28",
+                "bytes up to which a WRITE is carried by its WQE, so that the device reads no memory for it; `0`: none is",
+            ),
+            row(
                 "WARPVERBS_ENGINE_TRANSFERS",
                 number(1, 65_536),
                 "4096",

@@ -79,6 +79,39 @@ fn gather_says_how_many_local_ranges_one_wqe_has() {
 }
 
 #[test]
+fn inline_says_which_writes_carry_their_bytes_as_they_are_when_posted() {
+    for (inline, bytes, is_carried) in [("0", 1, false), ("8", 8, true), ("8", 9, false)] {
+        let a = End::new(of("a", &[("ENGINE_INLINE", inline)]), 4096);
+        let b = End::new(of("b", &[]), 4096);
+        let [to_b, _to_a] = connect(&a, &b);
+        a.memory.write(0, &[1; 16]).unwrap();
+        // The device takes no doorbell, so it reads nothing before the memory is changed.
+        a.hca.pause(HANG);
+        let id = to_b.write(a.at(0), b.at(0), bytes).unwrap();
+        until("the WRITE is posted", || {
+            a.engine.statistics().slices.posted == 1
+        });
+        a.memory.write(0, &[2; 16]).unwrap();
+        a.hca.pause(Duration::ZERO);
+        assert_eq!(a.concluded(id), Outcome::Done);
+        let expected = if is_carried { 1 } else { 2 };
+        let mut there = vec![0; usize::try_from(bytes).unwrap()];
+        b.memory.read(0, &mut there).unwrap();
+        assert!(
+            there.iter().all(|it| *it == expected),
+            "{inline}: {there:?}"
+        );
+    }
+    let bad = EngineConfig::new("a").with_inline(29);
+    let hca = End::new(of("b", &[]), 4096);
+    let refused = Engine::new(&hca.context, bad).unwrap_err().to_string();
+    assert_eq!(refused, "inline is 29; it must be 0 to 28");
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_INLINE").then(|| "29".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    assert!(refused.to_string().contains("0 to 28"), "{refused}");
+}
+
+#[test]
 fn chain_says_how_many_wqes_a_worker_takes_behind_one_doorbell() {
     let many: Vec<Operation> = (0..64).map(|nth| write(nth << 12, nth << 13, 64)).collect();
     for chain in [1usize, 16, 64] {
