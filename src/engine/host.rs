@@ -346,7 +346,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the transfer is concluded, or the time is over; what became of it.
+    /// Waits until the transfer is concluded, or the time is over; what became of it. Of one that is pending still,
+    /// [`Engine::stalled`] tells whether it is slow or dead.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].

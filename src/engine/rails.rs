@@ -330,6 +330,12 @@ impl Registrations {
     }
 }
 
+/// The number of a rail, unless it is none.
+pub(super) fn number_of(rail: usize) -> Option<u32> {
+    let rail = u32::try_from(rail).ok()?;
+    (rail as usize != NO_RAIL).then_some(rail)
+}
+
 /// A bit for each node that is that of the memory; none where that is not known.
 fn near(memory: Option<u32>, nodes: impl Iterator<Item = Option<u32>>) -> u8 {
     let all = (0..MOST_RAILS).zip(nodes);
