@@ -37,7 +37,7 @@ use std::time::Duration;
 
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;
-pub use engine::{EngineConfig, EnginePairing, EnginePath};
+pub use engine::{EngineConfig, EngineCq, EnginePairing, EnginePath};
 pub use gid::{BadGid, GidChoice};
 pub use gpu::GpuSelector;
 pub use key::EngineKey;

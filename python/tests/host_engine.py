@@ -125,7 +125,14 @@ def statistics() -> None:
         transfer = to_b.write(here, remote)
         with pytest.raises(warpverbs.WouldBlock):
             to_b.write(here, remote)
+        for rail in a.stalled(transfer):
+            assert (rail.rail, rail.device) == (0, a.device)
+            assert rail.in_flight in range(1, 17) and rail.since_completion >= 0
+            assert str(rail).startswith(f"{rail.in_flight} slices by {a.device}, none completed for ")
+        assert a.wait(transfer, LONG) is State.DONE and a.stalled(transfer) == []
         done(a, transfer)
+        with pytest.raises(warpverbs.Refused):
+            a.stalled(transfer)
         assert there == here
         all = a.statistics()
         assert (all.submitted, all.done, all.failed, all.cancelled, all.timed_out) == (1, 1, 0, 0, 0)

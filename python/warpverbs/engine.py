@@ -183,6 +183,23 @@ class Rail(NamedTuple):
     slices: SliceCounts
 
 
+class Stalled(NamedTuple):
+    """A rail by which slices are in flight to a peer, and whether something completes there."""
+
+    #: Its number in :attr:`Engine.rails`; ``None``: copies within the machine.
+    rail: int | None
+    #: Its RDMA device; ``None`` as above.
+    device: str | None
+    #: Slices that were posted and have not completed.
+    in_flight: int
+    #: How many seconds none of them has completed.
+    since_completion: float
+
+    def __str__(self) -> str:
+        by = self.device or "this machine"
+        return f"{self.in_flight} slices by {by}, none completed for {self.since_completion:.3f} s"
+
+
 class SharedMemory:
     """Host memory of zeros that engines of other processes of this machine and user may map: they copy at the speed of memory.
 
@@ -417,9 +434,16 @@ class Engine:
 
     def wait(self, transfer: Transfer, timeout: float | None = None) -> State:
         """Waits until a transfer is concluded: then the HCA has nothing more of it, and its memory may be used again, whatever the
-        state. :class:`TimeoutError` if it still runs behind ``timeout`` seconds."""
-        self.wait_any([transfer], timeout)
+        state. :class:`TimeoutError` if it still runs behind ``timeout`` seconds: :meth:`stalled` tells slow from dead."""
+        if self._native.wait_any([transfer], timeout) is None:
+            rails = "".join(f"; {rail}" for rail in self.stalled(transfer))
+            raise TimeoutError(f"nothing was concluded for {timeout} seconds{rails}")
         return self.poll(transfer)
+
+    def stalled(self, transfer: Transfer) -> list[Stalled]:
+        """The rails by which slices to the peer of a transfer are in flight, and for how long nothing has completed there: a slow rail
+        completes, a dead one does not. Empty if the transfer is concluded, and while QPs are connected anew. It never waits."""
+        return [Stalled(**rail) for rail in self._native.stalled(transfer)]
 
     def wait_any(self, transfers: Sequence[Transfer], timeout: float | None = None) -> int:
         """Waits until one of these is concluded or unknown: its place among them."""

@@ -23,10 +23,13 @@ pub struct EngineConfig {
     pub qps: u32,
     /// Threads that post, 1 to 8. `WARPVERBS_ENGINE_WORKERS`. Default 1.
     pub workers: u32,
+    /// Whether each worker has a CQ of its own. `WARPVERBS_ENGINE_CQ`. Default `worker`.
+    pub cq: EngineCq,
     /// log2 of the WQEBBs of a QP, 8 to 15. `WARPVERBS_ENGINE_DEPTH`, which is not the logarithm. Default 9.
     pub log_depth: u8,
-    /// log2 of the entries of a worker's CQ, at least the depth of a QP: it has a share for each that the worker may have. Where
-    /// variables are read: those of the QPs to all [`peers`](Self::peers), at most 22. Default 17.
+    /// log2 of the entries of the first CQ, of each worker or of all, at least the depth of a QP, at most 22. An engine takes memory for the QPs that have
+    /// a share of it at the start. Further QPs get further CQs and memory, as much again each time. Where variables are read: for the
+    /// QPs to 16 [`peers`](Self::peers). Default 15.
     pub log_entries: u8,
     /// Most WQEs behind one doorbell, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
     pub chain: u32,
@@ -38,9 +41,11 @@ pub struct EngineConfig {
     pub fragment: u32,
     /// Most local ranges of a WQE, 1 to 16. `WARPVERBS_ENGINE_GATHER`. Default 4.
     pub gather: u32,
+    /// Bytes up to which a WRITE is carried by its WQE, as they are when it is posted, 0 to 28. `WARPVERBS_ENGINE_INLINE`. Default 28.
+    pub inline: u32,
     /// Transfers at a time, 1 to 65,536. `WARPVERBS_ENGINE_TRANSFERS`. Default 4096.
     pub transfers: u32,
-    /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 64.
+    /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
     pub peers: u32,
     /// Bytes of notices of one peer that are kept until the program takes them, 128 KiB to 1 GiB; each takes 64 more than it has. The peer
     /// is refused what has no room. `WARPVERBS_ENGINE_INBOX`. Default 4 MiB.
@@ -86,6 +91,7 @@ setters! {
         with_gid(gid: GidChoice),
         with_qps(qps: u32),
         with_workers(workers: u32),
+        with_cq(cq: EngineCq),
         with_log_depth(log_depth: u8),
         with_log_entries(log_entries: u8),
         with_chain(chain: u32),
@@ -93,6 +99,7 @@ setters! {
         with_slice(slice: u32),
         with_fragment(fragment: u32),
         with_gather(gather: u32),
+        with_inline(inline: u32),
         with_transfers(transfers: u32),
         with_peers(peers: u32),
         with_inbox(inbox: u32),
@@ -122,15 +129,17 @@ impl EngineConfig {
             gid: GidChoice::default(),
             qps: 4,
             workers: 1,
+            cq: EngineCq::default(),
             log_depth: 9,
-            log_entries: 17,
+            log_entries: 15,
             chain: 16,
             reap: 64,
             slice: 1 << 16,
             fragment: 1 << 12,
             gather: 4,
+            inline: 28,
             transfers: 4096,
-            peers: 64,
+            peers: 1024,
             inbox: 1 << 22,
             retry: 3,
             pairing: EnginePairing::default(),
@@ -169,18 +178,25 @@ impl EngineConfig {
         let workers = source.number("WARPVERBS_ENGINE_WORKERS")?;
         let qps = source.number("WARPVERBS_ENGINE_QPS")?;
         let peers = source.number("WARPVERBS_ENGINE_PEERS")?;
+        let cq = source.word("WARPVERBS_ENGINE_CQ", &ENGINE_CQ)?;
+        let sharers = match cq {
+            EngineCq::Worker => workers,
+            EngineCq::Nic => 1,
+        };
         Ok(Self {
             device: source.parsed("WARPVERBS_DEVICE")?,
             gid: source.parsed("WARPVERBS_GID")?,
             qps,
             workers,
+            cq,
             log_depth,
-            log_entries: log_entries(peers, (qps, workers), log_depth),
+            log_entries: log_entries(peers, (qps, sharers), log_depth),
             chain: source.number("WARPVERBS_ENGINE_CHAIN")?,
             reap: source.number("WARPVERBS_ENGINE_REAP")?,
             slice: source.number("WARPVERBS_ENGINE_SLICE")?,
             fragment: source.number("WARPVERBS_ENGINE_FRAGMENT")?,
             gather: source.number("WARPVERBS_ENGINE_GATHER")?,
+            inline: source.number("WARPVERBS_ENGINE_INLINE")?,
             transfers: source.number("WARPVERBS_ENGINE_TRANSFERS")?,
             peers,
             inbox: source.number("WARPVERBS_ENGINE_INBOX")?,
@@ -257,14 +273,31 @@ pub(super) const ENGINE_PAIRING: [(&str, EnginePairing); 2] = [
     ("near", EnginePairing::Near),
 ];
 
+/// In which CQs the QPs of an engine complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EngineCq {
+    /// Each worker has its own, and takes no lock.
+    #[default]
+    Worker,
+    /// The workers of a NIC have one in common. Whichever of them looks takes what has completed, for the others too.
+    Nic,
+}
+
+/// Words of `WARPVERBS_ENGINE_CQ`.
+pub(super) const ENGINE_CQ: [(&str, EngineCq); 2] =
+    [("worker", EngineCq::Worker), ("nic", EngineCq::Nic)];
+
 /// log2 of the longest CQ that the PRM has.
 pub(crate) const MOST_LOG_ENTRIES: u8 = 22;
 
-/// log2 of the entries of a worker's CQ in which the QPs to so many peers have a share.
+/// For the QPs to so many peers an engine takes memory at the start.
+const FIRST_PEERS: u32 = 16;
+
+/// log2 of the entries of the first CQ of one of so many workers, in which its QPs to the first peers have a share.
 fn log_entries(peers: u32, (qps, workers): (u32, u32), log_depth: u8) -> u8 {
     // The first QPs of every connection go to the first workers.
     let of_connection = qps.div_ceil(workers.max(1));
-    let queues = u64::from(peers) * u64::from(of_connection);
+    let queues = peers.min(FIRST_PEERS) * of_connection;
     let log_queues = queues.max(1).next_power_of_two().ilog2();
     u8::try_from(u32::from(log_depth) + log_queues)
         .unwrap_or(MOST_LOG_ENTRIES)
@@ -298,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cq_has_a_share_for_the_qps_to_every_peer() {
+    fn the_first_cq_has_a_share_for_the_qps_to_the_first_peers_only() {
         assert_eq!(of(&[]).log_entries, EngineConfig::new("a").log_entries);
-        for peers in ["1", "3", "64", "1000", "65536"] {
+        for peers in ["1", "3", "16", "17", "65536"] {
             for qps in ["1", "3", "8"] {
                 for workers in ["1", "2", "8"] {
                     for depth in ["256", "32768"] {
@@ -312,11 +345,12 @@ mod tests {
                         ]);
                         // The first worker has most QPs of each connection.
                         let first = (0..config.qps).filter(|nth| nth % config.workers == 0);
-                        let queues = u64::from(config.peers) * first.count() as u64;
+                        let peers = config.peers.min(FIRST_PEERS);
+                        let queues = u64::from(peers) * first.count() as u64;
                         let has = 1u64 << config.log_entries;
                         let needed = queues << config.log_depth;
-                        let most = config.log_entries == MOST_LOG_ENTRIES;
-                        assert!(has >= needed || most, "{config:?}");
+                        assert!(has >= needed, "{config:?}");
+                        assert!(config.log_entries <= MOST_LOG_ENTRIES);
                         assert!(has < 2 * needed.max(1), "{config:?}");
                         assert!(config.log_entries >= config.log_depth);
                     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::ConfigError;
-use super::engine::{ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH};
+use super::engine::{ENGINE_CQ, ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH};
 use super::modes::{CQ, DOORBELL, MEMORY, MOE_ORDER, QUEUES, SHARING};
 use super::path::{GRH, MTU, READ_DEPTH};
 
@@ -127,6 +127,7 @@ const CQ_WORDS: [&str; CQ.len()] = words(&CQ);
 const MOE_ORDER_WORDS: [&str; MOE_ORDER.len()] = words(&MOE_ORDER);
 const GRH_WORDS: [&str; GRH.len()] = words(&GRH);
 const MTU_WORDS: [&str; MTU.len()] = words(&MTU);
+const ENGINE_CQ_WORDS: [&str; ENGINE_CQ.len()] = words(&ENGINE_CQ);
 const ENGINE_DEPTH_WORDS: [&str; ENGINE_DEPTH.len()] = words(&ENGINE_DEPTH);
 const ENGINE_PAIRING_WORDS: [&str; ENGINE_PAIRING.len()] = words(&ENGINE_PAIRING);
 const ENGINE_PATH_WORDS: [&str; ENGINE_PATH.len()] = words(&ENGINE_PATH);
@@ -440,13 +441,19 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_WORKERS",
                 number(1, 8),
                 "1",
-                "threads that post on each device, each with a CQ",
+                "threads that post on each device",
+            ),
+            row(
+                "WARPVERBS_ENGINE_CQ",
+                Values::Words(&ENGINE_CQ_WORDS),
+                "worker",
+                "whether each `worker` has CQs of its own, or those of a `nic` have them in common: then whichever looks takes completions for all, under a lock",
             ),
             row(
                 "WARPVERBS_ENGINE_DEPTH",
                 Values::Words(&ENGINE_DEPTH_WORDS),
                 "512",
-                "WQEBBs of a send queue; the CQ of a worker has an entry for each WQEBB of all its queues, up to 4194304",
+                "WQEBBs of a send queue; a CQ has an entry for each WQEBB of all its queues",
             ),
             row(
                 "WARPVERBS_ENGINE_CHAIN",
@@ -479,6 +486,12 @@ pub const GROUPS: [Group; 7] = [
                 "most local ranges of a WQE, where operations follow each other at the peer",
             ),
             row(
+                "WARPVERBS_ENGINE_INLINE",
+                number(0, 28),
+                "28",
+                "bytes up to which a WRITE is carried by its WQE, so that the device reads no memory for it; `0`: none is",
+            ),
+            row(
                 "WARPVERBS_ENGINE_TRANSFERS",
                 number(1, 65_536),
                 "4096",
@@ -487,8 +500,8 @@ pub const GROUPS: [Group; 7] = [
             row(
                 "WARPVERBS_ENGINE_PEERS",
                 number(1, 65_536),
-                "64",
-                "peers at a time; one more is refused. Queues and CQs for all of them are registered at the start",
+                "1024",
+                "peers at a time; one more is refused. Queues and CQs for the first 16 are registered at the start, for others as they come",
             ),
             row(
                 "WARPVERBS_ENGINE_INBOX",

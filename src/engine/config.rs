@@ -19,6 +19,7 @@ pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
         ("chain", config.chain),
         ("reap", config.reap),
         ("gather", config.gather),
+        ("inline", config.inline),
         ("transfers", config.transfers),
         ("peers", config.peers),
         ("inbox", config.inbox),

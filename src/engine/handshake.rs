@@ -34,6 +34,8 @@ pub(super) struct Connected {
 pub(super) struct Terms {
     pub(super) path: PathAttr,
     pub(super) send: SendAttr,
+    /// Most bytes of a WRITE whose WQE carries them.
+    pub(super) inline: u32,
 }
 
 /// One end of a handshake.
@@ -79,8 +81,8 @@ impl Handshake<'_> {
         let mut pairs = Vec::new();
         for (number, crossing) in (0..).zip(&crossings) {
             let rail = &self.rails.all()[crossing.own];
-            let cq = self.rails.cq_of(number as usize);
-            pairs.push(rail.pair(cq, number, any_psn())?);
+            let worker = self.rails.place_of(number as usize);
+            pairs.push(rail.pair(worker, number, any_psn())?);
         }
         let offers = pairs.iter().filter_map(Pair::offer).collect();
         self.tell(wire, &Message::Offers(offers))?;
@@ -121,7 +123,10 @@ impl Handshake<'_> {
                 Err((_, error)) => return Err(error.into()),
             };
             connected.pairs.push(pair);
-            connected.lanes.push(lane);
+            let inline = connected.terms[nth].inline;
+            connected
+                .lanes
+                .push(lane.map(|lane| lane.with_inline(inline)));
         }
         Ok(connected)
     }
@@ -156,6 +161,7 @@ impl Handshake<'_> {
         Terms {
             path,
             send: patience(&self.config.path, soft).with_log_peer_reads(Some(reads)),
+            inline: self.config.inline,
         }
     }
 

@@ -28,7 +28,7 @@ use super::slots::{Status, TransferId};
 use super::transfers::Transfers;
 use super::wire::Hello;
 use super::worker::Pool;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, EngineCq};
 use crate::error::OwnThread;
 use crate::provider::mlx5::RailShape;
 use crate::provider::{Host, HostMemory, ProviderError, Wake};
@@ -106,7 +106,8 @@ impl Engine {
             log_depth: config.log_depth,
             log_receives: log_receives(config.log_depth),
             log_entries: config.log_entries,
-            cqs: config.workers,
+            workers: config.workers,
+            shares_cqs: config.cq == EngineCq::Nic,
             pkey: config.path.pkey,
             lag_port: config.path.lag_port.unwrap_or(0),
         };
@@ -345,7 +346,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the transfer is concluded, or the time is over; what became of it.
+    /// Waits until the transfer is concluded, or the time is over; what became of it. Of one that is pending still,
+    /// [`Engine::stalled`] tells whether it is slow or dead.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].

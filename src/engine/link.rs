@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::counter::Counters;
 use super::error::EngineError;
+use super::flow::{Flow, Stalled};
 use super::local::{LocalWay, PeerPath};
-use super::rails::{Crossing, NO_RAIL};
+use super::rails::{Crossing, NO_RAIL, number_of};
 use super::slots::TransferId;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Wake};
@@ -56,6 +57,8 @@ pub(super) struct Link {
     /// A bit for each lane that takes slices. Changes under the lock.
     open: AtomicU32,
     resets: AtomicU64,
+    /// By lane.
+    flows: Box<[Flow]>,
     /// Transfers that are not concluded.
     running: AtomicU32,
     state: Mutex<State>,
@@ -154,6 +157,7 @@ impl Link {
             qps: lanes.len(),
             open: AtomicU32::new((1 << lanes.len()) - 1),
             resets: AtomicU64::new(0),
+            flows: lanes.iter().map(|_| Flow::default()).collect(),
             running: AtomicU32::new(0),
             state: Mutex::new(State {
                 lanes: lanes.iter().copied().map(LaneState::first).collect(),
@@ -200,6 +204,37 @@ impl Link {
     /// Workers with a lane that takes slices and enters by one of these rails.
     pub(super) fn near_workers(&self, near: u8) -> Vec<u32> {
         self.workers_with(|lane| lane < self.qps && near & 1 << self.crossing(lane).theirs != 0)
+    }
+
+    /// What the worker of the lane says of it.
+    pub(super) fn flow(&self, lane: usize) -> Option<&Flow> {
+        self.flows.get(lane)
+    }
+
+    /// The rails by which slices are in flight, the copies of this machine last.
+    pub(super) fn stalled(&self) -> Vec<Stalled> {
+        let mut all: Vec<Stalled> = Vec::new();
+        for (lane, flow) in self.flows.iter().enumerate() {
+            let (in_flight, since) = flow.look();
+            if in_flight == 0 {
+                continue;
+            }
+            let rail = number_of(self.crossing(lane).own);
+            match all.iter_mut().find(|it| it.rail == rail) {
+                Some(known) => {
+                    known.in_flight += in_flight;
+                    known.since_completion = known.since_completion.min(since);
+                }
+                None => all.push(Stalled {
+                    rail,
+                    device: None,
+                    in_flight,
+                    since_completion: since,
+                }),
+            }
+        }
+        all.sort_by_key(|it| it.rail.unwrap_or(u32::MAX));
+        all
     }
 
     /// Which rails the lane goes by.

@@ -189,7 +189,7 @@ impl Crossing {
 }
 
 impl Rails {
-    /// What an engine has on each of these devices, with `shape.cqs` workers for each.
+    /// What an engine has on each of these devices, with `shape.workers` workers for each.
     pub(super) fn new(contexts: &[Arc<Context>], shape: &RailShape) -> Result<Self, HostError> {
         let count = contexts.len();
         if !(1..=MOST_RAILS).contains(&count) {
@@ -207,7 +207,7 @@ impl Rails {
         let rails = rails.map(|context| Mlx5Rail::new(context, shape));
         Ok(Self {
             rails: rails.collect::<Result<_, _>>()?,
-            workers: shape.cqs,
+            workers: shape.workers,
             rests: Mutex::new(vec![Rest::default(); count]),
         })
     }
@@ -222,11 +222,11 @@ impl Rails {
         Some(rail.context().info().name.clone())
     }
 
-    /// The consumers of all CQs, by worker.
+    /// Where the lanes of each worker complete, by worker.
     pub(super) fn reapers(&self) -> Vec<Mlx5Reaper> {
         let rails = self.rails.iter();
         let all =
-            rails.flat_map(|rail| (0..self.workers as usize).filter_map(|cq| rail.reaper(cq)));
+            rails.flat_map(|rail| (0..self.workers as usize).filter_map(|nth| rail.reaper(nth)));
         all.collect()
     }
 
@@ -242,14 +242,14 @@ impl Rails {
         first..first.saturating_add(self.workers)
     }
 
-    /// Which CQ of its rail the QP of a lane completes in.
-    pub(super) fn cq_of(&self, lane: usize) -> usize {
+    /// Which worker of its rail has a lane.
+    pub(super) fn place_of(&self, lane: usize) -> usize {
         lane / self.rails.len() % self.workers as usize
     }
 
     /// Which worker has a lane that leaves by this rail.
     pub(super) fn worker_of(&self, lane: usize, rail: usize) -> u32 {
-        let worker = rail * self.workers as usize + self.cq_of(lane);
+        let worker = rail * self.workers as usize + self.place_of(lane);
         u32::try_from(worker).unwrap_or(0)
     }
 
@@ -328,6 +328,12 @@ impl Registrations {
         }
         Ok(())
     }
+}
+
+/// The number of a rail, unless it is none.
+pub(super) fn number_of(rail: usize) -> Option<u32> {
+    let rail = u32::try_from(rail).ok()?;
+    (rail as usize != NO_RAIL).then_some(rail)
 }
 
 /// A bit for each node that is that of the memory; none where that is not known.

@@ -219,6 +219,7 @@ impl Pairs {
                 match qp.send(&self.terms[lane].send) {
                     Ok((qp, queue)) => {
                         if let Some(queue) = queue {
+                            let queue = queue.with_inline(self.terms[lane].inline);
                             let life = ends.link.open_lane(lane);
                             let worker = ends.link.worker_of(lane);
                             let held = Held::new(ends.link, lane, life, HostLane::Mlx5(queue));

@@ -13,8 +13,8 @@ use super::link::Planted;
 use super::queue::Item;
 use super::registry::Step;
 use super::{
-    Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Outcome, Peer, RegionId,
-    Remote, Report, Rights, Status, TransferId,
+    Engine, EngineConfig, EngineCq, EngineError, EnginePath, HostError, HostMemory, Outcome, Peer,
+    RegionId, Remote, Report, Rights, Status, TransferId,
 };
 use crate::verbs::{Context, DeviceSelector};
 
@@ -29,6 +29,10 @@ struct End {
 
 impl End {
     fn new(name: &str) -> Self {
+        Self::with(name, EngineCq::Worker)
+    }
+
+    fn with(name: &str, cq: EngineCq) -> Self {
         let config = HcaConfig {
             loopback: false,
             ..HcaConfig::default()
@@ -37,6 +41,7 @@ impl End {
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
         let config = EngineConfig::new(name)
             .with_workers(2)
+            .with_cq(cq)
             .with_log_depth(8)
             .with_log_entries(12)
             .with_transfers(64)
@@ -76,7 +81,12 @@ fn connect(from: &End, to: &End) -> [Peer; 2] {
 
 #[test]
 fn a_panicking_worker_ends_its_connections_and_concludes_its_transfers() {
-    let [a, b, c] = ["a", "b", "c"].map(End::new);
+    for cq in [EngineCq::Worker, EngineCq::Nic] {
+        one_worker_panics(["a", "b", "c"].map(|name| End::with(name, cq)));
+    }
+}
+
+fn one_worker_panics([a, b, c]: [End; 3]) {
     let [to_b, from_a] = connect(&a, &b);
     let [to_c, _] = connect(&b, &c);
     // Nothing that is posted completes: both workers hold slices.
@@ -241,4 +251,29 @@ fn while_a_region_waits_for_peers_others_are_registered() {
     });
     let anew = end.engine.register(&end.memory).unwrap();
     assert_ne!(anew, end.region);
+}
+
+#[test]
+fn memory_for_queues_at_the_start_does_not_grow_with_peers() {
+    let hca = Hca::new().unwrap();
+    let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
+    let start = |peers: Option<&str>| {
+        let before = hca.live_objects();
+        let variable = |name: &str| peers.filter(|_| name == "WARPVERBS_ENGINE_PEERS");
+        let variable = |name: &str| variable(name).map(str::to_owned);
+        let config = EngineConfig::from_variables("a", variable).unwrap();
+        let engine = Engine::new(&context, config).unwrap();
+        let after = hca.live_objects();
+        let objects = [after.cq - before.cq, after.umem - before.umem];
+        (engine.inner.rails.all()[0].bytes(), objects)
+    };
+    let (bytes, objects) = start(None);
+    assert_eq!(objects, [2, 1]);
+    assert!(bytes <= 5 * MIB, "{bytes}");
+    for peers in ["16", "1024", "65536"] {
+        assert_eq!(start(Some(peers)), (bytes, objects), "{peers} peers");
+    }
+    // For fewer it is less.
+    let (least, _) = start(Some("1"));
+    assert!(least < bytes / 8, "{least} of {bytes}");
 }

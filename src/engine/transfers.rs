@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use super::account::{AtomicAccount, Change, Close, Outcome};
 use super::cut::Cut;
 use super::error::EngineError;
+use super::flow::Stalled;
 use super::grant::Rights;
 use super::link::{Fence, Link, Lives};
 use super::plan::{Operation, Plan};
 use super::queue::{Item, RunQueue};
-use super::rails::{Crossing, NO_RAIL};
+use super::rails::{Crossing, NO_RAIL, number_of};
 use super::regions::{Table, Users};
 use super::report::{FirstCause, OperationStatus, Remote, Report};
 use super::send::Attached;
@@ -677,6 +678,13 @@ impl Transfers {
         Some(way.link.number)
     }
 
+    /// The rails by which slices of its connection are in flight, of a transfer that is not concluded.
+    pub(super) fn stalled(&self, id: TransferId) -> Vec<Stalled> {
+        let body = self.places[id.slot() as usize].read();
+        let way = body.way.as_ref().filter(|_| body.id == Some(id));
+        way.map(|way| way.link.stalled()).unwrap_or_default()
+    }
+
     /// How many transfers there may be.
     pub(super) fn slots(&self) -> usize {
         self.places.len()
@@ -908,12 +916,6 @@ impl Place {
 
 /// By which QP and rail a slice was posted, where that is known.
 type By = (Option<u32>, Option<u32>);
-
-/// The number of a rail, unless it is none.
-fn number_of(rail: usize) -> Option<u32> {
-    let rail = u32::try_from(rail).ok()?;
-    (rail as usize != NO_RAIL).then_some(rail)
-}
 
 /// The failure of a slice, or of what was never posted from this one on.
 fn first_cause(body: &Body, slice: u32, (qp, rail): By, cause: Option<Cause>) -> FirstCause {

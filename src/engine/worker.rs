@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::account::Close;
+use super::flow::Flow;
 use super::link::Link;
 use super::queue::{Item, RunQueue};
 use super::rails::{Crossing, NO_RAIL};
@@ -151,6 +152,13 @@ impl<L: Lane> Held<L> {
         }
     }
 
+    /// Says what is in flight.
+    fn flow(&self, say: impl FnOnce(&Flow, u32)) {
+        if let Some(flow) = self.link.flow(self.number) {
+            say(flow, self.lane.in_flight());
+        }
+    }
+
     /// Whether the HCA has nothing of it, and all that has come from the peer is counted.
     fn is_dry(&self) -> bool {
         self.lane.in_flight() == 0 && self.lane.receives() == 0
@@ -186,6 +194,7 @@ impl<L> Held<L> {
 
     /// Drops it as it is.
     fn leave(self) {
+        self.link.flow(self.number).inspect(|flow| flow.end());
         drop(self.lane);
         self.link.lane_is_gone(self.number);
     }
@@ -228,6 +237,8 @@ struct Worker<P: Provider> {
     copying: Vec<(usize, usize)>,
     /// Some lane has failed and is not dry: any completion may be its last.
     drains: bool,
+    /// Not long ago.
+    now: Instant,
     /// The next first. Some are of transfers that are concluded.
     alarms: BinaryHeap<Reverse<(Instant, Alarm, TransferId)>>,
     /// Kept for their memory.
@@ -253,6 +264,7 @@ impl<P: Provider> Worker<P> {
             places: HashMap::new(),
             copying: Vec::new(),
             drains: false,
+            now: Instant::now(),
             alarms: BinaryHeap::with_capacity(64),
             items: VecDeque::with_capacity(64),
             found: Vec::with_capacity(pace.reap),
@@ -266,6 +278,7 @@ impl<P: Provider> Worker<P> {
         loop {
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(TURNS) {
+                self.now = Instant::now();
                 self.ring_alarms();
             }
             if self.inbox.queue.has_items() {
@@ -377,6 +390,7 @@ impl<P: Provider> Worker<P> {
             }
             held.lane
                 .retire(completion, |tag, cause| finished.push((tag, cause)));
+            held.flow(|flow, in_flight| flow.complete(in_flight, self.now));
             if let Some(cause) = completion.cause {
                 has_failed = true;
                 held.is_refused |= !held.has_failed && cause.is_of_the_request();
@@ -519,6 +533,8 @@ impl<P: Provider> Worker<P> {
         }
         let posted = lane.post(&self.chain, 0);
         lane.ring();
+        held.flow(|flow, in_flight| flow.post(in_flight, self.now));
+        let lane = &held.lane;
         let qp = lane.number();
         let rail = held.crossing.own;
         let taken = self.chain.from(0).take(posted.count);
@@ -667,6 +683,7 @@ impl<P: Provider> Worker<P> {
             tracing::error!("a worker cannot sleep: {error}");
         }
         wake.end();
+        self.now = Instant::now();
     }
 
     /// Behind a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of

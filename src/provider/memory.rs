@@ -8,6 +8,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use super::chain::LocalRange;
 use super::error::ProviderError;
 use crate::gpu::{FileName, Mapping, SharedFile};
 
@@ -248,6 +249,17 @@ impl HostMemory {
         let head = ((8 - odd) % 8).min(bytes);
         let words = (bytes - head) / 8;
         (head, words, bytes - head - 8 * words)
+    }
+}
+
+/// Copies a local range of a chain, of `into.len()` bytes, as this thread sees it now.
+pub(super) fn copy_out(range: &LocalRange, into: &mut [u8]) {
+    let first = std::ptr::with_exposed_provenance_mut::<u8>(range.address as usize);
+    debug_assert_eq!(range.bytes as usize, into.len());
+    for (nth, byte) in into.iter_mut().enumerate().take(range.bytes as usize) {
+        // SAFETY: the range lies in a registered region of host memory, which stays registered while a transfer uses it. All
+        // access to it is atomic or from outside.
+        *byte = unsafe { AtomicU8::from_ptr(first.add(nth)) }.load(Ordering::Relaxed);
     }
 }
 

@@ -71,6 +71,11 @@ impl Wake {
         let _ = read(&self.fd, &mut count);
     }
 
+    /// Readable while it wakes, for a sleeper that has another one to sleep on.
+    pub(super) fn watched(&self) -> Watched<'_> {
+        Watched::read(self.fd.as_fd())
+    }
+
     /// Sleeps until it is woken, `other` is ready, or the time is over.
     ///
     /// # Errors
@@ -80,14 +85,25 @@ impl Wake {
         other: Option<Watched<'_>>,
         most: Option<Duration>,
     ) -> Result<(), ProviderError> {
-        let own = self.fd.as_fd();
-        let other = other.unwrap_or(Watched::read(own));
-        let mut flags = PollFlags::IN;
-        flags.set(PollFlags::OUT, other.is_written);
-        let mut polled = [
-            PollFd::new(&own, PollFlags::IN),
-            PollFd::from_borrowed_fd(other.fd, flags),
-        ];
+        let own = self.watched();
+        self.sleep_beside([other.unwrap_or(own), own], most)
+    }
+
+    /// Sleeps until it is woken, one of `others` is ready, or the time is over.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub(super) fn sleep_beside(
+        &self,
+        others: [Watched<'_>; 2],
+        most: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let [first, second] = others;
+        let mut polled = [self.watched(), first, second].map(|it| {
+            let mut flags = PollFlags::IN;
+            flags.set(PollFlags::OUT, it.is_written);
+            PollFd::from_borrowed_fd(it.fd, flags)
+        });
         let most = most.map(|most| {
             Timespec::try_from(most).unwrap_or(Timespec {
                 tv_sec: i64::from(i32::MAX),

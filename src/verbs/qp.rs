@@ -98,15 +98,16 @@ pub(super) struct QpMemory {
 pub(super) enum SendCq {
     /// In a CQ of this QP alone.
     Own(Cq<Blocks>),
-    /// In one of many QPs, of which this has a share; and where receives complete, one more of that kind.
-    Shared([CqShare; 2], Blocks),
+    /// In one of many QPs, of which this has a share; and where receives complete, one more of that kind. The blocks go first: a
+    /// QP that takes the shares next finds room for its own.
+    Shared(Blocks, [CqShare; 2]),
 }
 
 impl SendCq {
     pub(super) fn cqn(&self) -> u32 {
         match self {
             Self::Own(cq) => cq.cqn(),
-            Self::Shared([share, _], _) => share.cqn(),
+            Self::Shared(_, [share, _]) => share.cqn(),
         }
     }
 
@@ -114,14 +115,14 @@ impl SendCq {
     pub(super) fn recv_cqn(&self) -> u32 {
         match self {
             Self::Own(cq) => cq.cqn(),
-            Self::Shared([_, share], _) => share.cqn(),
+            Self::Shared(_, [_, share]) => share.cqn(),
         }
     }
 
     pub(super) fn blocks(&self) -> &Blocks {
         match self {
             Self::Own(cq) => cq.memory(),
-            Self::Shared(_, blocks) => blocks,
+            Self::Shared(blocks, _) => blocks,
         }
     }
 

@@ -77,7 +77,7 @@ impl Qp<Reset> {
         let blocks = Blocks::posted_by_host(context, heap, &config)?;
         let memory = QpMemory {
             recv_cq: None,
-            cq: SendCq::Shared([share, recv_share], blocks),
+            cq: SendCq::Shared(blocks, [share, recv_share]),
             pd: Arc::clone(pd),
         };
         Self::create_with(memory, &config)

@@ -185,6 +185,12 @@ impl SharedCq {
         }
     }
 
+    /// Whether so many entries are in no QP's share.
+    pub(crate) fn has_room(&self, entries: u32) -> bool {
+        let shared = self.shared.load(Ordering::Relaxed);
+        entries <= (1 << self.log_entries) - shared
+    }
+
     /// Entry number `consumed`, if the HCA has written it.
     pub(crate) fn entry(&self, consumed: u32) -> Option<Entry> {
         let nth = (consumed & ((1 << self.log_entries) - 1)) as usize;

@@ -3,16 +3,17 @@
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use softhca::HcaConfig;
-use test_support::limits::HANG;
+use test_support::limits::{HANG, until};
 use warpverbs::config::{EngineConfig, PathConfig};
 use warpverbs::internal::engine::{
-    Engine, EngineError, EnginePairing, HostError, Kind, MOST_NOTICE_BYTES, Operation,
-    OperationStatus, Options, Outcome, PeerPath, Report, SinkEngine, SinkFault, Status,
+    Engine, EngineError, EnginePairing, HostError, HostMemory, Kind, MOST_NOTICE_BYTES, Operation,
+    OperationStatus, Options, Outcome, Peer, PeerPath, Report, SinkEngine, SinkFault, Status,
 };
 
-use crate::rig::{End, LOOPBACK, SHORT, config, connect};
+use crate::rig::{End, LOOPBACK, SHORT, Side, config, connect, device};
 
 /// As these variables say, by their names behind `WARPVERBS_`.
 fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
@@ -78,6 +79,39 @@ fn gather_says_how_many_local_ranges_one_wqe_has() {
 }
 
 #[test]
+fn inline_says_which_writes_carry_their_bytes_as_they_are_when_posted() {
+    for (inline, bytes, is_carried) in [("0", 1, false), ("8", 8, true), ("8", 9, false)] {
+        let a = End::new(of("a", &[("ENGINE_INLINE", inline)]), 4096);
+        let b = End::new(of("b", &[]), 4096);
+        let [to_b, _to_a] = connect(&a, &b);
+        a.memory.write(0, &[1; 16]).unwrap();
+        // The device takes no doorbell, so it reads nothing before the memory is changed.
+        a.hca.pause(HANG);
+        let id = to_b.write(a.at(0), b.at(0), bytes).unwrap();
+        until("the WRITE is posted", || {
+            a.engine.statistics().slices.posted == 1
+        });
+        a.memory.write(0, &[2; 16]).unwrap();
+        a.hca.pause(Duration::ZERO);
+        assert_eq!(a.concluded(id), Outcome::Done);
+        let expected = if is_carried { 1 } else { 2 };
+        let mut there = vec![0; usize::try_from(bytes).unwrap()];
+        b.memory.read(0, &mut there).unwrap();
+        assert!(
+            there.iter().all(|it| *it == expected),
+            "{inline}: {there:?}"
+        );
+    }
+    let bad = EngineConfig::new("a").with_inline(29);
+    let hca = End::new(of("b", &[]), 4096);
+    let refused = Engine::new(&hca.context, bad).unwrap_err().to_string();
+    assert_eq!(refused, "inline is 29; it must be 0 to 28");
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_INLINE").then(|| "29".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    assert!(refused.to_string().contains("0 to 28"), "{refused}");
+}
+
+#[test]
 fn chain_says_how_many_wqes_a_worker_takes_behind_one_doorbell() {
     let many: Vec<Operation> = (0..64).map(|nth| write(nth << 12, nth << 13, 64)).collect();
     for chain in [1usize, 16, 64] {
@@ -114,20 +148,57 @@ fn qps_says_how_many_a_connection_has() {
 
 #[test]
 fn workers_and_depth_say_how_many_qps_have_a_share_of_a_cq() {
-    // A CQ of 512 entries.
-    let connects = |set: &[(&str, &str)]| {
+    // The first CQ of each worker has 512 entries.
+    let grows = |set: &[(&str, &str)]| {
         let all = [&[("ENGINE_QPS", "2")], set].concat();
         let a = End::new(of("a", &all).with_log_entries(9), 4096);
         let b = End::new(of("b", &[]), 4096);
-        let address = b.engine.listen(LOOPBACK).unwrap();
-        a.engine.connect(&address.to_string()).is_ok()
+        let first = a.hca.live_objects().cq;
+        let [to_b, _] = connect(&a, &b);
+        assert_eq!(to_b.qps(), 2);
+        a.hca.live_objects().cq > first
     };
-    assert!(connects(&[("ENGINE_DEPTH", "256")]));
-    assert!(!connects(&[("ENGINE_DEPTH", "512")]));
-    assert!(connects(&[
-        ("ENGINE_DEPTH", "512"),
-        ("ENGINE_WORKERS", "2")
-    ]));
+    assert!(!grows(&[("ENGINE_DEPTH", "256")]));
+    assert!(grows(&[("ENGINE_DEPTH", "512")]));
+    assert!(!grows(&[("ENGINE_DEPTH", "512"), ("ENGINE_WORKERS", "2")]));
+}
+
+#[test]
+fn cq_says_whether_the_workers_of_a_nic_share_one() {
+    // CQs of sends and of receives.
+    for (cq, workers, expected) in [("worker", "3", 6), ("nic", "3", 2), ("nic", "1", 2)] {
+        let set = [("ENGINE_CQ", cq), ("ENGINE_WORKERS", workers)];
+        let [a, b] = ["a", "b"].map(|name| End::new(of(name, &set), 1 << 20));
+        assert_eq!(a.hca.live_objects().cq, expected, "{cq} {workers}");
+        let [to_b, to_a] = connect(&a, &b);
+        let sent = a.fill(1);
+        // Both ways at once, over QPs of all workers, and counted at all of them.
+        for round in 0..8 {
+            let half = 1 << 19;
+            let read = Operation {
+                kind: Kind::Read,
+                ..write(b.at(half), a.at(half), half)
+            };
+            let counting = Options::default().with_counter(Some(round));
+            let small: Vec<Operation> = (0..64).map(|nth| write(a.at(nth), b.at(nth), 1)).collect();
+            let ids = [
+                to_b.submit(&[write(a.at(0), b.at(0), half)], &Options::default()),
+                to_b.submit(&small, &counting),
+            ];
+            let back = to_a.submit(&[read], &Options::default()).unwrap();
+            for id in ids {
+                assert_eq!(a.concluded(id.unwrap()), Outcome::Done, "{cq}");
+            }
+            assert_eq!(b.concluded(back), Outcome::Done, "{cq}");
+            let counter = b.engine.counter(round).unwrap();
+            assert_eq!(counter.wait(64, HANG), Some(64), "{cq}");
+            assert_eq!(b.bytes(), sent);
+            b.memory.write(0, &vec![0; 1 << 20]).unwrap();
+        }
+    }
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_CQ").then(|| "all".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    assert!(refused.to_string().contains("nic"), "{refused}");
 }
 
 #[test]
@@ -141,18 +212,45 @@ fn peers_says_how_many_there_are_at_a_time() {
 }
 
 #[test]
-fn peers_says_for_how_many_a_worker_has_queues() {
-    let a = End::new(of("a", &[("ENGINE_PEERS", "9"), ("ENGINE_QPS", "8")]), 4096);
-    let other = |nth: usize| End::new(config(&nth.to_string()).with_qps(8), 4096);
-    let others: Vec<End> = (0..9).map(other).collect();
-    for other in &others {
-        let [to_other, _] = connect(&a, other);
-        assert_eq!(to_other.qps(), 8);
+fn queues_grow_with_peers_and_a_place_is_given_back_by_one_that_goes() {
+    const PEERS: usize = 66;
+    let most = PEERS.to_string();
+    let a = End::new(of("a", &[("ENGINE_PEERS", &most)]), 4096);
+    let (hca, context) = device(HcaConfig::default());
+    let other = |nth: usize| {
+        let engine = Engine::new(&context, config(&format!("peer {nth}")).with_log_entries(8));
+        Side::new(engine.unwrap(), HostMemory::new(4096).unwrap())
+    };
+    let meet = |other: &Side| {
+        let peers = connect(&a, other);
+        let id = peers[0].write(a.at(0), other.at(64), 64).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Done);
+        peers
+    };
+    let first = a.hca.live_objects().cq;
+    let mut others: Vec<(Side, [Peer; 2])> = Vec::new();
+    for nth in 0..PEERS {
+        let other = other(nth);
+        let peers = meet(&other);
+        others.push((other, peers));
     }
-    let last = other(9);
+    // For 16, 16, 32 and 64 peers, and as many for receives.
+    let grown = a.hca.live_objects().cq;
+    assert_eq!(grown, first + 6);
+    let last = other(PEERS);
     let address = last.engine.listen(LOOPBACK).unwrap().to_string();
-    let refused = a.engine.connect(&address).unwrap_err().to_string();
-    assert!(refused.contains("9 peers, its most"), "{refused}");
+    let refused = a.engine.connect(&address).unwrap_err();
+    assert!(matches!(refused, HostError::Connection { .. }));
+    let reason = refused.to_string();
+    assert!(reason.contains("66 peers, its most"), "{reason}");
+    // One in the middle goes, and the newcomer has its place and its queues.
+    let (gone, peers) = others.swap_remove(PEERS / 2);
+    let _ = gone.engine.close();
+    drop(peers);
+    assert!(a.engine.peer_gone(HANG).is_some());
+    let [to_last, _] = meet(&last);
+    assert_eq!((to_last.qps(), a.hca.live_objects().cq), (4, grown));
+    drop((others, last, to_last, context, hca));
 }
 
 #[test]

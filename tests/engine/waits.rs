@@ -14,6 +14,7 @@ use warpverbs::engine::{
     EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Status,
 };
 
+use crate::rails::Striped;
 use crate::rig::{End, SHORT, config, connect, pair};
 
 struct Unpark(Thread);
@@ -175,4 +176,69 @@ fn memory_of_the_program_is_moved_wherever_it_begins() {
             .chain(&bytes[7 + 4096..])
             .all(|byte| *byte == 0)
     );
+}
+
+#[test]
+fn behind_a_wait_in_vain_a_frozen_rail_is_told_from_one_that_works() {
+    let a = Striped::with(config("a").with_qps(2).with_slice(4096), 2, true);
+    let b = Striped::with(config("b").with_qps(2), 2, true);
+    let [to_b, _to_a] = connect(&a, &b);
+    a.hcas[0].pause(HANG);
+    let id = to_b.submit(&write(a.at(0), b.at(0), 1 << 20), &Options::default());
+    let id = id.unwrap();
+    assert_eq!(a.engine.wait(id, SHORT).unwrap(), Status::Pending);
+    // The other rail carries all that the frozen one has not taken, and then has nothing in flight.
+    let frozen = || {
+        let all = a.engine.stalled(id).unwrap();
+        let [one] = &all[..] else {
+            return None;
+        };
+        Some(one.clone()).filter(|one| one.rail == Some(0))
+    };
+    until("only the frozen rail has slices", || frozen().is_some());
+    let before = frozen().unwrap();
+    assert_eq!(before.device.as_deref(), Some(a.hcas[0].name()));
+    assert!(before.in_flight > 0);
+    // It completes nothing, however long that is waited for.
+    until("its time grows", || {
+        frozen().unwrap().since_completion >= before.since_completion + SHORT
+    });
+    assert_eq!(frozen().unwrap().in_flight, before.in_flight);
+    a.hcas[0].pause(Duration::ZERO);
+    let waited = a.engine.wait(id, HANG).unwrap();
+    assert_eq!(waited, Status::Concluded(Outcome::Done));
+    assert_eq!(a.engine.stalled(id).unwrap(), []);
+    a.engine.release(id).unwrap();
+    let released = a.engine.stalled(id);
+    assert!(matches!(released, Err(EngineError::Released { .. })));
+    assert!(matches!(
+        b.engine.stalled(id),
+        Err(EngineError::ForeignId { .. })
+    ));
+}
+
+#[test]
+fn a_rail_that_is_slow_begins_its_time_anew_with_each_completion() {
+    let config = |name| config(name).with_qps(1).with_slice(4096).with_chain(1);
+    let [a, b] = ["a", "b"].map(|name| End::new(config(name), 1 << 20));
+    let [to_b, _to_a] = connect(&a, &b);
+    // Of 64 completions every eighth is late, and those behind it with it.
+    let late = (1..8).map(|nth| format!("cqe=delay#{}:30ms", 8 * nth));
+    let late = late.collect::<Vec<_>>().join(",");
+    a.hca.set_faults(&late.parse().unwrap());
+    let id = to_b.submit(&write(a.at(0), b.at(0), 1 << 18), &Options::default());
+    let id = id.unwrap();
+    let (mut last, mut anew) = (Duration::ZERO, 0);
+    while a.engine.poll(id).unwrap() == Status::Pending {
+        let all = a.engine.stalled(id).unwrap();
+        let Some(found) = all.first() else {
+            continue;
+        };
+        assert!((1..=64).contains(&found.in_flight), "{found:?}");
+        anew += u32::from(found.since_completion < last);
+        last = found.since_completion;
+        thread::yield_now();
+    }
+    assert!(anew > 0, "it has only grown");
+    assert_eq!(a.concluded(id), Outcome::Done);
 }

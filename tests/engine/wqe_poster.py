@@ -17,13 +17,18 @@ from pyverbs.wr import SGE, RecvWR, SendWR
 BYTES = 4096
 LOOKS = 100_000_000
 IMMEDIATE = 0x01020304
-# What is posted: opcode, whether it is signalled, offset at the peer, local pieces.
+# What the memory has at first.
+CONTENTS = bytes(at % 251 for at in range(BYTES))
+# What is posted: opcode, whether it is signalled, offset at the peer, local pieces, whether the WQE carries them.
 POSTS = [
-    (e.IBV_WR_RDMA_WRITE, True, 1024, [(0, 64)]),
-    (e.IBV_WR_RDMA_READ, True, 2048, [(64, 128)]),
-    (e.IBV_WR_RDMA_WRITE_WITH_IMM, True, 3072, [(0, 32)]),
-    (e.IBV_WR_RDMA_WRITE, False, 1536, [(0, 16), (32, 16)]),
-    (e.IBV_WR_RDMA_WRITE, True, 1600, [(0, 16), (32, 16), (256, 8)]),
+    (e.IBV_WR_RDMA_WRITE, True, 1024, [(0, 64)], False),
+    (e.IBV_WR_RDMA_READ, True, 2048, [(64, 128)], False),
+    (e.IBV_WR_RDMA_WRITE_WITH_IMM, True, 3072, [(0, 32)], False),
+    (e.IBV_WR_RDMA_WRITE, False, 1536, [(0, 16), (32, 16)], False),
+    (e.IBV_WR_RDMA_WRITE, True, 1600, [(0, 16), (32, 16), (256, 8)], False),
+    (e.IBV_WR_RDMA_WRITE, False, 1700, [(3, 28)], True),
+    (e.IBV_WR_RDMA_WRITE, False, 1800, [(1, 8), (37, 5)], True),
+    (e.IBV_WR_RDMA_WRITE, True, 1900, [(9, 1)], True),
 ]
 
 
@@ -60,9 +65,10 @@ def main():
         e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
     )
     mr = MR(pd, BYTES, rights)
+    mr.write(CONTENTS, BYTES)
     init = QPAttr(port_num=1)
     init.qp_access_flags = rights
-    shape = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(16, 4, 4, 1), sq_sig_all=0)
+    shape = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(32, 4, 4, 1, 28), sq_sig_all=0)
     qp = QP(pd, shape, init)
     index = 3
     attr = QPAttr(port_num=1)
@@ -80,9 +86,10 @@ def main():
     qp.to_rts(attr)
     qp.post_recv(RecvWR(num_sge=1, sg=[SGE(mr.buf + 4000, 8, mr.lkey)]))
     wqes = []
-    for opcode, signalled, offset, pieces in POSTS:
+    for opcode, signalled, offset, pieces, carried in POSTS:
         places = [SGE(mr.buf + start, length, mr.lkey) for start, length in pieces]
         flags = e.IBV_SEND_SIGNALED if signalled else 0
+        flags |= e.IBV_SEND_INLINE if carried else 0
         request = SendWR(
             opcode=opcode, num_sge=len(places), sg=places, send_flags=flags
         )
@@ -91,14 +98,14 @@ def main():
             request.imm_data = socket.htonl(IMMEDIATE)
         request.set_wr_rdma(mr.rkey, mr.buf + offset)
         qp.post_send(request)
-        blocks = 1 + (2 + len(pieces) > 4)
+        blocks = 1 + (not carried and 2 + len(pieces) > 4)
         wqes.append(wqe(mr.buf + offset, mr.rkey, blocks))
     statuses = []
-    # Four are signalled, and one immediate arrives.
+    # Five are signalled, and one immediate arrives.
     for _ in range(LOOKS):
         count, found = cq.poll()
         statuses += [one.status for one in found] if count else []
-        if len(statuses) == 5:
+        if len(statuses) == 6:
             break
     print(
         json.dumps(

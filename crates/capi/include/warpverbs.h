@@ -311,6 +311,9 @@
 // State of a rail: behind a rest one QP is connected again, and the others if that one does not fail.
 #define WV_RAIL_PROBES 2
 
+// Instead of the number of a rail: copies within the machine.
+#define WV_NO_RAIL UINT32_MAX
+
 // How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
 // it means in words is wv_status_text(), the whole message wv_last_error().
 typedef enum wv_status {
@@ -1100,6 +1103,16 @@ typedef struct wv_rail_info {
     uint64_t stalled_ns;
 } wv_rail_info;
 
+// Whether something completes of what is in flight to a peer by one rail. WV_INIT first.
+typedef struct wv_stall {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Slices that were posted and have not completed.
+    uint64_t in_flight;
+    // How long none of them has completed, ns; 0 without any.
+    uint64_t since_completion_ns;
+} wv_stall;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1822,7 +1835,8 @@ enum wv_status wv_engine_poll_many(const struct wv_engine *engine,
                                    uint32_t *states)
 WV_NOEXCEPT;
 
-// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`.
+// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`; wv_engine_stalled, and
+// the words of the error, say whether something completes.
 //
 // Requires:
 // `state` is a variable.
@@ -1943,6 +1957,18 @@ WV_NOEXCEPT;
 enum wv_status wv_engine_get_rail(const struct wv_engine *engine,
                                   uint32_t rail,
                                   struct wv_rail_info *info)
+WV_NOEXCEPT;
+
+// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: what its connection has in flight by rail
+// `rail`, and for how long nothing has completed there. `rail` is below the `rails` of wv_engine_info, or WV_NO_RAIL. Nothing is in
+// flight for a transfer that is concluded. Never waits.
+//
+// Requires:
+// `stall` is a struct.
+enum wv_status wv_engine_stalled(const struct wv_engine *engine,
+                                 struct wv_transfer transfer,
+                                 uint32_t rail,
+                                 struct wv_stall *stall)
 WV_NOEXCEPT;
 
 #ifdef __cplusplus

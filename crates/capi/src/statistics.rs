@@ -12,6 +12,7 @@ use crate::handle::Handle;
 use crate::sized::{place, sized};
 use crate::status::{Failure, guard, wv_status};
 use crate::team::fixed;
+use crate::transfer::wv_transfer;
 
 /// What an engine has done since it was opened. One look is consistent: transfers that have ended were submitted, slices that are
 /// completed or have failed were posted, and `posted + not_posted` is at most `queued + retried`. Both are equal once all
@@ -116,6 +117,26 @@ sized!(wv_rail_info {
     stalled_ns
 });
 
+/// Instead of the number of a rail: copies within the machine.
+pub const WV_NO_RAIL: u32 = u32::MAX;
+
+/// Whether something completes of what is in flight to a peer by one rail. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_stall {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Slices that were posted and have not completed.
+    pub in_flight: u64,
+    /// How long none of them has completed, ns; 0 without any.
+    pub since_completion_ns: u64,
+}
+
+sized!(wv_stall {
+    in_flight,
+    since_completion_ns
+});
+
 fn stalled_ns(slices: &SliceCounts) -> u64 {
     u64::try_from(slices.stalled.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -203,6 +224,43 @@ pub unsafe extern "C" fn wv_engine_get_rail(
         let found =
             found.ok_or_else(|| Failure::argument("rail", rail, &format!("0 to {last}")))?;
         place.fill(wv_rail_info::of(found));
+        Ok(())
+    })
+}
+
+/// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: what its connection has in flight by rail
+/// `rail`, and for how long nothing has completed there. `rail` is below the `rails` of wv_engine_info, or WV_NO_RAIL. Nothing is in
+/// flight for a transfer that is concluded. Never waits.
+///
+/// # Safety
+/// `stall` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_stalled(
+    engine: *const wv_engine,
+    transfer: wv_transfer,
+    rail: u32,
+    stall: *mut wv_stall,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("stall", stall) }?;
+        let last = engine.devices().len().saturating_sub(1);
+        if rail != WV_NO_RAIL && rail as usize > last {
+            let limit = format!("0 to {last}, or WV_NO_RAIL");
+            return Err(Failure::argument("rail", rail, &limit));
+        }
+        let all = engine.stalled(transfer.id())?;
+        let wanted = (rail != WV_NO_RAIL).then_some(rail);
+        let found = all.into_iter().find(|it| it.rail == wanted);
+        let since = found
+            .as_ref()
+            .map_or(0, |it| it.since_completion.as_nanos());
+        place.fill(wv_stall {
+            size: 0,
+            in_flight: found.map_or(0, |it| it.in_flight.into()),
+            since_completion_ns: u64::try_from(since).unwrap_or(u64::MAX),
+        });
         Ok(())
     })
 }

@@ -155,7 +155,7 @@ impl wv_transfer {
         Self { place, generation }
     }
 
-    fn id(self) -> TransferId {
+    pub(crate) fn id(self) -> TransferId {
         TransferId::from_words([self.place, self.generation])
     }
 }
@@ -517,7 +517,8 @@ pub unsafe extern "C" fn wv_engine_poll_many(
     })
 }
 
-/// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`.
+/// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`; wv_engine_stalled, and
+/// the words of the error, say whether something completes.
 ///
 /// # Safety
 /// `state` is a variable.
@@ -533,7 +534,9 @@ pub unsafe extern "C" fn wv_engine_wait(
         room("state", state)?;
         let status = engine.wait(transfer.id(), millis(timeout_ms))?;
         if status == Status::Pending {
-            return Err(late(timeout_ms));
+            let rails = engine.stalled(transfer.id())?;
+            let rails = rails.iter().map(|rail| format!("; {rail}"));
+            return Err(late(timeout_ms, &rails.collect::<String>()));
         }
         // SAFETY: checked above.
         unsafe { put("state", state, state_of(status)) }
@@ -564,12 +567,12 @@ pub unsafe extern "C" fn wv_engine_wait_any(
         let ids: Vec<TransferId> = given.iter().map(|one| one.id()).collect();
         let found = engine.wait_any(&ids, millis(timeout_ms))?;
         // SAFETY: checked above.
-        unsafe { put("which", which, found.ok_or_else(|| late(timeout_ms))?) }
+        unsafe { put("which", which, found.ok_or_else(|| late(timeout_ms, ""))?) }
     })
 }
 
-fn late(timeout_ms: u32) -> Failure {
-    let words = format!("nothing was concluded for {timeout_ms} ms");
+fn late(timeout_ms: u32, rails: &str) -> Failure {
+    let words = format!("nothing was concluded for {timeout_ms} ms{rails}");
     Failure::new(wv_status::WV_TIMEOUT, words)
 }
 

@@ -402,6 +402,24 @@ impl Engine {
         rails.collect()
     }
 
+    fn stalled<'py>(
+        &self,
+        py: Python<'py>,
+        transfer: &Transfer,
+    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let found = self.engine.get(py)?.stalled(transfer.0);
+        let found = found.map_err(|error| error.raise(py))?.into_iter();
+        let found = found.map(|rail| {
+            let all = PyDict::new(py);
+            all.set_item("rail", rail.rail)?;
+            all.set_item("device", rail.device)?;
+            all.set_item("in_flight", rail.in_flight)?;
+            all.set_item("since_completion", rail.since_completion.as_secs_f64())?;
+            Ok(all)
+        });
+        found.collect()
+    }
+
     /// What was left. A forked child closes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Option<Left>> {
         if !self.engine.origin.is_here() {

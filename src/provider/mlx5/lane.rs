@@ -4,6 +4,8 @@
 //! own: an RC QP completes in order. Once the QP is in error each WQE has an error CQE of its own, signalled or not. The WQEs
 //! before the first such CQE were done.
 //!
+//! A WRITE of few bytes carries them in its WQE, as they are when it is posted: the HCA reads no memory for it.
+//!
 //! Beside them it has receive WQEs, which WRITEs of the peer with an immediate consume. They take no bytes, and each is posted again
 //! as it completes. A WRITE that meets none is sent again by the peer's HCA (receiver not ready).
 
@@ -12,8 +14,9 @@ use std::sync::atomic::Ordering;
 
 use mlx5_prm::wqe::WQEBB_BYTES;
 
-use super::wqe::{MOST_RANGES, Wqe, blocks};
-use crate::provider::{Cause, Chain, Completion, Lane, Posted, Stop, Tag};
+use super::wqe::{MOST_INLINE, MOST_RANGES, Payload, Wqe, blocks};
+use crate::provider::memory::copy_out;
+use crate::provider::{Cause, Chain, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb, Work};
 use crate::verbs::{PostedCounts, Qp, Rts};
 
 /// Words of a WQEBB.
@@ -32,6 +35,8 @@ pub struct Mlx5Lane {
     qp: Arc<Qp<Rts>>,
     qpn: u32,
     in_flight: Box<[InFlight]>,
+    /// Most bytes of a WRITE whose WQE carries them.
+    inline: u64,
     /// WQEBBs posted, rung for and accounted for in this life of the QP.
     posted: u64,
     rung: u64,
@@ -53,6 +58,7 @@ impl Mlx5Lane {
             qpn: qp.qpn(),
             qp,
             in_flight: vec![InFlight::default(); depth].into(),
+            inline: 0,
             posted: 0,
             rung: 0,
             retired: 0,
@@ -62,6 +68,47 @@ impl Mlx5Lane {
             receives_retired: 0,
             is_flushed: false,
         }
+    }
+
+    /// The same, whose WRITEs of at most so many bytes are carried by their WQEs; that is at most what one WQEBB takes.
+    #[must_use]
+    pub fn with_inline(mut self, most: u32) -> Self {
+        self.inline = u64::from(most).min(MOST_INLINE as u64);
+        self
+    }
+
+    /// How many bytes the WQE of this work carries; none: it names ranges.
+    fn carried(&self, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
+        if self.inline == 0 || work.verb == Verb::Read {
+            return None;
+        }
+        let bytes: u64 = ranges.iter().map(|range| u64::from(range.bytes)).sum();
+        let bytes = usize::try_from(bytes).ok();
+        bytes.filter(|bytes| *bytes as u64 <= self.inline)
+    }
+
+    fn blocks_of(&self, work: &Work, ranges: &[LocalRange]) -> usize {
+        match self.carried(work, ranges) {
+            Some(_) => 1,
+            None => blocks(ranges.len()),
+        }
+    }
+
+    /// The WQE of the next post.
+    fn wqe(&self, work: &Work, ranges: &[LocalRange], is_signalled: bool) -> Wqe {
+        let place = (self.qpn, low(self.posted));
+        let Some(bytes) = self.carried(work, ranges) else {
+            return Wqe::new(work, Payload::Ranges(ranges), place, is_signalled);
+        };
+        let mut carried = [0; MOST_INLINE];
+        let mut at = 0;
+        for range in ranges {
+            let end = at + range.bytes as usize;
+            copy_out(range, &mut carried[at..end]);
+            at = end;
+        }
+        let payload = Payload::Inline(&carried[..bytes]);
+        Wqe::new(work, payload, place, is_signalled)
     }
 
     /// What the HCA is told was posted: of sends, what it may run.
@@ -114,7 +161,7 @@ impl Lane for Mlx5Lane {
                 let stop = Some(Stop::Failed);
                 return Posted { count, stop };
             }
-            let size = blocks(ranges.len());
+            let size = self.blocks_of(work, ranges);
             let left = self.free_blocks() - size.min(self.free_blocks());
             if size > self.free_blocks() {
                 let stop = Some(Stop::Full);
@@ -123,8 +170,8 @@ impl Lane for Mlx5Lane {
             // The last of this post: nothing follows, or what follows does not fit.
             let is_last = works
                 .peek()
-                .is_none_or(|(_, ranges)| blocks(ranges.len()) > left);
-            let wqe = Wqe::new(work, ranges, (self.qpn, low(self.posted)), is_last);
+                .is_none_or(|(work, ranges)| self.blocks_of(work, ranges) > left);
+            let wqe = self.wqe(work, ranges, is_last);
             self.write(&wqe);
             let place = self.place(self.posted);
             self.in_flight[place] = InFlight {

@@ -1,12 +1,15 @@
 //! QPs of an mlx5 HCA, made by DevX, whose WQEs this process writes with the segments of mlx5-prm.
 //!
-//! The file `wqe` builds the bytes, and `lane` posts and accounts. The file `reaper` takes CQEs and sleeps. The file `rail` makes
-//! all of it on one HCA, and `pair` takes one QP through its states.
+//! The file `wqe` builds the bytes, and `lane` posts and accounts. The file `reaper` takes CQEs and sleeps, alone or with
+//! other workers by a `hub`. The file `rail` makes
+//! all of it on one HCA: by `stock` what QPs are made of, when they come. The file `pair` takes one QP through its states.
 
+mod hub;
 mod lane;
 mod pair;
 mod rail;
 mod reaper;
+mod stock;
 #[cfg(test)]
 mod tests;
 mod wqe;

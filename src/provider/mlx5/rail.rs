@@ -1,15 +1,17 @@
-//! What an engine has on one HCA: domain, control heap in host memory, CQs, QPs, registrations.
+//! What an engine has on one HCA: domain, what QPs of each worker are made of, registrations.
 
 // UNSAFETY: gives memory that the rail or the caller owns to the HCA.
 #![expect(unsafe_code, reason = "registered memory")]
 
 use std::sync::Arc;
 
+use super::hub::Hub;
 use super::pair::Pair;
 use super::reaper::Mlx5Reaper;
+use super::stock::{Piece, Stock};
 use crate::provider::{HostMemory, ProviderError};
 use crate::verbs::{
-    Access, Context, ControlHeap, HeapRegion, KeyRange, Mr, Pd, Qp, QpConfig, RangeKey, SharedCq,
+    Access, Context, ControlHeap, HeapRegion, KeyRange, Mr, Pd, QpConfig, RangeKey, SharedCq,
     VerbsError,
 };
 
@@ -20,10 +22,12 @@ pub(crate) struct RailShape {
     pub(crate) log_depth: u8,
     /// log2 of the receive WQEs of a QP: at least 4, and less than that of its WQEBBs.
     pub(crate) log_receives: u8,
-    /// log2 of the entries of a CQ of sends.
+    /// log2 of the entries of the first CQ of sends of a worker.
     pub(crate) log_entries: u8,
-    /// CQs.
-    pub(crate) cqs: u32,
+    /// Workers, at most 256.
+    pub(crate) workers: u32,
+    /// All workers have the same CQs; else each has its own.
+    pub(crate) shares_cqs: bool,
     /// Partition key; none: the port's first.
     pub(crate) pkey: Option<u16>,
     /// Port of a bond; 0: the QPs to a peer leave by each in turn.
@@ -33,9 +37,11 @@ pub(crate) struct RailShape {
 /// One HCA.
 #[derive(Debug)]
 pub(crate) struct Mlx5Rail {
-    /// For sends and for receives.
-    cqs: Vec<[Arc<SharedCq>; 2]>,
-    heap: Arc<ControlHeap>,
+    /// By worker, or one for all.
+    stocks: Vec<Arc<Stock>>,
+    /// Where the workers share their CQs.
+    hub: Option<Arc<Hub>>,
+    workers: usize,
     pd: Arc<Pd>,
     config: QpConfig,
 }
@@ -45,11 +51,15 @@ const LINE: u64 = 512;
 /// Of a receive WQE: one data segment.
 const RECV_WQE_BYTES: u64 = 16;
 
-impl Mlx5Rail {
-    pub(crate) fn new(context: &Arc<Context>, shape: &RailShape) -> Result<Self, ProviderError> {
-        let pd = Pd::new(context)?;
+impl Piece {
+    /// A CQ of `1 << shape.log_entries` entries and memory for as many QPs as have a share of it. Its events come by the channel
+    /// of `beside`, if there is such.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        shape: &RailShape,
+        beside: Option<&SharedCq>,
+    ) -> Result<Self, ProviderError> {
         let entries = 1u64 << shape.log_entries;
-        // Each CQ, and as many QPs as have a share of it.
         let depth = 1u64 << shape.log_depth;
         let count = (entries / depth).max(1);
         // As many QPs have a share of the other CQ, with an entry for each receive WQE.
@@ -58,21 +68,34 @@ impl Mlx5Rail {
         let receives = 1u64 << log_receives;
         let queues = count * (depth * 64 + LINE) + receives * RECV_WQE_BYTES + count * LINE;
         let cqs = (entries + receives) * 64 + 2 * LINE;
-        let bytes = u64::from(shape.cqs) * (cqs + queues) + 4096;
-        let memory = HostMemory::new(bytes.next_multiple_of(4096))?;
+        let memory = HostMemory::new((cqs + queues + 4096).next_multiple_of(4096))?;
         let address = memory.address();
         let length = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
         let region = HeapRegion::host(address, address, length);
         // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
         let heap = unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) }?;
-        let cqs = (0..shape.cqs).map(|_| {
-            let sends = SharedCq::create(&heap, shape.log_entries)?;
-            let receives = sends.beside(&heap, log_receives)?;
-            Ok::<_, VerbsError>([sends, receives])
-        });
+        let sends = match beside {
+            Some(other) => other.beside(&heap, shape.log_entries)?,
+            None => SharedCq::create(&heap, shape.log_entries)?,
+        };
+        let receives = sends.beside(&heap, log_receives)?;
+        let cqs = [sends, receives];
+        Ok(Self { cqs, heap })
+    }
+}
+
+impl Mlx5Rail {
+    pub(crate) fn new(context: &Arc<Context>, shape: &RailShape) -> Result<Self, ProviderError> {
+        let pd = Pd::new(context)?;
+        let stocks = if shape.shares_cqs { 1 } else { shape.workers };
+        let stocks = (0..stocks).map(|_| Stock::new(context, shape).map(Arc::new));
+        let stocks = stocks.collect::<Result<Vec<_>, _>>()?;
+        let hub = stocks.first().filter(|_| shape.shares_cqs);
+        let hub = hub.map(|stock| Hub::new(stock, shape.workers).map(Arc::new));
         Ok(Self {
-            cqs: cqs.collect::<Result<_, _>>()?,
-            heap,
+            hub: hub.transpose()?,
+            stocks,
+            workers: shape.workers as usize,
             pd,
             config: QpConfig::default()
                 .with_log_depth(shape.log_depth)
@@ -86,23 +109,36 @@ impl Mlx5Rail {
         self.pd.context()
     }
 
-    /// The consumer of the CQs with this number, which have one.
+    /// Takes what completes of the lanes of worker `number` of this rail, if it has so many.
     pub(crate) fn reaper(&self, number: usize) -> Option<Mlx5Reaper> {
-        Some(Mlx5Reaper::new(self.cqs.get(number)?.clone()))
+        match &self.hub {
+            Some(hub) if number < self.workers => Some(Mlx5Reaper::shared(hub, number)),
+            Some(_) => None,
+            None => Some(Mlx5Reaper::alone(self.stocks.get(number)?)),
+        }
     }
 
-    /// A QP in Init that completes in the CQs of index `number` and sends packets from `psn` on. Among the QPs to a peer it has
+    /// A QP in Init that completes at worker `number` of this rail and sends packets from `psn` on. Among the QPs to a peer it has
     /// index `place`.
-    pub(crate) fn pair(&self, number: usize, place: u32, psn: u32) -> Result<Pair, VerbsError> {
-        let [sends, receives] = self.cqs.get(number).ok_or_else(|| {
-            let limit = format!("less than {}", self.cqs.len());
-            VerbsError::argument("number of a CQ", number, limit)
+    pub(crate) fn pair(&self, number: usize, place: u32, psn: u32) -> Result<Pair, ProviderError> {
+        let at = if self.hub.is_some() { 0 } else { number };
+        let stock = self.stocks.get(at).filter(|_| number < self.workers);
+        let stock = stock.ok_or_else(|| {
+            let limit = format!("less than {}", self.workers);
+            VerbsError::argument("number of a worker", number, limit)
         })?;
         let config = self.config.with_place(Some(place));
-        Pair::new(
-            Qp::create_on(&self.pd, &self.heap, [sends, receives], &config)?,
-            psn,
-        )
+        let qp = stock.qp(&self.pd, &config)?;
+        if let Some(hub) = &self.hub {
+            hub.give(qp.qpn(), number)?;
+        }
+        Ok(Pair::new(qp, psn)?)
+    }
+
+    /// Bytes of memory that QPs and CQs are made in.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.stocks.iter().map(|stock| stock.bytes()).sum()
     }
 
     /// Registers all of `memory` for this side and for peers.

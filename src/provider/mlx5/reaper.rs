@@ -1,18 +1,37 @@
-//! Takes CQEs off two CQs of many QPs, that of sends and that of receives, and sleeps on both.
+//! Takes CQEs off the CQs of a worker, those of sends and those of receives, and sleeps on all of them. Where the workers of a NIC
+//! share their CQs, `hub` takes them for all.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::hub::Hub;
+use super::stock::Stock;
 use crate::provider::{Cause, Completed, Completion, ProviderError, Reaper, Wake, Watched};
 use crate::verbs::{Queue, SharedCq};
 
-/// The consumer of the CQs of one thread.
+/// What completes of the lanes of one thread.
 #[derive(Debug)]
 pub struct Mlx5Reaper {
-    sends: Consumer,
-    receives: Consumer,
-    /// Whose turn it is to be first: none starves the other.
-    sends_first: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// In CQs of its own.
+    Alone(Consumers),
+    /// In those of all workers, of which it is this one.
+    Shared(Arc<Hub>, usize),
+}
+
+/// The consumer of the CQs of a stock.
+#[derive(Debug)]
+pub(super) struct Consumers {
+    stock: Arc<Stock>,
+    /// Pieces of the stock whose CQs are among `consumers`.
+    pieces: usize,
+    consumers: Vec<Consumer>,
+    /// Whose turn it is to be first: none starves another.
+    first: usize,
 }
 
 #[derive(Debug)]
@@ -25,18 +44,66 @@ struct Consumer {
 }
 
 impl Mlx5Reaper {
-    /// Both have one channel.
-    pub(super) fn new([sends, receives]: [Arc<SharedCq>; 2]) -> Self {
-        let [sends, receives] = [sends, receives].map(|cq| Consumer {
+    pub(super) fn alone(stock: &Arc<Stock>) -> Self {
+        let kind = Kind::Alone(Consumers::new(stock));
+        Self { kind }
+    }
+
+    pub(super) fn shared(hub: &Arc<Hub>, worker: usize) -> Self {
+        let kind = Kind::Shared(Arc::clone(hub), worker);
+        Self { kind }
+    }
+}
+
+impl Consumers {
+    pub(super) fn new(stock: &Arc<Stock>) -> Self {
+        Self {
+            stock: Arc::clone(stock),
+            pieces: 0,
+            consumers: Vec::new(),
+            first: 0,
+        }
+    }
+
+    /// Takes the CQs that were made since. They are made before the lane comes whose completions they get.
+    fn look_for_more(&mut self) {
+        let count = self.stock.count();
+        if count == self.pieces {
+            return;
+        }
+        let new = self.stock.cqs(self.pieces).into_iter();
+        self.consumers.extend(new.map(|cq| Consumer {
             cq,
             consumed: 0,
             sequence: 0,
-        });
-        Self {
-            sends,
-            receives,
-            sends_first: false,
+        }));
+        self.pieces = self.consumers.len() / 2;
+    }
+
+    pub(super) fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
+        self.look_for_more();
+        self.first = match self.first + 1 {
+            next if next < self.consumers.len() => next,
+            _ => 0,
+        };
+        let (behind, before) = self.consumers.split_at_mut(self.first);
+        for consumer in before.iter_mut().chain(behind) {
+            consumer.reap(found, most);
         }
+    }
+
+    /// Whether there is nothing to reap; what comes from here on raises an event.
+    pub(super) fn arm(&mut self) -> bool {
+        self.look_for_more();
+        let all = self.consumers.iter_mut();
+        all.fold(true, |is_empty, consumer| consumer.arm() && is_empty)
+    }
+
+    fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
+        if self.arm() {
+            wake.sleep(Some(Watched::read(self.stock.events())), most)?;
+        }
+        self.stock.take_events()
     }
 }
 
@@ -76,21 +143,16 @@ impl Consumer {
 
 impl Reaper for Mlx5Reaper {
     fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
-        self.sends_first = !self.sends_first;
-        let mut both = [&mut self.sends, &mut self.receives];
-        if !self.sends_first {
-            both.reverse();
-        }
-        for consumer in both {
-            consumer.reap(found, most);
+        match &mut self.kind {
+            Kind::Alone(consumers) => consumers.reap(found, most),
+            Kind::Shared(hub, worker) => hub.reap(*worker, found, most),
         }
     }
 
     fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
-        let (sends, receives) = (self.sends.arm(), self.receives.arm());
-        if sends && receives {
-            wake.sleep(Some(Watched::read(self.sends.cq.fd())), most)?;
+        match &mut self.kind {
+            Kind::Alone(consumers) => consumers.sleep(wake, most),
+            Kind::Shared(hub, worker) => hub.sleep(*worker, wake, most),
         }
-        Ok(self.sends.cq.take_events()?)
     }
 }

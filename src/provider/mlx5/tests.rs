@@ -12,7 +12,7 @@ use test_basics::pyverbs;
 
 use super::pair::Pair;
 use super::rail::{Mlx5Rail, RailShape, Registration};
-use super::wqe::Wqe;
+use super::wqe::{Payload, Wqe};
 use super::{Mlx5Lane, Mlx5Reaper};
 use crate::fabric::PortRecord;
 use crate::provider::{
@@ -44,16 +44,36 @@ fn posted_by_libmlx5() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The posts of `wqe_poster.py`: what, whether it is signalled, offset at the peer, local pieces.
-type Post = (Verb, bool, u64, &'static [(u64, u32)]);
+/// The posts of `wqe_poster.py`: what, whether it is signalled, offset at the peer, local pieces, whether the WQE carries them.
+type Post = (Verb, bool, u64, &'static [(u64, u32)], bool);
 
-const POSTS: [Post; 5] = [
-    (Verb::Write, true, 1024, &[(0, 64)]),
-    (Verb::Read, true, 2048, &[(64, 128)]),
-    (Verb::WriteImmediate(0x0102_0304), true, 3072, &[(0, 32)]),
-    (Verb::Write, false, 1536, &[(0, 16), (32, 16)]),
-    (Verb::Write, true, 1600, &[(0, 16), (32, 16), (256, 8)]),
+const POSTS: [Post; 8] = [
+    (Verb::Write, true, 1024, &[(0, 64)], false),
+    (Verb::Read, true, 2048, &[(64, 128)], false),
+    (
+        Verb::WriteImmediate(0x0102_0304),
+        true,
+        3072,
+        &[(0, 32)],
+        false,
+    ),
+    (Verb::Write, false, 1536, &[(0, 16), (32, 16)], false),
+    (
+        Verb::Write,
+        true,
+        1600,
+        &[(0, 16), (32, 16), (256, 8)],
+        false,
+    ),
+    (Verb::Write, false, 1700, &[(3, 28)], true),
+    (Verb::Write, false, 1800, &[(1, 8), (37, 5)], true),
+    (Verb::Write, true, 1900, &[(9, 1)], true),
 ];
+
+/// The byte that the memory of `wqe_poster.py` has at `at`.
+fn content(at: u64) -> u8 {
+    u8::try_from(at % 251).unwrap()
+}
 
 /// No field is masked: with the same QP, keys and addresses all bytes are the same.
 #[test]
@@ -65,9 +85,9 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
     let number = |name: &str| u32::try_from(theirs[name].as_u64().unwrap()).unwrap();
     let address = theirs["addr"].as_u64().unwrap();
     let statuses: Vec<u64> = serde_json::from_value(theirs["statuses"].clone()).unwrap();
-    assert_eq!(statuses, [0; 5], "all of them were executed");
+    assert_eq!(statuses, [0; 6], "all of them were executed");
     let mut index = 0;
-    for ((verb, is_signalled, offset, pieces), wqe) in
+    for ((verb, is_signalled, offset, pieces, is_carried), wqe) in
         POSTS.iter().zip(theirs["wqes"].as_array().unwrap())
     {
         let ranges = pieces.iter().map(|(start, bytes)| LocalRange {
@@ -79,8 +99,17 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
         let to = (address + offset, number("rkey"));
         chain.push((*verb, Tag::default()), to, ranges);
         let (work, ranges) = chain.from(0).next().unwrap();
-        let ours = Wqe::new(work, ranges, (number("qpn"), index), *is_signalled);
-        let used = (2 + ranges.len()) * 16;
+        let carried = pieces.iter().flat_map(|(first, bytes)| {
+            let all = *first..first + u64::from(*bytes);
+            all.map(content)
+        });
+        let carried: Vec<u8> = carried.collect();
+        // Behind the last byte libmlx5 leaves what was there.
+        let (payload, used) = match is_carried {
+            true => (Payload::Inline(&carried), 2 * 16 + 4 + carried.len()),
+            false => (Payload::Ranges(ranges), (2 + ranges.len()) * 16),
+        };
+        let ours = Wqe::new(work, payload, (number("qpn"), index), *is_signalled);
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let ours_hex: String = hex(&ours.bytes()[..used]);
         let theirs_hex = wqe.as_str().expect("libmlx5 has written it");
@@ -103,6 +132,21 @@ struct Rig {
 
 const BYTES: u64 = 1 << 16;
 
+/// Two QPs that are each other's peer, and their lanes.
+fn connected(rail: &Mlx5Rail) -> ([Pair; 2], [Mlx5Lane; 2]) {
+    let config = crate::config::PathConfig::default();
+    let port = PortRecord::of(rail.context(), &config).unwrap();
+    let path = port.path(&port, &config, 0, 0);
+    let [a, b] = [7, 9].map(|psn| rail.pair(0, 0, psn).unwrap());
+    let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
+    let a = a.receive(&path, to_b).unwrap();
+    let b = b.receive(&path, to_a).unwrap();
+    let attr = SendAttr::new(0).with_timeout(17);
+    let (a, lane) = a.send(&attr).unwrap();
+    let (b, other) = b.send(&attr).unwrap();
+    ([a, b], [lane, other].map(Option::unwrap))
+}
+
 impl Rig {
     fn new(log_depth: u8) -> Self {
         let hca = Hca::new().unwrap();
@@ -111,27 +155,19 @@ impl Rig {
             log_depth,
             log_receives: LOG_RECEIVES,
             log_entries: log_depth + 1,
-            cqs: 1,
+            workers: 1,
+            shares_cqs: false,
             pkey: None,
             lag_port: 0,
         };
         let rail = Mlx5Rail::new(&context, &shape).unwrap();
-        let config = crate::config::PathConfig::default();
-        let port = PortRecord::of(&context, &config).unwrap();
-        let path = port.path(&port, &config, 0, 0);
-        let [a, b] = [7, 9].map(|psn| rail.pair(0, 0, psn).unwrap());
-        let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
-        let a = a.receive(&path, to_b).unwrap();
-        let b = b.receive(&path, to_a).unwrap();
-        let attr = SendAttr::new(0).with_timeout(17);
-        let (a, lane) = a.send(&attr).unwrap();
-        let (b, other) = b.send(&attr).unwrap();
+        let (pairs, [lane, other]) = connected(&rail);
         let memory = Arc::new(HostMemory::new(BYTES).unwrap());
         Self {
-            lane: lane.unwrap(),
+            lane,
             reaper: rail.reaper(0).unwrap(),
-            other: other.unwrap(),
-            pairs: [a, b],
+            other,
+            pairs,
             keys: rail.register(&memory).unwrap(),
             memory,
             rail,
@@ -213,6 +249,61 @@ fn a_lane_moves_bytes_and_goes_on_behind_index_65536() {
         wqebbs > 65_536,
         "the index has not wrapped: {wqebbs} WQEBBs"
     );
+}
+
+#[test]
+fn a_write_of_few_bytes_is_carried_as_it_is_when_it_is_posted() {
+    for (inline, expected) in [(0, 2u64), (23, 2), (24, 1), (28, 1), (u32::MAX, 1)] {
+        let mut rig = Rig::new(8);
+        let ([_a, _b], [lane, _other]) = connected(&rig.rail);
+        rig.lane = lane.with_inline(inline);
+        let rkey = rig.keys.rkey();
+        let fill = |value: u64| {
+            for at in 0..64 {
+                rig.memory.write(at * 8, &value.to_le_bytes()).unwrap();
+            }
+        };
+        fill(1);
+        // Three ranges of 8 bytes: five segments, or four with the bytes.
+        let chain = rig.chain(1, 3, 0, rkey);
+        assert_eq!(rig.lane.post(&chain, 0).count, 1);
+        fill(2);
+        rig.lane.ring();
+        assert_eq!(rig.settle(), done(0..1));
+        for word in 0..3 {
+            let mut there = [0; 8];
+            rig.memory.read(BYTES / 2 + 8 * word, &mut there).unwrap();
+            assert_eq!(u64::from_le_bytes(there), expected, "{inline}: word {word}");
+        }
+        // A READ of as many bytes is none that carries them.
+        let mut chain = Chain::default();
+        let to = (rig.memory.address() + BYTES / 2, rkey);
+        let range = LocalRange {
+            address: rig.memory.address() + BYTES / 4,
+            key: rig.keys.lkey(),
+            bytes: 8,
+        };
+        chain.push((Verb::Read, Tag::default()), to, [range]);
+        assert_eq!(rig.lane.post(&chain, 0).count, 1);
+        rig.lane.ring();
+        assert_eq!(rig.settle(), done(0..1));
+        let mut here = [0; 8];
+        rig.memory.read(BYTES / 4, &mut here).unwrap();
+        assert_eq!(u64::from_le_bytes(here), expected);
+    }
+}
+
+#[test]
+fn carried_writes_leave_room_for_as_many_as_there_are_wqebbs() {
+    let mut rig = Rig::new(8);
+    let ([_a, _b], [lane, _other]) = connected(&rig.rail);
+    rig.lane = lane.with_inline(28);
+    let rkey = rig.keys.rkey();
+    // Of three ranges each, which take two WQEBBs where the WQE names them.
+    let chain = rig.chain(300, 3, 0, rkey);
+    assert_eq!(rig.lane.post(&chain, 0).count, 256);
+    rig.lane.ring();
+    assert_eq!(rig.settle(), done(0..256));
 }
 
 #[test]
@@ -317,15 +408,65 @@ fn an_ended_qp_flushes_its_chain_and_is_reset_with_the_end_of_its_lane() {
     assert!(own.reset().is_ok());
 }
 
+/// CQs of both kinds.
+fn cqs(hca: &Hca) -> usize {
+    hca.live_objects().cq
+}
+
 #[test]
-fn a_cq_has_room_for_all_that_its_qps_can_post_and_refuses_one_qp_more() {
+fn qps_beyond_those_of_the_first_cq_get_more_cqs_which_stay() {
     let rig = Rig::new(8);
     // 512 entries: both QPs of 256 have them.
-    let refused = rig.rail.pair(0, 0, 1).unwrap_err().to_string();
-    assert_eq!(
-        refused,
-        "entries of a CQ for one more QP is 256; it must be at most the 0 of 512 that no other QP has"
-    );
+    assert_eq!(cqs(&rig._hca), 2);
+    let first = rig.rail.bytes();
+    let mut further = Vec::new();
+    // As many QPs as there are already find room in what is made for the first of them.
+    for (qps, expected) in [(1, 4), (2, 4), (3, 6), (6, 6), (7, 8), (14, 8)] {
+        while further.len() < qps {
+            further.push(rig.rail.pair(0, 0, 1).unwrap());
+        }
+        assert_eq!(cqs(&rig._hca), expected, "{qps} more QPs");
+    }
+    let most = rig.rail.bytes();
+    // Each piece has some bytes more for its alignment.
+    assert!((7 * first..=8 * first).contains(&most), "{most} of {first}");
+    // Those that come behind others take their places, whatever the order.
+    for at in [0, 5, 9, 0, 2] {
+        further.remove(at);
+    }
+    for _ in 0..5 {
+        further.push(rig.rail.pair(0, 0, 1).unwrap());
+    }
+    further.clear();
+    for _ in 0..14 {
+        further.push(rig.rail.pair(0, 0, 1).unwrap());
+    }
+    assert_eq!((cqs(&rig._hca), rig.rail.bytes()), (8, most));
+}
+
+#[test]
+fn a_reaper_takes_what_completes_in_cqs_that_were_made_behind_it() {
+    let mut rig = Rig::new(8);
+    let mut found = Vec::new();
+    rig.reaper.reap(&mut found, 1);
+    let (pairs, [lane, other]) = connected(&rig.rail);
+    assert_eq!(cqs(&rig._hca), 4);
+    let rkey = rig.keys.rkey();
+    let run = |rig: &mut Rig| {
+        // It sleeps in between, so the CQs of either piece raise events in the one channel.
+        for _ in 0..3 {
+            let chain = rig.chain(20, 1, 0, rkey);
+            assert_eq!(rig.lane.post(&chain, 0).count, 20);
+            rig.lane.ring();
+            assert_eq!(rig.settle(), done(0..20));
+        }
+    };
+    run(&mut rig);
+    let first = std::mem::replace(&mut rig.lane, lane);
+    run(&mut rig);
+    rig.lane = first;
+    run(&mut rig);
+    drop((pairs, other));
 }
 
 #[test]

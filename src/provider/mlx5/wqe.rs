@@ -1,7 +1,7 @@
-//! The bytes of a WQE that moves memory: control, remote address, and a data segment for each local range.
+//! The bytes of a WQE that moves memory: control, remote address, and a data segment for each local range or the bytes themselves.
 
 use mlx5_prm::be::{Be32, Be64};
-use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, SEG_BYTES, WQEBB_BYTES, WqeOpcode};
+use mlx5_prm::wqe::{CtrlSeg, DataSeg, InlineHeader, RaddrSeg, SEG_BYTES, WQEBB_BYTES, WqeOpcode};
 
 use crate::provider::{LocalRange, Verb, Work};
 
@@ -9,12 +9,32 @@ use crate::provider::{LocalRange, Verb, Work};
 pub(super) const MOST_RANGES: usize = 16;
 /// Segments in front of the data.
 const HEAD: usize = 2;
+/// Most bytes that a WQE of one WQEBB carries.
+pub(super) const MOST_INLINE: usize = WQEBB_BYTES - HEAD * SEG_BYTES - size_of::<InlineHeader>();
 /// Most bytes of a WQE, rounded up to WQEBBs.
 const MOST_BYTES: usize = ((HEAD + MOST_RANGES) * SEG_BYTES).next_multiple_of(WQEBB_BYTES);
 
 /// WQEBBs of a WQE over so many local ranges.
 pub(super) fn blocks(ranges: usize) -> usize {
     ((HEAD + ranges) * SEG_BYTES).div_ceil(WQEBB_BYTES)
+}
+
+/// Where the bytes of a WQE are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Payload<'a> {
+    /// In registered memory.
+    Ranges(&'a [LocalRange]),
+    /// In the WQE itself.
+    Inline(&'a [u8]),
+}
+
+impl Payload<'_> {
+    fn segments(self) -> usize {
+        match self {
+            Self::Ranges(ranges) => ranges.len(),
+            Self::Inline(bytes) => (size_of::<InlineHeader>() + bytes.len()).div_ceil(SEG_BYTES),
+        }
+    }
 }
 
 /// One WQE, in memory of this thread.
@@ -27,21 +47,22 @@ impl Wqe {
     /// The WQE of `work` at WQEBB `index` of the QP `qpn`. Behind its last segment are zeros.
     ///
     /// # Panics
-    /// For more than [`MOST_RANGES`] ranges.
+    /// For more than [`MOST_RANGES`] segments of payload.
     pub(super) fn new(
         work: &Work,
-        ranges: &[LocalRange],
+        payload: Payload<'_>,
         (qpn, index): (u32, u16),
         is_signalled: bool,
     ) -> Self {
-        assert!(ranges.len() <= MOST_RANGES, "{} ranges", ranges.len());
+        let segments = payload.segments();
+        assert!(segments <= MOST_RANGES, "{segments} segments");
         let (opcode, immediate) = match work.verb {
             Verb::Write => (WqeOpcode::RDMA_WRITE, 0),
             Verb::WriteImmediate(word) => (WqeOpcode::RDMA_WRITE_IMM, word),
             Verb::Read => (WqeOpcode::RDMA_READ, 0),
         };
         #[expect(clippy::cast_possible_truncation, reason = "at most 18")]
-        let ds = (HEAD + ranges.len()) as u8;
+        let ds = (HEAD + segments) as u8;
         let control = CtrlSeg {
             fm_ce_se: match is_signalled {
                 true => CtrlSeg::CE_ALWAYS,
@@ -57,19 +78,33 @@ impl Wqe {
         };
         let mut wqe = Self {
             bytes: [0; MOST_BYTES],
-            blocks: blocks(ranges.len()),
+            blocks: blocks(segments),
         };
         wqe.put(0, bytemuck::bytes_of(&control));
         wqe.put(1, bytemuck::bytes_of(&remote));
-        for (nth, range) in ranges.iter().enumerate() {
-            let data = DataSeg {
-                byte_count: Be32::new(range.bytes),
-                lkey: Be32::new(range.key),
-                addr: Be64::new(range.address),
-            };
-            wqe.put(HEAD + nth, bytemuck::bytes_of(&data));
+        match payload {
+            Payload::Ranges(ranges) => {
+                for (nth, range) in ranges.iter().enumerate() {
+                    let data = DataSeg {
+                        byte_count: Be32::new(range.bytes),
+                        lkey: Be32::new(range.key),
+                        addr: Be64::new(range.address),
+                    };
+                    wqe.put(HEAD + nth, bytemuck::bytes_of(&data));
+                }
+            }
+            Payload::Inline(bytes) => wqe.put_inline(bytes),
         }
         wqe
+    }
+
+    fn put_inline(&mut self, bytes: &[u8]) {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16 segments")]
+        let header = InlineHeader::new(bytes.len() as u32);
+        let header = bytemuck::bytes_of(&header);
+        let (place, rest) = self.bytes[HEAD * SEG_BYTES..].split_at_mut(header.len());
+        place.copy_from_slice(header);
+        rest[..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Its bytes, whole WQEBBs.

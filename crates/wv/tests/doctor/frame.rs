@@ -94,7 +94,8 @@ fn what_a_host_engine_would_use_is_told_with_its_variables() {
     assert_eq!(state, "ok", "{words}");
     assert!(words.starts_with("mlx5_0 port 1, RoCEv2 127."), "{words}");
     // 24 QPs have a share of 32.
-    let shape = "8 QPs of 512 WQEBBs to each of 3 peers, 1 workers with a CQ of 16384 entries";
+    let shape =
+        "8 QPs of 512 WQEBBs to each of up to 3 peers, 1 workers whose first CQ has 16384 entries";
     assert!(words.contains(shape), "{words}");
     for (set, reason) in [
         (

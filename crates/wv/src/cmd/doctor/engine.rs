@@ -82,7 +82,7 @@ fn shape(config: &EngineConfig) -> String {
     } = config;
     let (depth, entries) = (1u32 << config.log_depth, 1u32 << config.log_entries);
     format!(
-        "{qps} QPs of {depth} WQEBBs to each of {peers} peers, {workers} workers with a CQ of {entries} entries, slices of {slice} \
-         bytes, {chain} WQEs behind a doorbell"
+        "{qps} QPs of {depth} WQEBBs to each of up to {peers} peers, {workers} workers whose first CQ has {entries} entries, slices of \
+         {slice} bytes, {chain} WQEs behind a doorbell"
     )
 }

@@ -1,0 +1,152 @@
+//! Whether something completes of what is in flight: a slow rail completes, a dead one does not.
+//!
+//! A worker alone writes the [`Flow`] of its lane. It reads the clock now and then, not for each completion, so a time is as exact as a
+//! few turns of the worker are long.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::error::EngineError;
+use super::host::Engine;
+use super::slots::{Status, TransferId};
+
+/// A rail by which a connection has slices in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stalled {
+    /// Its number in [`Engine::rails`]; none of copies within the machine.
+    pub rail: Option<u32>,
+    /// Its RDMA device; none as above.
+    pub device: Option<String>,
+    /// Slices that were posted to the peer and have not completed.
+    pub in_flight: u32,
+    /// How long none of them has completed: since the last completion, or since the first of them was posted to a rail that had none.
+    pub since_completion: Duration,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device.as_deref().unwrap_or("this machine");
+        let (count, since) = (self.in_flight, self.since_completion);
+        write!(
+            f,
+            "{count} slices by {device}, none completed for {since:.1?}"
+        )
+    }
+}
+
+/// What the worker of a lane says of it, on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Flow {
+    begin: Instant,
+    in_flight: AtomicU32,
+    /// When something has completed last, or was posted behind nothing: nanoseconds since the begin.
+    moved: AtomicU64,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            begin: Instant::now(),
+            in_flight: AtomicU32::new(0),
+            moved: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Flow {
+    /// Slices were posted, and so many are in flight then.
+    pub(super) fn post(&self, in_flight: u32, now: Instant) {
+        if self.in_flight.load(Ordering::Relaxed) == 0 {
+            self.stamp(now);
+        }
+        self.in_flight.store(in_flight, Ordering::Release);
+    }
+
+    /// Slices have completed, and so many are left.
+    pub(super) fn complete(&self, in_flight: u32, now: Instant) {
+        self.stamp(now);
+        self.in_flight.store(in_flight, Ordering::Release);
+    }
+
+    /// The lane is gone, and whatever it had.
+    pub(super) fn end(&self) {
+        self.in_flight.store(0, Ordering::Release);
+    }
+
+    fn stamp(&self, now: Instant) {
+        let nanos = now.saturating_duration_since(self.begin).as_nanos();
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        self.moved.store(nanos, Ordering::Relaxed);
+    }
+
+    /// Slices in flight, and how long nothing has completed.
+    pub(super) fn look(&self) -> (u32, Duration) {
+        // Acquire: with slices that are in flight goes a time that is not before they were posted.
+        let in_flight = self.in_flight.load(Ordering::Acquire);
+        let moved = Duration::from_nanos(self.moved.load(Ordering::Relaxed));
+        (in_flight, self.begin.elapsed().saturating_sub(moved))
+    }
+}
+
+impl Engine {
+    /// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: the rails by which slices of its connection
+    /// are in flight, and for how long nothing has completed there. None: no rail has any, as while QPs are connected anew, or
+    /// the transfer is concluded.
+    ///
+    /// # Errors
+    /// [`EngineError::ForeignId`], [`EngineError::Released`].
+    pub fn stalled(&self, id: TransferId) -> Result<Vec<Stalled>, EngineError> {
+        match self.poll(id)? {
+            Status::Pending => {}
+            Status::Concluded(_) => return Ok(Vec::new()),
+            Status::Unknown => return Err(EngineError::Released { id }),
+        }
+        let mut all = self.inner.transfers.stalled(id);
+        for found in &mut all {
+            let rail = found.rail.map(|rail| rail as usize);
+            found.device = rail.and_then(|rail| self.inner.rails.name(rail));
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rail_that_completes_nothing_is_told_in_words() {
+        let mut found = Stalled {
+            rail: Some(1),
+            device: Some("mlx5_1".to_owned()),
+            in_flight: 8,
+            since_completion: Duration::from_millis(1500),
+        };
+        let said = "8 slices by mlx5_1, none completed for 1.5s";
+        assert_eq!(found.to_string(), said);
+        (found.rail, found.device) = (None, None);
+        assert!(found.to_string().starts_with("8 slices by this machine,"));
+    }
+
+    #[test]
+    fn time_counts_from_the_first_post_and_from_each_completion() {
+        let flow = Flow::default();
+        let at = |ms| flow.begin + Duration::from_millis(ms);
+        let moved = || Duration::from_nanos(flow.moved.load(Ordering::Relaxed)).as_millis();
+        flow.post(3, at(5));
+        assert_eq!(moved(), 5);
+        // Behind others.
+        flow.post(7, at(9));
+        assert_eq!((moved(), flow.look().0), (5, 7));
+        flow.complete(2, at(20));
+        assert_eq!((moved(), flow.look().0), (20, 2));
+        flow.complete(0, at(21));
+        flow.post(1, at(400));
+        assert_eq!(moved(), 400);
+        flow.end();
+        assert_eq!(flow.look().0, 0);
+    }
+}

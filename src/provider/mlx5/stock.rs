@@ -1,0 +1,116 @@
+//! Where the QPs of one worker complete and what memory they get: pieces, each with CQs and a heap for some QPs.
+//!
+//! The first piece is there from the start. When all of its QPs exist, the next QP makes one more piece, as large as all before it.
+//! So memory grows with the QPs that a worker has had, and a worker looks at few CQs. Pieces stay until the rail goes, and
+//! QPs that come later take the places of those that have gone. All CQs have one event channel.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::rail::RailShape;
+use crate::provider::ProviderError;
+use crate::verbs::{Context, ControlHeap, Pd, Qp, QpConfig, Reset, SharedCq};
+
+/// log2 of the entries of the longest CQ that the PRM has.
+const MOST_LOG_ENTRIES: u8 = 22;
+
+/// CQs of sends and of receives, and the memory of the QPs that complete in them.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) cqs: [Arc<SharedCq>; 2],
+    pub(super) heap: Arc<ControlHeap>,
+}
+
+/// What one worker's QPs are made of.
+#[derive(Debug)]
+pub(super) struct Stock {
+    context: Arc<Context>,
+    shape: RailShape,
+    /// Has the channel of all.
+    first: Arc<SharedCq>,
+    /// At least one.
+    pieces: Mutex<Vec<Piece>>,
+    /// How many there are, for a reaper that has seen fewer.
+    count: AtomicUsize,
+}
+
+impl Piece {
+    fn has_room(&self, config: &QpConfig) -> bool {
+        let entries = [config.depth(), config.recv_depth()];
+        let mut both = self.cqs.iter().zip(entries);
+        both.all(|(cq, entries)| cq.has_room(entries))
+    }
+}
+
+impl Stock {
+    /// With its first piece.
+    pub(super) fn new(context: &Arc<Context>, shape: &RailShape) -> Result<Self, ProviderError> {
+        let first = Piece::new(context, shape, None)?;
+        Ok(Self {
+            first: Arc::clone(&first.cqs[0]),
+            context: Arc::clone(context),
+            shape: *shape,
+            pieces: Mutex::new(vec![first]),
+            count: AtomicUsize::new(1),
+        })
+    }
+
+    /// A QP in the first piece that has room, or in a new one.
+    pub(super) fn qp(&self, pd: &Arc<Pd>, config: &QpConfig) -> Result<Qp<Reset>, ProviderError> {
+        // Held until the QP has its share, which no other thread can take then.
+        let mut pieces = self.lock();
+        let found = pieces.iter().position(|piece| piece.has_room(config));
+        let at = match found {
+            Some(at) => at,
+            None => self.grow(&mut pieces)?,
+        };
+        let Piece { cqs, heap } = &pieces[at];
+        let [sends, receives] = cqs;
+        Ok(Qp::create_on(pd, heap, [sends, receives], config)?)
+    }
+
+    /// Makes a piece as large as all before it together: its place.
+    fn grow(&self, pieces: &mut Vec<Piece>) -> Result<usize, ProviderError> {
+        let most = self.context.caps().log_max_cq_sz.min(MOST_LOG_ENTRIES);
+        let doublings = u8::try_from(pieces.len().saturating_sub(1)).unwrap_or(MOST_LOG_ENTRIES);
+        let shape = RailShape {
+            log_entries: self.shape.log_entries.saturating_add(doublings).min(most),
+            ..self.shape
+        };
+        pieces.push(Piece::new(&self.context, &shape, Some(&*self.first))?);
+        self.count.store(pieces.len(), Ordering::Release);
+        Ok(pieces.len() - 1)
+    }
+
+    /// Readable behind an event of a CQ.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        self.first.fd()
+    }
+
+    pub(super) fn take_events(&self) -> Result<(), ProviderError> {
+        Ok(self.first.take_events()?)
+    }
+
+    /// How many pieces there are.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The CQs of the pieces from number `seen` on.
+    pub(super) fn cqs(&self, seen: usize) -> Vec<Arc<SharedCq>> {
+        let pieces = self.lock();
+        let new = pieces.iter().skip(seen);
+        new.flat_map(|piece| piece.cqs.clone()).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().iter().map(|piece| piece.heap.bytes()).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Piece>> {
+        // Each change is whole.
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
