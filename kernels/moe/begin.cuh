@@ -99,22 +99,44 @@ WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
   return true;
 }
 
+/// Whether `peer` is a member that the caller has not masked; `active` as in `DispatchSendParams`.
+WV_DEVICE bool is_wanted(const Call& call, const uint32_t* active, uint32_t peer) {
+  if (peer == call.rank() || (active != nullptr && active[peer] == 0)) return false;
+  return has_bit(call.view.members, peer);
+}
+
+/// Whether the call has members to exchange with, and all of them are suspects of this rank's
+/// kernels. Ends at the first that is not, as a rule the first at all. One thread.
+WV_DEVICE bool awaits_none(const Call& call, const uint32_t* active) {
+  bool any = false;
+  for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
+    if (!is_wanted(call, active, peer)) continue;
+    if (call.moe.peers[peer].suspect == 0) return false;
+    any = true;
+  }
+  return any;
+}
+
 /// Waits while this rank exchanges with no other: for its deadline, until a suspect sends a word,
-/// or until the host finds another or prepares a change. Calls of such a rank are of no use to any
-/// rank, and a view that takes it back begins behind all of them. Ranks that have not made as many
-/// would have to, before anything else changes. So it makes few. Calls before the newest view are
-/// those that it is itself behind, and do not wait. One thread.
-WV_DEVICE_COLD void keep_pace(const Call& call) {
+/// or until the host finds another (`alone` is its word at the begin) or prepares a change. Calls
+/// of such a rank are of no use to any rank, and a view that takes it back begins behind all of
+/// them. Ranks that have not made as many would have to, before anything else changes. So it makes
+/// few. Calls before the newest view are those that it is itself behind, and do not wait. One
+/// thread.
+WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alone) {
   if (!is_newest(call.moe, call.handle.view)) return;
   const MoeBoard& board = *call.moe.board;
   const Watch watch{nullptr, &call.team.config->abort};
   uint32_t peer = 0;
   (void)spin_until(watch, Deadline::in(call.handle.deadline_ns), [&] {
-    const bool alone = platform::load_relaxed_sys(&board.alone) != 0;
-    if (!alone || platform::load_relaxed_sys(&board.limited) != 0) return Status::ok;
+    const bool was_alone = alone;
+    alone = platform::load_relaxed_sys(&board.alone) != 0;
+    const bool found = was_alone && !alone;
+    if (found || platform::load_relaxed_sys(&board.limited) != 0) return Status::ok;
     peer = peer + 1 < call.ranks() ? peer + 1 : 0;
     const MoePeer& state = call.moe.peers[peer];
-    const bool asks = state.suspect != 0 && !has_bit(board.suspects, peer);
+    const bool asks = state.suspect != 0 && !has_bit(board.suspects, peer) &&
+                      is_wanted(call, active, peer);
     return asks && heard(call, peer) != state.seen ? Status::ok : Status::would_block;
   });
 }
@@ -220,8 +242,10 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
     handle.phase[DISPATCH_SEND] = Status::invalid;
     record_fault(moe, handle, DISPATCH_SEND, MoeCause::refused, NONE, 0, NONE);
   }
+  if (handle.aborted != 0) return;
   const bool alone = platform::load_relaxed_sys(&moe.board->alone) != 0;
-  if (alone && handle.aborted == 0) keep_pace(Call(p.moe, p.handle, DISPATCH_SEND));
+  const Call paced(p.moe, p.handle, DISPATCH_SEND);
+  if (alone || awaits_none(paced, p.active)) keep_pace(paced, p.active, alone);
 }
 
 /// Starts a phase that follows another. The handle must be at stage `after`, else the phase does

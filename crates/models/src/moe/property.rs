@@ -29,11 +29,13 @@ pub enum Property {
     VT,
     /// Nothing has failed since two ranks were united: every call is whole at both.
     W,
+    /// A rank that awaits no member begins one call in a deadline: it does not run ahead of the others.
+    PA,
 }
 
 impl Property {
     /// Those that some mutant must break.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::C1,
         Self::E1,
         Self::E2,
@@ -47,5 +49,6 @@ impl Property {
         Self::L,
         Self::VT,
         Self::W,
+        Self::PA,
     ];
 }

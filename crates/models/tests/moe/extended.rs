@@ -6,6 +6,8 @@
 //!   they do not say so (`AbortNotTold`), nothing wrong is read, but two healthy ranks wait for each other.
 //! - Refused calls: dispatch sends nothing, combine goes on. Callers' masks: a peer that is left out gets a word in both send
 //!   phases and is not awaited, although it may send.
+//! - Pace: a call of a rank that awaits no member begins at its deadline, or when a suspect sends a word (`keep_pace`). If it begins at
+//!   once (`DoesNotKeepPace`), nothing wrong is read, but the rank runs ahead of all others.
 //! - Parallel: a phase waits for all peers at once, as the threads of the kernels do.
 //! - Numbers that wrap: modulo 16, so half of them are newer than a given one, as with 32 bits. The states are as many as
 //!   without, under three conditions. Words of zero name no call, in credits too (else `ZeroIsCall`). A lap ends with a jump over
@@ -103,6 +105,30 @@ pub(crate) fn stopped_calls_and_one_slow() -> Vec<Signals> {
     models
 }
 
+fn paced(signals: Signals) -> Signals {
+    Signals {
+        paces: true,
+        ..signals
+    }
+}
+
+/// Calls of a rank that awaits no member begin one by one, and no rank is stuck for that.
+pub(crate) fn keeps_pace() -> Vec<Signals> {
+    let slow = Clock::Slow;
+    let mut models: Vec<Signals> = each(&paced(gaps(Fused, 2, 4, slow))).into();
+    models.extend([
+        paced(gaps(Fused, 2, 5, slow)),
+        paced(gaps(Hook, 2, 5, slow)),
+        paced(gaps(Split, 2, 6, slow)),
+        paced(gaps(TwoBatches, 2, 4, slow)),
+        paced(gaps(Fused, 3, 2, slow)),
+        paced(gaps(DispatchOnly, 2, 5, ANY)),
+        paced(gaps(Split, 2, 5, ANY)),
+        paced(gaps(Fused, 2, 3, ANY)),
+    ]);
+    models
+}
+
 /// Skips that cover gaps in worlds without gaps: as many states as rule A5 has. And all peers waited for at once.
 pub(crate) fn gaps_and_parallel() -> Vec<Signals> {
     vec![
@@ -176,5 +202,15 @@ pub(crate) fn mutants_of_stopped_calls() -> Vec<(Signals, Property)> {
             Property::C1,
         ),
         of(wraps_from(9, only), Mutant::ZeroIsCall, Property::K1),
+        of(
+            paced(gaps(Fused, 2, 5, Clock::Slow)),
+            Mutant::DoesNotKeepPace,
+            Property::PA,
+        ),
+        of(
+            paced(gaps(DispatchOnly, 2, 5, ANY)),
+            Mutant::DoesNotKeepPace,
+            Property::PA,
+        ),
     ]
 }

@@ -49,6 +49,8 @@ pub enum Mutant {
     MaskNotTold,
     /// Words of zero are compared as if they named call 0.
     ZeroIsCall,
+    /// A rank that awaits no member begins its calls at once.
+    DoesNotKeepPace,
 }
 
 /// Which calls a skip names.
@@ -87,6 +89,8 @@ pub struct Signals {
     pub refusals: u8,
     /// Times that a caller leaves out one peer.
     pub masks: u8,
+    /// A call of a rank that awaits no member begins at its deadline, or when a suspect sends a word.
+    pub paces: bool,
     /// Numbers are taken modulo 16, and the first call has this one.
     pub wraps_from: Option<u8>,
     /// Those of `pattern`, for all calls.
@@ -111,6 +115,7 @@ impl Signals {
             aborts: 0,
             refusals: 0,
             masks: 0,
+            paces: false,
             wraps_from: None,
             phases: pattern.phases(calls),
             states: None,
@@ -162,6 +167,9 @@ impl Signals {
         }
         if self.parallel {
             name += ", parallel";
+        }
+        if self.paces {
+            name += ", keeps pace";
         }
         for (count, what) in [
             (self.aborts, "aborts"),

@@ -57,6 +57,10 @@ pub(super) struct Rank {
     /// Bits of calls that ended aborted, or were refused.
     pub(super) aborted: u8,
     pub(super) refused: u8,
+    /// The call at its begin has waited for its deadline, since it awaits no member.
+    pub(super) paced: bool,
+    /// Ghost: calls begun without a member to await, since a deadline has passed or a word has come; at most 2.
+    pub(super) ahead: u8,
     pub(super) peers: [Peer; PEERS],
 }
 
@@ -149,6 +153,10 @@ impl Signals {
             codec.byte(&mut rank.done, 2);
             codec.byte(&mut rank.aborted, bits);
             codec.byte(&mut rank.refused, bits);
+            if self.paces {
+                codec.flag(&mut rank.paced);
+                codec.byte(&mut rank.ahead, 2);
+            }
             for closed in &mut rank.released {
                 codec.byte(closed, call);
             }

@@ -38,6 +38,8 @@ pub(super) enum Needs {
     Nothing,
     /// Giving up on this rank.
     Deadline(usize),
+    /// That of a call which awaits no member. It counts against no rank.
+    OwnDeadline,
 }
 
 pub(super) type Steps = Vec<(Needs, Step, State)>;
@@ -92,13 +94,18 @@ impl Model for Signals {
         let quiet = !delivered && !steps.iter().any(fast);
         let waits = |rank| {
             let own = |(needs, step, _): &&(Needs, Step, State)| {
-                step.rank == rank && *needs != Needs::Nothing
+                step.rank == rank && matches!(needs, Needs::Deadline(_))
             };
             steps.iter().find(own).is_some()
         };
         for (needs, step, next) in &steps {
+            if next.ranks[step.rank].ahead > 1 {
+                let text = format!("a rank that awaits no member runs ahead: {step}");
+                return broken(Property::PA, text);
+            }
             match (needs, self.clock) {
-                (Needs::Nothing, _) => emit(*step, *next),
+                (Needs::Nothing, _) | (Needs::OwnDeadline, Clock::Any(_)) => emit(*step, *next),
+                (Needs::OwnDeadline, Clock::Slow) if quiet => emit(*step, *next),
                 (Needs::Deadline(_), Clock::Any(_)) if state.timeouts > 0 => {
                     let mut next = *next;
                     next.timeouts -= 1;
@@ -181,6 +188,7 @@ impl Signals {
         next.fifos[fifo].pop();
         let rank = &mut next.ranks[receiver];
         let closed = rank.released[kind];
+        rank.ahead = 0;
         let peer = &mut rank.peers[self.place_of(receiver, sender)];
         let step = Step {
             what: match message.what {

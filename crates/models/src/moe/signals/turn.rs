@@ -46,8 +46,32 @@ impl RankStep<'_> {
     }
 
     fn end(&self, next: &mut State) {
-        next.ranks[self.rank].at += 1;
-        next.ranks[self.rank].done = 0;
+        let rank = &mut next.ranks[self.rank];
+        rank.at += 1;
+        rank.done = 0;
+        rank.paced = false;
+        let begins = self.phase.sends && self.phase.kind == DISPATCH;
+        if self.model.paces && begins && self.awaits_none(rank) {
+            rank.ahead += 1;
+        }
+    }
+
+    /// Whether the call has members to exchange with, and all of them are suspects.
+    fn awaits_none(&self, rank: &Rank) -> bool {
+        let peers = rank.peers[..self.model.ranks - 1].iter();
+        let mut wanted = peers
+            .filter(|peer| peer.masked & self.bit() == 0)
+            .peekable();
+        let runs = rank.aborted & self.bit() == 0;
+        runs && wanted.peek().is_some() && wanted.all(|peer| peer.suspect)
+    }
+
+    /// The call waits for its deadline.
+    fn keep_pace(&self, steps: &mut Steps) {
+        let mut next = *self.state;
+        let rank = &mut next.ranks[self.rank];
+        (rank.paced, rank.ahead) = (true, 0);
+        self.push(steps, Needs::OwnDeadline, "keeps pace before", 0, next);
     }
 
     /// The places of the peers that the phase may turn to next.
@@ -105,6 +129,12 @@ impl RankStep<'_> {
                     *closed = before;
                 }
             }
+        }
+        let at_begin = kind == DISPATCH && self.me().done == 0;
+        let waits = at_begin && !self.me().paced && self.awaits_none(self.me());
+        if waits && model.paces && !model.has(Mutant::DoesNotKeepPace) {
+            self.keep_pace(steps);
+            return;
         }
         if self.me().aborted & self.bit() != 0 && model.has(Mutant::AbortNotTold) {
             self.pass(steps, "does not begin");
@@ -232,6 +262,9 @@ impl RankStep<'_> {
     fn skip(&self, steps: &mut Steps, begun: &State, place: usize, late: bool, what: &'static str) {
         let model = self.model;
         let mut next = *begun;
+        if late {
+            next.ranks[self.rank].ahead = 0;
+        }
         let peer = &mut next.ranks[self.rank].peers[place];
         peer.suspect |= late;
         let run = peer.skipped[self.index];
@@ -327,6 +360,9 @@ impl RankStep<'_> {
             return Ok(());
         }
         let mut next = settle();
+        if !peer.suspect {
+            next.ranks[self.rank].ahead = 0;
+        }
         next.ranks[self.rank].peers[place].suspect = true;
         let (needs, what) = match peer.suspect {
             true => (Needs::Nothing, "looks in vain for"),
