@@ -33,7 +33,7 @@ pub enum GroupError {
         /// The generation.
         generation: u32,
     },
-    /// Ranks whose bounds differ.
+    /// The bounds of this rank differ from those of the group.
     #[error(
         "this rank's group has {own}, and others have {theirs}; give all ranks the same GroupConfig"
     )]

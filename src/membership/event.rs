@@ -1,4 +1,4 @@
-//! What a group tells its user: how it stands, and what has happened when.
+//! What a group reports to its user: the state of this rank, and what has happened when.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::error::ThreadPanicked;
 pub enum GroupState {
     /// Not a member yet: it founds the group with others, or asks to be taken in. Its calls are held.
     Joining,
-    /// A member whose calls may start.
+    /// A member whose calls start.
     Serving,
-    /// A member whose calls are held for a moment, while the next view is agreed on.
+    /// A member whose calls are held for a moment, while the members agree on the next view.
     Changing,
     /// Dropped by the others. Its calls end at once; it comes back with a new generation.
     Expelled,
-    /// Gone because it wanted to.
+    /// It left by [`Group::leave`](super::Group::leave).
     Left,
     /// A thread of the group has panicked. The QPs of this rank are ended, and the others go on without it; it comes back with a
     /// new generation.
@@ -33,18 +33,18 @@ impl GroupState {
     }
 }
 
-/// Who belongs to a group from one call on.
+/// The members of a group from one call on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupView {
-    /// Its number.
+    /// Its number: 1 for the first view, one more for each later one.
     pub epoch: u32,
-    /// First call that runs in it.
+    /// Number of the first call that runs in it; calls count modulo 2^32.
     pub first: u32,
     /// The generation of each member, by rank slot.
     pub members: Members,
-    /// Pairs of members between which no call of this view sends, the lower slot first: a QP between them has failed, and their QPs
-    /// are being connected anew.
+    /// Pairs of members between which no call of this view sends, the lower slot first. A QP between the two has failed, and their
+    /// QPs are being connected anew.
     pub parted: Vec<(u32, u32)>,
 }
 
@@ -76,15 +76,15 @@ impl From<&Record> for GroupView {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Kernels have waited for it in vain.
+    /// Kernels have waited for it up to the deadline of a call.
     Timeout,
     /// A QP to it ended in error: vendor syndrome << 8 | syndrome.
     QpError(u32),
     /// The HCA says that a QP to it has failed: the type of event.
     QpEvent(u16),
-    /// A QP to it ended in error, and what failed first was flushed over before it was seen: the cause is lost.
+    /// A QP to it ended in error, and later flushes hid the first error. The cause is lost.
     QpFlushed,
-    /// Nothing was heard of it for one and a half times to live of its lease, which has run out.
+    /// No sign of life came from it for one and a half leases, and its own lease has run out.
     Unheard,
     /// Nothing has arrived from it, or could be sent to it, for the stall bound.
     Overdue,
@@ -144,16 +144,16 @@ pub enum GroupEventKind {
         /// Its slot.
         rank: u32,
     },
-    /// The words by which kernels know whom not to wait for were written.
+    /// The host wrote the words that name the ranks for which kernels do not wait.
     Masked {
-        /// All of them.
+        /// All ranks that these words name.
         ranks: Vec<u32>,
     },
     /// This rank has put a proposal into the store.
     Proposed {
         /// Its number.
         proposal: u64,
-        /// Whom it keeps and takes in.
+        /// The members that it keeps and those that it takes in.
         members: Members,
     },
     /// This rank has promised a proposal.
@@ -191,8 +191,8 @@ pub enum GroupEventKind {
         /// How long that took.
         took: Duration,
     },
-    /// A parted pair is connected, and what is posted to QPs of these rails goes by other ones: they carried nothing. They are used
-    /// again when the pair is connected anew.
+    /// A parted pair is connected again, and some of its rails carried nothing. What is posted to QPs of these rails goes by other
+    /// rails. These rails carry again when the pair is connected anew.
     GoesRound {
         /// Its slot.
         rank: u32,
@@ -213,7 +213,7 @@ pub enum GroupEventKind {
         /// Which, and why.
         error: String,
     },
-    /// The port of a rail carries nothing any more. That alone parts this rank from nobody: QPs that fail through it do.
+    /// The port of a rail carries nothing any more. That alone parts this rank from no member; QPs that fail through it do.
     RailDown {
         /// The rail.
         rail: usize,
