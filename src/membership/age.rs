@@ -1,8 +1,8 @@
 //! First calls that stay behind while calls go on: they are kept where they compare with calls, however long a view stands.
 //!
 //! Calls compare by the signed difference of their 32-bit numbers, so a call that is 2^31 calls old looks new. A view may stand for
-//! longer. So at each look a rank goes through all first calls that it holds, and moves each one that is 2^30 calls old to half
-//! that age. This changes no conclusion: every call up to the later first call has begun already. Each rank does so by itself. The
+//! longer. So at each look a rank goes through all first calls that it holds. It moves each one that is 2^30 calls old to half that
+//! age. This changes no conclusion: every call up to the later first call has begun already. Each rank does so by itself. The
 //! record in the store keeps the first call that the view began with until a member writes a proposal. The proposal carries the
 //! newer number, so every rank that can commit it has that number. A newcomer needs this, because it has made no calls to compare
 //! with.

@@ -194,8 +194,8 @@ impl Schedule {
 }
 
 impl Retell {
-    /// The rank for which this rank looks at its own records now: one that it connects with, or is connected with as far as it
-    /// knows. Every second turn returns none, so that connecting goes on.
+    /// The rank for which this rank looks at its own records now. It is one with which this rank connects, or is connected as far
+    /// as it knows. Every second turn returns none, so that connecting goes on.
     fn due(&mut self, inner: &Inner, now: Instant) -> Option<RankGeneration> {
         if inner.wanted.is_empty() && inner.parted.is_empty() {
             *self = Self::default();

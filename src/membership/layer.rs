@@ -21,8 +21,8 @@ pub struct LayerView<'a> {
     pub reached: &'a [u32],
 }
 
-/// A layer whose calls run in the views of a group. It counts its calls on the device. It holds at least two views, so that each
-/// call ends in the view in which it began, also when that is no longer the newest. No method waits for kernels or for other ranks.
+/// A layer whose calls run in the views of a group. It counts its calls on the device. It holds at least two views, so a call ends
+/// in the view in which it began, also when a newer view came. No method waits for kernels or for other ranks.
 pub trait Layer: Send + Sync + Debug {
     /// Lets no call start whose number is above `limit`; with none, every call may start. Returns the last call that has started,
     /// read behind a sequentially consistent fence.
