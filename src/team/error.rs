@@ -75,7 +75,7 @@ pub enum TeamError {
     Absent {
         /// The ranks.
         missing: Vec<u32>,
-        /// What they should have told.
+        /// The topic of the records that are missing.
         topic: String,
         /// How long was waited.
         waited: Duration,
@@ -208,7 +208,7 @@ pub enum TeamError {
         asked: SignalOrder,
         /// What speaks against it.
         reason: String,
-        /// What works there.
+        /// The best order that this device supports.
         best: SignalOrder,
     },
     /// The way to a peer is not found.
@@ -247,7 +247,7 @@ impl TeamError {
         }
     }
 
-    /// Whether the cause is at another rank, which has told it itself.
+    /// Whether the error began at another rank, which has published it.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::PeerFailed { .. })
