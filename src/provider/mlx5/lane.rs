@@ -64,7 +64,7 @@ impl Mlx5Lane {
         }
     }
 
-    /// What the HCA is told was posted: of sends, what it may run.
+    /// The counts that doorbells give the HCA; of sends, how far it may run.
     fn told(&self) -> PostedCounts {
         PostedCounts {
             sent: low(self.rung),
