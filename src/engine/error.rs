@@ -131,7 +131,7 @@ pub enum EngineError {
     ReadIntoItself {
         /// Which operation, from 0 on.
         operation: u32,
-        /// The one that reads there; may be the same.
+        /// The operation that reads that memory, from 0 on; may be the same.
         reader: u32,
         /// The first byte that both have.
         address: u64,
@@ -139,7 +139,7 @@ pub enum EngineError {
     /// All slots are taken. Nothing was done; it may be submitted again when a transfer was released.
     #[error("all {slots} slots have a transfer: release those that are concluded, or wait")]
     WouldBlock {
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
     },
     /// A notice that is too long.
@@ -426,7 +426,7 @@ pub enum HostError {
     /// A store.
     #[error("engine '{name}' in the store: {reason}")]
     Store {
-        /// The name that was looked for or told.
+        /// The name that was looked for or published.
         name: String,
         /// Why.
         reason: String,
