@@ -58,7 +58,7 @@ pub enum GpuError {
     /// Memory of another process that cannot be reached from this one.
     #[error("memory of another process cannot be opened: {why}")]
     NotOpened {
-        /// Why.
+        /// The cause, in words.
         why: String,
     },
     /// No memory for an allocation.

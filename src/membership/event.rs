@@ -118,30 +118,30 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Something that has happened, and when.
+/// An event of a group, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupEvent {
-    /// When.
+    /// Time at which this rank saw it.
     pub at: Instant,
-    /// What.
+    /// Kind and details of the event.
     pub what: GroupEventKind,
 }
 
-/// Something that has happened.
+/// The kind of an event, with its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupEventKind {
     /// This rank suspects another.
     Suspected {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
-        /// Why.
+        /// The cause of the suspicion.
         cause: Cause,
     },
-    /// It does so no longer.
+    /// This rank no longer suspects another.
     Trusted {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
     },
     /// The host wrote the words that name the ranks for which kernels do not wait.
@@ -151,30 +151,30 @@ pub enum GroupEventKind {
     },
     /// This rank has put a proposal into the store.
     Proposed {
-        /// Its number.
+        /// Number of the proposal; each later one is larger.
         proposal: u64,
         /// The members that it keeps and those that it takes in.
         members: Members,
     },
     /// This rank has promised a proposal.
     Promised {
-        /// Its number.
+        /// Number of the proposal; each later one is larger.
         proposal: u64,
         /// The last call that it starts in the old view; none if it joins.
         last: Option<u32>,
     },
     /// The QPs to these ranks are in error.
     Fenced {
-        /// Their slots.
+        /// Slots of the ranks, ascending.
         ranks: Vec<u32>,
     },
     /// The kernels of this rank have a new view.
     Viewed(GroupView),
     /// All calls may start again.
     Resumed {
-        /// The view.
+        /// Number of the view.
         epoch: u32,
-        /// For how long calls were held.
+        /// Time for which calls were held.
         held: Duration,
     },
     /// Nothing is left of an earlier holder of a slot.
@@ -184,48 +184,48 @@ pub enum GroupEventKind {
     },
     /// The QPs to a rank that wants to come in, or from which this rank is parted, are connected.
     Connected {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
-        /// Its generation.
+        /// Generation of the other rank.
         generation: u32,
-        /// How long that took.
+        /// Time from the first try until the QPs were connected.
         took: Duration,
     },
     /// A parted pair is connected again, and some of its rails carried nothing. What is posted to QPs of these rails goes by other
     /// rails. These rails carry again when the pair is connected anew.
     GoesRound {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
         /// The rails, in ascending order.
         rails: Vec<u32>,
     },
     /// The QPs to a rank that wants to come in, or from which this rank is parted, could not be connected; it is tried again.
     NotConnected {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
-        /// Its generation.
+        /// Generation of the other rank.
         generation: u32,
-        /// Why.
+        /// The error, in words.
         error: String,
     },
     /// A step of a change failed at this rank; it is tried again.
     Failed {
-        /// Which, and why.
+        /// The step and its error, in words.
         error: String,
     },
     /// The port of a rail carries nothing any more. That alone parts this rank from no member; QPs that fail through it do.
     RailDown {
-        /// The rail.
+        /// Number of the rail, from 0 on.
         rail: usize,
     },
-    /// It does again.
+    /// The port of a rail carries again.
     RailUp {
-        /// The rail.
+        /// Number of the rail, from 0 on.
         rail: usize,
     },
     /// The HCA of a rail has failed for good. When those of all rails have, this rank goes, if two others meet.
     RailLost {
-        /// The rail.
+        /// Number of the rail, from 0 on.
         rail: usize,
     },
     /// At the start of the group, calls of the store took longer than a sixth of the time to live of a lease. A renewal that is lost
@@ -245,12 +245,12 @@ pub enum GroupEventKind {
     },
     /// The store does not answer: no view changes.
     StoreLost {
-        /// Why.
+        /// The error, in words.
         error: String,
     },
-    /// It answers again.
+    /// The store answers again.
     StoreBack {
-        /// For how long it did not.
+        /// Time for which it did not answer.
         away: Duration,
     },
     /// A thread of the group has panicked: this generation has ended.

@@ -77,7 +77,7 @@ pub enum TeamError {
         missing: Vec<u32>,
         /// The topic of the records that are missing.
         topic: String,
-        /// How long was waited.
+        /// Time that this rank waited.
         waited: Duration,
     },
     /// A record in the store that cannot be what a rank writes.
@@ -85,9 +85,9 @@ pub enum TeamError {
     Record {
         /// The rank.
         rank: u32,
-        /// Which record.
+        /// Key or topic of the record.
         topic: String,
-        /// Why.
+        /// The reason why it is invalid, in words.
         reason: String,
     },
     /// Kernels that do not leave.
@@ -100,7 +100,7 @@ pub enum TeamError {
         peer: u32,
         /// Guards held.
         readers: u64,
-        /// How long was waited.
+        /// Time that this rank waited.
         waited: Duration,
     },
     /// A generation of a peer that is over, or not the one that the QPs are for.
@@ -216,7 +216,7 @@ pub enum TeamError {
     NoPath {
         /// The peer.
         peer: u32,
-        /// Why.
+        /// The error of the HCA or the system.
         source: VerbsError,
     },
     /// No step of a ladder holds on the devices of this rank.

@@ -140,7 +140,7 @@ impl SendCq {
 pub struct TransitionError<S: State> {
     /// The QP, unmoved.
     pub qp: Qp<S>,
-    /// Why.
+    /// The error of the command.
     pub source: VerbsError,
 }
 
