@@ -106,7 +106,7 @@ pub struct Config {
     pub qps_per_peer: u32,
     /// log2 of the send queue's WQEBBs, 8 to 15. `WARPVERBS_LOG_DEPTH`. Default 10.
     pub log_depth: u8,
-    /// Windows that there is room for, 1 to 1,024; a MoE layer takes three. `WARPVERBS_WINDOWS`. Default 16.
+    /// Largest number of windows, 1 to 1,024; a MoE layer takes three. `WARPVERBS_WINDOWS`. Default 16.
     pub windows: u32,
     /// Device memory for the contexts, rings and flags of each rail's QPs, in bytes; 0 takes what they need.
     /// `WARPVERBS_CONTROL_BYTES`. Default 0.
@@ -165,7 +165,7 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No launcher has told rank and number of ranks.
+    /// No launcher has set rank and number of ranks.
     #[error(
         "no rank: set WARPVERBS_RANK and WARPVERBS_RANKS, or start with torchrun, mpirun or srun"
     )]

@@ -166,8 +166,8 @@ pub trait MoeInternal {
     /// The device's.
     fn begin_at(&self, first: u32) -> Result<(), MoeError>;
 
-    /// As if all calls up to `call` had been made in the view that there is, by ranks that told each other nothing: between two
-    /// calls, at all ranks.
+    /// Moves all counts on as if all calls up to `call` had been made in the present view, by ranks that sent each other nothing.
+    /// Call it between two calls, at all ranks.
     ///
     /// # Errors
     /// The device's.
@@ -176,7 +176,7 @@ pub trait MoeInternal {
     /// The view in which `call` runs, or would begin now; none if it has ended with its view.
     fn view_of(&self, call: u32) -> Option<Arc<View>>;
 
-    /// Forgets all that this rank and `peer` have told each other.
+    /// Forgets all words that this rank and `peer` have sent each other.
     ///
     /// # Errors
     /// `peer` is a member of a view that is needed, or is open to kernels; the device's.

@@ -1,9 +1,9 @@
 """MoE dispatch and combine by GPU-initiated RDMA, for ranks that may die and come back.
 
-``Team`` brings the ranks together, ``Moe`` is a layer's shape with its memory, ``Call`` one dispatch and combine, ``Group`` lets
-ranks leave and come back under running calls. ``warpverbs.deep_ep`` and ``warpverbs.mooncake_ep`` offer the same under the names
-that engines know. ``Engine`` moves memory of the host between processes, without a team. The package imports no other one; a
-program that passes torch tensors has imported torch.
+``Team`` brings the ranks together, and ``Moe`` is a layer's shape with its memory. ``Call`` is one dispatch and combine, and ``Group``
+lets ranks leave and come back while calls run. ``warpverbs.deep_ep`` and ``warpverbs.mooncake_ep`` offer the same under the names that
+engines know. ``Engine`` moves memory of the host between processes, without a team. The package imports no other one; a program that
+passes torch tensors has imported torch.
 """
 
 from __future__ import annotations

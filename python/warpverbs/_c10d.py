@@ -1,4 +1,4 @@
-"""Process groups of ``torch.distributed``: who is in one, and where its ranks meet."""
+"""Process groups of ``torch.distributed``: their ranks, and the store in which these meet."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ def main() -> None:
 
 
 def measure(count: int) -> dict[str, Any]:
-    """All that is printed."""
+    """Measures everything that the program prints."""
     imported = imports()
-    # Software HCAs are there on every machine, and this process may have none.
+    # Software HCAs run on every machine, and this process may have none.
     child = [sys.executable, "-m", "warpverbs.sim", "--", sys.executable, "-m", "warpverbs.bench", "--only-calls", f"--calls={count}"]
     of_calls = json.loads(output(child, WARPVERBS_DEVICE="auto"))
     return {
@@ -113,7 +113,7 @@ class Stubbed(Team):
 
 
 def calls(count: int) -> dict[str, Any]:
-    """The costs of calls, in this process. Without torch there are no tensors, and the bare call is all."""
+    """The costs of calls, in this process. Without torch, only the bare call."""
     team = Stubbed()
     given = (0, 0, 0, 0, 0, 0, 0, False, False, False, 0, 0)
     costs = [rounds("bare native call", count, lambda: _native.cross(given, 0, None), 1e3)]

@@ -75,7 +75,7 @@ def guarded(what: str, check: Callable[[], Iterator[Fact]]) -> Iterator[Fact]:
     """The facts of one check; if it raises, the error is a fact."""
     try:
         yield from check()
-    except Exception as error:  # a user who looks for one error must not be given another
+    except Exception as error:  # an error of one check must not hide the other facts
         yield Fact("FAIL", what, f"{type(error).__name__}: {error}", "this is an error of the doctor itself; report it")
 
 
@@ -151,7 +151,7 @@ def own_distribution() -> metadata.Distribution | None:
     """The same, if it is this copy of the package."""
     found = distribution()
     folder = found and Path(str(found.locate_file("warpverbs")))
-    # An editable install has no folder there.
+    # An editable install has no folder in site-packages.
     return None if folder and folder.exists() and folder.resolve() != PACKAGE else found
 
 
@@ -259,7 +259,7 @@ def numpy() -> Iterator[Fact]:
 
 
 def deep_ep() -> Iterator[Fact]:
-    """Whose module ``import deep_ep`` would give."""
+    """The package whose module ``import deep_ep`` would import."""
     spec = importlib.util.find_spec("deep_ep")
     if spec is None:
         do = "engines find it after warpverbs.deep_ep.install(), or where warpverbs-as-deep-ep is installed"
@@ -278,7 +278,7 @@ def deep_ep() -> Iterator[Fact]:
 
 
 def owner_of(module: str, place: str) -> str:
-    """Name and version of the distribution that has put the module there, or nothing."""
+    """Name and version of the distribution that has installed the module, or nothing."""
     for found in metadata.distributions():
         own = (file for file in found.files or () if file.parts[0] == module)
         if any(str(Path(str(found.locate_file(file))).resolve()) == str(Path(place).resolve()) for file in own):

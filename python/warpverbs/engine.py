@@ -111,7 +111,7 @@ class TransferReport(NamedTuple):
     operations: tuple[str, ...]
     #: Bytes that are known to have landed.
     bytes_landed: int
-    #: The peer has not said that its QPs are reset, so something may land there until it does. Memory of this side is quiet.
+    #: The peer has not said that its QPs are reset, so bytes may land in its memory until it does. Memory of this side is quiet.
     remote_unknown: bool
     #: The operation that failed first.
     operation: int | None
@@ -143,9 +143,9 @@ class SliceCounts(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What an engine has done since its start.
+    """The counts of an engine since its start.
 
-    One look is consistent: transfers that have ended were submitted, ``slices.completed + slices.failed`` is at most
+    One snapshot is consistent: transfers that have ended were submitted. ``slices.completed + slices.failed`` is at most
     ``slices.posted``, and ``slices.posted + not_posted`` at most ``queued + retried``. Both are equal once all transfers are concluded.
     """
 
@@ -175,8 +175,8 @@ class Rail(NamedTuple):
     device: str
     #: From 1 on.
     port: int
-    #: ``works``; ``rests``: its QPs have failed often, and none is connected again while another rail carries slices; ``probes``: behind
-    #: a rest one is, and the others if that one does not fail.
+    #: ``works``; ``rests``: its QPs have failed often, and none is connected again while another rail carries slices; ``probes``: after a
+    #: rest one QP is connected again, and the others if that one does not fail.
     state: str
     #: How often it was given a rest.
     rests: int
@@ -261,13 +261,13 @@ class Counter:
 
     @property
     def value(self) -> int:
-        """How many have counted since it was set to 0: the bytes of so many are there. One that the peer reports as failed may have
-        counted too, by the time of the report; none does later."""
+        """The number of writes that have counted since it was set to 0. All bytes of these writes are in memory. One that the peer
+        reports as failed may have counted too, by the time of the report; none does later."""
         return self._native.counter_read(self.id)
 
     @property
     def word(self) -> int:
-        """Where it lies, as 8 bytes of this process, for kernels that wait for it, once the memory is registered with the driver. It is
+        """The address of its 8 bytes in this process, for kernels that wait for it, once the memory is registered with the driver. It is
         valid until the engine is closed."""
         return self._native.counter_word(self.id)
 
@@ -296,8 +296,8 @@ class Engine:
     :param drain: longest wait for running transfers when a connection or the engine is closed, seconds. Default 5.
     :param connect_timeout: longest wait for the other end in each step of a connection, seconds. Default 5.
     :param deadline: deadline of transfers that name none, seconds. Default none.
-    :param settings: any other variable of docs/configuration.md that an engine reads, by the name of its field, such as ``qps=8`` or
-        ``mtu=1024``. What is not given comes from the environment.
+    :param settings: any other variable of docs/configuration.md that an engine reads, by the name of its field: ``qps=8``, for example.
+        Values that are not given come from the environment.
 
     All methods may be called from any thread, and release the GIL where they wait. An engine is a context manager, which closes it.
     """
@@ -352,9 +352,10 @@ class Engine:
     def register(self, memory: Memory, bytes: int | None = None) -> Region:
         """Registers memory for transfers of this engine, and of those peers that get its descriptor.
 
-        ``memory`` is an object with the buffer protocol, a dense tensor on the CPU (of torch, or with ``__array_interface__`` or
-        ``__dlpack__``), or an address with its ``bytes``. An object is held until its region and those inside it are gone; memory
-        that is given by its address must stay so long. Peers of this machine map a :class:`SharedMemory` that is registered whole.
+        ``memory`` is an object with the buffer protocol, a dense tensor on the CPU, or an address with its ``bytes``. Tensors are those
+        of torch, or objects with ``__array_interface__`` or ``__dlpack__``. An object is held until its region and those inside it are
+        gone; memory that is given by its address must stay so long. Peers of this machine map a :class:`SharedMemory` that is registered
+        whole.
         """
         if isinstance(memory, SharedMemory) and bytes is None:
             return Region(self._native.register_shared(memory._native), memory.address, memory.bytes)
@@ -379,12 +380,12 @@ class Engine:
         self._native.revoke(grant)
 
     def descriptor(self, region: Region) -> bytes:
-        """What a peer needs to know of a region: bytes that the program carries there."""
+        """The descriptor of a region: bytes that the program carries to a peer, which needs them to reach the region."""
         return self._native.descriptor(region.number)
 
     def listen(self, address: str | None = None) -> str:
-        """Lets other engines connect at ``address``, where port 0 is any; by default at that of ``WARPVERBS_ENGINE_LISTEN``, else on
-        loopback. Where that is."""
+        """Lets other engines connect at ``address``, where port 0 takes any free port. The default is ``WARPVERBS_ENGINE_LISTEN``, else
+        loopback. Returns the address with its port."""
         return self._native.listen(address)
 
     def connect(self, at: str) -> Peer:
@@ -399,7 +400,7 @@ class Engine:
         return Peer(peer)
 
     def notice(self, timeout: float | None = None) -> Notice:
-        """The next notice of any peer, those of one peer in the order in which it has sent them, each once; :class:`TimeoutError` behind
+        """The next notice of any peer. Those of one peer come once, in the order in which it sent them. :class:`TimeoutError` after
         ``timeout`` seconds."""
         found = self._notice(timeout)
         if found is None:
@@ -419,17 +420,17 @@ class Engine:
         return Notice(**{**found, "state": None if state is None else State(state)})
 
     def counter(self, id: int) -> Counter:
-        """Counter number ``id``, below 4096. It is there from the start, and all who ask for it have the same. Behind the end of a peer's
-        life nothing of that is counted any more; a later one counts on."""
+        """Counter number ``id``, below 4096. It exists from the start of the engine, and all callers with the same number share it. After
+        the end of a peer's life no write of that life counts any more; a later life counts on."""
         self._native.counter_read(id)
         return Counter(self._native, id)
 
     def poll(self, transfer: Transfer) -> State:
-        """What became of a transfer. Any number of polls say the same, until it is released."""
+        """The state of a transfer. Any number of polls return the same, until it is released."""
         return State(self._native.poll(transfer))
 
     def poll_many(self, transfers: Iterable[Transfer]) -> list[State]:
-        """The same of many, in their order. It releases none."""
+        """The states of many transfers, in their order. It releases none."""
         return [State(state) for state in self._native.poll_many(list(transfers))]
 
     def wait(self, transfer: Transfer, timeout: float | None = None) -> State:
@@ -446,7 +447,7 @@ class Engine:
         return [Stalled(**rail) for rail in self._native.stalled(transfer)]
 
     def wait_any(self, transfers: Sequence[Transfer], timeout: float | None = None) -> int:
-        """Waits until one of these is concluded or unknown: its place among them."""
+        """Waits until one of these is concluded or unknown, and returns its index."""
         if not transfers:
             raise Refused("transfers is empty; it must have at least one")
         found = self._native.wait_any(list(transfers), timeout)
@@ -498,8 +499,8 @@ atexit.register(_close_all)
 class Peer:
     """A connection to another engine, see :meth:`Engine.connect`. It lasts until :meth:`close`, the end of either engine, or a failure.
 
-    Transfers name memory of this side by an address, or by an object that has it: then the whole of it, unless ``bytes`` says less.
-    It lies in a region of the engine, and memory of the peer in one that was imported.
+    Transfers name memory of this side by an address or by an object. An object stands for its whole memory, unless ``bytes`` says less.
+    The memory lies in a region of the engine. Memory of the peer lies in a region that was imported.
     """
 
     def __init__(self, native: _native.Peer) -> None:
@@ -526,24 +527,25 @@ class Peer:
         return self._native.open
 
     def import_region(self, descriptor: bytes) -> RemoteRegion:
-        """Takes a region of the peer to be written and read. The same once more does no harm."""
+        """Imports a region of the peer from its descriptor, so that transfers can write and read it. Importing it twice does no harm."""
         return RemoteRegion(*self._native.import_region(descriptor))
 
     def grant(self, memory: Memory, bytes: int | None = None, *, rights: str = "read", ttl: float | None = None) -> bytes:
-        """Lets the peer ``read`` or ``write`` memory of this side, or ``both``, by a key of its own: all of an object, or ``bytes``
-        bytes at an address, inside a region. It ends behind ``ttl`` seconds, with this connection, or by :meth:`Engine.revoke`. The
-        result is what the program carries to the peer, for its :meth:`import_grant`."""
+        """Lets the peer ``read`` or ``write`` memory of this side, or ``both``, by a key of its own. The memory is a whole object, or
+        ``bytes`` bytes at an address, inside a region. The grant ends after ``ttl`` seconds, with this connection, or by
+        :meth:`Engine.revoke`. The program carries the result to the peer, for its :meth:`import_grant`."""
         if rights not in RIGHTS:
             raise Refused(f"rights are {rights!r}; they must be 'read', 'write' or 'both'")
         address, length, _ = _whole("memory", memory, bytes)
         return self._native.grant(address, length, RIGHTS[rights], ttl)
 
     def export(self, region: Region) -> bytes:
-        """A grant of the whole registration behind a region, to be read and written, without a time."""
+        """Grants the whole registration behind a region, to be read and written, without a time. The result is for
+        :meth:`import_grant`."""
         return self._native.export(region.number)
 
     def import_grant(self, grant: bytes) -> RemoteRegion:
-        """Takes what the peer has granted this engine. The same once more does no harm."""
+        """Imports a grant of the peer. Importing it twice does no harm."""
         return RemoteRegion(*self._native.import_grant(grant))
 
     def forget(self, region: RemoteRegion) -> None:
@@ -606,17 +608,17 @@ class Peer:
     ) -> Transfer:
         """Begins a transfer of writes and reads, 1 to 65,536, all or nothing.
 
-        ``deadline``: nothing more is handed out when so many seconds are over. ``wait``: so many seconds are waited for a slot where
-        none is free; then, and at once for 0, it raises :class:`WouldBlock`, and nothing was done. ``notice``: the peer's program gets
-        these bytes behind the last one of the transfer, or with what became of one that is not done; they are waited for room for too.
-        ``counter``: each operation, a write, counts once at this counter of the peer, behind its last byte. It is one WRITE of the HCA and
-        posted once only: one that has failed may have counted.
+        ``deadline``: seconds after which no slice is handed out any more. ``wait``: longest wait for a free slot, and for room for the
+        notice, seconds. After that, and at once for 0, it raises :class:`WouldBlock`, and nothing was done. ``notice``: bytes for the
+        peer's program. It gets them after the last byte of the transfer, or with the state of a transfer that is not done. ``counter``:
+        each operation, a write, counts once at this counter of the peer, after its last byte. The operation is one WRITE of the HCA. It
+        is posted only once, because a WRITE that failed may have counted.
         """
         return self._native.submit(_given(operations), deadline, wait, notice, counter)
 
     def prepare(self, operations: Iterable[Operation | tuple[str, Any, int, int]], *, counting: bool = False) -> Prepared:
-        """Plans a transfer of writes and reads once, to be begun many times by :meth:`post`. Nothing is moved. Like every transfer it
-        names memory by its address: objects are held by their regions. ``counting``: of writes that may be posted with ``counter``."""
+        """Plans a transfer of writes and reads once, to be begun many times by :meth:`post`. Moves no byte. Like every transfer it names
+        memory by its address: objects are held by their regions. ``counting``: for writes that may be posted with ``counter``."""
         return self._native.prepare(_given(operations), counting)
 
     def post(
@@ -628,18 +630,18 @@ class Peer:
         notice: bytes | None = None,
         counter: int | None = None,
     ) -> Transfer:
-        """Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be
-        posted again while earlier posts run."""
+        """Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of the peer. It may
+        be posted again while earlier posts run."""
         return self._native.post(prepared, deadline, wait, notice, counter)
 
     def notify(self, bytes: builtins.bytes, *, wait: float = 0) -> None:
-        """Sends a notice of up to 65,536 bytes to the peer's program, behind those sent before. It comes once, over a later connection
-        of the same two lives if this one ends before. ``wait``: so many seconds are waited for room in the peer's inbox; then, and at
-        once for 0, it raises :class:`WouldBlock`, and nothing was done."""
+        """Sends a notice of up to 65,536 bytes to the peer's program, behind those sent before. It arrives once. If this connection ends
+        before, it comes over a later connection of the same two lives. ``wait``: longest wait for room in the peer's inbox, seconds.
+        After that, and at once for 0, it raises :class:`WouldBlock`, and nothing was sent."""
         self._native.notify(bytes, wait)
 
     def close(self) -> int:
-        """Waits for its transfers (``drain`` of the engine), and ends the connection. How many were cut off."""
+        """Waits for its transfers (``drain`` of the engine), and ends the connection. Returns the number of transfers cut off."""
         return self._native.close()
 
     def __repr__(self) -> str:

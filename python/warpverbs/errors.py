@@ -58,8 +58,8 @@ class PeerGone(EngineError):
 class MoeError(Error):
     """A call that did not go through for all ranks.
 
-    ``ranks`` are the ranks that something is missing of, ``phase`` is the phase in which the first fault showed (0 to 3:
-    dispatch send, dispatch receive, combine send, combine receive), and ``call`` is the number of the call.
+    ``ranks`` are the ranks whose part is missing. ``phase`` is the phase with the first fault, 0 to 3: dispatch send, dispatch receive,
+    combine send, combine receive. ``call`` is the number of the call.
     """
 
     def __init__(self, text: str, ranks: tuple[int, ...] = (), phase: int | None = None, call: int | None = None) -> None:

@@ -59,7 +59,7 @@ class Counters(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a group is behind a change of its state, its view, or the ranks that its kernels do not wait for."""
+    """A group after a change of its state, its view, or the ranks for which its kernels do not wait."""
 
     #: Changes so far. Where it grows by more than one, several came at once.
     number: int
@@ -70,11 +70,10 @@ class Change(NamedTuple):
 class Group:
     """Puts the calls of ``moe`` under views that all members agree on. Its threads need no GIL.
 
-    :param lease: how long a rank that does not renew its lease counts as living, seconds.
-    :param stall: how long a living rank may be without contact to the larger side before it goes.
-    :param error: how long a QP to a rank is in error before the two part.
-    :param promise: how long a living rank may leave a proposal unanswered.
-    :param found: longest wait of the founders for each other.
+    :param lease: how long a rank that does not renew its lease counts as living, seconds. :param stall: how long a living rank may be
+        without contact to the larger side before the group expels it, seconds. :param error: how long a QP to a rank is in error before
+        the pair parts, seconds. :param promise: how long a living rank may leave a proposal unanswered, seconds. :param found: longest
+        wait of the founders for each other, seconds.
 
     A group is a context manager: behind its block this rank leaves at once, and the others go on without it.
     """
@@ -126,11 +125,12 @@ class Group:
         return Counters(**self._native.counters())
 
     def events(self) -> list[tuple[float, str]]:
-        """What has happened since the last call: seconds since the start of the group, and what."""
+        """The events since the last call: seconds since the start of the group, and the event in words."""
         return list(self._native.events())
 
     def wait(self, state: str, timeout: float) -> None:
-        """Waits until this rank is in ``state``; raises :class:`warpverbs.TimeoutError` if it is not, or cannot come there."""
+        """Waits until this rank is in ``state``, at most ``timeout`` seconds. Raises :class:`warpverbs.TimeoutError` after that, or at
+        once if it can no longer come to ``state``."""
         self._native.wait(state, timeout)
 
     def wait_view(self, epoch: int, timeout: float) -> View:
@@ -146,12 +146,12 @@ class Group:
         return self._native.fileno()
 
     def clear_changes(self) -> Change:
-        """What the group is now. :meth:`fileno` is readable when there is a later change, so none is missed."""
+        """The group as it is now. A later change makes :meth:`fileno` readable again, so none is missed."""
         return Change(self._native.clear_changes(), self.state, self.view)
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What the group is now, and then each change, in an event loop of asyncio. Changes that come faster than the loop reads them
-        are read as one; the last is always read. Ends behind the last state of this rank, or when the group is closed. One loop at a
+        """The group as it is now, and then after each change, in an event loop of asyncio. Changes that come faster than the loop reads
+        them are read as one; the last is always read. Ends behind the last state of this rank, or when the group is closed. One loop at a
         time iterates."""
         import asyncio  # noqa: PLC0415 Late: it takes most of the time that the import of the package would take.
 

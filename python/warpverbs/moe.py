@@ -40,9 +40,10 @@ class Report(NamedTuple):
 
 
 class Received:
-    """What a dispatch has laid out. Rows lie by local expert (``layout="expert"``) or by source rank (``layout="rank"``).
+    """The rows that a dispatch has laid out: by local expert (``layout="expert"``) or by source rank (``layout="rank"``).
 
-    ``L`` are the places for experts that each rank has, ``R`` the ranks, ``T`` is ``max_tokens``, ``K`` is ``top_k``.
+    ``L`` is the number of expert slots of each rank, ``R`` the number of ranks, ``T`` is ``max_tokens``, ``K`` is ``top_k``, ``H`` is
+    ``hidden``.
     """
 
     __slots__ = (
@@ -77,11 +78,11 @@ class Received:
         active: Any = None,
         active_in_place: bool = False,
     ) -> None:
-        #: Tokens: ``[L, R·T, H]``, of which the first ``counts[e]`` rows of an expert are written; or ``[R, T, H]``.
+        #: Tokens: ``[L, R·T, H]`` by expert, with the first ``counts[e]`` rows of each written; or ``[R, T, H]`` by rank.
         self.x = x
         #: Rows of each local expert, or of each rank: i32.
         self.counts = counts
-        #: Row of its rank's input that each row is: i32, in the shape of the rows.
+        #: The row of the source rank's input from which each row comes: i32, in the shape of the rows.
         self.src_info = src_info
         #: Scales as they lie in memory: FP8 by expert has the rows innermost.
         self.scales_memory = scales_memory
@@ -97,10 +98,10 @@ class Received:
         self.stats = stats
         #: Added to: ns waited for each rank: i64 ``[R]``.
         self.wait_ns = wait_ns
-        #: 1 for each rank whose rows are here: i32 ``[R]``.
+        #: 1 for each rank whose rows have arrived, 0 for the others: i32 ``[R]``.
         self.active = active
-        #: Whether :attr:`active` is the caller's own mask, that which the dispatch was given for example: entries of ranks whose rows
-        #: are not here become 0, and the others stay as they are.
+        #: Whether :attr:`active` is the caller's own mask, for example the one passed to the dispatch. Entries of ranks whose rows did
+        #: not arrive become 0, and the others stay as they are.
         self.active_in_place = active_in_place
         #: Those of the tensors that a buffer keeps and writes again and again, looked at once.
         self._addresses: tuple[int, ...] | None = None
@@ -169,10 +170,10 @@ class Moe:
     :param hidden: BF16 elements of a token: a multiple of 8, of 128 for FP8, at most 16,384.
     :param experts: experts of all ranks together, at most 4,096.
     :param top_k: experts that a token may choose, 1 to 32.
-    :param max_tokens: most tokens that a rank dispatches in one call, 1 to 65,534. A call may say fewer, and another format that takes no
-        more bytes.
-    :param format: ``bf16``; ``fp8``, ``fp8-pow2`` or ``fp8-ue8m0`` (e4m3 with a scale for each 128 channels: f32, f32 rounded up to
-        a power of two, its exponent byte); or ``(bytes, scale bytes)`` of tokens that the library does not look into.
+    :param max_tokens: most tokens that a rank dispatches in one call, 1 to 65,534. A call may pass fewer, and another format that takes
+        no more bytes.
+    :param format: ``bf16``; ``fp8``, ``fp8-pow2`` or ``fp8-ue8m0`` (e4m3 with a scale for each 128 channels: f32, f32 rounded up to a
+        power of two, its exponent byte); or ``(bytes, scale bytes)`` of tokens whose contents the library does not read.
     :param layout: ``expert`` or ``rank``: how dispatch lays out what it received.
     :param returns: ``sums``: combine sends back one row for each rank, weighted by dispatch's weights; ``rows``: one for each expert,
         weighted at combine.
@@ -229,8 +230,9 @@ class Moe:
         returns: str = "sums",
         local_experts: int = 0,
     ) -> dict[str, int]:
-        """Bytes of device memory that such a layer takes at each of ``ranks``, without making it: ``slots``, ``staging``, ``signals``,
-        ``state`` and ``handle`` (of each call) are the library's, ``recv_x``, ``recv_scales`` and ``y`` the caller's."""
+        """Bytes of device memory that a layer of this shape takes at each of ``ranks``, without making it. The library allocates
+        ``slots``, ``staging``, ``signals``, ``state`` and ``handle`` (for each call). The caller allocates ``recv_x``, ``recv_scales``
+        and ``y``."""
         shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts)
         return dict(_native.required_bytes(shape, ranks))
 
@@ -243,8 +245,8 @@ class Moe:
         return list(self._native.local_experts())
 
     def set_deadlines(self, steady: float, warm: float | None = None, warm_calls: int = 0, change: float | None = None) -> None:
-        """Sets how long a phase waits for other ranks, seconds: in general, and in the first ``warm_calls`` calls; and how long calls
-        are held while members change."""
+        """Sets how long a phase waits for other ranks, seconds: ``steady`` in general, ``warm`` in the first ``warm_calls`` calls.
+        ``change`` is how long calls are held while members change."""
         warm, change = steady if warm is None else warm, steady if change is None else change
         for name, seconds in {"steady": steady, "warm": warm, "change": change}.items():
             if not 0 < seconds < 1e9:
@@ -252,9 +254,9 @@ class Moe:
         self._native.set_deadlines(steady, warm, warm_calls, change)
 
     def set_placement_policy(self, policy: str) -> None:
-        """Sets where the experts are in the views of a group: ``fixed``, where they are now, so that no rank serves those of a rank that is
-        gone; or ``spread`` over the members in contiguous blocks, as far as ``local_experts`` has places. All ranks call it alike, before
-        their :class:`Group`."""
+        """Sets the ranks of the experts in the views of a group. ``fixed``: they stay where they are, so no rank serves the experts of a
+        rank that is gone. ``spread``: in contiguous blocks over the members, as far as ``local_experts`` has room. All ranks make the
+        same call before their :class:`Group`."""
         self._native.set_placement_policy(policy)
 
     def set_placement_of(self, members: Sequence[int], placement: Sequence[Sequence[int]] | None) -> None:
@@ -273,16 +275,16 @@ class Moe:
         return started, ended
 
     def suspected(self) -> list[int]:
-        """Ranks that kernels have waited for in vain, and that have said nothing new since. Reads host memory, without a sync."""
+        """Ranks for which kernels have waited in vain, and from which nothing has arrived since. Reads host memory, without a sync."""
         return list(self._native.suspected())
 
     def last_fault(self) -> str | None:
-        """The newest fault in words; None if there was none. Reads host memory, without a sync."""
+        """The newest fault in words; None if no call had one. Reads host memory, without a sync."""
         return self._native.last_fault()
 
     def staging(self, set: int) -> Any:
-        """The memory of ``set`` (0 or 1: the number of the call modulo 2) that combine sends from with ``staging=True``, as a torch
-        tensor ``[L, R·T, H]``, or ``[R, T, H]`` by rank. It keeps the layer. Needs ``returns="rows"`` or ``layout="rank"``."""
+        """The memory from which combine sends with ``staging=True``, as a torch tensor ``[L, R·T, H]``, or ``[R, T, H]`` by rank. ``set``
+        is the number of the call modulo 2. The tensor keeps the layer. Needs ``returns="rows"`` or ``layout="rank"``."""
         memory, (blocks, rows, _) = self._native.staging(set)
         torch = self._torch()
         flat = torch.from_dlpack(memory) if self.on_cpu else torch.as_tensor(memory, device=self._device)
@@ -447,7 +449,7 @@ def _shape(
 
 
 def _nanoseconds(deadline: float | None) -> int:
-    """A deadline of the caller's; 0 where there is none."""
+    """The caller's deadline in ns; 0 without one."""
     if deadline is None:
         return 0
     if not 0 < deadline < 1e9:
@@ -458,9 +460,9 @@ def _nanoseconds(deadline: float | None) -> int:
 class Call:
     """One call at a time: dispatch, then combine. Every rank makes the same phases in the same order.
 
-    On a GPU each phase is one launch in the stream that torch has current, or in ``stream`` (a ``cudaStream_t`` as a number), and
-    returns at once. On the CPU there are no streams: a phase that receives, and ``dispatch`` and ``combine``, have ended when they
-    return; a phase that sends returns at once, and its input must not be written before the phase behind it has returned.
+    On a GPU each phase is one launch, and returns at once. It runs in torch's current stream, or in ``stream``, a ``cudaStream_t`` as a
+    number. The CPU has no streams. Phases that receive, ``dispatch`` and ``combine`` have ended when they return. A phase that sends
+    returns at once, and its input must not be written before the next phase has returned.
     """
 
     def __init__(self, moe: Moe) -> None:
@@ -468,7 +470,7 @@ class Call:
         self._native = moe._native.call()
         self._tokens = 0
         self._shape = moe._own
-        #: Whether the caller has said who takes part, and so goes on without others.
+        #: Whether the caller has named the ranks that take part, and so goes on without others.
         self._masked = False
 
     def dispatch_send(
@@ -493,9 +495,9 @@ class Call:
         :param active: u32 ``[ranks]``, 0 for ranks that do not take part. None: all members.
         :param deadline: longest wait of each phase of this call, seconds. None: the layer's.
         :param combine: False: no combine follows.
-        :param format: what the tokens of this call are made of, the same at all ranks. None: what the layer was made for.
-        :param max_tokens: most tokens that a rank has in this call, the same at all ranks: what its dispatch writes, and ``y``, are as long
-            as in a layer that was made for so many. None: those of the layer.
+        :param format: what the tokens of this call are made of, the same at all ranks. None: what the layer was made for. :param
+            max_tokens: most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and ``y``, are as
+            long as in a layer made for that number. None: those of the layer.
         """
         given = self._input(x, experts, weights, scales, active, deadline, combine, self.moe._shape_of(format, max_tokens))
         return self._send(given, (x, experts, weights, scales, active), stream)
@@ -557,7 +559,7 @@ class Call:
         renormalise: bool = False,
         stream: int | None = None,
     ) -> Combined:
-        """Waits for every rank and adds up what comes back.
+        """Waits for every rank and adds up the returned rows.
 
         :param out: BF16 ``[tokens, H]``, for as many tokens as were dispatched. None: torch makes it.
         :param weights: f32 ``[tokens, K]``, in a layer that returns rows. None: those of dispatch.

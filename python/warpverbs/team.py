@@ -45,14 +45,14 @@ class TeamEnd(NamedTuple):
 class Team:
     """The ranks of one program, each a process with a GPU (or the CPU) and its HCAs.
 
-    Making one is collective: it returns when all ranks have met, and raises after ``join_timeout`` seconds otherwise, naming the
-    ranks that did not come. What is not given comes from ``WARPVERBS_*`` variables, and rank and number of ranks also from those
-    of torchrun, mpirun and srun.
+    Making one is collective: it returns when all ranks have met. After ``join_timeout`` seconds it raises, and names the ranks that did
+    not come. Arguments that are not given come from ``WARPVERBS_*`` variables; rank and number of ranks also from those of torchrun,
+    mpirun and srun.
 
     :param rank: this rank, below ``ranks``.
     :param ranks: number of ranks.
     :param store: where the ranks meet: ``file://DIRECTORY``, ``etcd://HOST:PORT/PREFIX`` or ``etcds://..``. A team of one needs none.
-    :param run_id: tells runs apart that might meet in one store.
+        :param run_id: separates runs that use the same store.
     :param device: RDMA device, or ``auto``; several, one per rail, separated by commas.
     :param gpu: ``auto``, ``simt`` (kernels on the CPU) or the number of a GPU.
     :param deadline: longest wait of a device call, seconds. Default 1.
@@ -61,10 +61,10 @@ class Team:
     :param settings: any other variable of docs/configuration.md by the name of its field, such as ``mtu=1024`` or
         ``sharing="exclusive"``.
 
-    A team is a context manager. Behind its block all ranks meet once more, so that no rank takes away memory that another still
-    writes; a block that raises tells the others why instead, and a program that ends without closing its team tells them that. A rank
-    that waits for one that has given up raises :class:`TeamError`, unless it has a group or a mask; where ranks meet in a store of
-    Python's it waits as long as its deadline.
+    A team is a context manager. After its block all ranks meet once more, so that no rank frees memory that another still writes. If the
+    block raises, this rank publishes the error instead. If the program ends without closing its team, it publishes that. A rank that
+    waits for a rank that has given up raises :class:`TeamError`, unless it has a group or a mask. If the ranks meet in a store of
+    Python's, it waits as long as its deadline.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Team:
         """The team of a process group of ``torch.distributed``: its ranks, which meet in the group's own store. All of them call it,
         in the same order where they make several. None: the group of all processes.
 
-        That store can bring ranks together and carries no leases, so no :class:`Group` keeps such a team. For one, name a ``store``
-        (``file://`` or ``etcd://``, or ``WARPVERBS_STORE``); the process group then tells the run id alone.
+        That store can bring ranks together and carries no leases, so no :class:`Group` keeps such a team. For a group, name a ``store``
+        (``file://`` or ``etcd://``, or ``WARPVERBS_STORE``). The process group then gives only the run id.
         """
         found = _c10d.ranks_of(process_group)
         if gpu is None and "WARPVERBS_GPU" not in os.environ:
@@ -128,7 +128,7 @@ class Team:
         join_timeout: float | None = None,
         **settings: Any,
     ) -> Team:
-        """Takes the place of a rank that is gone, or that nobody had, as its next generation. Waits for no rank.
+        """Takes a free place, of a rank that is gone or has never come, as its next generation. Waits for no rank.
 
         Then make the same layers as the others, start a :class:`Group`, and wait until it serves, before the first call.
         """
@@ -169,7 +169,7 @@ class Team:
 
     def _hold(self, native: _native.Team, joins: bool, borrowed: bool) -> None:
         self._native, self._joins, self._borrowed = native, joins, borrowed
-        #: Groups that keep this rank among the others: then there is no meeting of all at the end.
+        #: Groups that keep this rank a member. With one, the ranks do not meet at the end.
         self._groups = 0
         self._shown = (native.rank, native.ranks, native.device, native.gpu)
         _open.add(self)
@@ -181,7 +181,7 @@ class Team:
 
     @property
     def ranks(self) -> int:
-        """Ranks of the team, whether they are there or not."""
+        """Number of ranks of the team, members or not."""
         return self._shown[1]
 
     @property
@@ -217,9 +217,9 @@ class Team:
         self._native.abort()
 
     def _end_if_others_failed(self, doubt: bool = False) -> bool:
-        """Ends the waits of this rank and raises, if another rank has given up, or if the process of one has ended, which is doubtful
-        at first: its last words may be on their way. A group goes on without it; and a store of Python's is not asked while calls go
-        on, since it may end with the rank that holds it. Returns whether there is a doubt."""
+        """Ends the waits of this rank and raises, if another rank has given up or its process has ended. The end of a process is doubtful
+        at first, because its last words may be on their way. Returns whether a doubt is left. A group goes on without the rank. A store
+        of Python's is not asked while calls go on, because it may end with the rank that holds it."""
         if self._native.closed or self._groups:
             return False
         try:
@@ -274,7 +274,7 @@ class Team:
 
 
 def _end_all() -> None:
-    """At the end of the interpreter: kernels that wait for other ranks end, nothing waits for them, and the others are told."""
+    """At the end of the interpreter: ends kernels that wait for other ranks, waits for none, and publishes the end to the others."""
     for team in list(_open):
         if team._native.closed:
             continue

@@ -47,8 +47,8 @@ pub struct EngineConfig {
     pub transfers: u32,
     /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
     pub peers: u32,
-    /// Bytes of notices of one peer that are kept until the program takes them, 128 KiB to 1 GiB; each takes 64 more than it has. The peer
-    /// is refused what has no room. `WARPVERBS_ENGINE_INBOX`. Default 4 MiB.
+    /// Bytes of notices of one peer that are kept until the program takes them, 128 KiB to 1 GiB. Each notice takes 64 bytes more
+    /// than its length. The engine refuses a notice of the peer that has no room. `WARPVERBS_ENGINE_INBOX`. Default 4 MiB.
     pub inbox: u32,
     /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
     /// itself is not repeated, nor is anything with an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
@@ -57,8 +57,8 @@ pub struct EngineConfig {
     pub pairing: EnginePairing,
     /// How transfers go to peers of this machine. `WARPVERBS_ENGINE_PATH`. Default `auto`.
     pub engine_path: EnginePath,
-    /// How long a cancel or a deadline waits for what the HCA has of the transfer. Behind it the QPs that hold slices of the transfer go
-    /// to the error state, and what they hold of other transfers goes to other QPs. No variable. Default 200 ms.
+    /// How long a cancel or a deadline waits for the slices of the transfer that the HCA has. After that the QPs that hold them go
+    /// to the error state, and slices of other transfers on them go to other QPs. No variable. Default 200 ms.
     pub grace: Duration,
     /// The deadline of transfers whose [`Options`](crate::engine::Options) name none. `WARPVERBS_ENGINE_DEADLINE_MS`. Default none.
     pub deadline: Option<Duration>,
@@ -262,8 +262,8 @@ pub enum EnginePairing {
     /// QP `n` leaves by rail `n` and enters by rail `n`.
     #[default]
     Place,
-    /// All rails of both ends meet, as far as there are QPs. Slices enter by a rail near the memory of the peer, where some is known and
-    /// works. So it is if either end wants it.
+    /// All rails of both ends meet, as far as the connection has QPs. A slice takes a rail near the peer's memory, if the engine
+    /// knows one that works. If either end asks for this, both do it.
     Near,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuSelector {
-    /// The CUDA GPU of the rank's number on its machine if there is a driver and a GPU, else simt.
+    /// The CUDA GPU with the rank's number on its machine, if the machine has a driver and a GPU; else simt.
     #[default]
     Auto,
     /// The CPU.

@@ -25,10 +25,10 @@ pub struct QpModes {
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
     /// no receive queue. Default none.
     pub log_recv_depth: Option<u8>,
-    /// Whether kernels reach some ranks by load and store, without the HCA: ranks of the same process and device, or of the same
-    /// machine and user where their memory can be opened. The peer table marks them, and kernels that open a path, those of MoE
-    /// too, follow it. Both must want it; kernels that post to QPs do not look at it. Such a rank is replaced only when its
-    /// process has ended. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
+    /// Whether kernels reach some ranks by load and store, without the HCA. These are ranks of the same process and device, or of
+    /// the same machine and user if their memory can be opened. The peer table marks them. Kernels that open a path, those of MoE
+    /// too, follow the mark; kernels that post to QPs do not look at it. Both ranks must set it. Such a rank is replaced only when
+    /// its process has ended. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
     pub direct: bool,
     /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
     /// the first of them that the devices allow. Default `auto`.
@@ -70,8 +70,8 @@ pub enum Doorbell {
     /// A record in memory says how far to run; then the register is stored to.
     #[default]
     Record,
-    /// There is no record: what is stored to the register says how far to run. By capability
-    /// `send_dbr_mode_no_dbr_ext`; the register's page is no other QP's.
+    /// No record in memory: the value stored to the register says how far to run. By capability `send_dbr_mode_no_dbr_ext`. No
+    /// other QP uses the register's page.
     NoRecord,
     /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
     /// the register cannot be mapped into.

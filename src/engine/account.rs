@@ -1,9 +1,9 @@
 //! The account of a transfer: one atomic word {handed, finished, closed, failed, cancelled, timed out}.
 //!
-//! Workers take slices from it and finish them, whoever wants an end closes it, and each of these is one read-modify-write. It
-//! is *settled* when nothing more will be handed out and all that was handed out is finished. The read-modify-write that
-//! settles it concludes the transfer, and no other does. A transfer without slices is settled from the start: its submitter
-//! concludes it.
+//! Workers take slices from it and finish them, and any thread that wants the transfer to end closes it. Each of these steps is one
+//! read-modify-write. It is *settled* when no slice will be handed out any more and all slices handed out are finished. The
+//! read-modify-write that settles it concludes the transfer, and no other does. A transfer without slices is settled from the
+//! start: its submitter concludes it.
 
 use std::fmt;
 use std::ops::Range;
@@ -107,7 +107,7 @@ impl Account {
         Self(self.0.wrapping_add(u64::from(slices) * FINISHED) | flags)
     }
 
-    /// Nothing more is handed out. Who closes first decides how the transfer ends, if it is not done by then.
+    /// No slice is handed out any more. The thread that closes it first decides how the transfer ends, if it is not done by then.
     #[must_use]
     pub fn close(self, why: Close) -> Self {
         let flags = match why {
@@ -244,7 +244,7 @@ impl AtomicAccount {
         self.change(|account| account.close(why))
     }
 
-    /// Finishes all that was handed out of `total`. Only where nobody else will finish any of it.
+    /// Finishes all slices handed out of `total`. Only for a caller that knows that no other thread will finish any of them.
     pub fn write_off(&self, total: u32) -> Change {
         self.change(|account| account.write_off(total))
     }

@@ -31,7 +31,7 @@ use crate::provider::{HostLane, ProviderError, Wake, Watched};
 const MOST_TURNS: u32 = 16;
 /// Most connections that have not been accepted by the program.
 const BACKLOG: usize = 1024;
-/// A connection on which nothing comes for so long is asked whether the other end is there.
+/// After so long without a packet the kernel asks the other end of a connection whether it lives.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
 /// Between two such questions.
 const KEEP_BETWEEN: Duration = Duration::from_secs(2);
@@ -179,7 +179,7 @@ pub(super) fn connect_over(
     admit(inner, &mut peers, connected?, wire, place)
 }
 
-/// Lets the kernel ask a peer that says nothing whether it is there: one whose machine is gone ends no connection itself.
+/// Makes the kernel probe a silent peer. A machine that has failed cannot end its connections itself.
 fn keep_alive(stream: &TcpStream) -> Result<(), ProviderError> {
     let set = || {
         sockopt::set_socket_keepalive(stream, true)?;

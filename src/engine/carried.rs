@@ -1,5 +1,5 @@
-//! The form in which programs carry descriptions of memory: four bytes that name the form, the first rkey, words, the other
-//! rkeys, a bit for each rail that is near the memory, and a checksum.
+//! The form in which programs carry descriptions of memory. In order: four bytes that name the form, the first rkey, words, the
+//! other rkeys, a bit for each near rail, and a checksum.
 
 use super::rails::{MOST_RAILS, RailKeys};
 

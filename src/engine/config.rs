@@ -135,7 +135,7 @@ mod tests {
                 cause: None,
             };
             found.resize(most, gone);
-            // Who has heard enough is gone.
+            // The receiver may have gone, once it has heard enough.
             let _ = self.0.try_send(most);
         }
 

@@ -1,9 +1,9 @@
 //! The control thread of one connection: it sees to QPs that have failed, waits for the end of the connection, and takes it down.
 //!
-//! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the
-//! QPs go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, and the transfers
-//! that have waited for this are concluded. Then both ends send what they have of notices: a transfer that has failed with its
-//! connection is told too.
+//! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
+//! go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, and conclude the
+//! transfers that have waited for this. Then both ends send the notices that they still hold: the peer learns also of a transfer
+//! that failed with its connection.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::provider::{Host, Watched};
 const DRY: Duration = Duration::from_secs(60);
 /// Longest wait for all that the other end says when both part: of one that goes on and on.
 const PARTING: Duration = Duration::from_secs(60);
-/// Most messages that are taken before the thread looks at what else there is to do.
+/// Most messages that the thread takes before it looks at its other work.
 const MOST_HEARD: u32 = 256;
 
-/// Between two looks whether a process of this machine has taken regions away whose files are mapped here.
+/// Time between two looks for regions that a process of this machine has taken away, and whose files are mapped here.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Name of the thread.
@@ -74,7 +74,7 @@ impl Control {
         let watched = ThreadPanicked::catch(THREAD, || self.watch());
         let (other, mut reason) = watched.unwrap_or_else(|panic| self.give_up(&panic));
         self.link.break_off();
-        // Whoever waits for room or a slot looks again: it is refused.
+        // A thread that waits for room or a slot looks again, and is refused.
         self.transfers.waiting().change();
         self.keys.end_link(self.link.number);
         self.transfers.waiting().change();
@@ -93,7 +93,7 @@ impl Control {
         self.all.leave(&self.known, &self.link, gone);
     }
 
-    /// Behind a panic: the wire may stand within a message and a pair between two states, so nothing more is told or heard.
+    /// After a panic: the wire may stand within a message and a pair between two states, so this end sends and receives no more.
     fn give_up(&self, panic: &ThreadPanicked) -> (Other, String) {
         tracing::error!("the connection to {} ends: {panic}", self.name);
         self.link.lose_control(panic);
@@ -240,7 +240,7 @@ impl Control {
         let before = self.keys.count();
         let due = self.keys.expire(self.link.number);
         if self.keys.count() < before {
-            // Whoever waits to take a region away looks again.
+            // A thread that waits to take a region away looks again.
             self.transfers.waiting().change();
         }
         due
@@ -360,7 +360,7 @@ impl Control {
         Ok(false)
     }
 
-    /// Takes what comes before `last`, of notices. `false`: more than there can be.
+    /// Takes the notices that come before `last`. `false`: more came than the peer can have sent.
     fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
         let end = Instant::now().checked_add(PARTING);
         // Its End may stand before its Reset, and before that what it has said of lanes.

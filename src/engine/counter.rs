@@ -1,8 +1,9 @@
 //! Counters: how many WRITEs have landed here that count, without a notice for each.
 //!
-//! A peer submits with [`Options::counter`](super::Options::counter); each operation is one WRITE with the number of the counter as its
-//! immediate. It consumes a receive WQE of this side behind its last byte, and the worker that reaps this counts. A copy within the
-//! machine counts behind its last byte too. Counters are there from the start of the engine, so what comes before anybody asks is kept.
+//! A peer submits with [`Options::counter`](super::Options::counter). Each of its operations is one WRITE with the number of the
+//! counter as its immediate. The WRITE consumes a receive WQE of this side after its last byte, and the worker that reaps this WQE
+//! counts. A copy within the machine counts after its last byte too. Counters exist from the start of the engine, so it keeps what
+//! arrives before the program asks for a counter.
 //!
 //! The bytes are in host memory before the completion that says so: an HCA keeps that order. Memory of a GPU would need a flush before
 //! the count; engines have none yet.
@@ -34,19 +35,19 @@ impl Counters {
         })
     }
 
-    /// One WRITE more has landed. Whether there is such a counter.
+    /// Counts one WRITE that has landed. Returns whether the counter exists.
     pub(super) fn add(&self, id: u32) -> bool {
         self.counts.add(id)
     }
 
-    /// Nobody waits any more.
+    /// Ends all waits.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.counts.ring();
     }
 }
 
-/// Whether there is a counter of this number.
+/// Refuses a number that no counter has.
 pub(super) fn check_counter(id: u32) -> Result<(), EngineError> {
     match id < MOST_COUNTERS {
         true => Ok(()),
@@ -54,7 +55,7 @@ pub(super) fn check_counter(id: u32) -> Result<(), EngineError> {
     }
 }
 
-/// One counter of an engine. All who ask for it have the same.
+/// One counter of an engine. All callers that ask for the same number share it.
 #[derive(Clone, Debug)]
 pub struct Counter {
     counters: Arc<Counters>,
@@ -68,7 +69,7 @@ impl Counter {
         self.id
     }
 
-    /// How many WRITEs have counted since it was set to 0: the bytes of so many are there.
+    /// The number of WRITEs that have counted since it was set to 0. Acquire: the bytes of these WRITEs are in memory.
     ///
     /// One that the peer reports as failed may have counted too, by the time of the report; none does later.
     #[must_use]
@@ -108,7 +109,7 @@ impl Counter {
 }
 
 impl Engine {
-    /// Counter number `id`. It is there from the start, and says 0 then.
+    /// Counter number `id`, which exists from the start of the engine and begins at 0.
     ///
     /// A peer whose program starts anew counts on where its former life has ended. Behind [`Engine::peer_gone`] nothing of that life is
     /// counted any more: then a program may set the counter to 0.

@@ -21,7 +21,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// One slice, as long as there may be.
+    /// One slice, of the longest length.
     pub(super) const WHOLE: Self = Self {
         block: MOST_SLICE_BYTES,
         fragment: 0,
@@ -74,7 +74,7 @@ impl Cut {
         }
     }
 
-    /// Where slice `number` of `bytes` lies in them. None: there are not so many.
+    /// The range of slice `number` within `bytes`. None if `bytes` has fewer slices.
     #[must_use]
     pub fn slice(self, bytes: u64, number: u64) -> Option<Range<u64>> {
         let last = self.slices(bytes).checked_sub(1)?;

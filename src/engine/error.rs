@@ -20,9 +20,9 @@ use crate::verbs::VerbsError;
 /// One end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Here.
+    /// The memory of this side.
     Local,
-    /// At the peer.
+    /// The memory of the peer.
     Remote,
 }
 
@@ -42,7 +42,7 @@ pub enum EngineError {
     /// No slots, or too many.
     #[error("{count} transfers at a time; they must be 1 to {MOST_SLOTS}")]
     Slots {
-        /// How many.
+        /// The number asked for.
         count: u32,
     },
     /// An id of another engine.
@@ -88,13 +88,13 @@ pub enum EngineError {
     /// No local ranges for a slice, or too many.
     #[error("{gather} local ranges for a slice; they must be 1 to {MOST_GATHER}")]
     Gather {
-        /// How many.
+        /// Local ranges of a slice, as asked for.
         gather: u32,
     },
     /// No operations, or too many.
     #[error("{count} operations in a transfer; they must be 1 to {MOST_OPERATIONS}")]
     Operations {
-        /// How many.
+        /// Operations of the transfer.
         count: usize,
     },
     /// Operations that cross too many borders of registrations.
@@ -115,13 +115,13 @@ pub enum EngineError {
         "operation {operation}: {bytes} {side} bytes at {address:#x} end behind the last address"
     )]
     Wraps {
-        /// Which operation, from 0 on.
+        /// Index of the operation, from 0 on.
         operation: u32,
-        /// Which end of it.
+        /// The end whose memory it is.
         side: Side,
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// A READ to where a READ of the same transfer reads from.
@@ -129,17 +129,17 @@ pub enum EngineError {
         "operation {operation} reads into {address:#x}, which operation {reader} of the transfer reads: submit them apart"
     )]
     ReadIntoItself {
-        /// Which operation, from 0 on.
+        /// Index of the operation, from 0 on.
         operation: u32,
-        /// The one that reads there; may be the same.
+        /// The operation that reads that memory, from 0 on; may be the same.
         reader: u32,
-        /// The first byte that both have.
+        /// Address of the first byte that both have.
         address: u64,
     },
     /// All slots are taken. Nothing was done; it may be submitted again when a transfer was released.
     #[error("all {slots} slots have a transfer: release those that are concluded, or wait")]
     WouldBlock {
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
     },
     /// A notice that is too long.
@@ -153,7 +153,7 @@ pub enum EngineError {
         "the inbox of {peer} has {most} bytes, of which {used} are taken: a notice of {bytes}, and {OVERHEAD} more for each, has no room before its program takes some"
     )]
     InboxFull {
-        /// The peer.
+        /// Name of the peer.
         peer: String,
         /// Bytes of the notice.
         bytes: usize,
@@ -171,7 +171,7 @@ pub enum EngineError {
     /// The connection has ended.
     #[error("the connection to {peer} has ended: connect again")]
     PeerGone {
-        /// The peer.
+        /// Name of the peer.
         peer: String,
     },
     /// A worker with QPs of the connection has panicked.
@@ -194,9 +194,9 @@ pub enum EngineError {
     /// A range that overlaps a region in part.
     #[error("{bytes} bytes at {address:#x} overlap a region that does not have all of them")]
     Overlap {
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// A region that the engine does not have.
@@ -212,7 +212,7 @@ pub enum EngineError {
     Busy {
         /// Its number.
         number: u64,
-        /// How many.
+        /// Running transfers and grants that use it.
         users: u32,
     },
     /// A prepared transfer for another peer, or for an earlier life of this one.
@@ -274,9 +274,9 @@ pub enum EngineError {
         "a grant of {bytes} bytes at {address:#x}; it must be at least one, all of one registration"
     )]
     GrantRange {
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// A grant without a time.
@@ -301,7 +301,7 @@ pub enum EngineError {
     /// An operation that the peer has not allowed.
     #[error("operation {operation} is a {kind}: the peer has granted {rights} there")]
     Right {
-        /// Which operation, from 0 on.
+        /// Index of the operation, from 0 on.
         operation: u32,
         /// What it does.
         kind: Kind,
@@ -317,7 +317,7 @@ pub enum EngineError {
     /// A READ that is to count.
     #[error("operation {operation} is a READ: only WRITEs count at the peer, submit it apart")]
     CountedRead {
-        /// Which operation, from 0 on.
+        /// Index of the operation, from 0 on.
         operation: u32,
     },
     /// An operation that is to count, and that no single WRITE carries.
@@ -325,7 +325,7 @@ pub enum EngineError {
         "operation {operation} of {bytes} bytes is to count; it must be 1 to {MOST_SLICE_BYTES} in one registration at the peer, and at most {gather} local ranges"
     )]
     CountedParts {
-        /// Which operation, from 0 on.
+        /// Index of the operation, from 0 on.
         operation: u32,
         /// Its bytes.
         bytes: u64,
@@ -343,19 +343,19 @@ pub enum EngineError {
         "{peer} is not reached within this machine, and WARPVERBS_ENGINE_PATH is local: {reason}"
     )]
     NotLocal {
-        /// The peer.
+        /// Name of the peer.
         peer: String,
-        /// Why.
+        /// The cause, in words.
         reason: String,
     },
     /// A byte of a range that no registration has.
     #[error("operation {operation}: the {side} byte at {address:#x} is in no registered region")]
     NotRegistered {
-        /// Which operation, from 0 on.
+        /// Index of the operation, from 0 on.
         operation: u32,
-        /// Which end of it.
+        /// The end whose memory it is.
         side: Side,
-        /// The first byte that is in none.
+        /// Address of the first byte that no region has.
         address: u64,
     },
 }
@@ -394,9 +394,9 @@ pub enum HostError {
     /// A peer that cannot be connected.
     #[error("{peer}: {reason}")]
     Connection {
-        /// Its place.
+        /// Its address, as host:port.
         peer: String,
-        /// Why.
+        /// The cause, in words.
         reason: String,
     },
     /// An address that is not loopback.
@@ -404,15 +404,15 @@ pub enum HostError {
         "other machines reach {address}, and this engine asks no peer for a key: give it one by WARPVERBS_ENGINE_KEY_FILE, listen on loopback, or set `insecure`"
     )]
     Insecure {
-        /// Which.
+        /// The address that was to be listened at.
         address: SocketAddr,
     },
     /// A peer that has not shown that it has this engine's key, or that asks for one.
     #[error("{peer}: {distrust}")]
     Distrusted {
-        /// Its place.
+        /// Its address, as host:port.
         peer: String,
-        /// Why.
+        /// The difference of the keys.
         distrust: Distrust,
     },
     /// A key file that is not taken.
@@ -420,15 +420,15 @@ pub enum HostError {
     KeyFile {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason why it is not taken, in words.
         problem: String,
     },
-    /// A store.
+    /// A store that fails, or that lacks the engine's record.
     #[error("engine '{name}' in the store: {reason}")]
     Store {
-        /// The name that was looked for or told.
+        /// The name that was looked for or published.
         name: String,
-        /// Why.
+        /// The cause, in words.
         reason: String,
     },
 }

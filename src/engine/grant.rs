@@ -108,7 +108,7 @@ impl Grant {
         seal(MAGIC, self.rkeys, &words)
     }
 
-    /// From bytes that somebody has told.
+    /// Parses the bytes of a grant, from any source.
     ///
     /// # Errors
     /// [`EngineError::Grant`] with what is wrong.

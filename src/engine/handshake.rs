@@ -46,14 +46,15 @@ pub(super) struct Handshake<'a> {
     pub(super) local: &'a Local,
     /// Whether the engine takes this peer, or why not.
     pub(super) takes: &'a dyn Fn(&Hello) -> Result<(), String>,
-    /// By which the peer is told in errors.
+    /// The address by which errors name the peer.
     pub(super) place: &'a str,
     /// Which end this is.
     pub(super) role: Role,
 }
 
 impl Handshake<'_> {
-    /// Connects. After an error the other end knows that it was refused, if it can be told, and nothing is left of it here.
+    /// Connects. After an error this side keeps nothing of the connection. It tells the other end that it was refused, if the wire
+    /// still carries.
     pub(super) fn run(&self, wire: &mut Wire) -> Result<Connected, HostError> {
         let connected = self.steps(wire);
         if let Err(error) = &connected {

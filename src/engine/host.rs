@@ -76,7 +76,7 @@ pub(super) struct Inner {
     pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
     pub(super) links: AtomicU64,
     pub(super) is_closing: AtomicBool,
-    /// Held by who submits, from the look at `is_closing` until the transfer has begun.
+    /// Held by a submitter, from its look at `is_closing` until the transfer has begun.
     pub(super) submitting: RwLock<()>,
     pub(super) known: Arc<AllKnown>,
     /// Keys that peers have. Before the registrations behind them are gone they are ended.
@@ -176,9 +176,8 @@ impl Engine {
 
     /// Takes a region away, from peers too. Its registration goes with the last region that shares it.
     ///
-    /// # Errors
-    /// [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy; [`EngineError::UnknownRegion`]; [`HostError::Provider`]: the HCA keeps it, so it
-    /// stays.
+    /// # Errors [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy.
+    /// [`EngineError::UnknownRegion`]. [`HostError::Provider`]: the HCA keeps it, so it stays.
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         match self.inner.deregister(region) {
             // Grants of connections that have ended may be all that uses it.
@@ -189,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// What a peer needs to know of a region, to be carried there by the program.
+    /// The description of a region that a peer needs. The program carries it to the peer.
     ///
     /// # Errors
     /// [`EngineError::UnknownRegion`].
@@ -231,8 +230,7 @@ impl Engine {
 
     /// Tells `store` that an engine of this one's name listens at `address`.
     ///
-    /// # Errors
-    /// [`HostError::Store`]: another engine has the name there, or the store does not answer.
+    /// # Errors [`HostError::Store`]: another engine has published this name, or the store does not answer.
     pub fn publish(&self, store: &dyn Store, address: SocketAddr) -> Result<(), HostError> {
         let name = &self.inner.config.name;
         let failed = |reason: String| HostError::Store {
@@ -248,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Takes back what [`Engine::publish`] has told.
+    /// Removes the record of [`Engine::publish`].
     ///
     /// # Errors
     /// [`HostError::Store`].
@@ -264,8 +262,8 @@ impl Engine {
 
     /// Connects to the engine that listens at `place`, as `host:port`.
     ///
-    /// # Errors
-    /// [`HostError::Connection`]: nobody is there, it does not fit, or it refuses; [`HostError::Distrusted`]: not both have the same key.
+    /// # Errors [`HostError::Connection`]: no engine listens, its settings do not fit, or it refuses. [`HostError::Distrusted`]:
+    /// the two have different keys.
     pub fn connect(&self, place: &str) -> Result<Peer, HostError> {
         let failed = |reason: String| HostError::Connection {
             peer: place.to_owned(),
@@ -284,7 +282,7 @@ impl Engine {
         Err(failed(reason))
     }
 
-    /// Connects to the engine that has told its name to `store`.
+    /// Connects to the engine that has published its name in `store`.
     ///
     /// # Errors
     /// [`HostError::Store`]: none has; else as [`Engine::connect`].
@@ -319,8 +317,8 @@ impl Engine {
         }
     }
 
-    /// The next peer that is gone: once for each life of a peer whose last connection has ended, unless this side has ended it. By then
-    /// all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
+    /// The next peer that is gone. Each life of a peer is reported once, when its last connection has ended, unless this side ended
+    /// it.
     #[must_use]
     pub fn peer_gone(&self, most: Duration) -> Option<PeerGone> {
         self.inner.known.gone(most)
@@ -445,7 +443,8 @@ impl Inner {
         let was_open = !self.is_closing.swap(true, Ordering::AcqRel);
         let mut cut_off = 0;
         if was_open {
-            // Who has not seen that it closes has begun a transfer behind this, and none begins later: workers see to all.
+            // A submitter that has not seen `is_closing` has begun its transfer before this line, and none begins later. So workers
+            // end all transfers.
             drop(
                 self.submitting
                     .write()

@@ -1,7 +1,8 @@
-//! Keys that peers of this engine have: which are being made, are live, and are being ended, and by whom.
+//! Keys that peers of this engine have: which ones are being made, live, or being ended, and by which thread.
 //!
-//! A key belongs to one connection, and is ended once: by the program, at its time, or with the connection. Whoever ends it returns
-//! when the HCA has destroyed it: from then on the memory may be used for something else. Whoever comes second waits for that.
+//! A key belongs to one connection, and is ended once: by the program, at its time, or with the connection. The thread that ends it
+//! returns when the HCA has destroyed it: from then on the memory may be used for something else. A second thread that ends it
+//! waits for that.
 //!
 //! The HCA gives the number of a dead key to the next one, so the key of a late reader may become valid again. That reader still
 //! reads nothing. Each key is named by addresses that no other key of this engine has ever had, and the HCA compares them.
@@ -25,10 +26,10 @@ const FIRST_ADDRESS: u64 = 1 << 62;
 const LAST_ADDRESS: u64 = 1 << 63;
 /// An address has the same place in its page as the byte that it names, and a page is left out behind each range.
 const PAGE: u64 = 4096;
-/// When a key whose time is over is ended again, that the HCA has kept.
+/// Time until a key is ended again that was over and that the HCA has kept.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// So often a key is tried to be ended, for which nobody calls again.
+/// Number of tries to end a key for which no caller tries again.
 const TRIES: u32 = 3;
 
 /// A key at the HCA.
@@ -45,7 +46,7 @@ pub(super) trait Key {
 pub(super) struct PeerKey {
     /// Those of all rails that no HCA has ended yet.
     keys: Vec<RangeKey>,
-    /// Where it is shown to peers of this machine, and whether no copy begins there any more.
+    /// Its place on the board for peers of this machine, and whether copies are already kept from beginning.
     shown: Option<(Arc<Board>, usize)>,
     is_marked: bool,
     #[expect(dead_code, reason = "held for its drop")]
@@ -248,7 +249,7 @@ impl<K: Key> Keys<K> {
         self.changed.notify_all();
     }
 
-    /// Ends a key. Returns when it is dead, whoever has ended it.
+    /// Ends a key. Returns when it is dead, whichever thread has ended it.
     pub(super) fn end(&self, number: u64) -> Result<(), EndError> {
         let mut state = self.state();
         let mut key = loop {
@@ -293,7 +294,7 @@ impl<K: Key> Keys<K> {
         Some(next.saturating_duration_since(now))
     }
 
-    /// Ends the keys of connections that have ended, as far as they can be by now. Whether there was one.
+    /// Ends the keys of connections that have ended, as far as this is possible now. Returns whether any was ended.
     pub(super) fn end_orphans(&self) -> bool {
         let mut has_ended = false;
         for number in self.numbers(|entry| entry.is_orphan) {
@@ -343,7 +344,7 @@ impl<K: Key> Keys<K> {
         let (mut keys, mut others) = (Vec::new(), Vec::new());
         for (number, entry) in self.state().entries.iter_mut().filter(|(_, it)| wanted(it)) {
             match std::mem::replace(&mut entry.stage, Stage::Ending) {
-                // Whoever makes it ends it.
+                // The thread that makes it ends it.
                 Stage::Making { .. } => entry.stage = Stage::Making { is_doomed: true },
                 Stage::Live(key) => keys.push((*number, key)),
                 Stage::Ending => others.push(*number),
@@ -409,7 +410,7 @@ impl<K: Key> Keys<K> {
         self.changed.notify_all();
     }
 
-    /// As [`Keys::end`], for whom nobody calls again.
+    /// As [`Keys::end`], for a key that no caller ends again.
     pub(super) fn end_in_tries(&self, number: u64) -> Result<(), EndError> {
         for _ in 1..TRIES {
             match self.end(number) {
@@ -734,7 +735,7 @@ mod tests {
         rig.keys.end_link(1);
         assert_eq!((rig.ended(), rig.keys.count()), (1, 2));
         assert!(rig.reserve(&one, 1).is_err());
-        // Whoever makes it is told, and ends it.
+        // The thread that makes it sees this, and ends it.
         assert!(!rig.keys.made(making.number, rig.fake(), None));
         rig.keys.end(making.number).unwrap();
         assert_eq!((rig.ended(), rig.keys.count()), (2, 1));

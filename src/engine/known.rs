@@ -9,7 +9,7 @@ use super::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record, charge}
 use super::report::Remote;
 use super::transfers::RemoteTable;
 
-/// So many times the peers that an engine may have it remembers with whom it has exchanged notices, so that a connection goes on.
+/// An engine remembers so many times its limit of peers with which it has exchanged notices, so that a later connection goes on.
 const REMEMBERED: usize = 16;
 /// What a life of a peer takes of the room for notices that the program has not taken, besides them.
 const LIFE: u64 = 1024;
@@ -22,7 +22,7 @@ pub struct PeerGone {
     pub name: String,
     /// Which life of it.
     pub incarnation: u64,
-    /// Whether its QPs are reset too: else what this side has sent may land there until they are.
+    /// Whether its QPs are reset too. If not, what this side has sent may land in its memory until they are.
     pub remote: Remote,
     /// How the last connection has ended.
     pub reason: String,
@@ -90,7 +90,7 @@ impl Met {
 /// All engines that this one has met.
 #[derive(Debug)]
 pub(super) struct AllKnown {
-    /// So many engines without a connection and without a handle are kept at most, and so many that are gone and were told to nobody.
+    /// Most engines without a connection and without a handle that are kept. Also the most that are gone and not yet reported.
     most: usize,
     /// Most bytes of notices of all peers that the program has not taken. This is a full inbox of each, and as much again for
     /// lives that have ended.
@@ -105,9 +105,9 @@ struct State {
     engines: HashMap<String, Met>,
     /// Counts the connections that have ended.
     turn: u64,
-    /// Told to nobody yet.
+    /// Reports that the program has not taken yet.
     gone: VecDeque<PeerGone>,
-    /// Taken by nobody yet; those of one engine in its order.
+    /// Notices that the program has not taken yet; those of one engine in its order.
     notices: VecDeque<(Arc<Known>, Record)>,
     /// Their bytes, and what the lives take that have some.
     queued: u64,
@@ -193,7 +193,8 @@ impl AllKnown {
         Arc::clone(&met.known)
     }
 
-    /// A connection has ended; none for `gone`: by this side's wish. With the last of them it is told.
+    /// A connection has ended; `gone` is none if this side ended it. With the last connection of the engine the report is kept for
+    /// the program.
     pub(super) fn leave(&self, known: &Known, link: &Link, gone: Option<PeerGone>) {
         let Known {
             name, incarnation, ..

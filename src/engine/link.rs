@@ -38,7 +38,7 @@ pub(super) struct Link {
     is_wished: AtomicBool,
     /// Workers that have a lane, in their order.
     workers: Vec<u32>,
-    /// Whose turn it is with a small transfer, one after the other: a worker stands here as often as the speed of its rail says.
+    /// The workers in the order in which they take small transfers. A worker stands in it as often as the speed of its rail says.
     turns: Vec<u32>,
     turn: AtomicU32,
     /// By lane of a QP.
@@ -106,14 +106,14 @@ struct LaneState {
 pub(super) struct Left {
     /// Transfers that have waited for the fence.
     pub(super) waiting: Vec<TransferId>,
-    /// The thread that has panicked: nobody finishes what a worker held, and nobody sees to QPs for the control thread.
+    /// The thread that has panicked. No thread finishes the slices that a worker held, or serves the QPs for the control thread.
     pub(super) panicked: Option<ThreadPanicked>,
 }
 
 /// What is known of the other end once this one is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fence {
-    /// It is reset too: nothing lands there.
+    /// The other end is reset too: nothing lands in its memory.
     Whole,
     /// It did not answer.
     RemoteUnknown,

@@ -79,7 +79,7 @@ impl Local {
         Ok(Self { path, board })
     }
 
-    /// What a peer is told at the beginning of a connection.
+    /// The record that a peer gets at the beginning of a connection.
     pub(super) fn offer(&self) -> Option<LocalOffer> {
         self.board.as_deref().map(LocalOffer::new)
     }
@@ -99,7 +99,7 @@ impl Local {
         board.seat(&peer.process, offer.challenge, admit(&peer.process))
     }
 
-    /// The way to a peer that has told its place, or why none.
+    /// The way to a peer that has published its place, or why none exists.
     pub(super) fn reach(own: &Hello, peer: &Hello, place: Option<Place>) -> Result<Reach, String> {
         let place = place.ok_or("it has no seat left for peers of its machine")?;
         let (Some(own), Some(offer)) = (&own.local, &peer.local) else {
@@ -147,7 +147,7 @@ impl Local {
     }
 }
 
-/// What a peer is told of its seat.
+/// The place of a seat, as a peer learns it.
 pub(super) fn place_of(seat: &Seat) -> Place {
     let [seat, board] = seat.place();
     Place { seat, board }

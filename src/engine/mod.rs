@@ -41,10 +41,10 @@
 //!
 //! # How it works
 //!
-//! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with
-//! one atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The
-//! thread that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too.
-//! `transfers` is what submitters, workers and waiters share (`waiting`); no provider is named there. `tally` counts what they do.
+//! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
+//! atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The thread
+//! that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too. `transfers` is
+//! shared by submitters, workers and waiters (`waiting`), and names no provider. `tally` counts the work.
 //!
 //! A transfer may count at the peer (`counter`): each of its operations is one WRITE with an immediate.
 //!
@@ -55,7 +55,8 @@
 //! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
 //! `host`, the engine with its regions (`registry`), and `peer`.
 //!
-//! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`; `grants` has the calls, and `keys` sees to it that each key ends once, and in time.
+//! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`.
+//! `grants` has the calls, and `keys` ends each key once, and in time.
 
 mod account;
 mod admission;

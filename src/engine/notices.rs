@@ -183,7 +183,7 @@ pub(super) struct Outbox {
     /// Of the peer's inbox: what is kept, and what is reserved.
     used: u64,
     most: u64,
-    /// There was no room for one.
+    /// A notice found no room.
     has_refused: bool,
     /// Connections that may carry, the first of which does; for each the number that it sends next.
     links: Vec<(u64, u64)>,
@@ -203,7 +203,7 @@ impl Outbox {
         }
     }
 
-    /// Takes room for a notice. The room that there is and that is used, where it does not do.
+    /// Takes room for a notice. If the room does not suffice: the limit, and the bytes in use.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), [u64; 2]> {
         let used = self.used + charge(bytes);
         self.has_refused |= used > self.most;
@@ -219,7 +219,7 @@ impl Outbox {
         self.used -= charge(bytes);
     }
 
-    /// Whether there was no room for one since this was asked last.
+    /// Whether a notice found no room since the last call.
     pub(super) const fn has_refused(&mut self) -> bool {
         std::mem::replace(&mut self.has_refused, false)
     }
@@ -233,7 +233,7 @@ impl Outbox {
         });
     }
 
-    /// Whether there was one.
+    /// Whether a notice was sent.
     pub(super) const fn has_sent(&self) -> bool {
         self.sent > 0
     }
@@ -275,7 +275,7 @@ impl Outbox {
         Some(record)
     }
 
-    /// The program at the other end has taken so many. Whether there is more room than before.
+    /// The program at the other end has taken so many notices. Returns whether that frees room.
     pub(super) fn taken(&mut self, count: u64) -> Result<bool, NoticeError> {
         if count > self.sent {
             let (found, sent) = (count, self.sent);
@@ -410,7 +410,7 @@ mod tests {
         random: fastrand::Rng,
         out: Outbox,
         into: Inbox,
-        /// Its number, what goes there, and what comes back.
+        /// By stream: its number, the records on their way to the other end, and the counts on their way back.
         streams: Vec<(u64, VecDeque<Record>, VecDeque<u64>)>,
         next: u64,
         pushed: u64,

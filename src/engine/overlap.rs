@@ -7,7 +7,7 @@
 use super::error::EngineError;
 use super::plan::{Kind, Operation};
 
-/// A range, its operation, and whether bytes go there.
+/// A range, its operation, and whether the operation writes it.
 #[derive(Clone, Copy)]
 struct Span {
     first: u64,

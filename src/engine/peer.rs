@@ -25,7 +25,7 @@ use super::wire::Hello;
 pub struct Peer {
     pub(super) inner: Arc<Inner>,
     pub(super) link: Arc<Link>,
-    /// What the peer has told.
+    /// The hello that the peer sent.
     pub(super) hello: Arc<Hello>,
     pub(super) known: Arc<Known>,
 }

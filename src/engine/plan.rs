@@ -87,9 +87,9 @@ pub struct Slice<'a> {
     pub kind: Kind,
     /// The registration at the peer.
     pub remote_region: u32,
-    /// First byte there.
+    /// Address of the first byte at the peer.
     pub remote: u64,
-    /// How many, over all local ranges.
+    /// Number of bytes, over all local ranges.
     pub bytes: u32,
     /// The operations that it carries bytes of.
     pub operations: Range<u32>,
@@ -202,7 +202,7 @@ impl Plan {
         self.counts
     }
 
-    /// How many slices there are; none if there are no bytes.
+    /// Number of slices; 0 if the transfer has no bytes.
     #[must_use]
     pub const fn slices(&self) -> u32 {
         self.slices
@@ -246,7 +246,7 @@ impl Plan {
         pieces + self.runs.capacity() * size_of::<Run>()
     }
 
-    /// The slices of these numbers, in order; those that there are.
+    /// The slices with these numbers, in order; numbers beyond the last are left out.
     pub fn range(&self, numbers: Range<u32>) -> impl Iterator<Item = Slice<'_>> {
         let numbers = numbers.start..numbers.end.min(self.slices);
         let begun = self

@@ -1,8 +1,8 @@
 //! The NICs of an engine, its rails: which worker serves which, and the keys that a registration has on each.
 //!
-//! Every region is registered on every rail. Lane `n` of a connection leaves by rail `n` modulo the rails here, and enters by rail `n`
-//! modulo the rails there, or, where an end asks for rails near the memory, all rails of both ends meet. The QPs of a rail complete at the workers of that rail alone. A worker pulls slices when it has room, so a
-//! rail that is slow takes fewer.
+//! Every region is registered on every rail. Lane `n` of a connection leaves by rail `n` modulo the rails here, and enters by rail
+//! `n` modulo the rails at the peer. If an end asks for rails near the memory, all rails of both ends meet instead. The QPs of a
+//! rail complete at the workers of that rail alone. A worker pulls slices when it has room, so a slow rail takes fewer.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -33,7 +33,8 @@ pub struct RailKeys {
 
 const _: () = assert!(MOST_RAILS == u8::BITS as usize);
 
-/// Which rail a lane leaves by, and which it enters by. One that copies leaves by [`NO_RAIL`], and names memory there by rail 0.
+/// The rail by which a lane leaves, and the one by which it enters. A lane that copies leaves by [`NO_RAIL`], and names the peer's
+/// memory by rail 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Crossing {
     pub(super) own: usize,
@@ -166,8 +167,8 @@ impl Crossing {
         }
     }
 
-    /// The same where all rails of one end meet all of the other, as far as there are lanes. Both ends see it alike: `is_first` is the
-    /// one that has connected.
+    /// As [`Crossing::of_lane`], if all rails of one end meet all rails of the other, as far as lanes suffice. Both ends compute
+    /// the same: `is_first` is the end that has connected.
     pub(super) fn of_near_lane(lane: usize, (own, theirs): (usize, usize), is_first: bool) -> Self {
         let (firsts, seconds) = match is_first {
             true => (own.max(1), theirs.max(1)),

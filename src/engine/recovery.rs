@@ -6,8 +6,8 @@
 //! end has said so too. An end whose rail [rests](super::rest) says `LaneRests` and waits before that, if slices go another way
 //! meanwhile.
 //!
-//! An end that is Rts may send before the other one is. Where what it asks for is refused, the QP there fails as Rtr: then that life ends
-//! as any other.
+//! An end that is Rts may send before the other one is. If the QP of the other end refuses the request, it fails as Rtr, and that
+//! life ends as any other.
 //!
 //! TCP keeps the order, so an end never takes a message of one life for one of the next. It has heard all of a life before it
 //! begins the next one.

@@ -36,7 +36,7 @@ impl Descriptor {
         seal(MAGIC, self.rkeys, &words)
     }
 
-    /// From bytes that somebody has told.
+    /// Parses the bytes of a descriptor, from any source.
     ///
     /// # Errors
     /// [`EngineError::Descriptor`] with what is wrong.
@@ -80,7 +80,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Clone> Table<T> {
-    /// The same with one more. None: it overlaps one that is there.
+    /// The table with one more region. None: it overlaps one in the table.
     pub(super) fn with(&self, region: Mapped<T>) -> Option<Self> {
         let at = self.behind(region.address);
         let end = region.address.checked_add(region.bytes)?;
@@ -154,7 +154,7 @@ impl Default for Users {
 impl Users {
     /// One more. `false`: the region is being taken away, and nothing was counted.
     pub(super) fn enter(&self) -> bool {
-        // SeqCst: either this sees that it is closed, or who closes sees the user.
+        // SeqCst: either this thread sees that it is closed, or the thread that closes sees this user.
         self.count.fetch_add(1, Ordering::SeqCst);
         let is_open = self.is_open.load(Ordering::SeqCst);
         if !is_open {
@@ -167,7 +167,7 @@ impl Users {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Takes no more users. How many there are: with any it is open again.
+    /// Takes no more users. If it has users, it stays open, and the error is their number.
     pub(super) fn close(&self) -> Result<(), u32> {
         self.is_open.store(false, Ordering::SeqCst);
         match self.count.load(Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! Regions of this side: which registration each has, and who shares it.
+//! Regions of this side: the registration that each has, and the regions that share it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

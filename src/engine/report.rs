@@ -33,9 +33,9 @@ pub struct FirstCause {
 /// What is known of the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
-    /// Nothing of this transfer lands there any more.
+    /// Nothing of this transfer lands in the peer's memory any more.
     Quiet,
-    /// The peer has not said that its QPs are reset: something may land until it does.
+    /// The peer has not said that its QPs are reset: bytes may land until it does.
     Unknown,
 }
 

@@ -178,7 +178,7 @@ impl Drop for SinkEngine {
     }
 }
 
-/// The thread that ends the link once no worker has a lane of it: there is no other end to ask.
+/// The thread that ends the link once no worker has a lane of it: a sink has no other end to ask.
 fn end_of(transfers: &Arc<Transfers>, link: &Arc<Link>) -> Result<OwnThread, ProviderError> {
     let (transfers, link) = (Arc::clone(transfers), Arc::clone(link));
     let body = move || {

@@ -173,7 +173,7 @@ impl Slots {
 
     /// Concludes the transfer. `false`: it was concluded before.
     ///
-    /// Releases what the caller has written of it: whoever polls it as concluded sees that.
+    /// Release: a thread that polls the transfer as concluded sees what the caller has written of it.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].

@@ -73,7 +73,7 @@ impl SliceCounts {
 /// Set in [`Tally::stall`] while the worker stalls.
 const STALLS: u64 = 1 << 63;
 
-/// What one worker has done by its NIC, or by copies. On cache lines of its own: no other worker writes there.
+/// The counts of one worker, by its NIC or by copies. They lie on cache lines of their own: no other worker writes them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Tally {
@@ -114,7 +114,7 @@ impl Tally {
         }
     }
 
-    /// Whether there is something to post and no room.
+    /// Notes whether the worker has slices to post and no room for them.
     pub(super) fn set_stalled(&self, stalls: bool) {
         let word = self.stall.load(Ordering::Relaxed);
         if (word & STALLS != 0) != stalls {

@@ -201,7 +201,7 @@ fn a_grant_ends_when_its_time_is_over_though_nobody_asks() {
         until("its key is ended", || b.engine.grants() == left);
         assert_eq!(outcomes(all), expected);
     }
-    // Who waits to take the region away waits for a time too.
+    // A thread that waits to take the region away wakes at the end of a key too.
     b.engine.revoke(&without).unwrap();
     grant(Some(HOUR));
     std::thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn while_a_region_waits_for_peers_others_are_registered() {
         panic!("it is the last");
     };
     std::thread::scope(|scope| {
-        // Who wants the same waits for what becomes of it.
+        // A second caller waits for the result of the first.
         let second = scope.spawn(|| end.engine.deregister(end.region));
         lock(&inner.regions)
             .finish(&leaving, leaving.wait())

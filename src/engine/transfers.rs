@@ -169,7 +169,7 @@ impl Body {
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     slice: u32,
-    /// A bit for each rail that it has failed on. While another one works it goes there.
+    /// A bit for each rail on which it has failed. It goes to another rail as long as one works.
     rails: u32,
 }
 
@@ -195,9 +195,9 @@ pub(super) struct Lost {
 /// What a worker has taken of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pulled {
-    /// So many slices, and there may be more.
+    /// So many slices, and more may be left.
     Some,
-    /// Nothing is left for anyone.
+    /// No slice is left for any worker.
     Nothing,
     /// What is left is for lanes that enter nearer to its memory.
     Far,
@@ -481,7 +481,7 @@ impl Transfers {
         // It may have counted; a copy that has failed has not.
         let may_count = body.counter.is_some() && lost.lane.is_some();
         let may_retry = has_tries && !may_count && !cause.is_of_the_request() && way.link.is_open();
-        // Whoever closes the account gives up, behind that, what is to be posted again.
+        // A thread that closes the account gives up, after that, the slices that are to be posted again.
         if may_retry && !place.account.load().is_closed() {
             *tries += u32::from(is_try);
             *rails |= u32::from(is_try) << rail;
@@ -720,7 +720,7 @@ impl Transfers {
         let handed = place.account.load().handed();
         let notice = body.notice.take();
         drop(body);
-        // Who sees the conclusion may end the connection: the notice goes before.
+        // A thread that sees the conclusion may end the connection, so the notice goes first.
         if let Some(notice) = notice {
             notice.conclude(outcome, first);
         }
@@ -752,7 +752,7 @@ impl Transfers {
         })
     }
 
-    /// Who waits for conclusions and slots.
+    /// The threads and futures that wait for conclusions and slots.
     pub(super) fn waiting(&self) -> &Waiting {
         &self.waiting
     }
@@ -843,7 +843,7 @@ impl Transfers {
     }
 }
 
-/// Why there are no transfers.
+/// Why the transfers could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TransfersError {
     #[error(transparent)]
@@ -888,7 +888,7 @@ impl Place {
         taken
     }
 
-    /// What a lane is told that may take nothing.
+    /// The answer to a lane that may take none of the slices to retry.
     fn left_elsewhere(&self, link: &Link) -> Pulled {
         if self.to_retry.load(Ordering::Acquire) == 0 {
             return Pulled::Nothing;
@@ -961,7 +961,7 @@ fn add(
     }
 }
 
-/// The rails of the peer that are near all of the memory that a transfer reaches there; 0: none is known, or none is asked for.
+/// The rails of the peer that are near all of the memory that a transfer reaches at the peer. 0: none is known, or none is wanted.
 fn near_of(plan: &Plan, way: &Way) -> u8 {
     if !way.link.is_near() {
         return 0;

@@ -1,7 +1,7 @@
-//! Who waits for a conclusion or for a slot: threads, and futures, of any executor.
+//! Waiters for a conclusion or for a slot: threads, and futures, of any executor.
 //!
-//! Whatever may end a wait counts a turn. A waiter reads the count, looks, and sleeps only while the count is the same. Where
-//! nobody waits, a conclusion takes no lock.
+//! Every change that may end a wait counts a turn. A waiter reads the count, looks, and sleeps only while the count is the same. A
+//! conclusion takes no lock if no thread waits.
 
 use std::collections::HashMap;
 use std::future::Future;

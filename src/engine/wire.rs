@@ -120,7 +120,7 @@ type Read<T> = fn(u16, &[u8]) -> Result<T, WireError>;
 
 /// One end of the connection.
 ///
-/// The stream never blocks: whoever waits to send reads meanwhile, so that two ends that both send do not wait for each other.
+/// The stream never blocks. A thread that waits to send reads meanwhile, so two ends that both send do not wait for each other.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,

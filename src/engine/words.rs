@@ -1,5 +1,5 @@
-//! Streams of a program's own words under the key of its engines. They carry descriptors that nobody without the key may read or
-//! replace, and requests that only programs with the key may make.
+//! Streams of a program's own words under the key of its engines. They carry descriptors, which no process without the key may read
+//! or replace, and requests, which only programs with the key may make.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -23,7 +23,7 @@ use crate::provider::{
 /// Turns without work before it sleeps.
 const SPINS: u32 = 200;
 
-/// Turns between two looks at the clock, if there is work.
+/// Turns between two looks at the clock while the worker has work.
 const TURNS: u32 = 32;
 
 /// A worker that waits for a fence does not look more often.
@@ -371,7 +371,7 @@ impl<P: Provider> Worker<P> {
         }
     }
 
-    /// Takes completions, and finishes what they account for. Whether there was one.
+    /// Takes completions, and finishes the slices that they account for. Returns whether any came.
     fn reap(&mut self) -> bool {
         let mut found = std::mem::take(&mut self.found);
         self.reaper.reap(&mut found, self.pace.reap);
@@ -421,7 +421,7 @@ impl<P: Provider> Worker<P> {
         has_found
     }
 
-    /// Does a part of the work of each lane that copies. Whether there was any.
+    /// Does a part of the work of each lane that copies. Returns whether any had work.
     fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
         let mut has_copied = false;
         for (at, nth) in &self.copying {
@@ -732,7 +732,7 @@ impl<P: Provider> Worker<P> {
         }
     }
 
-    /// The engine ends: whatever is left is failed, so that nobody waits for it.
+    /// The engine ends: fails all that is left, so that no thread waits for it.
     fn give_up(&mut self) {
         self.inbox.queue.nic.set_stalled(false);
         for at in 0..self.links.len() {

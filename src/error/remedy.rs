@@ -1,8 +1,9 @@
 //! What to do when the kernel, an HCA or the CUDA driver refuses a call: one table, by call, kind of memory and reason.
 //!
 //! Sources: ibv_reg_mr(3), ibv_open_device(3); `uverbs_open`, `ib_umem_get`, `mlx5_cmd_check`, `cmd_status_to_err` and
-//! `cmd_status_str` of Linux; "Command Return Status" of the programmer's manual of the HCA; "Error Handling" and "Device Memory" of the CUDA driver API; "GPUDirect RDMA" and
-//! "Multi-Process Service" of the CUDA documentation; "Container Toolkit", driver capabilities.
+//! `cmd_status_str` of Linux. "Command Return Status" of the programmer's manual of the HCA. "Error Handling" and "Device Memory"
+//! of the CUDA driver API. "GPUDirect RDMA" and "Multi-Process Service" of the CUDA documentation. "Container Toolkit", driver
+//! capabilities.
 
 use std::fmt;
 
@@ -13,19 +14,19 @@ use rustix::process::{Resource, getrlimit};
 pub(crate) enum Reason {
     /// What the kernel or a library answered.
     Errno(i32),
-    /// Status byte of a command's reply; [`NO_REPLY`] if there was none.
+    /// Status byte of a command's reply; [`NO_REPLY`] if the device wrote none.
     Status(u8),
     /// `CUresult`.
     Cuda(u32),
 }
 
-/// The status of a reply buffer that nobody wrote.
+/// The status in a reply buffer that the device has not written.
 const NO_REPLY: u8 = 0xff;
 
 /// How the memory is named that a call registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
-    /// By an address, behind which there may be memory of a GPU.
+    /// By an address, behind which memory of a GPU may lie.
     Address,
     /// By a DMA-BUF.
     Dmabuf,
@@ -447,7 +448,7 @@ impl fmt::Display for Remedy<'_> {
     }
 }
 
-/// The limit of locked memory of this process, in bytes; none where there is no limit.
+/// The limit of locked memory of this process, in bytes; none without a limit.
 struct Locked(Option<u64>);
 
 impl fmt::Display for Locked {

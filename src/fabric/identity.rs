@@ -103,7 +103,7 @@ impl Drop for LiveTeam {
     }
 }
 
-/// A window of a team of this process, while its memory is there.
+/// A window of a team of this process, as long as its memory lives.
 #[derive(Debug)]
 pub(crate) struct RegisteredWindow {
     team: u64,

@@ -146,7 +146,7 @@ impl Rail {
         self.heap().stats().live_bytes + host
     }
 
-    /// Its heaps by name: the control heap, and that of queues in host memory if there is one.
+    /// Its heaps by name: the control heap, and the heap of queues in host memory if the rail has one.
     pub(crate) fn heaps(&self) -> impl Iterator<Item = (&'static str, &ControlHeap)> {
         let host = self.host.iter().map(|heap| ("host heap", heap.as_ref()));
         std::iter::once(("control heap", self.heap().as_ref())).chain(host)
@@ -166,7 +166,7 @@ impl Rail {
         }
     }
 
-    /// Address and lkey of the sink; zeros if there is none.
+    /// Address and lkey of the sink; zeros without a sink.
     pub(crate) fn sink(&self) -> (u64, u32) {
         let sink = self.sink.as_ref();
         sink.map_or((0, 0), |sink| (sink.addr(), sink.lkey()))
@@ -229,8 +229,8 @@ impl Control {
         let offered = rung.map(|rung| Offered::on(&memory, rung)).transpose()?;
         let dmabuf = offered.as_ref().and_then(Offered::dmabuf);
         let region = HeapRegion::device(memory.addr(), bytes).with_umem(rung.is_some());
-        // SAFETY: `memory` is device memory, to which no Rust reference exists, and what is offered is the same memory; `drop`
-        // frees it after the heap, or never.
+        // SAFETY: `memory` is device memory, to which no Rust reference exists, and the offer is of that same memory. `drop` frees
+        // it after the heap, or never.
         let heap = unsafe { ControlHeap::on(context, &region, dmabuf.as_ref()) };
         Ok(Self {
             heap: Some(heap.map_err(of_memory)?),

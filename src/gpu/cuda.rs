@@ -1,4 +1,4 @@
-//! A CUDA GPU by the driver API, opened at run time: without a driver there is an error, never a panic.
+//! A CUDA GPU by the driver API, opened at run time: without a driver the result is an error, never a panic.
 //!
 //! Kernels come from the checked-in PTX of the newest architecture that the device can run. The driver compiles it when the
 //! device is opened. Where the driver is too old for it, they come from the embedded sources through NVRTC. No stream waits for

@@ -15,7 +15,7 @@ pub enum GpuError {
         /// What was looked for.
         detail: String,
     },
-    /// There is a driver, and it does not start.
+    /// A driver is installed, and it does not start.
     #[error(
         "the CUDA driver does not start: {refusal}; {advice}. Kernels run on the CPU with WARPVERBS_GPU=simt"
     )]
@@ -25,14 +25,14 @@ pub enum GpuError {
         /// What it means, and what to do.
         advice: &'static str,
     },
-    /// There is a driver, but not this device.
+    /// A driver is installed, but it does not have this device.
     #[error(
         "no CUDA device {ordinal}: the driver knows {count}, numbered from 0; CUDA_VISIBLE_DEVICES and containers (--gpus) may hide some"
     )]
     NoDevice {
         /// The ordinal asked for.
         ordinal: u32,
-        /// How many there are.
+        /// Number of devices of the driver.
         count: u32,
     },
     /// A driver call failed.
@@ -58,7 +58,7 @@ pub enum GpuError {
     /// Memory of another process that cannot be reached from this one.
     #[error("memory of another process cannot be opened: {why}")]
     NotOpened {
-        /// Why.
+        /// The cause, in words.
         why: String,
     },
     /// No memory for an allocation.
@@ -78,7 +78,7 @@ pub enum GpuError {
         addr: u64,
         /// Its length.
         bytes: usize,
-        /// The allocation below it, in words; empty if there is none.
+        /// The allocation below it, in words; empty if none lies below.
         nearest: String,
     },
     /// Kernels that would not compile, or not flatten to one text.

@@ -106,8 +106,8 @@ impl MappedMmio {
         Self { addr, _hold: hold }
     }
 
-    /// For a device of another crate whose registers stand elsewhere than on the mapped page, at `addr` as kernels address it.
-    /// Such a device is an HCA that is a kernel itself. Its owner keeps what is there for as long as the result lives.
+    /// For a device of another crate whose registers stand elsewhere than on the mapped page, at `addr` as kernels address it. Such
+    /// a device is an HCA that is a kernel itself. Its owner keeps the registers at `addr` for as long as the result lives.
     #[must_use]
     pub fn elsewhere(addr: u64) -> Self {
         Self::new(addr, Box::new(Elsewhere))

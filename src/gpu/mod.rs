@@ -151,7 +151,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::BadRange`] unless the range lies inside one live allocation of this device.
     fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError>;
 
-    /// Copies `bytes` into device memory at `addr`, and returns when they are there.
+    /// Copies `bytes` into device memory at `addr`, and returns when the copy is done.
     ///
     /// # Errors
     ///
@@ -226,8 +226,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::OutOfMemory`]; the driver's.
     fn stream(&self) -> Result<Stream, GpuError>;
 
-    /// A stream that the caller made: a `CUstream` of this device's primary context, or null for the one that CUDA takes where
-    /// none is named. Where there is no such thing null stands for [`Gpu::default_stream`].
+    /// A stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device
+    /// without such streams null stands for [`Gpu::default_stream`].
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     ///
-    /// It is a stream, and stays one until the result and all its clones are gone and what was launched there has ended.
+    /// `raw` is a stream, and stays one until the result and all its clones are gone and all launches in it have ended.
     // UNSAFETY: a declaration only; whether an address is a stream, no type can check.
     #[expect(unsafe_code, reason = "takes a handle on trust")]
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError>;

@@ -60,8 +60,8 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
     }
 }
 
-/// The same without the kernels of this crate where it is a GPU: its driver would take seconds to compile them. Kernels that a
-/// program adds run there, MoE does not.
+/// As [`open`], without the kernels of this crate if it is a GPU, whose driver would take seconds to compile them. Kernels that a
+/// program adds run on it, MoE does not.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub fn open_bare(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuE
     }
 }
 
-/// PCI addresses of the CUDA devices that this process may see, by ordinal. Empty where there is no driver or no device. Opens none.
+/// PCI addresses of the CUDA devices that this process may see, by ordinal. Empty without a driver or a device. Opens none.
 ///
 /// # Errors
 ///

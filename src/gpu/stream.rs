@@ -135,8 +135,8 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// As [`Gpu::launch`](super::Gpu::launch) for each recorded launch: what the recorded parameters point to is still there
-    /// and stays until the event is done.
+    /// As [`Gpu::launch`](super::Gpu::launch) for each recorded launch: the memory to which the recorded parameters point still
+    /// lives, and stays until the event is done.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<Event, GpuError> {
         // SAFETY: the caller's promise.
         unsafe { self.replay.launch(stream) }

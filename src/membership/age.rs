@@ -1,10 +1,11 @@
 //! First calls that stay behind while calls go on: they are kept where they compare with calls, however long a view stands.
 //!
-//! Calls compare by the signed difference of their 32-bit numbers, so what is 2^31 calls old looks new. A view may stand for longer.
-//! At each look a rank moves all first calls that it holds up, once they are 2^30 calls old, to half of that: what begins behind
-//! them has begun, so nothing else follows from a later one. Each rank does so by itself. The store has the first call of when the
-//! view was made until a proposal is written, which takes the newer number with it, so that whoever commits it has that: a newcomer
-//! has no calls to compare with.
+//! Calls compare by the signed difference of their 32-bit numbers, so a call that is 2^31 calls old looks new. A view may stand for
+//! longer. So at each look a rank goes through all first calls that it holds. It moves each one that is 2^30 calls old to half that
+//! age. This changes no conclusion: every call up to the later first call has begun already. Each rank does so by itself. The
+//! record in the store keeps the first call that the view began with until a member writes a proposal. The proposal carries the
+//! newer number, so every rank that can commit it has that number. A newcomer needs this, because it has made no calls to compare
+//! with.
 
 use std::sync::Arc;
 
@@ -23,18 +24,19 @@ fn kept_near(first: u32, finished: u32) -> u32 {
     }
 }
 
-/// Whether `last` can be the last call of a rank, to one whose calls up to `finished` have ended: ranks of a view are not 2^30 calls
-/// apart.
+/// Whether `last` can be the last call of another rank, seen by a rank whose calls up to `finished` have ended. Ranks of one view
+/// are less than 2^30 calls apart.
 pub(super) fn can_be_last(last: u32, finished: u32) -> bool {
     !(MOST..=3 * MOST).contains(&last.wrapping_sub(finished))
 }
 
 impl Driver {
-    /// Moves up what is old of all that this rank keeps; `record` with its first call moved as well, if it is the view of this rank.
+    /// Moves up each old first call that this rank keeps. Returns `record`, with its first call moved as well if this rank runs
+    /// that view.
     pub(super) fn keep_near(&mut self, record: Arc<Record>) -> Arc<Record> {
         let finished = self.shared.layer.finished();
         self.first = kept_near(self.first, finished);
-        // Who leaves next waits until the others have said it anew.
+        // A rank that leaves later waits until the other ranks have written their last calls anew.
         self.through = self
             .through
             .filter(|last| kept_near(*last, finished) == *last);

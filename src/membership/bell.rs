@@ -1,5 +1,5 @@
-//! The thread that waits for the record to change, so that the thread which follows the rules goes on at once: by the record that
-//! the store has told, or by a look where it tells none.
+//! The thread that watches the record, so that the thread which follows the rules goes on at once. A store that delivers the new
+//! record passes it on by the watch. With a store that only signals a change, the thread of the rules looks.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +13,8 @@ const WAIT: Duration = Duration::from_secs(10);
 /// Pause after the store could not be asked.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Waits until the group is gone. The thread holds nothing of the group while it waits, so nobody waits for the thread.
+/// Waits until the group is gone. Meanwhile this thread holds no reference to the group, so dropping the group need not wait for
+/// this thread.
 pub(super) fn run(shared: &Weak<Shared>, store: &Arc<dyn Store>, key: &str) {
     let mut watch = KeyWatch::new(key);
     let mut known = 0;

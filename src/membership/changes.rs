@@ -1,4 +1,4 @@
-//! How often something has changed that a program acts on, and a descriptor that tells its event loop.
+//! The number of changes that a program acts on, and an eventfd that wakes its event loop.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 
-/// A number, and an eventfd that is readable from a change until it is cleared. Whoever uses it holds a lock.
+/// The number of changes, and an eventfd that is readable from a change until it is cleared. The caller holds the lock of
+/// [`Shared`](super::shared::Shared).
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     number: u64,
@@ -32,7 +33,7 @@ impl Changes {
         }
     }
 
-    /// The eventfd. The first time it is readable, since nobody has looked yet.
+    /// The eventfd. It is readable when it is first asked for, because the program has not read the state yet.
     pub(super) fn eventfd(&mut self) -> io::Result<OwnedFd> {
         if let Some(made) = &self.eventfd {
             return made.try_clone();
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(changes.clear(), 4);
         assert!(!readable(&one) && !readable(&same));
         assert_eq!(changes.clear(), 4, "it does not wait");
-        // What one descriptor's owner closes, the others keep.
+        // The other descriptors stay valid when the owner of one closes it.
         drop(one);
         changes.add();
         assert!(readable(&same));

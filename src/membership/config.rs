@@ -14,17 +14,18 @@ use crate::team::LEASE_TTL;
 pub struct GroupConfig {
     /// How long a rank that does not renew its lease counts as living. Default 2 s.
     pub lease_ttl: Duration,
-    /// How long a living rank may be without contact to every rank of the larger side before it goes: kernels wait for it in vain,
-    /// or its QPs are in error. At least two leases. Default 5 times the team's deadline, and two leases at least.
+    /// How long a living rank may be without contact to every rank of the larger side before the group expels it. Without contact
+    /// means that kernels wait for the rank in vain, or that its QPs are in error. At least two leases. Default 5 times the team's
+    /// deadline, and two leases at least.
     pub stall_bound: Option<Duration>,
-    /// How long a QP to a rank is in error before the two part: no call of the next view sends between them, and their QPs are
-    /// connected anew. Neither goes for that. Default the team's deadline.
+    /// How long a QP to a rank is in error before the pair parts. No call of the next view sends between the two ranks, and their
+    /// QPs are connected anew. Neither rank is expelled for that. Default the team's deadline.
     pub error_bound: Option<Duration>,
-    /// How long a living rank may leave a proposal unanswered before a smaller one goes on without it. At least two leases. Default
-    /// 5 times the team's deadline, and two leases at least.
+    /// How long a living rank may leave a proposal unanswered before another member makes a smaller one without it. At least two
+    /// leases. Default 5 times the team's deadline, and two leases at least.
     pub promise_bound: Option<Duration>,
-    /// Longest wait of the founders for each other, and of ranks that join for a member to be heard of before they found the group
-    /// anew. Default the team's timeout.
+    /// Longest wait of the founders for each other. Also the longest time in which joining ranks hear of no member before they
+    /// found the group anew. Default the team's timeout.
     pub found_bound: Option<Duration>,
 }
 
@@ -105,8 +106,8 @@ impl Bounds {
             && named.all(|(part, name)| part.strip_prefix(name).is_some_and(is_time))
     }
 
-    /// Whether a rank may go before its pairs have gone round a rail that carries nothing. That takes the HCA's `patience`, the error
-    /// bound, and the `deadline` behind which a rail counts as silent.
+    /// Whether a rank may be expelled before its pairs have gone round a rail that carries nothing. Going round takes the HCA's
+    /// `patience`, the error bound, and the `deadline` after which a rail counts as silent.
     pub(super) fn ends_before(&self, patience: Duration, deadline: Duration) -> bool {
         let times = [patience, self.error, deadline];
         let round = times

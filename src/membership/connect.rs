@@ -1,5 +1,5 @@
-//! The thread that connects QPs to ranks that come in, and to members from which this rank is parted, so that the thread which
-//! agrees on views never waits for another rank.
+//! The thread that connects QPs to newcomers, and to members from which this rank is parted. The thread that agrees on views
+//! therefore never waits for another rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared};
 use crate::team::TeamError;
 
-/// Time between two looks at calls that have to end first, at a parted pair whose other end has not come, and before the first look
-/// at a newcomer that has not. A newcomer is looked for at intervals which double: all ranks of a group wait for the same one.
+/// Time between two looks at calls that have to end first, and at a parted pair whose other end has not come. Also the time before
+/// the first look at a newcomer that has not come. Looks at a newcomer come at intervals that double, because all ranks of a group
+/// wait for the same newcomer.
 const LOOK: Duration = Duration::from_millis(2);
 /// The longest of those intervals, in looks.
 const MOST_LOOKS: u32 = 16;
@@ -22,8 +23,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 const CHECK: Duration = Duration::from_millis(20);
 /// Longest wait for something to do.
 const IDLE: Duration = Duration::from_millis(200);
-/// Time before this rank first looks at what it has told those with whom it connects, and the longest time between two looks, in such
-/// times.
+/// Time before this rank first looks at the records that it wrote for ranks with which it connects. The longest time between two
+/// looks is [`MOST_RETELLS`] times that.
 const RETELL: Duration = Duration::from_secs(1);
 const MOST_RETELLS: u32 = 8;
 /// P7: a parted pair waits for at most so many error bounds.
@@ -37,12 +38,12 @@ struct Schedule {
     failures: BTreeMap<RankGeneration, u32>,
     /// Looks in a row that have not found the newcomer.
     waits: BTreeMap<RankGeneration, u32>,
-    /// Newcomers that have not answered in time, which were told.
+    /// Newcomers that have not answered in time, and that were reported.
     late: BTreeSet<RankGeneration>,
     /// A rank that cannot be connected to does not keep the others waiting.
     last: RankGeneration,
     retell: Retell,
-    /// Records of others that count as missing, which were told.
+    /// Records of other ranks that count as missing, and that were reported.
     odd: BTreeSet<String>,
 }
 
@@ -51,15 +52,15 @@ struct Schedule {
 struct Retell {
     next: Option<Instant>,
     times: u32,
-    /// Those whose records are to be looked at now.
+    /// Ranks for which this rank still has to look at its own records in this round.
     left: Vec<RankGeneration>,
-    /// The next turn looks at none.
+    /// The next turn looks at no record.
     rests: bool,
 }
 
 /// Why a try to connect has come to nothing.
 enum Trouble {
-    /// A record of the other end cannot be read: it has told nothing yet, or will tell it again.
+    /// A record of the other end cannot be read. The other end has not written it yet, or will write it again.
     Missing(String),
     Failed(String),
 }
@@ -142,7 +143,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 }
 
 impl Schedule {
-    /// The target behind the last one whose time has come.
+    /// The next target whose time has come, in the order of slots behind the last one.
     fn due(&self, targets: &[RankGeneration], now: Instant) -> Option<RankGeneration> {
         let is_due = |who: &&RankGeneration| self.next.get(who).is_none_or(|next| *next <= now);
         let behind = targets.iter().find(|who| **who > self.last && is_due(who));
@@ -156,7 +157,8 @@ impl Schedule {
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
-    /// Tells once of a newcomer that has not answered for as long as a member may leave a proposal unanswered. It is still looked for.
+    /// Reports, once, a newcomer that has not answered for as long as a member may leave a proposal unanswered. This rank goes on
+    /// looking for it.
     fn tell_late(&mut self, shared: &Shared, who: RankGeneration) {
         let bound = shared.bounds.promise;
         let since = shared.lock().begun.get(&who).map(Instant::elapsed);
@@ -192,8 +194,8 @@ impl Schedule {
 }
 
 impl Retell {
-    /// With whom this rank connects, or is connected as far as it knows, and whose records are due. Each second turn it is none, so that
-    /// connecting goes on.
+    /// The rank for which this rank looks at its own records now. It is one with which this rank connects, or is connected as far
+    /// as it knows. Every second turn returns none, so that connecting goes on.
     fn due(&mut self, inner: &Inner, now: Instant) -> Option<RankGeneration> {
         if inner.wanted.is_empty() && inner.parted.is_empty() {
             *self = Self::default();
@@ -211,7 +213,7 @@ impl Retell {
         self.left.pop()
     }
 
-    /// The records of one were looked at. The next round begins some time behind the end of this one.
+    /// The records for one rank were looked at. The next round begins some time after the end of this one.
     fn look_again(&mut self) {
         if self.left.is_empty() {
             self.next = Some(Instant::now() + back_off(RETELL, self.times, MOST_RETELLS));
@@ -219,7 +221,7 @@ impl Retell {
     }
 }
 
-/// How long `who` waits, which has come to nothing once more: `unit`, twice as long each time, at most `most` times as long.
+/// How long a connection to `who` waits after one more failure: `unit`, twice as long each time, at most `most` times `unit`.
 fn wait_again(
     times: &mut BTreeMap<RankGeneration, u32>,
     who: RankGeneration,
@@ -243,8 +245,8 @@ fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     all
 }
 
-/// Whether calls have to end before this rank connects to one that it would connect to. Nothing tells of their end. What is left of
-/// a rank whose slot stays empty waits for no call.
+/// Whether this rank has a target, and calls have to end before it connects. No event reports the end of a call. Traces in a slot
+/// that stays empty do not count.
 fn waits_for_calls(shared: &Shared, inner: &Inner) -> bool {
     let missing = inner.wanted.difference(&inner.connected);
     let mut slots = missing.chain(&inner.parted).map(|who| who.0);
@@ -262,7 +264,7 @@ fn says_farewell(inner: &Inner, slot: u32) -> bool {
     inner.farewells.keys().any(|(leaver, _)| *leaver == slot)
 }
 
-/// Slots whose holder was dropped, and of which no call needs anything.
+/// Slots whose holder was dropped, and whose memory no call needs any more.
 fn over(shared: &Shared, inner: &Inner) -> Vec<u32> {
     if inner.traces.is_empty() {
         return Vec::new();
@@ -275,7 +277,7 @@ fn over(shared: &Shared, inner: &Inner) -> Vec<u32> {
     over.map(|(slot, _)| *slot).collect()
 }
 
-/// Closes the memory of those who are gone.
+/// Closes the memory of the peers that are gone.
 fn release(shared: &Shared, over: &[u32]) {
     for &slot in over {
         if let Err(error) = shared.transport.release_peer(slot) {
@@ -308,7 +310,7 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, T
     let connected = match parted {
         true => shared.transport.reunite_peer(rank, generation),
         false => {
-            // Whoever came no further than this has lost its QPs now.
+            // A generation that was connected before has lost its QPs now, if it came no further.
             shared.lock().connected.retain(|(slot, _)| *slot != rank);
             shared.transport.connect_peer(rank, generation)
         }

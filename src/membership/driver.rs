@@ -1,8 +1,8 @@
 //! The thread that follows the rules: it looks into the store, asks [`Rules::next`] what to do, does it, and looks again.
 //!
-//! It waits for no rank. What blocks (connecting), must not wait for the store (words of kernels, ends of processes) or only waits
-//! (for the record) is done by threads of their own: `connect.rs`, `watch.rs`, `bell.rs`. The lease is renewed here, so a rank
-//! whose rules are not followed does not count as living.
+//! It waits for no rank. Work that would make it wait has threads of its own. `connect.rs` connects QPs. `watch.rs` reads the words
+//! of kernels and the ends of processes, which must not wait for the store. `bell.rs` waits for the record. This thread renews the
+//! lease, so a rank whose rules are not followed does not count as living.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,26 +33,26 @@ const BUSY_PART: u32 = 4;
 const LOOK: Duration = Duration::from_millis(20);
 /// Pause after a step has failed. After turns that the store has failed, one behind the other, it is twice as long each time.
 const AGAIN: Duration = Duration::from_millis(10);
-/// A pair that is connected anew waits so long for others: where ports or a switch have come back many do, and each view costs all
-/// ranks a change.
+/// Behind a pair that was connected anew, the rank waits for more pairs for this long. When ports or a switch come back many pairs
+/// do, and each view costs every rank a change.
 const UNITE: Duration = Duration::from_millis(40);
-/// In peace one look in so many is at changes, which the record's bell may have missed; the others are at leases.
+/// In peace one look in this many asks for changes, because the watch of the record may have missed one. The others count leases.
 const PEACE: u32 = 4;
-/// A turn does for this part of a lease what may take long; the next turn goes on, behind a look. A thousand peers take thousands of
-/// commands to end their QPs.
+/// The part of a lease for which one turn does long work; the next turn goes on after a look. Ending the QPs to a thousand peers
+/// takes thousands of commands.
 pub(super) const TURN_PART: u32 = 8;
 
-/// What a turn has left to do.
+/// How a turn ends.
 pub(super) enum TurnOutcome {
     /// A step was done, or failed because the record has changed: look again.
     Again,
-    /// Nothing before this time has passed, unless something changes.
+    /// Look again after this time, or earlier if something changes.
     Wait(Duration),
     /// This generation has ended.
     Over(GroupState),
 }
 
-/// One rank's way through the rules. What it does at each step is in `steps.rs`, what it sees in `see.rs`.
+/// One rank's way through the rules. `steps.rs` holds its steps, `see.rs` its looks.
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) store: GroupStore,
@@ -61,23 +61,24 @@ pub(super) struct Driver {
     pub(super) own: Own<Duration>,
     /// The first call of the newest view that its device has, or a later one (`age.rs`).
     pub(super) first: u32,
-    /// Those to whom kernels may post.
+    /// The ranks to which kernels may post.
     pub(super) opened: Members,
-    /// What the store has of this rank.
+    /// The row of this rank as the store holds it.
     told: StoredRow,
-    /// This rank has made all calls up to this one, and a leaver has waited for it.
+    /// This rank has made all calls up to this one, and the row says so for a leaver that waits.
     pub(super) through: Option<u32>,
     pub(super) heard: Heard,
     pub(super) newcomers: Newcomers,
     pub(super) tidying: Tidying,
-    /// What was told last, for each cause that follows from looks.
+    /// The ranks reported last, for each cause that follows from looks.
     pub(super) causes: BTreeMap<Cause, Slots>,
     preparing: Option<Slots>,
-    /// This rank looks at all keys: it acts, or would if whoever comes before it did.
+    /// This rank looks at all keys: it acts, or its turn to act has come.
     reads: bool,
-    /// The last look was one at all keys. What follows from words that others may have taken back is done behind such a look only.
+    /// The last look asked for all keys. Other ranks may have taken some words back meanwhile, so conclusions from those words need
+    /// such a look.
     pub(super) whole: bool,
-    /// The proposal that all its newcomers have promised, as this newcomer has told.
+    /// The number of the last proposal for which this newcomer has woken the members.
     rung: u64,
     /// The next turn begins with a look, whatever has woken this rank.
     look_due: bool,
@@ -102,7 +103,7 @@ pub(super) struct Instants {
     counted: Option<Instant>,
     /// P9: this rank would do a step that any rank may do, of the record with this epoch and number.
     turn: Option<((u32, u64), Instant)>,
-    /// Somebody has something to do, in the record with this epoch and number.
+    /// Since when a step is to be done by some rank, in the record with this epoch and number.
     busy: Option<((u32, u64), Instant)>,
     /// The newest view was given to the device.
     pub(super) viewed: Option<Instant>,
@@ -222,7 +223,8 @@ impl Driver {
         }
         let quarter = self.shared.bounds.lease_ttl / 4;
         let is_due = |of: Option<Instant>| of.is_none_or(|of| of.elapsed() + BUSY >= quarter);
-        // What the own threads have found out is in no store: the rank goes by what it has read, unless it acts.
+        // The store does not hold what this rank's own threads have found. So the rank concludes from what it has read, unless it
+        // acts.
         let looks = rang || self.look_due || self.reads || is_due(self.since.looked);
         // Whatever follows from this look, the next one is whole unless nothing does.
         let before = std::mem::take(&mut self.peace);
@@ -315,7 +317,7 @@ impl Driver {
         Ok(outcome)
     }
 
-    /// Takes down the record that the store has told. Whether that is all that this rank has to know now.
+    /// Takes down the record that the watch delivered. Returns whether this rank needs to know nothing else now.
     fn take_down(&mut self, entry: &Entry) -> bool {
         let before = self.store.kept.record.clone();
         if let Some(error) = self.store.take_down(entry) {
@@ -329,7 +331,7 @@ impl Driver {
             return false;
         }
         let own = row_key(self.own());
-        // Who leaves rings, as newcomers do.
+        // A leaver wakes the members by the record, as newcomers do. So the look need not ask for these keys.
         let rings = |key: &String| key.starts_with(PROMISES) || key.starts_with(GOODBYES);
         self.named().iter().all(|key| *key == own || rings(key))
     }
@@ -353,8 +355,9 @@ impl Driver {
             && self.since.away.is_none()
     }
 
-    /// Looks at the record, at who has come, and at [`Driver::named`]. Where a rank misses so many leases that it would read all keys
-    /// it may not have read them yet, as founders have not when the record is there first: they are read before the rest is named.
+    /// Looks at the record, at the newcomers, and at [`Driver::named`]. A rank that misses many leases reads all keys, and may not
+    /// have read them yet. Founders that find the record at their first look have not. The rank then reads them first, and names
+    /// the rest after that.
     fn look_at_named(&mut self) -> Result<Vec<String>, StoreError> {
         let mut named = self.named();
         let mut odd = Vec::new();
@@ -367,9 +370,14 @@ impl Driver {
         Ok(odd)
     }
 
-    /// Keys that this rank asks for though it does not act: its own row, which another may have changed; of those whose leases it
-    /// misses all by which they live or have ended; the rows of those that the view parts from it; of leavers whether they are
-    /// through; what newcomers promise first of all; and whether the rank that acts wants to leave, which cannot take itself out.
+    /// Keys that this rank asks for even when it does not act:
+    ///
+    /// - its own row, which another writer may have changed;
+    /// - row, `over` and promise of each member whose lease it misses;
+    /// - the rows of the ranks from which the view parts it;
+    /// - of leavers, row and `over`, which say whether they are through;
+    /// - the promises of newcomers, which come first;
+    /// - the goodbye of the rank that acts, which cannot take itself out.
     fn named(&self) -> BTreeSet<String> {
         let own = self.own();
         let mut named = BTreeSet::from([row_key(own)]);
@@ -401,8 +409,9 @@ impl Driver {
         named
     }
 
-    /// P9: whether this rank looks at all keys. The one that acts does, and who goes or comes; another only if nothing has come of
-    /// it in its turn, and not before the next look that it makes anyhow. What this rank says against others it follows by itself.
+    /// P9: whether this rank looks at all keys. The rank that acts does, and a rank that comes or goes. Another rank does so only
+    /// when its turn has passed without a change, and not before its next regular look. What this rank has against others it
+    /// follows by itself.
     fn reads_all(
         &mut self,
         record: &Record,
@@ -440,8 +449,8 @@ impl Driver {
         }
     }
 
-    /// Whether a call of this rank has waited for long enough, in a change, that it needs to know who has promised: clocks against
-    /// those stand still.
+    /// Whether a call of this rank has waited so long in a change that the rank needs to know which members have promised. The
+    /// clocks against those members stand still.
     fn waits_for_promises(&self, record: &Record) -> bool {
         let held = self.since.held.map(|since| since.elapsed());
         let long = held.is_some_and(|held| held >= self.shared.transport.deadline() / 4);
@@ -543,8 +552,8 @@ impl Driver {
         behind + u32::try_from(before.count()).unwrap_or(u32::MAX)
     }
 
-    /// Between two looks of a rank that waits for others in a change: a quarter of the time that it has waited already, so that
-    /// what a change costs does not follow from how slow the others are.
+    /// Pause between two looks of a rank that waits for others in a change: a quarter of the time that it has waited already. So
+    /// the number of looks in a change grows only slowly with the time that other ranks take.
     fn busy_pause(&self) -> Duration {
         let waited = self
             .since
@@ -561,7 +570,7 @@ impl Driver {
         let place = self.place(record, look);
         let row = look.rows.get(&self.own.slot);
         let accuses = row.is_some_and(Row::accuses) || !look.ended.is_empty();
-        // A newcomer that has rung, and who acts before it has, wait for the record.
+        // A newcomer that has woken the members waits for the record. So does the rank that acts, until then.
         let rung = |open: &Proposal| open.takes.keys().all(|it| look.promises.contains_key(it));
         let device = !look.has_place || self.since.left.is_some();
         let comes = match self.own.applied {
@@ -630,7 +639,7 @@ impl Driver {
             self.viewed(record);
             self.shared.set_state(GroupState::Serving);
         }
-        // A founder needs them until the record is there.
+        // A founder needs this list until the first record is in the store.
         self.founders = Vec::new();
         self.newcomers.learn(record, Instant::now());
         let is_new = self.store.drop_kept(|who| record.was_dropped(who.0, who.1));
@@ -688,7 +697,7 @@ impl Driver {
         Ok(())
     }
 
-    /// While a change is prepared, clocks against those who have promised it stand still.
+    /// While a change is prepared, the clocks against members that have promised it stand still.
     fn tell_layer(&mut self, record: &Record, look: &Look<Duration>) -> Result<(), GroupError> {
         let concerns = self.own.applied != 0 && self.own.is_proposed(record);
         let preparing = concerns.then(|| {
@@ -704,7 +713,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Tells the others what this rank has to say, where that is not in the store.
+    /// Writes the row of this rank, if the store holds another one.
     fn tell_row(&mut self, record: &Record, row: &Row) -> Result<(), GroupError> {
         let connected = self.shared.lock().connected.iter().copied().collect();
         let own = self.own();
@@ -722,7 +731,7 @@ impl Driver {
             behind: row.behind,
             connected,
         };
-        // Another writer may have changed it, to something else or to what is no row.
+        // Another writer may have replaced the row, also by text that is no row.
         let kept = self.store.kept.rows.get(&own);
         let away = self.since.away.is_some();
         let stands = kept == Some(&self.told);
@@ -738,8 +747,8 @@ impl Driver {
         Ok(())
     }
 
-    /// A row that accuses nobody, and only says less than before or whom its rank meets, waits for a moment behind a view: what it said
-    /// against others held in the view before, and no rank goes for want of contact yet.
+    /// Whether the row may wait for a moment behind a view. It may if it accuses no rank, and only says less than before or which
+    /// ranks this one meets. What it said against others held in the view before, and no rank is expelled for want of contact yet.
     fn may_wait(&self, record: &Record, row: &StoredRow) -> bool {
         let told = &self.told;
         let quarter = self.shared.bounds.lease_ttl / 4;
@@ -768,7 +777,7 @@ impl Driver {
         false
     }
 
-    /// Whatever the news are: what has failed is tried again `time` later.
+    /// Waits for `time`, whatever news arrive: a failed step is tried again after that.
     fn pause(&self, time: Duration) {
         let start = Instant::now();
         let mut inner = self.shared.lock();

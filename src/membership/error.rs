@@ -13,13 +13,13 @@ pub enum GroupError {
     /// A bound outside its limits.
     #[error("{what} is {value:?}; it must be {}", limits(*.least, *.most))]
     Bound {
-        /// Which.
+        /// Name of the bound in `GroupConfig`.
         what: &'static str,
-        /// The value.
+        /// The value given.
         value: Duration,
-        /// Shortest.
+        /// Least value allowed.
         least: Duration,
-        /// Longest.
+        /// Greatest value allowed.
         most: Duration,
     },
     /// This generation has, or had, its group.
@@ -28,35 +28,35 @@ pub enum GroupError {
          back with a new generation"
     )]
     Taken {
-        /// The slot.
+        /// Slot of the rank.
         rank: u32,
-        /// The generation.
+        /// Generation of the rank.
         generation: u32,
     },
-    /// Ranks whose bounds differ.
+    /// The bounds of this rank differ from those of the group.
     #[error(
         "this rank's group has {own}, and others have {theirs}; give all ranks the same GroupConfig"
     )]
     Differs {
-        /// Of this rank.
+        /// The bounds of this rank, in words.
         own: String,
-        /// Of the rank that came first.
+        /// The bounds in the store, in words.
         theirs: String,
     },
     /// A record in the store that no group writes.
     #[error("invalid record '{key}' of the group: {reason}")]
     Record {
-        /// Which.
+        /// Key of the record.
         key: String,
-        /// Why.
+        /// The reason why it is invalid, in words.
         reason: String,
     },
     /// The rank did not come to where it was awaited.
     #[error("the rank is {state:?} after {waited:.1?}, not {wanted:?}")]
     State {
-        /// How it is.
+        /// The state of the rank.
         state: GroupState,
-        /// How it was to be.
+        /// The state for which the call waited.
         wanted: GroupState,
         /// How long was waited.
         waited: Duration,

@@ -1,4 +1,4 @@
-//! What a group tells its user: how it stands, and what has happened when.
+//! What a group reports to its user: the state of this rank, and what has happened when.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::error::ThreadPanicked;
 pub enum GroupState {
     /// Not a member yet: it founds the group with others, or asks to be taken in. Its calls are held.
     Joining,
-    /// A member whose calls may start.
+    /// A member whose calls start.
     Serving,
-    /// A member whose calls are held for a moment, while the next view is agreed on.
+    /// A member whose calls are held for a moment, while the members agree on the next view.
     Changing,
     /// Dropped by the others. Its calls end at once; it comes back with a new generation.
     Expelled,
-    /// Gone because it wanted to.
+    /// It left by [`Group::leave`](super::Group::leave).
     Left,
     /// A thread of the group has panicked. The QPs of this rank are ended, and the others go on without it; it comes back with a
     /// new generation.
@@ -33,18 +33,18 @@ impl GroupState {
     }
 }
 
-/// Who belongs to a group from one call on.
+/// The members of a group from one call on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupView {
-    /// Its number.
+    /// Its number: 1 for the first view, one more for each later one.
     pub epoch: u32,
-    /// First call that runs in it.
+    /// Number of the first call that runs in it; calls count modulo 2^32.
     pub first: u32,
     /// The generation of each member, by rank slot.
     pub members: Members,
-    /// Pairs of members between which no call of this view sends, the lower slot first: a QP between them has failed, and their QPs
-    /// are being connected anew.
+    /// Pairs of members between which no call of this view sends, the lower slot first. A QP between the two has failed, and their
+    /// QPs are being connected anew.
     pub parted: Vec<(u32, u32)>,
 }
 
@@ -76,15 +76,15 @@ impl From<&Record> for GroupView {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Kernels have waited for it in vain.
+    /// Kernels have waited for it up to the deadline of a call.
     Timeout,
     /// A QP to it ended in error: vendor syndrome << 8 | syndrome.
     QpError(u32),
     /// The HCA says that a QP to it has failed: the type of event.
     QpEvent(u16),
-    /// A QP to it ended in error, and what failed first was flushed over before it was seen: the cause is lost.
+    /// A QP to it ended in error, and later flushes hid the first error. The cause is lost.
     QpFlushed,
-    /// Nothing was heard of it for one and a half times to live of its lease, which has run out.
+    /// No sign of life came from it for one and a half leases, and its own lease has run out.
     Unheard,
     /// Nothing has arrived from it, or could be sent to it, for the stall bound.
     Overdue,
@@ -118,63 +118,63 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Something that has happened, and when.
+/// An event of a group, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupEvent {
-    /// When.
+    /// Time at which this rank saw it.
     pub at: Instant,
-    /// What.
+    /// Kind and details of the event.
     pub what: GroupEventKind,
 }
 
-/// Something that has happened.
+/// The kind of an event, with its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupEventKind {
     /// This rank suspects another.
     Suspected {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
-        /// Why.
+        /// The cause of the suspicion.
         cause: Cause,
     },
-    /// It does so no longer.
+    /// This rank no longer suspects another.
     Trusted {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
     },
-    /// The words by which kernels know whom not to wait for were written.
+    /// The host wrote the words that name the ranks for which kernels do not wait.
     Masked {
-        /// All of them.
+        /// All ranks that these words name.
         ranks: Vec<u32>,
     },
     /// This rank has put a proposal into the store.
     Proposed {
-        /// Its number.
+        /// Number of the proposal; each later one is larger.
         proposal: u64,
-        /// Whom it keeps and takes in.
+        /// The members that it keeps and those that it takes in.
         members: Members,
     },
     /// This rank has promised a proposal.
     Promised {
-        /// Its number.
+        /// Number of the proposal; each later one is larger.
         proposal: u64,
         /// The last call that it starts in the old view; none if it joins.
         last: Option<u32>,
     },
     /// The QPs to these ranks are in error.
     Fenced {
-        /// Their slots.
+        /// Slots of the ranks, ascending.
         ranks: Vec<u32>,
     },
     /// The kernels of this rank have a new view.
     Viewed(GroupView),
     /// All calls may start again.
     Resumed {
-        /// The view.
+        /// Number of the view.
         epoch: u32,
-        /// For how long calls were held.
+        /// Time for which calls were held.
         held: Duration,
     },
     /// Nothing is left of an earlier holder of a slot.
@@ -184,48 +184,48 @@ pub enum GroupEventKind {
     },
     /// The QPs to a rank that wants to come in, or from which this rank is parted, are connected.
     Connected {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
-        /// Its generation.
+        /// Generation of the other rank.
         generation: u32,
-        /// How long that took.
+        /// Time from the first try until the QPs were connected.
         took: Duration,
     },
-    /// A parted pair is connected, and what is posted to QPs of these rails goes by other ones: they carried nothing. They are used
-    /// again when the pair is connected anew.
+    /// A parted pair is connected again, and some of its rails carried nothing. What is posted to QPs of these rails goes by other
+    /// rails. These rails carry again when the pair is connected anew.
     GoesRound {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
         /// The rails, in ascending order.
         rails: Vec<u32>,
     },
     /// The QPs to a rank that wants to come in, or from which this rank is parted, could not be connected; it is tried again.
     NotConnected {
-        /// Its slot.
+        /// Slot of the other rank.
         rank: u32,
-        /// Its generation.
+        /// Generation of the other rank.
         generation: u32,
-        /// Why.
+        /// The error, in words.
         error: String,
     },
     /// A step of a change failed at this rank; it is tried again.
     Failed {
-        /// Which, and why.
+        /// The step and its error, in words.
         error: String,
     },
-    /// The port of a rail carries nothing any more. That alone parts this rank from nobody: QPs that fail through it do.
+    /// The port of a rail carries nothing any more. That alone parts this rank from no member; QPs that fail through it do.
     RailDown {
-        /// The rail.
+        /// Number of the rail, from 0 on.
         rail: usize,
     },
-    /// It does again.
+    /// The port of a rail carries again.
     RailUp {
-        /// The rail.
+        /// Number of the rail, from 0 on.
         rail: usize,
     },
     /// The HCA of a rail has failed for good. When those of all rails have, this rank goes, if two others meet.
     RailLost {
-        /// The rail.
+        /// Number of the rail, from 0 on.
         rail: usize,
     },
     /// At the start of the group, calls of the store took longer than a sixth of the time to live of a lease. A renewal that is lost
@@ -245,12 +245,12 @@ pub enum GroupEventKind {
     },
     /// The store does not answer: no view changes.
     StoreLost {
-        /// Why.
+        /// The error, in words.
         error: String,
     },
-    /// It answers again.
+    /// The store answers again.
     StoreBack {
-        /// For how long it did not.
+        /// Time for which it did not answer.
         away: Duration,
     },
     /// A thread of the group has panicked: this generation has ended.

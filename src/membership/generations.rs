@@ -11,13 +11,14 @@ use super::rules::record::RankGeneration;
 use super::stored::parse_any_record;
 
 const GENERATIONS: &str = "generation";
-/// Keys below these are named by slot and generation, and are there from a generation's first words until it was dropped.
+/// Keys below these are named by slot and generation. They exist from a generation's first record until the group dropped it.
 const TRACES: [&str; 4] = ["rank", "hello", "group/taken", "group/member"];
-/// What stands under the key of a generation that was drawn. Only the name says something.
+/// The value under the key of a drawn generation. Only the name carries meaning.
 const DRAWN: &[u8] = b"1";
 
-/// The next generation of `slot`: each is given once. It comes behind each one that was drawn; where the store knows of none that was,
-/// behind each one of which it holds anything.
+/// The next generation of `slot`; each call returns another number, also across processes. The number is one above the newest
+/// generation that was drawn. If the store knows of none, it is one above the newest generation of which the store holds any
+/// record.
 ///
 /// # Errors
 /// The store's; the generation 2^32 - 1 was drawn.
@@ -44,8 +45,9 @@ fn newest_generation(store: &dyn Store, slot: u32, until: Instant) -> Result<u32
 
 /// Draws this generation, unless it was drawn before.
 ///
-/// Whoever draws one removes the keys of all earlier ones, the earliest first. So the key may have been set and removed before: then that
-/// of a later one is there, or, where it was removed between two names of a list, this key has gone before it.
+/// A rank that draws a generation removes the keys of all earlier ones, the earliest first. So the key may have been set and
+/// removed before. Then the store holds the key of a later generation. If the removal came between two names of a list, this key
+/// has gone before that.
 fn draw(
     store: &dyn Store,
     (slot, generation): RankGeneration,
@@ -77,7 +79,7 @@ pub(super) fn note_generation(store: &dyn Store, of: RankGeneration) -> Result<b
     store.compare_and_set(&generation_key(of), None, DRAWN)
 }
 
-/// The newest generation of `slot` that a group has had as a member, or that has told something; 0 if there is none.
+/// The newest generation of `slot` that was a member of a group or has a record in the store; 0 if the store knows of none.
 fn newest_trace(store: &dyn Store, slot: u32, until: Instant) -> Result<u32, GroupError> {
     let mut newest = 0;
     if let Some(text) = repeat(until, || store.try_get(RECORD))? {
@@ -170,7 +172,7 @@ mod tests {
             for _ in 0..others {
                 next_generation(&store, 2).unwrap();
             }
-            // The key of the one that it wants may be there or not.
+            // The wanted key may exist or not.
             assert!(!draw(&store, (2, newest + 1), until).unwrap(), "{others}");
             assert_eq!(next_generation(&store, 2).unwrap(), others + 1);
         }

@@ -1,4 +1,4 @@
-//! What a group keeps in the store, and one look at all of it that has changed.
+//! The keys that a group keeps in the store, and a look that reads all keys that have changed.
 //!
 //! ```text
 //! group/config            bounds that all ranks have alike
@@ -12,8 +12,8 @@
 //! generation/S/G          generation G of slot S was drawn
 //! ```
 //!
-//! A key that is none of these, or whose value cannot be, counts as missing and is told once, by name. No call is made twice here:
-//! the thread that follows the rules looks again, and knows how long a call took.
+//! A key of another form, or with a value that cannot be read, counts as missing and is reported once, by name. This module repeats
+//! no call: the thread that follows the rules looks again, and knows how long each call took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::team::Sweep;
 
 const GROUP: &str = "group";
 pub(super) const RECORD: &str = "group/record";
-/// What follows from a record that cannot be used, and who mends it.
+/// What a record that cannot be used means for the group, and how the operator mends it.
 const MENDS: &str = "Calls go on in the view that is, and no view changes until that key holds a record of the group again. No rank can \
                      write it: whoever runs the store puts back the last value that was one, or starts all ranks anew with another store";
 const MEMBERS: &str = "group/member";
@@ -47,17 +47,17 @@ const ROWS: &str = "group/row/";
 pub(super) const PROMISES: &str = "group/promise/";
 /// Below it are the words of ranks that want to leave.
 pub(super) const GOODBYES: &str = "group/leaves/";
-/// What a generation writes by its name.
+/// Kinds of keys that a generation writes under its own name.
 const WORDS: [&str; 4] = ["row", "leaves", "over", "taken"];
-/// What a rank says that has ended.
+/// The value under the `over` key of a rank that has ended.
 const OVER: &[u8] = b"1";
 /// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// So many calls more than it needs a rank makes at its start, to know how fast the store is.
+/// Calls of the store that a rank makes at its start beyond those that it needs, to measure how fast the store is.
 const LOOKS: u32 = 4;
 
-/// What a rank that lives says of itself.
+/// The value of a living rank's member key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Member {
     pub(super) process: Process,
@@ -65,39 +65,39 @@ pub(super) struct Member {
     pub(super) asks: bool,
 }
 
-/// What a member says that wants to go: `last` is the last call that it starts in the view of `epoch`. It holds in that view only;
-/// a member that a change has kept meanwhile says it again.
+/// The value that a member writes when it wants to leave. `last` is the last call that it starts in the view of `epoch`. The
+/// goodbye holds in that view only. If a change keeps the member meanwhile, the member writes a new goodbye.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Goodbye {
     pub(super) epoch: u32,
     pub(super) last: u32,
 }
 
-/// What this rank has read.
+/// What this rank has read from the store.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) record: Option<Arc<Record>>,
-    /// The record as it stands in the store.
+    /// The bytes of the record in the store.
     text: Vec<u8>,
-    /// Those that hold their leases.
+    /// The generations that hold their leases.
     pub(super) members: Holders,
     pub(super) rows: BTreeMap<RankGeneration, StoredRow>,
     /// By proposal and rank.
     pub(super) promises: BTreeMap<(u64, RankGeneration), Promise>,
     pub(super) goodbyes: BTreeMap<RankGeneration, Goodbye>,
     pub(super) over: BTreeSet<RankGeneration>,
-    /// The store's revision of the last look: what it has asked for is known up to here.
+    /// The store's revision at the last look, up to which the keys that it asked for are known.
     since: u64,
-    /// That of the last look at all keys.
+    /// The store's revision at the last look at all keys.
     since_all: u64,
-    /// That of the look before the open proposal was seen: no promise for it is older.
+    /// The store's revision at the look before this rank first saw the open proposal. No promise for that proposal is older.
     since_number: u64,
     /// The keys beside the record that the last look has asked for.
     named: BTreeSet<String>,
     count: Option<Count>,
-    /// Keys that cannot be, which were told.
+    /// Keys that cannot be read, and that were reported.
     told: BTreeSet<String>,
-    /// The driver has not gone through what was read since [`GroupStore::drop_kept`], or through a new view.
+    /// Keys were read, or a view came, and the driver has not called [`GroupStore::drop_kept`] since.
     pub(super) is_new: bool,
 }
 
@@ -157,12 +157,12 @@ pub(super) struct GroupStore {
     slowest: Duration,
     pub(super) kept: Kept,
     lease: Option<(LeaseId, Instant)>,
-    /// What stands under the lease.
+    /// The value under the lease.
     value: Vec<u8>,
     pub(super) takings: u32,
-    /// What is to be told with the next look.
+    /// Reports for the next look.
     notes: Vec<String>,
-    /// What this rank and all others have said of their bounds.
+    /// The bounds of this rank, as text; all ranks write the same.
     bounds: Vec<u8>,
     /// Another value stands in the store.
     bounds_differ: bool,
@@ -196,8 +196,8 @@ impl GroupStore {
         }
     }
 
-    /// Takes the place of this generation, once, in a group that has these bounds. A founder has drawn no generation: from now on
-    /// that is the newest. What calls of the store took meanwhile.
+    /// Takes the place of this generation in a group with these bounds; a generation can do so once. A founder has not drawn its
+    /// generation, so this call notes it as the newest. Returns how long the calls of the store took.
     pub(super) fn enter(&mut self, bounds: &Bounds) -> Result<Measured, GroupError> {
         let store = Patient::new(Arc::clone(&self.opened), PATIENCE);
         let mut times = Vec::new();
@@ -226,8 +226,8 @@ impl GroupStore {
         Ok(Measured::of(times))
     }
 
-    /// Compares the bounds of this rank with those in the store. Where garbage stands one of the ranks that are there writes them again
-    /// (`mend_bounds`), for which this one waits up to `patience`; if there is none this rank does.
+    /// Compares the bounds of this rank with those in the store. If the store holds garbage, a rank that looks writes the bounds
+    /// again (`mend_bounds`), and this rank waits for that up to `patience`. If no rank holds a lease, this rank writes them.
     fn agree(&self, store: &Patient, patience: Duration) -> Result<(), GroupError> {
         let (own, start) = (&self.bounds, Instant::now());
         loop {
@@ -302,8 +302,8 @@ impl GroupStore {
         std::mem::take(&mut self.slowest)
     }
 
-    /// Takes the lease where there is none, and renews it when a third of its time to live has passed. Only a lease of which the
-    /// store says that it is gone is taken again.
+    /// Takes the lease if this rank has none, and renews it when a third of its time to live has passed. The rank takes a lease
+    /// again only if the store says that it is gone.
     pub(super) fn keep_lease(&mut self, asks: bool) -> Result<(), StoreError> {
         let member = Member {
             process: self.process.clone(),
@@ -338,7 +338,7 @@ impl GroupStore {
                 self.lease = Some((id, asked));
                 self.value = value;
             }
-            // The name is of this rank alone. What stands there is of another, or of a lease of whose taking the answer was lost.
+            // Only this rank writes this name. So the value is from another writer, or from a lease whose answer was lost.
             None => {
                 if self.kept.told.insert(format!("{key} without a lease")) {
                     self.notes.push(format!(
@@ -361,8 +361,8 @@ impl GroupStore {
         }
     }
 
-    /// Looks. Of two keys that one rank has changed one after the other, whoever asks for both and sees the second sees the first.
-    /// Returns what is to be told of keys that cannot be.
+    /// Makes one look. If one rank changes two keys one after the other, a look that asks for both and sees the second also sees
+    /// the first. Returns reports on keys that cannot be read.
     pub(super) fn look(&mut self, at: &LookAt) -> Result<Vec<String>, StoreError> {
         let mut odd = std::mem::take(&mut self.notes);
         match at {
@@ -384,7 +384,7 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Asks for the record, for who has come, and for these keys.
+    /// Asks for the record, for the names of newcomers, and for these keys.
     fn look_at_named(
         &mut self,
         named: &BTreeSet<String>,
@@ -419,7 +419,7 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Keeps what a look at the record has found.
+    /// Keeps the result of a look at the record.
     fn learn(&mut self, found: Changed, odd: &mut Vec<String>) {
         let (since, number) = (self.kept.since, self.number());
         if found.revision < since {
@@ -438,7 +438,7 @@ impl GroupStore {
         }
     }
 
-    /// Takes down the record that a watch has told, unless a look was faster. What is to be told of one that cannot be.
+    /// Takes down the record that a watch delivered, unless a look was faster. Returns a report if the record cannot be read.
     pub(super) fn take_down(&mut self, entry: &Entry) -> Option<String> {
         if entry.revision <= self.kept.since {
             return None;
@@ -478,7 +478,8 @@ impl GroupStore {
         }
     }
 
-    /// Counts the leases. Who has come is read; who has gone is found by the names that are left, only if the count says so.
+    /// Counts the leases. A newer creation than at the last look means newcomers, whose keys are read. A count that differs from
+    /// the kept leases means that some have gone: then the rank lists the names that are left.
     fn look_at_members(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
         let count = self.call(|store| store.count(MEMBERS))?;
         if self.kept.count() == Some((count.keys, count.newest_created)) {
@@ -502,8 +503,8 @@ impl GroupStore {
         Ok(())
     }
 
-    /// If as many leases are gone as dropped ranks are kept, those are theirs, and nobody needs all names for that. If it is a
-    /// member's that is gone and not theirs, the count tells when theirs go.
+    /// If as many leases are gone as dropped ranks are kept, the missing leases are those of the dropped ranks. Then no list of
+    /// names is needed. If a member's lease is missing instead, the count differs again when those of the dropped ranks go.
     fn forget_dropped(&mut self, held: u64) {
         let kept = &mut self.kept;
         let Some(record) = &kept.record else {
@@ -540,7 +541,7 @@ impl GroupStore {
                     return Err("they are not the bounds of this group".to_owned());
                 }
             }
-            // A watch may have told it before this look.
+            // A watch may have delivered it before this look.
             ["record"] if kept.record.is_some() && entry.value == kept.text => {}
             ["record"] => kept.keep_record(parse_record(&entry.value, self.slots), &entry.value)?,
             ["promise", number, name] => {
@@ -584,8 +585,8 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Forgets what was read of generations for which `is_over` holds. Whether anything was read since this was called last; if
-    /// not, there is nothing to forget.
+    /// Forgets what was read of generations for which `is_over` holds. Returns whether any key was read since the last call; if
+    /// not, nothing was forgotten.
     pub(super) fn drop_kept(&mut self, is_over: impl Fn(RankGeneration) -> bool) -> bool {
         let kept = &mut self.kept;
         if !std::mem::take(&mut kept.is_new) {
@@ -597,7 +598,7 @@ impl GroupStore {
         true
     }
 
-    /// Forgets the promise of `who` for proposal `number`, which cannot be for `reason`. That is told once, with the next look.
+    /// Forgets the promise of `who` for proposal `number`, which is invalid for `reason`. The next look reports that once.
     pub(super) fn refuse_promise(&mut self, number: u64, who: RankGeneration, reason: &str) {
         self.kept.promises.remove(&(number, who));
         let mut odd = Vec::new();
@@ -605,9 +606,9 @@ impl GroupStore {
         self.notes.append(&mut odd);
     }
 
-    /// Forgets the rows of other ranks and the promises, which a rank reads that acts, and does not keep for the next change: of
-    /// 1,024 ranks they take 300 KB. The next look at all keys reads them again, and one at named keys reads these. Whether there was
-    /// anything to forget.
+    /// Forgets the rows of other ranks and the promises. A rank reads them while it acts, and does not keep them for the next
+    /// change: those of 1,024 ranks take 300 KB. The next look at all keys reads them again, and a look at named keys reads the
+    /// named ones. Returns whether any were kept.
     pub(super) fn forget_rows(&mut self) -> bool {
         let (own, kept) = (self.own, &mut self.kept);
         if kept.rows.keys().all(|who| *who == own) && kept.promises.is_empty() {
@@ -624,13 +625,13 @@ impl GroupStore {
         true
     }
 
-    /// Founds the group. Whether this rank did; if not, look again.
+    /// Founds the group. Returns whether this rank did; if not, look again.
     pub(super) fn found(&mut self, record: &Record) -> Result<bool, StoreError> {
         let text = record_text(record, self.slots);
         self.call(|store| store.compare_and_set(RECORD, None, &text))
     }
 
-    /// Puts `new` in the place of the record that was read last. Whether it did; if not, or after an error, look again.
+    /// Puts `new` in the place of the record that was read last. Unless it is done, look again, also after an error.
     pub(super) fn replace(&mut self, new: &Record) -> Result<Replaced, StoreError> {
         let text = record_text(new, self.slots);
         let old = self.kept.text.clone();
@@ -687,12 +688,12 @@ impl GroupStore {
     }
 }
 
-/// Below these keys generations say something under their names, which nobody reads of those that are over.
+/// The keys below which generations write under their own names. No rank reads those of generations that are over.
 pub(super) fn all_words() -> impl Iterator<Item = String> {
     WORDS.into_iter().map(|kind| format!("{GROUP}/{kind}"))
 }
 
-/// What `who` says there.
+/// The keys that `who` writes below them.
 pub(super) fn words_of(who: RankGeneration) -> impl Iterator<Item = String> {
     WORDS.into_iter().map(move |kind| key(kind, who))
 }
@@ -707,9 +708,9 @@ pub(super) fn say_over(store: &dyn Store, who: RankGeneration) -> Result<(), Sto
 pub(super) enum LookAt {
     /// How many ranks hold their leases, and which if that has changed.
     Members,
-    /// The record, who has come, and these keys: what a rank reads that has nothing to do in a change but to promise.
+    /// The record, the newcomers, and these keys. A rank that only has to promise in a change reads these.
     Named(BTreeSet<String>),
-    /// All keys that have changed: what a rank reads that proposes and commits.
+    /// All keys that have changed. A rank that proposes and commits reads these.
     All,
 }
 
@@ -719,7 +720,7 @@ pub(super) fn member_key(who: RankGeneration) -> String {
     key("member", who)
 }
 
-/// What a rank says of the others stands here.
+/// The key of a rank's row, which says how it stands with the others.
 pub(super) fn row_key(who: RankGeneration) -> String {
     key("row", who)
 }
@@ -734,15 +735,15 @@ pub(super) fn goodbye_key(who: RankGeneration) -> String {
     key("leaves", who)
 }
 
-/// What has become of a record that was to be put in the place of another.
+/// How an attempt to replace the record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaced {
     Done,
     /// Another rank was faster.
     Changed,
-    /// The store has none.
+    /// The store holds no record.
     Missing,
-    /// What the store has cannot be read, which looks report.
+    /// The record in the store cannot be read; looks report that.
     Unreadable,
 }
 
@@ -768,11 +769,11 @@ fn rank_generation(name: &str, slots: u32) -> Result<RankGeneration, String> {
     }
 }
 
-/// The newest view of the group that meets in `store`, of `slots` ranks: whom a rank that wants to come in finds there. None
-/// before the founders have met.
+/// The newest view of the group of `slots` ranks that meets in `store`: the members that a rank finds when it wants to come in.
+/// None before the founders have met.
 ///
 /// # Errors
-/// The store's; a record that cannot be.
+/// [`GroupError::Store`] after 5 s of failures that may pass; [`GroupError::Record`] if the record cannot be read.
 pub fn newest_view(store: &Arc<dyn Store>, slots: u32) -> Result<Option<GroupView>, GroupError> {
     let until = Instant::now() + PATIENCE;
     let Some(text) = repeat(until, || store.try_get(RECORD))? else {
@@ -789,7 +790,7 @@ fn key(kind: &str, (slot, generation): RankGeneration) -> String {
     format!("group/{kind}/{slot}.{generation}")
 }
 
-/// What a rank promises for a proposal.
+/// The key of a rank's promise for a proposal.
 pub(super) fn promise_key(proposal: u64, who: RankGeneration) -> String {
     key(&format!("promise/{proposal}"), who)
 }
@@ -855,7 +856,7 @@ mod tests {
     }
 
     impl GroupStore {
-        /// At all keys, and at who holds a lease.
+        /// A look at all keys, and at the leases.
         fn look_whole(&mut self) -> Result<Vec<String>, StoreError> {
             let mut odd = self.look(&LookAt::All)?;
             odd.extend(self.look(&LookAt::Members)?);
@@ -863,7 +864,7 @@ mod tests {
         }
     }
 
-    /// Puts `value` under `key`, looks, and returns what is told of it.
+    /// Puts `value` under `key`, looks, and returns the reports of that look.
     fn told(store: &Arc<MemoryStore>, looker: &mut GroupStore, key: &str, value: &[u8]) -> String {
         store.put(key, value).unwrap();
         let odd = looker.look_whole().unwrap();
@@ -963,7 +964,7 @@ mod tests {
             7,
             "it stays in force"
         );
-        // And then it is not there at all.
+        // Then the store holds no record at all.
         store.remove(RECORD).unwrap();
         let next = looker.kept.record.clone().unwrap();
         assert_eq!(looker.replace(&next).unwrap(), Replaced::Missing);
@@ -1078,7 +1079,7 @@ mod tests {
         looker.look(&all).unwrap();
         assert_eq!(looker.kept.promises[&(1, (2, 1))].last, Some(7));
         assert_eq!(looker.kept.rows[&(1, 1)].takings, 2);
-        // And what nobody has named is found by a look at all.
+        // A look at all keys also finds changes of keys that were not named.
         store.put("group/row/0.1", &row(3)).unwrap();
         looker.look(&all).unwrap();
         looker.look(&LookAt::All).unwrap();
@@ -1245,11 +1246,11 @@ mod tests {
         let mut comes = || opened((slots.next().unwrap(), 1)).enter(&bounds);
         let cut = written.as_ref().map(|text| &text[..text.len() - 1]);
         for garbage in [&b"no record"[..], b"", cut.unwrap()] {
-            // None is there.
+            // No rank holds a lease.
             memory.put(CONFIG, garbage).unwrap();
             comes().unwrap();
             assert_eq!(memory.try_get(CONFIG).unwrap(), written);
-            // One is there, and does not look.
+            // One rank holds a lease, and does not look.
             there.keep_lease(false).unwrap();
             memory.put(CONFIG, garbage).unwrap();
             let error = comes().unwrap_err().to_string();

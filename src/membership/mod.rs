@@ -1,12 +1,13 @@
-//! Who belongs to a team, agreed on through the store: ranks die, leave, and come back while the others go on.
+//! Which ranks belong to a team, agreed on through the store. Ranks die, leave and come back while the others go on.
 //!
-//! A member has a slot, a generation (another one each time somebody takes the slot) and a lease. A view is a set of members, the
-//! pairs of them that are parted, an epoch and the first call that runs in it. Views follow each other by compare-and-set on one
-//! record; any member may propose, promise and commit, none is special.
+//! A member has a slot, a generation and a lease; each rank that takes the slot has another generation. A view is a set of members,
+//! the pairs of them that are parted, an epoch and the first call that runs in it. Views follow each other by compare-and-set on
+//! one record. Any member may propose, promise and commit.
 //!
-//! A member goes when its process has ended, when nobody who looks hears of it, when the larger side does not reach it, or when it
-//! leaves a proposal unanswered. Only the first is final at once: a sign of life withdraws the others, and time in which the rank
-//! that looks or the store stood still does not count. Two members between which a QP has failed part, and neither goes for that.
+//! The group expels a member in four cases. Its process has ended. No rank that looks hears of it. The larger side has no contact
+//! with it. Or it leaves a proposal unanswered. Only the end of a process is final at once: a sign of life withdraws the other
+//! findings. Time in which the rank that looks, or the store, stood still does not count. If a QP between two members fails, the
+//! pair parts, and neither is expelled.
 //!
 //! `rules` says what a rank concludes from a look and what it does next, and `rules::model` runs these very functions in every
 //! order. `driver` looks (`see`), asks them, and does what they say (`steps`); `group_store` is what stands in the store.
@@ -117,8 +118,8 @@ use transport::Transport;
 use crate::error::OwnThread;
 use crate::team::{StoreError, Team};
 
-/// One rank in its group: the threads that keep it there. Dropping it stops them and gives the lease back, so that the others
-/// go on without this rank; its calls are left as they are.
+/// One rank in its group, with the threads that keep it a member. Dropping it stops the threads and gives the lease back, so that
+/// the others go on without this rank. Calls that run are not ended.
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
@@ -262,8 +263,8 @@ impl Group {
 
     /// Waits until this rank is in `state`, at most for `timeout`.
     ///
-    /// # Errors
-    /// [`GroupError::State`] if it is not, or cannot come there any more; [`GroupError::Panicked`].
+    /// # Errors [`GroupError::State`] if the rank is in another state after `timeout`, or can no longer come to `state`;
+    /// [`GroupError::Panicked`].
     pub fn wait(&self, state: GroupState, timeout: Duration) -> Result<(), GroupError> {
         self.wait_for(state, timeout, |inner| inner.state == state)
     }
@@ -309,8 +310,8 @@ impl Group {
         self.shared.lock().changes.number()
     }
 
-    /// Waits until there are other [`changes`](Self::changes) than `seen`, at most for `timeout`, and returns how many there are. At
-    /// once where this generation is over and nothing will change.
+    /// Waits until [`changes`](Self::changes) is another number than `seen`, at most for `timeout`, and returns the number. Returns
+    /// at once when this generation is over.
     #[must_use]
     pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
         let start = Instant::now();
@@ -325,8 +326,9 @@ impl Group {
         }
     }
 
-    /// An eventfd for an event loop: it is readable from a change ([`Group::changes`]) until [`Group::clear_changes`], when it is
-    /// first asked for, and when the group is dropped. Each call gives a descriptor of the same one, which the caller closes.
+    /// An eventfd for an event loop. It is readable from a change ([`Group::changes`]) until [`Group::clear_changes`]. It is also
+    /// readable when it is first asked for, and when the group is dropped. Each call duplicates the descriptor of the same eventfd;
+    /// the caller closes it.
     ///
     /// # Errors
     /// The operating system's, which has no descriptor left.
@@ -334,15 +336,15 @@ impl Group {
         self.shared.lock().changes.eventfd()
     }
 
-    /// The changes so far; the eventfd is readable when there is a later one. What a program reads of the group behind this call
-    /// is as new as that, so it misses none.
+    /// Makes the eventfd unreadable until the next change, and returns the number of changes so far. A program that reads the group
+    /// after this call sees every change up to that number, so it misses none.
     #[must_use]
     pub fn clear_changes(&self) -> u64 {
         self.shared.lock().changes.clear()
     }
 
-    /// Says that `rank` is not reached. Kernels do not wait for it from now on, and after the error bound the two part: their QPs are
-    /// ended and connected anew, and neither goes for that.
+    /// Reports that the program cannot reach `rank`. Kernels do not wait for it from now on. After the error bound the pair parts:
+    /// the QPs between the two are ended and connected anew, and neither rank is expelled.
     ///
     /// # Errors
     /// A rank that the team does not have, or this one.
@@ -356,9 +358,9 @@ impl Group {
         Ok(())
     }
 
-    /// Asks the others to go on without this rank, and waits until they do and nobody needs it any more, at most for `timeout`.
-    /// Another thread goes on making calls meanwhile: no token is lost in those that it is still part of, and those behind the
-    /// last one end at once. If nobody does, the others wait for it in vain, once.
+    /// Asks the others to go on without this rank. Waits until they do and need it no more, at most for `timeout`. Another thread
+    /// must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls behind the last one end
+    /// at once. If no thread makes calls, the others wait for this rank in vain, once.
     ///
     /// # Errors
     /// [`GroupError::State`] if they have not.

@@ -61,7 +61,7 @@ impl Transport for Team {
     fn is_silent(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         match self.check_former(peer, generation) {
             Ok(()) => Ok(true),
-            // It has not told what it is.
+            // It has not written its hello yet.
             Err(TeamError::Absent { .. }) => Ok(false),
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! The end of processes of this machine, told by the kernel.
+//! The end of processes of this machine, as the kernel reports it by a pidfd.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +17,7 @@ pub(super) enum Watched {
     Runs(PidFd),
     /// It has ended.
     Ended,
-    /// It is elsewhere, or it is this one, or nothing could be said of it, as when no descriptor is left: its lease has to tell.
+    /// Its end cannot be seen: the process is elsewhere, is this one, or no descriptor is left. Only its lease shows its end.
     Unknown,
 }
 

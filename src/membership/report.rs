@@ -56,9 +56,9 @@ pub struct OpenProposal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankReport {
-    /// Its slot.
+    /// Slot of the rank.
     pub rank: u32,
-    /// Which.
+    /// Its generation, from 1 on.
     pub generation: u32,
     /// Whether the newest view has it.
     pub is_member: bool,

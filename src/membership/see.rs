@@ -1,4 +1,4 @@
-//! What a rank sees of its group: the look that the rules conclude from, and what of that is told.
+//! What a rank sees of its group: the look from which the rules conclude, and the reports on what it has seen.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -182,7 +182,7 @@ impl Driver {
         said.map(|who| who.0).collect()
     }
 
-    /// Who has taken its lease again, proposed or promised since the last look.
+    /// The slots that have taken their lease again, proposed or promised since the last look.
     fn wrote(&mut self, record: &Record) -> Slots {
         let kept = &self.store.kept;
         let of_row = |row: &StoredRow| Written {
@@ -203,8 +203,11 @@ impl Driver {
         self.heard.writes(written)
     }
 
-    /// Of whom something has arrived, or to whom something was sent: a moment ago, and within the stall bound; and for whom calls
-    /// wait in vain.
+    /// Three sets of slots:
+    ///
+    /// - those from which something has arrived, or to which something was sent, a moment ago;
+    /// - those with which this happened within the stall bound;
+    /// - those for which calls wait in vain.
     fn hear(&mut self, record: &Record) -> Result<(Slots, Slots, Slots), GroupError> {
         let now = Instant::now();
         if self.heard.is_due(now) {
@@ -212,7 +215,7 @@ impl Driver {
             self.heard.words(&words, now);
             let (started, finished) = (self.shared.layer.started(), self.shared.layer.finished());
             self.heard.called(started, finished, now);
-            // QPs are asked only of those of whom nothing else is heard.
+            // The rank queries QPs only to those ranks from which it has heard nothing else.
             self.heard.only_of(&self.own.unheard);
             for &slot in self
                 .own
@@ -267,7 +270,7 @@ impl Driver {
         }
     }
 
-    /// Tells the thread that connects with whom.
+    /// Passes the ranks to connect with to the thread that connects.
     pub(super) fn connect(&self, record: &Record, look: &Look<Duration>) {
         let members = &record.members;
         let to_connect = self.rules.to_connect(&self.own, record, look);
@@ -432,7 +435,7 @@ impl Heard {
         at.is_some_and(|at| now.duration_since(at) <= self.contact)
     }
 
-    /// Of whom something was heard within `window`.
+    /// The slots from which something was heard within `window`.
     fn within(&self, window: Duration, now: Instant) -> Slots {
         let now = self.moment(now);
         let fresh = |at: &Option<Moment>| at.is_some_and(|at| Self::is_within(window, at, now));
@@ -472,7 +475,7 @@ impl Heard {
         }
     }
 
-    /// A view has come: `stays` says whose words still count.
+    /// Takes over a new view. `stays` says for which ranks earlier words still count.
     pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
         if let Some(written) = &mut self.written {
             written.retain(|who, _| stays(*who));
@@ -509,7 +512,7 @@ impl Newcomers {
         not_before.is_none_or(|not_before| not_before <= now)
     }
 
-    /// What the newest record says of those who come.
+    /// Takes over what the newest record says of newcomers.
     pub(super) fn learn(&mut self, record: &Record, now: Instant) {
         let takes = record.open.as_ref().map(|open| &open.takes);
         for (slot, generation) in takes.into_iter().flat_map(rank_generations) {

@@ -1,4 +1,4 @@
-//! What the threads of a group share: how the rank stands, whom it suspects, to whom it is to connect, what has happened.
+//! The state that the threads of a group share: the state of the rank, its suspects, the ranks to connect with, and the events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use super::transport::Transport;
 use super::{GroupError, group_store};
 use crate::error::ThreadPanicked;
 
-/// Events that are kept for who does not fetch them.
+/// Events kept for a program that does not fetch them.
 const MOST_EVENTS: usize = 4096;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Inner {
     pub(super) news: bool,
     /// The record has changed.
     pub(super) rang: bool,
-    /// The newest record that the store has told and that was not taken down yet.
+    /// The newest record that the watch delivered and that the driver has not taken down yet.
     pub(super) told: Option<Entry>,
     /// The store's revision of the last look at changes.
     pub(super) seen: u64,
@@ -68,9 +68,9 @@ pub(super) struct Inner {
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
     events: VecDeque<GroupEvent>,
     pub(super) counting: Counting,
-    /// Changes of the state, of the view, and of what kernels are told.
+    /// The number of changes of the state, of the view, and of the words that kernels read.
     pub(super) changes: Changes,
-    /// What kernels were told last.
+    /// The ranks for which the words of kernels say not to wait.
     pub(super) masked: Option<Slots>,
     alone: bool,
     /// The first thread of the group that has panicked.
@@ -122,12 +122,12 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all who wait here that something is different.
+    /// Wakes all threads that wait for a change.
     pub(super) fn notify(&self) {
         self.changed.notify_all();
     }
 
-    /// Waits until somebody tells something new, at most for `time`.
+    /// Waits until another thread reports news, at most for `time`.
     pub(super) fn wait<'a>(
         &self,
         inner: MutexGuard<'a, Inner>,
@@ -155,7 +155,7 @@ impl Shared {
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Under the lock, so that nobody looks before and sleeps after.
+        // Under the lock, so that no thread checks before this and sleeps after it.
         drop(self.lock());
         self.notify();
         self.looked.notify_all();
@@ -210,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// Adds a cause against a member, and tells kernels if it is one of which they are told.
+    /// Adds a cause against a member. Writes the words of kernels if the cause is one for which kernels do not wait.
     pub(super) fn suspect(&self, rank: u32, cause: Cause) {
         let mut inner = self.lock();
         let added = inner.suspects.add(rank, cause.clone(), Instant::now());
@@ -238,8 +238,8 @@ impl Shared {
         }
     }
 
-    /// Writes the words by which kernels know whom not to wait for: who is suspected by the host, and who is no member, for the
-    /// calls of older views; and whether anybody is left to wait for.
+    /// Writes the words that name the ranks for which kernels do not wait. The host suspects these ranks, or they are no members
+    /// and calls of older views still name them. Also writes whether any rank is left to wait for.
     pub(super) fn mask(&self, inner: &mut Inner) {
         let own = self.transport.slot();
         let alone = inner.is_alone(own);

@@ -153,7 +153,7 @@ impl Driver {
         Ok(ended)
     }
 
-    /// P7: the device gets the view, then kernels may post to those who come, then all calls may start.
+    /// P7: the device gets the view, then kernels may post to newcomers, then all calls may start.
     fn view(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
         let own = self.own();
         let members: Vec<u32> = record.members.keys().copied().collect();
@@ -290,8 +290,8 @@ impl Driver {
         self.wake(record)
     }
 
-    /// Whether this rank and all living members have made every call before the view of `record`, or before the one with which this
-    /// rank has left. Nobody waits for longer than calls do.
+    /// Whether this rank and all living members have made every call before the view of `record`. For a rank that has left, that is
+    /// the view that dropped it. No rank waits for longer than its calls do.
     pub(super) fn is_through(&mut self, record: &Record, look: &Look<Duration>) -> bool {
         let own = self.own();
         let left = record.left.get(&own.0).filter(|left| left.0 == own.1);
@@ -319,7 +319,7 @@ impl Driver {
             && (!alone || self.shared.lock().farewells.is_empty())
     }
 
-    /// Ends the QPs to those who have left when both sides are through with their calls, or when they are gone.
+    /// Ends the QPs to ranks that have left, when both ends are through with their calls or when the leaver is gone.
     pub(super) fn see_off(&mut self, record: &Record) -> Result<(), GroupError> {
         let finished = self.shared.layer.finished();
         let leavers: Vec<(RankGeneration, u32)> = {
@@ -367,7 +367,7 @@ impl Driver {
         }
     }
 
-    /// This generation goes: its calls end at once, nobody is waited for, nothing of it reaches anybody any more.
+    /// Ends this generation: its calls end at once, this rank waits for no other, and nothing that it sends arrives any more.
     pub(super) fn end(mut self, state: GroupState) {
         let layer = &self.shared.layer;
         layer.set_refuse(true);

@@ -14,12 +14,12 @@ pub(super) struct Suspects {
     found: BTreeMap<RankGeneration, Causes>,
 }
 
-/// What there is against one member. Without a cause it is trusted, and nothing is kept of it.
+/// The causes against one member. A member without a cause is trusted and has no entry.
 #[derive(Debug, Default)]
 struct Causes {
     /// Since when.
     now: BTreeMap<Cause, Instant>,
-    /// All that there were since the rank was trusted last: a timeout comes and goes with each call.
+    /// All causes since the rank was trusted last. A timeout comes and goes with each call.
     told: BTreeSet<Cause>,
 }
 
@@ -28,9 +28,9 @@ struct Causes {
 pub(super) enum Added {
     /// It stood already, or the slot has no member.
     Nothing,
-    /// It stands again, and was told since the rank was trusted last.
+    /// It stands again, and was reported since the rank was trusted last.
     Again,
-    /// It is to be told.
+    /// It is to be reported.
     New,
 }
 
@@ -48,7 +48,8 @@ impl Cause {
         !matches!(self, Self::Timeout)
     }
 
-    /// Whether kernels are told not to wait: a timeout is their own finding, which a word of the rank takes back.
+    /// Whether the host makes kernels stop waiting for this cause. A timeout is a kernel's own finding, which a word from the rank
+    /// withdraws.
     fn is_told(&self) -> bool {
         !matches!(self, Self::Timeout | Self::Leaves | Self::Overdue)
     }
@@ -138,12 +139,13 @@ impl Suspects {
         self.because_of(&Cause::ProcessExit)
     }
 
-    /// The members for which kernels are told not to wait.
+    /// The members for which the host makes kernels stop waiting.
     pub(super) fn told(&self) -> Slots {
         self.those(|cause, _| cause.is_told())
     }
 
-    /// The members of which kernels have nothing to wait for: those of which they are told, and those that they have found silent.
+    /// The members from which kernels have nothing to wait for: those that the host has named, and those that kernels have found
+    /// silent.
     pub(super) fn silent(&self) -> Slots {
         self.those(|cause, _| cause.is_told() || matches!(cause, Cause::Timeout))
     }
@@ -224,7 +226,7 @@ mod tests {
             assert!(!suspects.withdraw(1, &Cause::Timeout));
             assert_eq!(add(&mut suspects, Cause::Timeout), Added::Again);
         }
-        // Whoever was trusted is suspected anew.
+        // After it was trusted, the rank is suspected anew.
         assert!(!suspects.withdraw(1, &Cause::Timeout));
         assert!(suspects.mend(1));
         assert_eq!(add(&mut suspects, Cause::Timeout), Added::New);

@@ -1,5 +1,5 @@
-//! The member in the lowest slot removes from the store what ranks that are gone have left there. If that member dies, the next view
-//! has another one.
+//! Removing the records of dropped ranks from the store, which the member in the lowest slot does. If that member dies, the next
+//! view has another one.
 //!
 //! No rank waits for the removal. So the thread that follows the rules does it at the end of a turn, and for a part of a lease only.
 //! A member that took longer would be unheard meanwhile.

@@ -14,7 +14,7 @@ use crate::team::{Sweep, TeamError};
 /// Time between two looks of the thread that watches.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Something that an HCA of this rank has told by itself.
+/// An event that an HCA of this rank has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
     /// The port of this rail carries nothing any more.
@@ -59,7 +59,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         std::thread::sleep(LOOK);
     }
 
-    /// What this generation tells the others, for them to connect to it: key and value. None if it has told that before.
+    /// The record by which other ranks connect to this generation: key and value. None if this generation has written it before.
     fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError>;
 
     /// Ends everything with `peer`, at once: its QPs are in Err.
@@ -70,8 +70,8 @@ pub(super) trait Transport: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Whether nothing that the former generations of `peer` do can arrive in the layer's memory once their QPs are in Err, as
-    /// the one of that generation has told: only then its words are cleared. `false`: look again.
+    /// Whether nothing that the former generations of `peer` have posted can still arrive in the layer's memory. They must have
+    /// reported that their QPs are in Err. Only then its words are cleared. `false`: look again.
     fn is_silent(&self, _peer: u32, _generation: u32) -> Result<bool, TeamError> {
         Ok(true)
     }
@@ -81,16 +81,16 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// [`Transport::open_peer`].
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
-    /// Brings this rank and generation `generation` of `peer`, which was connected and has been failed, together again: on the
-    /// same QPs, with the same keys. Never waits: `true` if the QPs are connected and a write has been answered on each; `false` if it
-    /// is to be called again. Both ends call it. No kernel gets a guard of the peer before [`Transport::open_peer`]; until then it
-    /// may be called again to see whether the other end has begun anew.
+    /// Brings this rank and generation `generation` of `peer`, which was connected and has been failed, together again: on the same
+    /// QPs, with the same keys. Both ends call it. It never waits. `true`: the QPs are connected, and a write has been answered on
+    /// each. `false`: call it again. No kernel gets a guard of the peer before [`Transport::open_peer`]. Until then this rank may
+    /// call it again to see whether the other end has begun another attempt.
     ///
     /// After [`TeamError::Unreached`] the next call begins another attempt: the caller waits before it.
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
-    /// Writes again what this rank has told this generation of `peer`, or all, to connect with it, where another writer has changed
-    /// that.
+    /// Writes again the records by which this generation of `peer`, or all ranks, connect to this rank, where another writer has
+    /// changed them.
     fn tell_again(&self, _peer: u32, _generation: u32) -> Result<(), TeamError> {
         Ok(())
     }
@@ -98,10 +98,10 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Kernels may post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
 
-    /// What there is to remove from the store of what generations that are over have told and were told to connect.
+    /// The records to remove from the store: those by which generations that are over were connected.
     fn leftovers(&self) -> Sweep;
 
-    /// What the HCAs have told since the last call.
+    /// The events of the HCAs since the last call.
     fn alarms(&self) -> Vec<Alarm>;
 
     /// HCAs of this rank.

@@ -147,8 +147,8 @@ impl Watch {
         }
     }
 
-    /// A kernel that has given `slot` up looks at the QPs to it no more, so it does not see that they have failed; and what it has
-    /// posted there holds the memory that its next calls need, until the QPs are in error for all.
+    /// Asks whether the QPs to `slot` have failed, for kernels that have given the slot up. Those kernels look at the QPs no more,
+    /// so they do not see the failure. What they posted holds memory that the next calls need, until the QPs are in error.
     fn ask(&self, slot: u32) {
         if matches!(self.shared.transport.has_failed(slot), Ok(true)) {
             self.shared.suspect(slot, Cause::QpFlushed);

@@ -5,8 +5,8 @@
 //! fits, the lowest of equals. So a QP destroyed and made again gets its blocks back. Neighbours merge at once, and no table can
 //! overflow. What alignment skips stays free, so at any time *live + free = size* (invariant H1).
 //!
-//! Every operation costs O(log n) in the number of extents. But an allocation may step over free extents which are large enough
-//! but badly aligned. An extent of `bytes + align - 1` always fits, so the search ends there at the latest.
+//! Every operation costs O(log n) in the number of extents. But an allocation may step over free extents that are large enough but
+//! badly aligned. An extent of `bytes + align - 1` always fits, so the search ends at one of these at the latest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -290,7 +290,7 @@ impl MemHeap {
         }
     }
 
-    /// Takes the extent at `offset` out of both tables; 0 if there is none.
+    /// Takes the extent at `offset` out of both tables and returns its length; 0 if the tables have none.
     fn remove_free(&mut self, offset: u64) -> u64 {
         let length = self.free.remove(&offset).unwrap_or(0);
         self.by_length.remove(&(length, offset));

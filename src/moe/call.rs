@@ -131,7 +131,7 @@ impl MoeCall {
         now.after(what, stream.is_capturing()?)
     }
 
-    /// It has been launched. Launches of one handle follow each other, so there is one writer at a time.
+    /// Notes that `stage` has been launched. Launches of one handle follow each other, so only one thread writes at a time.
     pub(super) fn launched(&self, stage: Launched) {
         self.launched.store(stage as u8, Ordering::Relaxed);
     }

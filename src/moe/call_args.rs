@@ -96,10 +96,11 @@ pub struct DispatchOutput {
     pub wait_ns: u64,
     /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not written.
     pub active: u64,
-    /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if the caller may not write there. None: not
-    /// written. For kernels of graphs that are replayed: only the device knows the set of such a call.
+    /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if the caller may not write to the staging
+    /// memory. None: not written. For kernels of graphs that are replayed: only the device knows the set of such a call.
     pub staging: u64,
-    /// The format that the dispatch of this call was sent with, if it is not that of the layer: it says whether there are scales.
+    /// The format with which the dispatch of this call was sent, if it is not that of the layer. The format decides whether the
+    /// call has scales.
     pub format: Option<Format>,
     /// `active` is the caller's own mask, for example [`DispatchInput::active`]. The entry of a rank whose rows did not arrive
     /// becomes 0, and the other entries stay as they are.
@@ -362,7 +363,7 @@ fn adds_up(config: &MoeConfig) -> bool {
     (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums)
 }
 
-/// A deadline of the caller's; 0 where there is none.
+/// The caller's deadline in nanoseconds; 0 without one.
 fn nanoseconds(deadline: Option<Duration>) -> u64 {
     let ns = |deadline: Duration| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
     deadline.map_or(0, |deadline| ns(deadline).max(1))

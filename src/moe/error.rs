@@ -147,7 +147,7 @@ pub enum MoeError {
         /// Bytes of a slot.
         room: u64,
     },
-    /// A device address of the caller is not aligned for what lies there, or zero although the layer needs the array.
+    /// A device address of the caller is not aligned for its array, or is zero although the layer needs the array.
     #[error("{what} is at {address:#x}; it must be a device address that is a multiple of {align}")]
     Address {
         /// Which buffer.

@@ -10,11 +10,11 @@ use crate::abi::{MoeCause, MoeFault, NONE};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// Number of the call.
+    /// Number of the call, modulo 2^32.
     pub call: u32,
     /// Its epoch, low 16 bits.
     pub epoch: u32,
-    /// Why.
+    /// The cause of the fault.
     pub cause: MoeCause,
     /// The rank concerned; none if it is this rank itself.
     pub peer: Option<u32>,

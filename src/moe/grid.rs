@@ -54,7 +54,7 @@ impl Room {
         self.resident / self.ranks
     }
 
-    /// `blocks` blocks, if there is room for them.
+    /// `blocks` blocks, if the device has room for them.
     fn take(&self, gpu: &dyn Gpu, blocks: u32) -> Result<Grid, MoeError> {
         let (threads, each) = (self.threads, self.each());
         if blocks <= each {

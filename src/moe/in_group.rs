@@ -118,9 +118,9 @@ impl Moe {
         }
     }
 
-    /// The placement of the views whose members are `members`, in any order, whatever rule there is; `None` takes it back. Views with
-    /// other members go by the rule; without one, their experts are where they were when the layer was made. The same at all ranks,
-    /// before a view has these members; a view that there is keeps its placement.
+    /// The placement of the views whose members are `members`, in any order, whatever the rule says; `None` takes it back. Views
+    /// with other members go by the rule. Without a rule their experts stay where they were when the layer was made. All ranks make
+    /// the same call, before a view has these members. A view that exists already keeps its placement.
     ///
     /// # Errors
     /// [`MoeError::Placement`]: a table that does not fit the layer; [`MoeError::Rank`]: a member that the team does not have;

@@ -1,11 +1,14 @@
 //! Where everything lies in the buffers of a MoE layer. Pure arithmetic; `sizes` adds it up.
 //!
-//! Slot window (peers write it): dispatch slots `[set][source rank][max_tokens]`, then combine rows
-//! `[set][rank that returns them][max_tokens][rows_each]`. A place has one writer for ever, so a rank that is late writes over no
-//! other rank's rows.
-//! Staging window (the NIC reads it): dispatch slots `[set][max_tokens]`, one per token however many ranks get it, then what
-//! combine sends: `[set][source rank][max_tokens]`, or `[set][local experts][ranks * max_tokens]` where the row of every expert
-//! goes back. Signal window: `[writer][kind, set]`.
+//! Slot window (peers write it): dispatch slots `[set][source rank][max_tokens]`, then combine rows `[set][rank that returns
+//! them][max_tokens][rows_each]`. A place always has the same writer, so a late rank writes over no other rank's rows.
+//!
+//! Staging window (the NIC reads it): dispatch slots `[set][max_tokens]`, one per token for any number of ranks. Then the rows that
+//! combine sends: `[set][source rank][max_tokens]`. If the row of every expert goes back, these are `[set][local experts][ranks *
+//! max_tokens]`.
+//!
+//! Signal window: `[writer][kind, set]`.
+//!
 //! A slot is a header (source token, call, expert slots, weights), padded to 128 bytes, and the token with its scales.
 
 use super::config::MAX_EXPERTS;

@@ -1,7 +1,7 @@
 //! Which rank holds which expert: a table of expert slots.
 //!
-//! An expert slot is a place for one expert at one rank. An expert may have several, at different ranks (replicas), or none
-//! for now. Slots are numbered rank by rank, and in a rank by their place there.
+//! An expert slot is a place for one expert at one rank. An expert may have several slots at different ranks (replicas), or none
+//! for now. Slots are numbered rank by rank, and within a rank in order.
 
 use std::sync::Arc;
 
@@ -74,8 +74,7 @@ impl Placement {
 
     /// One slot for each expert: expert e lives at the e-th rank of `rank_of`, and a rank's experts are in ascending order.
     ///
-    /// # Errors
-    /// A rank that is not below `ranks`; more slots than there may be.
+    /// # Errors A rank that is not below `ranks`; more slots than the limit.
     pub fn from_ranks(
         rank_of: impl IntoIterator<Item = u32>,
         ranks: u32,
@@ -99,8 +98,7 @@ impl Placement {
 
     /// The experts that the slots of each rank hold, by rank and place. An expert may be at several ranks, or at none.
     ///
-    /// # Errors
-    /// An expert that is not below `experts`, or twice at one rank; more slots than there may be.
+    /// # Errors An expert that is not below `experts`, or twice at one rank; more slots than the limit.
     pub fn from_slots(experts: u32, held: Vec<Vec<u32>>) -> Result<Self, MoeError> {
         let slots: usize = held.iter().map(Vec::len).sum();
         if slots > MAX_EXPERT_SLOTS as usize {

@@ -37,7 +37,7 @@ pub(super) struct ViewTables {
     pub(super) replicas: u64,
 }
 
-/// The views of a layer: where they lie, and what the device has there.
+/// The views of a layer: their tables, and the copies on the device.
 #[derive(Debug)]
 pub(super) struct Views {
     tables: [ViewTables; VIEWS],
@@ -71,7 +71,7 @@ impl Entry {
     }
 }
 
-/// What was written: up to as many views as the layer has places, the oldest first. One is there from the begin.
+/// The views written to the device: up to as many as the layer has places, the oldest first. The first one is written at the start.
 #[derive(Debug)]
 struct Written(Vec<Entry>);
 
@@ -93,7 +93,7 @@ impl Written {
         self.newest().serial.wrapping_add(1).max(1)
     }
 
-    /// `entry` stands where its place says: there the newest one or the oldest one was, or none.
+    /// Puts `entry` into its place, instead of the newest view, the oldest view or none.
     fn put(&mut self, entry: Entry) {
         self.0.retain(|old| old.place != entry.place);
         self.0.push(entry);
@@ -255,8 +255,8 @@ impl Moe {
     /// ranks set the same, and see to it that no call from `view.first` on starts before ([`Moe::set_limit`]).
     ///
     /// It takes the place of the oldest view, and waits up to `timeout` until no call needs that one. A view that begins at the
-    /// same call as the newest view replaces it at once if no call runs in the newest view. No call runs there if none has begun,
-    /// or if the limit holds calls back.
+    /// same call as the newest view replaces it at once if no call runs in the newest view. None runs in it if none has begun, or
+    /// if the limit holds calls back.
     ///
     /// # Errors
     /// A view that does not begin behind the newest one, or without this rank, or whose experts do not fit the layer;

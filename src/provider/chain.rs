@@ -16,7 +16,7 @@ pub struct Tag {
 pub enum Verb {
     /// Write to the peer.
     Write,
-    /// The same, and consume a receive WQE there with this word.
+    /// Write to the peer, and consume one of its receive WQEs with this word as the immediate.
     WriteImmediate(u32),
     /// Read from the peer.
     Read,
@@ -40,7 +40,7 @@ pub struct Work {
     pub verb: Verb,
     /// First byte at the peer.
     pub remote: u64,
-    /// The rkey there.
+    /// The rkey of the peer's memory.
     pub key: u32,
     /// By which the caller knows it.
     pub tag: Tag,
@@ -82,13 +82,13 @@ impl Chain {
         });
     }
 
-    /// How many there are.
+    /// Number of WQEs in the chain.
     #[must_use]
     pub fn len(&self) -> usize {
         self.works.len()
     }
 
-    /// Whether there is none.
+    /// Whether the chain is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.works.is_empty()

@@ -14,17 +14,17 @@ pub enum ProviderError {
     /// A call of the system.
     #[error("{call}: {source}")]
     System {
-        /// Which.
+        /// Name of the call.
         call: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// Memory of no bytes, or of more than the address space has.
     #[error("{bytes} bytes of host memory; they must be 1 to {most}")]
     Memory {
-        /// How many.
+        /// Number of bytes asked for.
         bytes: u64,
-        /// Most.
+        /// Largest number of bytes.
         most: u64,
     },
     /// A range that a memory does not have.

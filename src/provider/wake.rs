@@ -37,7 +37,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Nobody sleeps on it yet.
+    /// A new wake, on which no thread sleeps yet.
     ///
     /// # Errors
     /// No descriptor is left.

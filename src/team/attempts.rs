@@ -21,11 +21,11 @@ pub(super) struct Reunion {
     told: Told,
     /// Rails that it leaves out at this end.
     without: RailSet,
-    /// Rails that it leaves out at the other end, when that has told.
+    /// Rails that it leaves out at the other end, once the other end has published them.
     theirs: Option<RailSet>,
 }
 
-/// What the other end was told of an attempt.
+/// How much of an attempt this end has published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Told {
     #[default]
@@ -126,7 +126,7 @@ impl Reunion {
         }
     }
 
-    /// Whether the other end is to be told that this one is in its attempt, and whether its QPs are ready.
+    /// Whether this end has still to publish that it is in its attempt, or that its QPs are ready.
     pub(super) fn is_to_tell(&self, ready: bool) -> bool {
         self.told < Told::of(ready)
     }
@@ -135,8 +135,8 @@ impl Reunion {
         self.told = Told::of(ready);
     }
 
-    /// What follows from what was heard of the rails that `carriers` names, each of which but one may be left out if `shares`. The
-    /// next attempt that this end begins leaves out what gave no answer, or nothing if there was none at all. `late`: the deadline
+    /// Judges the answers `heard` on the rails that `carriers` names. If `shares`, all of these rails but one may be left out. The
+    /// next attempt that this end begins leaves out the rails without an answer, or none if no rail answered. `late`: the deadline
     /// has passed.
     pub(super) fn judge(
         &mut self,

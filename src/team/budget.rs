@@ -75,9 +75,9 @@ pub struct Posts {
 }
 
 impl Team {
-    /// Proves that a launch that makes no other posts than `posts` finds ring space at once. No call waits for space, and none
-    /// ends `would_block`. No call overwrites a WQE in flight, even if no thread ever polls. True from now on as long as nobody
-    /// else posts on these QPs.
+    /// Proves that a launch that makes no other posts than `posts` finds ring space at once. No call waits for space, and none ends
+    /// `would_block`. No call overwrites a WQE in flight, even if no thread ever polls. This holds from now on as long as no other
+    /// launch or thread posts on these QPs.
     ///
     /// Space counts as kernels find it: what has completed but was never looked at still takes its place. A `wait` or `quiet` at
     /// the end of the launch before looks.
@@ -136,7 +136,8 @@ impl Team {
         let at = |offset: usize| self.word::<u64>(layout.context_addr, offset);
         // cons first: what completes in between only makes more room.
         let completed = at(std::mem::offset_of!(QpContext, cons))?;
-        // An exclusive QP has no `claim`; elsewhere it is never behind `resv`, and counts who is about to post.
+        // An exclusive QP has no `claim`. On other QPs `claim` is never behind `resv`, and counts the posts that threads have
+        // begun.
         let asked = at(std::mem::offset_of!(QpContext, claim))?
             .max(at(std::mem::offset_of!(QpContext, resv))?);
         let depth = u64::from(layout.depth);

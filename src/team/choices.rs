@@ -53,7 +53,7 @@ pub(super) fn settle(
     Ok((ways, signals))
 }
 
-/// Tells of steps that cost something, but for those that another rank of the machine has told.
+/// Logs steps of the ladders that cost something, except those that another rank of the machine has logged.
 pub(super) fn tell<'a>(choices: impl IntoIterator<Item = &'a Choice>, told: &[String]) {
     for choice in choices {
         match cost(choice).filter(|cost| !told.contains(cost)) {

@@ -1,6 +1,6 @@
 //! The end of a team, with a report: each QP goes to Err and drains before the HCA is asked to destroy it.
 //!
-//! A plain drop destroys QPs as they are. What they had under way ends then, too, but nobody learns what the HCA refused.
+//! A plain drop destroys QPs as they are. That also ends work in flight, but reports no error of the HCA.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -119,7 +119,7 @@ fn named(link: &Link) -> String {
     format!("QP {qpn:#x} to rank {peer} on rail {rail}")
 }
 
-/// Waits until the HCA has taken, and ended, all that `link` was told to send.
+/// Waits until the HCA has taken, and ended, every WQE that was posted to `link` and rung.
 fn drain(link: &Link, deadline: Instant) -> Result<(), String> {
     loop {
         let (taken, told) = link.sent().map_err(|error| error.to_string())?;

@@ -19,8 +19,8 @@ pub const MAX_WINDOWS: u32 = crate::config::MAX_WINDOWS;
 /// Most windows that a team may be given room for: more than 300 MoE layers need.
 pub const MOST_WINDOWS: u32 = crate::config::MOST_WINDOWS;
 
-/// How a rank joins. All members say the same, except for `rank` and `qps_per_peer`; a rank that joins later also says its
-/// `generation` and who is a member then.
+/// How a rank joins. All members pass the same values, except for `rank` and `qps_per_peer`. A rank that joins later also passes
+/// its `generation` and the `members` at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
@@ -36,7 +36,7 @@ pub struct TeamConfig {
     /// QPs to each peer at most, 1 to 64. The founder that asks for the fewest decides, and a rank that joins later takes what the
     /// members have; [`Team::config`](super::Team::config) says what came of it. Default 4: dispatch and combine, two sets each.
     pub qps_per_peer: u32,
-    /// Windows that there is room for, 1 to 1,024; a MoE layer takes three. Each takes 16 bytes of device memory by rail and rank.
+    /// Largest number of windows, 1 to 1,024; a MoE layer takes three. Each takes 16 bytes of device memory by rail and rank.
     /// Default 16.
     pub windows: u32,
     /// log2 of a send queue's WQEBBs. Default 10.
@@ -151,7 +151,7 @@ impl TeamConfig {
         }
     }
 
-    /// Who meets in [`Team::join`](super::Team::join), or is a member before this rank.
+    /// The ranks that meet in [`Team::join`](super::Team::join). For a rank that joins later: the members before it, and itself.
     #[must_use]
     pub fn members(&self) -> RankSet {
         self.members.unwrap_or(RankSet::first(self.ranks))
@@ -293,8 +293,8 @@ impl TeamConfig {
         let mut pairs: Vec<_> = pairs
             .map(|(name, value)| (name.to_owned(), value.to_string()))
             .into();
-        // Kernels are made for one kind of sharing, and who writes with immediate counts on the peer's receives. How a QP is rung,
-        // where its queues lie and how it completes is each rank's own affair.
+        // Kernels are compiled for one kind of sharing. A rank that writes with immediate counts on the peer's receives. How a QP
+        // is rung, where its queues lie and how it completes may differ from rank to rank.
         pairs.push(("sharing".to_owned(), format!("{:?}", self.modes.sharing)));
         let recv = self
             .modes

@@ -14,7 +14,7 @@ use crate::verbs::QpStatus;
 pub struct QpCounters {
     /// WQEBBs posted.
     pub posted: u64,
-    /// WQEBBs known to have completed: somebody has looked at the completions of them.
+    /// WQEBBs whose completion a kernel or the host has seen.
     pub completed: u64,
     /// Doorbells rung, by kernels or for them.
     pub doorbells: u64,
@@ -36,12 +36,12 @@ pub struct QpReport {
     pub hca: QpStatus,
     /// The first failure that was seen in this life; `ok` if none.
     pub status: Status,
-    /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 if there was none. A cause only if `status` is
-    /// `CQE_ERROR`: with `FLUSHED` it is that of a WQE behind the one that failed.
+    /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 without an error CQE. It is the cause only if `status`
+    /// is `CQE_ERROR`. With `FLUSHED` it is that of a WQE behind the one that failed.
     pub syndrome: u32,
     /// Recoveries and replacements of the peer that it has been through.
     pub life: u32,
-    /// Whether the host has told calls on it to end.
+    /// Whether the host has ended the calls on it.
     pub aborted: bool,
 }
 

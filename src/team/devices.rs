@@ -38,8 +38,9 @@ impl RankDevices {
         Self::open_with(config, |_| Ok(None))
     }
 
-    /// The same for a rank of `team`, which meets in `store`: of several link layers `auto` takes one that all ranks have, and waits
-    /// for the other founders where its machine leaves a choice. A rank that joins later takes the one of the team.
+    /// As [`RankDevices::open`], for a rank of `team`, which meets in `store`. If a machine has ports of several link layers,
+    /// `auto` takes a layer that all ranks have. Only a rank with such a choice waits for the other founders. A rank that joins
+    /// later takes the layer of the team.
     ///
     /// # Errors
     /// As [`RankDevices::open`]; [`TeamError::Mismatch`] of two ranks that have no link layer in common; ranks that do not come; the

@@ -15,7 +15,7 @@ use super::{Team, TeamError};
 use crate::fabric::{Identity, Reach};
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle, OpenedMemory};
 
-/// What is told of a window for loads and stores, and what is open of it at others.
+/// The access to a window by loads and stores: the handle that this rank publishes, and the memory of peers that it has opened.
 #[derive(Debug)]
 pub(super) struct Shown {
     /// By which other processes open it; none if they cannot.
@@ -115,7 +115,7 @@ impl Team {
         let Some(_only) = links.try_work() else {
             return Ok(false);
         };
-        // Held, so that nobody opens the peer meanwhile.
+        // Held, so that no thread opens the peer meanwhile.
         let state = links.state();
         if !state.failed || !self.tables.is_closed(peer) || self.tables.readers(peer)? != 0 {
             return Ok(false);
@@ -128,8 +128,7 @@ impl Team {
     /// same check is part of [`Team::connect_peer`]. A layer calls this one before it clears what it knows of the former
     /// generation.
     ///
-    /// # Errors
-    /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has not told what it is; as
+    /// # Errors [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has published no hello; as
     /// [`Team::resolve_peer`].
     pub(crate) fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         if self.peer(peer)?.state().visitor.is_none() {
@@ -192,7 +191,7 @@ impl Team {
 }
 
 impl PeerState {
-    /// Generation `generation` is told names and addresses by which it may store into windows of this rank, if it reaches
+    /// Publishes to generation `generation` the names and addresses by which it may store into windows of this rank, if it reaches
     /// them so.
     pub(super) fn admit(&mut self, generation: u32, reach: Reach, identity: &Identity) {
         if reach != Reach::Hca {

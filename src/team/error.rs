@@ -75,9 +75,9 @@ pub enum TeamError {
     Absent {
         /// The ranks.
         missing: Vec<u32>,
-        /// What they should have told.
+        /// The topic of the records that are missing.
         topic: String,
-        /// How long was waited.
+        /// Time that this rank waited.
         waited: Duration,
     },
     /// A record in the store that cannot be what a rank writes.
@@ -85,9 +85,9 @@ pub enum TeamError {
     Record {
         /// The rank.
         rank: u32,
-        /// Which record.
+        /// Key or topic of the record.
         topic: String,
-        /// Why.
+        /// The reason why it is invalid, in words.
         reason: String,
     },
     /// Kernels that do not leave.
@@ -100,7 +100,7 @@ pub enum TeamError {
         peer: u32,
         /// Guards held.
         readers: u64,
-        /// How long was waited.
+        /// Time that this rank waited.
         waited: Duration,
     },
     /// A generation of a peer that is over, or not the one that the QPs are for.
@@ -208,7 +208,7 @@ pub enum TeamError {
         asked: SignalOrder,
         /// What speaks against it.
         reason: String,
-        /// What works there.
+        /// The best order that this device supports.
         best: SignalOrder,
     },
     /// The way to a peer is not found.
@@ -216,7 +216,7 @@ pub enum TeamError {
     NoPath {
         /// The peer.
         peer: u32,
-        /// Why.
+        /// The error of the HCA or the system.
         source: VerbsError,
     },
     /// No step of a ladder holds on the devices of this rank.
@@ -247,7 +247,7 @@ impl TeamError {
         }
     }
 
-    /// Whether the cause is at another rank, which has told it itself.
+    /// Whether the error began at another rank, which has published it.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::PeerFailed { .. })

@@ -54,7 +54,7 @@ pub(super) struct Settled {
     pub(super) lacking: Vec<(SignalOrder, u32)>,
 }
 
-/// What ranks whose orders of signals have none in common differ in.
+/// The topic of a mismatch between ranks that support no order of signals in common.
 pub(super) const ORDER: &str = "order of signals";
 
 /// The way of one rank to the others.
@@ -63,24 +63,24 @@ pub(super) struct Exchange {
     store: Arc<dyn Store>,
     rank: u32,
     generation: u32,
-    /// Whose records are waited for: the founders, or the members that a rank finds when it joins, and itself.
+    /// Ranks whose records this one waits for: the founders, or the members that it finds when it joins, and itself.
     ranks: RankSet,
     /// Whether this rank joins a team that works already.
     joins: bool,
     timeout: Duration,
     /// Name of this rank's failure.
     failed: String,
-    /// Processes of other founders on this machine, when they have told them.
+    /// Processes of other founders on this machine, once they have published them.
     processes: Arc<OnceLock<Vec<(u32, Process)>>>,
-    /// Keys that cannot be, which were told.
+    /// Keys that cannot be read, and that were reported.
     odd: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// What ranks have told of one topic.
+/// The values that ranks have published for one topic.
 struct Gathered<T> {
-    /// By rank; none of those that have told nothing yet.
+    /// By rank; none for a rank that has published nothing yet.
     values: BTreeMap<u32, Option<T>>,
-    /// Ranks that have told what cannot be.
+    /// Ranks whose record cannot be read.
     lost: BTreeMap<u32, TeamError>,
 }
 
@@ -191,7 +191,8 @@ impl Exchange {
         }
     }
 
-    /// The failure of another rank, if one has told any. Those who join later do not look: what went wrong before is over.
+    /// The failure of another rank, if one has published any. A rank that joins later does not look, because an earlier failure is
+    /// over.
     pub(super) fn failure(&self) -> Result<(), TeamError> {
         match self.joins {
             true => Ok(()),
@@ -226,7 +227,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// What stands under `key` cannot be, which is told once.
+    /// Reports, once, that the value under `key` cannot be read.
     fn count_as_missing(&self, key: &str, reason: &dyn Display) {
         let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         if odd.insert(key.to_owned()) {
@@ -234,7 +235,8 @@ impl Exchange {
         }
     }
 
-    /// Writes this rank's `value` under `topic` and waits for everybody's: in the order of the ranks, its own included.
+    /// Writes this rank's `value` under `topic`, and waits for the values of all ranks. Returns them in the order of the ranks, its
+    /// own included.
     pub(super) fn all<T>(&self, topic: &str, value: &T) -> Result<Vec<(u32, T)>, TeamError>
     where
         T: Serialize + DeserializeOwned,
@@ -243,8 +245,8 @@ impl Exchange {
         self.all_checked(topic, key, value, |_, _| Ok(()))
     }
 
-    /// The same under the `key` of each rank; `check` sees each rank's value as soon as it is there, and ends the wait with its
-    /// error.
+    /// As [`Exchange::all`], with the `key` of each rank. `check` sees each rank's value as soon as it arrives, and its error ends
+    /// the wait.
     pub(super) fn all_checked<T>(
         &self,
         topic: &str,
@@ -260,7 +262,7 @@ impl Exchange {
         let mut gathered = Gathered::new(&self.ranks);
         let mut next_look = start + PROCESSES;
         loop {
-            // Before the values: what a process has told before its end is seen behind this.
+            // Before the values: a value that a process published before its end is read after this.
             let mut ended = Vec::new();
             if Instant::now() >= next_look {
                 ended.extend(self.ended());
@@ -293,7 +295,8 @@ impl Exchange {
         }
     }
 
-    /// What `ranks` have told under the `key` of each, without a wait. What cannot be counts as missing.
+    /// The values that `ranks` have published under the `key` of each, without a wait. A value that cannot be read counts as
+    /// missing.
     pub(super) fn told_by<T: DeserializeOwned>(
         &self,
         ranks: &RankSet,
@@ -309,8 +312,8 @@ impl Exchange {
             .collect())
     }
 
-    /// Reads what has come since. Of members that have told what cannot be a rank that joins needs nothing, if another has told what
-    /// can: all have told the same.
+    /// Reads the records that have come since the last call. A rank that joins skips a member's record that it cannot read: all
+    /// members have published the same settings, so one readable record suffices.
     fn gather<T: DeserializeOwned>(
         &self,
         topic: &str,
@@ -346,7 +349,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// All that was told, if it was not lost of all others.
+    /// The values that were gathered, unless every other rank's record was unreadable.
     fn gathered<T>(&self, mut gathered: Gathered<T>) -> Result<Vec<(u32, T)>, TeamError> {
         let whole = |(rank, value): (u32, Option<T>)| value.map(|value| (rank, value));
         let all: Vec<(u32, T)> = gathered.values.into_iter().filter_map(whole).collect();
@@ -369,7 +372,7 @@ impl Exchange {
         Ok(self.store.put(key, &self.text(key, value)?)?)
     }
 
-    /// Sets `key` and returns what stands there, for [`Exchange::put_again`].
+    /// Sets `key` and returns the bytes written, for [`Exchange::put_again`].
     pub(super) fn put_kept<T: Serialize>(
         &self,
         key: &str,
@@ -397,7 +400,7 @@ impl Exchange {
         serde_json::to_vec(value).map_err(|error| self.record(self.rank, key, &error))
     }
 
-    /// What `rank` has told under `key`, if it has. In errors it is called `topic`.
+    /// The value of `rank` under `key`, if it has published one. Errors name it `topic`.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         rank: u32,
@@ -448,8 +451,8 @@ impl Exchange {
         }
     }
 
-    /// Waits until `look` finds what `peer` has told as `topic`, at most until `deadline`; looks at least once. `look` may end
-    /// the wait with its error.
+    /// Waits until `look` finds the record that `peer` publishes for `topic`, at most until `deadline`; looks at least once. An
+    /// error of `look` ends the wait.
     pub(super) fn until<T>(
         &self,
         peer: u32,
@@ -733,7 +736,7 @@ mod tests {
                 .put(&format!("number/{}", exchange.rank), &exchange.rank)
                 .unwrap();
         }
-        // Of another topic, and of nobody.
+        // Keys of another topic, and of no rank.
         last.put("number/other/0", &0).unwrap();
         last.put("number/stranger", &"word").unwrap();
         let all = last.all("number", &last.rank).unwrap();
@@ -782,7 +785,7 @@ mod tests {
         let watched = vec![(0, Process::this()), (1, Process::this()), (2, process)];
         exchanges[0].watch(watched);
         exchanges[0].check_processes().unwrap();
-        // The others know nothing of it, and are told by the one that does.
+        // The other ranks do not see it themselves, and read the failure of the one that does.
         exchanges[2].put("last/2", &2).unwrap();
         exchanges[1].put("last/1", &1).unwrap();
         let error = thread::scope(|scope| {
@@ -800,7 +803,7 @@ mod tests {
         child.wait().unwrap();
         let looked = exchanges[0].check_processes().unwrap_err();
         assert_eq!(looked.to_string(), error.to_string());
-        // What it has told is there.
+        // The record that it published remains in the store.
         let all = exchanges[0].all("last", &0).unwrap();
         assert_eq!(all, [(0, 0), (1, 1), (2, 2)]);
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hello::VERSION;
 
-/// Most characters of a message that are told.
+/// Most characters of a message that are published.
 const LONGEST: usize = 4096;
 
 /// The record. Bytes that are none say nothing of any rank.

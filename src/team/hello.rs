@@ -1,8 +1,8 @@
 //! What a generation of a rank tells of itself, and what it offers one peer. Both are checked before anything is used.
 //!
-//! `hello/RANK.GENERATION` is the same for all: addresses, settings, windows. `welcome/RANK.GENERATION/PEER.GENERATION` is for
-//! one generation of one peer: QPs and keys that only it is told, so that nobody else's packets and requests are taken. The
-//! founders' hellos hold what they offer each other, for they all meet at once.
+//! `hello/RANK.GENERATION` is the same for all ranks: addresses, settings, windows. `welcome/RANK.GENERATION/PEER.GENERATION` is
+//! for one generation of one peer. It holds QPs and keys for that generation alone, so that this rank takes no packets and requests
+//! of any other. The founders' hellos hold the offers to each other, for they all meet at once.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ pub(super) struct Hello {
     pub(super) agreed: Vec<(String, String)>,
     /// Choices of it that cost something, in words: other ranks of its machine need not tell them again.
     pub(super) costs: Vec<String>,
-    /// Its windows; `None` from a founder, who has made none yet.
+    /// Its windows; `None` from a founder, which has made none yet.
     pub(super) windows: Option<Vec<WindowShape>>,
     /// From a founder to the others; none in the hello of a rank that joins later.
     pub(super) offers: Vec<Offer>,
@@ -60,7 +60,7 @@ pub(super) struct WindowShape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) version: u32,
-    /// Whom it is for.
+    /// The rank that it is for.
     pub(super) rank: u32,
     pub(super) generation: u32,
     /// By QP.
@@ -75,7 +75,7 @@ pub(super) struct QpOffer {
     pub(super) qpn: u32,
     /// First packet number, unless that is too near to `far` of the other end.
     pub(super) psn: u32,
-    /// The number that the former other end would have sent next; none if there was no other.
+    /// The number that the former other end would have sent next; none if it had no other end.
     pub(super) far: Option<u32>,
     /// Options of enhanced connection establishment that it has; 0 if its device knows none.
     pub(super) ece: u32,
@@ -133,7 +133,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Refuses a offer of `rank` that does not fit `windows` of this rank, or is for somebody else.
+    /// Refuses an offer of `rank` that does not fit `windows` of this rank, or is for another rank.
     pub(super) fn check_offer(
         &self,
         rank: u32,

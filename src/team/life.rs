@@ -14,8 +14,8 @@
 //! 5. The QPs go to Rtr and to Rts with new packet numbers; the peer table gets the number of the life ([`Team::begin_life`]).
 //! 6. This rank opens the peer. A ticket of an earlier life is stale then.
 //!
-//! Each end remembers how far it is: a call that fails leaves the peer closed, and the next call goes on from there. What it has told
-//! the other end stays true meanwhile.
+//! Each end remembers its state. A call that fails leaves the peer closed, and the next call goes on from that state. The records
+//! that it has published for the other end stay valid meanwhile.
 
 use std::time::{Duration, Instant};
 

@@ -37,7 +37,7 @@ pub(super) struct Link {
     psn: u32,
     /// The packet number that an earlier generation of the peer would have sent next.
     far: Option<u32>,
-    /// Where the other end is; set when it has told.
+    /// The address of the other end; set once the other end has published it.
     path: Option<PathAttr>,
     log_peer_reads: Option<u8>,
     /// The life that is being made.
@@ -151,7 +151,7 @@ impl Link {
         self.next.map_or(self.psn, |next| next.psn)
     }
 
-    /// The packet number that the peer would have sent next in the life before; none if nobody was there.
+    /// The packet number that the peer would have sent next in the life before; none if the QP had no peer.
     pub(super) fn far(&self) -> Option<u32> {
         self.next.map_or(self.far, |next| next.far)
     }
@@ -186,7 +186,7 @@ impl Link {
         matches!(self.stage, Some(Stage::Rtr(_) | Stage::Rts(_)))
     }
 
-    /// What the HCA has taken of the send queue, and what it was told to send: WQEBBs, modulo 2^16.
+    /// The WQEBBs of the send queue that the HCA has taken, and those rung: both modulo 2^16.
     pub(super) fn sent(&self) -> Result<(u32, u32), VerbsError> {
         let context = match self.stage.as_ref().expect("whole between two steps") {
             Stage::Reset(qp) => qp.query_context(),
@@ -243,11 +243,11 @@ impl Link {
     /// The host has no compare-and-swap on device memory, so a kernel may latch a failure between the look and the store, which
     /// then replaces it. That loses the cause and nothing else:
     ///
-    /// - The word goes from 0 to a failure in either case, and never back before the reset, which comes after the grace period.
-    ///   So every wait and post ends, and no kernel counts a WQE as done that is not.
-    /// - Error and syndrome are written by one aligned store of 8 bytes, so nobody sees those of two failures mixed.
+    /// - The word goes from 0 to a failure in either case, and never back before the reset, which comes after the grace period. So
+    ///   every wait and post ends, and no kernel counts a WQE as done that is not.
+    /// - The host writes error and syndrome by one aligned store of 8 bytes, so no kernel sees a mixture of two failures.
     /// - A kernel that latches later finds the host's word and leaves it. `QpContext::errors` counts a replaced failure.
-    /// - Of two callers one may be told the cause and the other `status`. Both know that the outcome is unknown: the QP is in Err.
+    /// - Of two callers one may get the cause and the other `status`. Both know that the outcome is unknown: the QP is in Err.
     pub(super) fn release(&self, gpu: &dyn Gpu, status: Status) -> Result<(), TeamError> {
         let at = self.layout.context_addr + std::mem::offset_of!(QpContext, err) as u64;
         let mut word = [0u32; 2];
@@ -273,9 +273,9 @@ impl Link {
         }
     }
 
-    /// Err or any other state to Reset, with the memory of a new life that begins at index `base`. Nobody may use the QP. May be
-    /// called again after it has failed. If `asks`, the HCA is asked which packet numbers are in use; the next ones are far from
-    /// them then, and anywhere if not.
+    /// Err or any other state to Reset, with the memory of a new life that begins at index `base`. No thread may use the QP. After
+    /// a failure it may be called again. If `asks`, the call queries the HCA for the packet numbers in use, and the next ones are
+    /// far from them. Otherwise the next numbers are random.
     pub(super) fn reset(
         &mut self,
         gpu: &dyn Gpu,
@@ -308,7 +308,7 @@ impl Link {
     fn plan_next(&self, gpu: &dyn Gpu, base: u64, asks: bool) -> Result<NextLife, TeamError> {
         let context = self.context(gpu)?;
         let (psn, far) = match self.stage.as_ref().expect("whole between two steps") {
-            // Nothing was sent or received in this life, but its number was told.
+            // Nothing was sent or received in this life, but its number was published.
             Stage::Reset(_) | Stage::Init(_) => (far_from(self.psn), self.far),
             Stage::Rtr(_) | Stage::Rts(_) if asks => {
                 let status = self.query()?;
@@ -336,7 +336,7 @@ impl Link {
         })
     }
 
-    /// Init to Rtr, unless it is further. The other end has told that its first packet has number `psn`.
+    /// Init to Rtr, unless it is further. The other end has published that its first packet has number `psn`.
     pub(super) fn ready_to_receive(&mut self, psn: u32) -> Result<(), VerbsError> {
         let psn = first_psn(psn, self.far());
         let path = self.path.expect("told before");
@@ -347,7 +347,7 @@ impl Link {
         })
     }
 
-    /// Rtr to Rts, unless it is further. The other end has told that packets near `far` may be left of an earlier life.
+    /// Rtr to Rts, unless it is further. The other end has published that packets near `far` may be left of an earlier life.
     pub(super) fn ready_to_send(
         &mut self,
         far: Option<u32>,
@@ -364,7 +364,7 @@ impl Link {
         })
     }
 
-    /// The life that was being made is the present one; or a life that came to nothing, but was told.
+    /// Makes the life that is being made the present one. Does the same for a life that was published and not completed.
     pub(super) fn commit(&mut self) {
         if let Some(next) = self.next.take().filter(|next| next.ready) {
             self.psn = next.psn;

@@ -1,8 +1,9 @@
 //! Which link layer ranks of several machines take where their devices leave a choice.
 //!
-//! Each founder writes `link-layer/RANK`: the link layer of the port that it has opened. A founder whose machine has active ports of two
-//! layers, and whose configuration names none of them, writes both before it opens one, waits for the records of all other founders and
-//! takes the layer that all have. So only such a rank waits. A rank that joins later takes the layer that it finds.
+//! Each founder writes `link-layer/RANK`: the link layer of the port that it has opened. A founder has a choice if its machine has
+//! active ports of two layers and its configuration names none. Such a founder writes both layers before it opens a port. It waits
+//! for the records of all other founders, and takes the layer that all have. No other founder waits. A rank that joins later takes
+//! the layer that it finds.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ struct Record {
 }
 
 impl Exchange {
-    /// The link layer of which this rank takes a port, of those that it offers. None: it has no choice, and nothing was told.
+    /// The link layer of which this rank takes a port, of those that it offers. None: it has no choice, and published none.
     pub(super) fn settle_link_layer(
         &self,
         offers: &[LayerOffer],
@@ -38,7 +39,7 @@ impl Exchange {
         };
         let check = |rank, record: &Record| self.check_layers(rank, record);
         let told = match self.joins() {
-            // A founder may be gone; what it has told stays.
+            // A founder may be gone; its record stays.
             true => {
                 let mut told = self.told_by(&RankSet::first(ranks), TOPIC, key, check)?;
                 told.retain(|(rank, _)| *rank != self.rank());
@@ -167,13 +168,13 @@ mod tests {
             store
                 .put(&key(0), &serde_json::to_vec(&record).unwrap())
                 .unwrap();
-            // What another founder has told is spoiled, and it is gone.
+            // The record of another founder is damaged, and that founder is gone.
             store.put(&key(1), b"{").unwrap();
             let before = asked.calls();
             let config = TeamConfig::new(2, 4).joining(2, RankSet::first(1));
             let exchange = Exchange::new(Arc::clone(&store), &config);
             assert_eq!(exchange.settle_link_layer(&both, 4).unwrap(), Some(layer));
-            // The names that are there, and their values.
+            // One call for the names, one for their values.
             assert_eq!(asked.calls() - before, 2, "{:?}", asked.by_kind());
             exchange.tell_link_layer(&[]).unwrap();
             assert_eq!(store.list(TOPIC).unwrap(), ["0", "1"]);

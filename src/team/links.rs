@@ -56,7 +56,7 @@ pub(super) struct PeerState {
     pub(super) reunion: Reunion,
     /// When the probes of its attempt were posted.
     pub(super) probed: Option<Instant>,
-    /// The generation that QPs and keys of this life are for; 0: nobody has been told any.
+    /// The generation for which QPs and keys of this life were published; 0: none yet.
     pub(super) told: u32,
     /// The generation whose QPs these are connected with; 0: none yet.
     pub(super) connected: u32,
@@ -68,7 +68,8 @@ pub(super) struct PeerState {
     pub(super) visitor: Option<(u32, Identity)>,
     /// The newest generation whose hello was read: how its rails are reached.
     pub(super) known: Option<Known>,
-    /// What a generation of it was told last, until kernels post to that: another writer may change it meanwhile.
+    /// The records last published for a generation of it. They are kept until kernels post to it, because another writer may change
+    /// them meanwhile.
     pub(super) said: Option<Said>,
 }
 
@@ -201,7 +202,7 @@ impl Links {
         Ok(told)
     }
 
-    /// The QPs, for whoever ends them, and the words that their contexts name.
+    /// The QPs, for the caller to end, and the words that their contexts name.
     pub(super) fn into_peers(self) -> (Vec<PeerLinks>, Failures) {
         (self.peers, self.failures)
     }
@@ -217,7 +218,7 @@ impl Links {
         }
     }
 
-    /// How the generation that told `hello`, which was checked, is reached. May take as long as ARP does.
+    /// How this rank reaches the generation that published `hello`, which was checked. May take as long as ARP does.
     pub(super) fn known(
         &self,
         rails: &[Rail],
@@ -247,7 +248,7 @@ impl Links {
         })
     }
 
-    /// Device addresses of the contexts: `[peer][qps_per_peer]`, 0 where there is no QP.
+    /// Device addresses of the contexts: `[peer][qps_per_peer]`, 0 without a QP.
     pub(super) fn contexts(&self, config: &TeamConfig) -> Vec<u64> {
         let row = |peer: &PeerLinks| peer.state().contexts(config);
         self.peers.iter().flat_map(row).collect()
@@ -273,7 +274,7 @@ impl PeerLinks {
         self.state
     }
 
-    /// For a single step: nobody waits for other ranks or kernels while it is held.
+    /// For a single step: the holder waits for no other rank and no kernel.
     pub(super) fn state(&self) -> MutexGuard<'_, PeerState> {
         // Links are whole between two steps, so a panic elsewhere under the lock has broken nothing.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -303,7 +304,7 @@ impl PeerState {
         links.filter(move |(_, link)| carriers.carries(link.rail()))
     }
 
-    /// Device addresses of the contexts to which kernels post, `qps_per_peer`; 0 where there is no QP.
+    /// Device addresses of the contexts to which kernels post, `qps_per_peer`; 0 without a QP.
     pub(super) fn contexts(&self, config: &TeamConfig) -> Vec<u64> {
         let (carriers, qps) = (self.carriers(), config.qps_per_peer);
         let numbers = (0..qps).take(self.links.len());
@@ -349,8 +350,8 @@ impl PeerState {
         self.links.iter().map(qp).collect()
     }
 
-    /// All QPs that take anything from the peer go to Err, also those of a life that is being made, and their waiters are
-    /// released. QPs that nobody was told of stay as they are.
+    /// All QPs that take anything from the peer go to Err, also those of a life that is being made, and their waiters are released.
+    /// QPs whose numbers were never published stay as they are.
     pub(super) fn fence(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         self.failed = self.told != 0;
         self.end(gpu, |_| true)

@@ -114,7 +114,7 @@ pub struct Team {
     signals: Choice,
     windows: Mutex<Vec<OwnedWindow>>,
     rails: Vec<Rail>,
-    /// The last to go: who could store into the memory of others does so no more.
+    /// Dropped last: when it goes, no kernel of this rank can store into the memory of others any more.
     living: LiveTeam,
 }
 
@@ -133,8 +133,8 @@ impl Team {
         Self::join_rails(config, std::slice::from_ref(context), gpu, store)
     }
 
-    /// The same with several HCAs: QP `i` to a peer runs on rail `i` mod rails, from `contexts[rail]` here to that of the same
-    /// number there. All ranks have as many.
+    /// As [`Team::join`], with several HCAs. QP `i` to a peer runs on rail `i` mod rails, from `contexts[rail]` here to the rail of
+    /// the same number at the peer. All ranks have the same number of rails.
     ///
     /// # Errors
     /// As [`Team::join`]; no device, or more than [`MAX_RAILS`](crate::abi::MAX_RAILS).
@@ -372,7 +372,7 @@ impl Team {
         self.rails.len()
     }
 
-    /// What the control heap of `rail` holds; none if there is no such rail.
+    /// Statistics of the control heap of `rail`; none if the team has no such rail.
     #[must_use]
     pub fn rail_stats(&self, rail: usize) -> Option<HeapStats> {
         self.rails.get(rail).map(|rail| rail.heap().stats())
@@ -405,8 +405,8 @@ impl Team {
         self.add_window(bytes, Purpose::Any)
     }
 
-    /// The same for data that kernels read only behind a completion, or behind a signal in a window made by [`Team::window`]. The
-    /// writes of such data may overtake each other on PCIe. Nobody may poll it.
+    /// As [`Team::window`], for data that kernels read only behind a completion, or behind a signal in a window made by
+    /// [`Team::window`]. The writes of such data may overtake each other on PCIe, so no kernel may poll it.
     ///
     /// # Errors
     /// As [`Team::window`].
@@ -423,9 +423,9 @@ impl Team {
         self.add_window(bytes, Purpose::Send)
     }
 
-    /// As [`Team::window`], over memory that is there: of this rank's device, or of an application
-    /// ([`Gpu::wrap_memory`]). It keeps what it holds, and begins at a multiple of 128. The other ranks may make the same window by
-    /// [`Team::window`]. Kernels of other processes reach it by the HCA only.
+    /// As [`Team::window`], over memory that the caller has: of this rank's device, or of an application ([`Gpu::wrap_memory`]). It
+    /// keeps its contents, and begins at a multiple of 128. The other ranks may make the same window by [`Team::window`]. Kernels
+    /// of other processes reach it by the HCA only.
     ///
     /// # Errors
     /// As [`Team::window`]; memory that the HCA does not reach as it reaches the windows before this one.
@@ -504,8 +504,8 @@ impl Team {
         }
     }
 
-    /// Compares `pairs` of name and value between all ranks, under a `topic` that is used once. Collective; a rank that joins
-    /// later compares with what the members told when they came.
+    /// Compares `pairs` of name and value between all ranks, under a `topic` that is used once. Collective; a rank that joins later
+    /// compares with the pairs that the members published when they came.
     ///
     /// # Errors
     /// The first difference, by both ranks and both values.
@@ -524,7 +524,7 @@ impl Team {
         told(&self.exchange, met)
     }
 
-    /// Whether another rank has told that it gives up.
+    /// Whether another rank has published that it gives up.
     ///
     /// # Errors
     /// Its error; [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked) if a thread that rings doorbells for this rank does not
@@ -534,9 +534,9 @@ impl Team {
         self.exchange.failure()
     }
 
-    /// Whether the processes of all other founders still run, as far as this machine can tell: one that was killed tells nothing.
-    /// Of processes on other machines nothing is known. A rank that was replaced has ended, too, so nobody asks where a group keeps
-    /// the team.
+    /// Whether the processes of all other founders still run, as far as this machine can see. A process that is killed publishes no
+    /// failure. This call cannot see processes of other machines. A rank that was replaced has ended, too, so a group does not make
+    /// this call.
     ///
     /// # Errors
     /// [`TeamError::PeerEnded`].
@@ -661,7 +661,7 @@ struct Devices<'a> {
     domains: &'a [Arc<Pd>],
 }
 
-/// Passes `result` on; an error that began here is told to the other ranks.
+/// Passes `result` on. Publishes an error that began at this rank.
 fn told<T>(exchange: &Exchange, result: Result<T, TeamError>) -> Result<T, TeamError> {
     if let Err(error) = &result
         && !error.is_remote()

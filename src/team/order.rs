@@ -18,7 +18,7 @@ impl SignalOrder {
         caps.atomics && caps.masked_atomics
     }
 
-    /// As kernels are told.
+    /// The value that kernels read.
     #[must_use]
     pub(crate) fn code(self) -> MoeOrder {
         match self {
@@ -99,7 +99,7 @@ pub(super) fn choose(config: &TeamConfig, devices: Devices<'_>) -> Result<Signal
         return Ok(signals(best, refused, kept));
     };
     let reason = match config.order_unchecked {
-        // Without swaps there is nothing to show.
+        // Without swaps the order needs no check.
         true if asked == SignalOrder::Swap => caps().find_map(no_swap),
         true => None,
         false => refusal(asked),

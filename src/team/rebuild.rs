@@ -44,7 +44,7 @@ impl Team {
         Ok(start.elapsed())
     }
 
-    /// New QPs and keys for one peer; what is told of them.
+    /// Makes new QPs and keys for one peer, and returns the offer to publish.
     fn remake(&self, peer: u32, known: &Known, deadline: Instant) -> Result<Offer, TeamError> {
         self.next_life(peer, Keeps::Nothing(known), deadline)?;
         let mut state = self.peer(peer)?.state();

@@ -20,8 +20,8 @@ struct ResetQps {
 
 impl Team {
     /// Brings the QPs to `peer` up again, whatever state they are in. Collective between this rank and `peer`: both call it as
-    /// often as it succeeds. Other peers' QPs go on working. The peer is the generation that the QPs were connected with; for
-    /// another one there is [`Team::connect_peer`].
+    /// often as it succeeds. Other peers' QPs go on working. The peer must be the generation with which the QPs were connected; for
+    /// another generation call [`Team::connect_peer`].
     ///
     /// What was in flight has an unknown outcome; nothing is sent again. Old tickets are `stale_life`. The counters go
     /// on. Returns how often these two have done it.
@@ -64,7 +64,7 @@ impl Team {
         let other = (peer, generation);
         let theirs = self.exchange.with(other, &topic("reset"), &own, deadline)?;
         self.receive_again(peer, &topic("reset"), &theirs)?;
-        // Nobody sends before the other end receives.
+        // No end sends before the other end receives.
         self.exchange.with(other, &topic("ready"), &(), deadline)?;
         let mut state = links.state();
         if state.failed {

@@ -1,4 +1,4 @@
-//! Replacing one peer: a new generation of it, or the first one in its place. Nobody else's QPs and keys are touched.
+//! Replacing one peer: a new generation of it, or the first one in its place. QPs and keys of other peers stay untouched.
 //!
 //! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier generation ends their
 //! life and makes the next (`life.rs`). A rank that has offered nothing to that place yet skips this step. Then each publishes
@@ -19,8 +19,9 @@ use super::links::{Known, Making, PeerState, Said};
 use super::{Team, TeamError, deadline_in};
 
 impl Team {
-    /// Tells what this generation is: addresses, settings and windows, as record `hello/RANK.GENERATION`. For a rank that joins
-    /// later, when all its windows are made; members need it in [`Team::connect_peer`]. Founders have told it when they met.
+    /// Publishes the addresses, settings and windows of this generation as record `hello/RANK.GENERATION`. A rank that joins later
+    /// calls it when all its windows are made; members need the record in [`Team::connect_peer`]. Founders have published it when
+    /// they met.
     ///
     /// # Errors
     /// The store's, a record that is too long among them.
@@ -31,7 +32,7 @@ impl Team {
         }
     }
 
-    /// That record, key and value, for who writes it; none of a founder.
+    /// That record, key and value, for a caller that writes it; none of a founder.
     pub(crate) fn hello_record(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {
         if !self.config.joins() {
             return Ok(None);
@@ -52,9 +53,9 @@ impl Team {
     /// as ARP takes. The same is part of [`Team::connect_peer`] if it has not been done: call this function earlier, at a moment
     /// when waiting does no harm.
     ///
-    /// # Errors
-    /// [`TeamError::Absent`] if there is no hello within `patience`. For settings that do not fit: [`TeamError::Mismatch`]. For
-    /// records that do not fit, also of another run or version: [`TeamError::Record`]. Also what the HCA refuses.
+    /// # Errors [`TeamError::Absent`] if no hello is found within `patience`. For settings that do not fit:
+    /// [`TeamError::Mismatch`]. For records that do not fit, also of another run or version: [`TeamError::Record`]. Also errors of
+    /// the HCA.
     pub fn resolve_peer(
         &self,
         peer: u32,
@@ -124,13 +125,13 @@ impl Team {
     /// # Errors
     /// [`TeamError::NotConnected`]; a rank that the team does not have.
     pub fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
-        // Held, so that nobody fails the peer in between.
+        // Held, so that no thread fails the peer in between.
         let mut state = self.peer(peer)?.state();
         match state.connected != 0 && state.is_connected_with(state.told) {
             true => self.tables.open(peer),
             false => return Err(TeamError::NotConnected { peer }),
         }
-        // The other end has read it, or there would be no answer.
+        // The other end has read it, or it would not have answered.
         state.said = None;
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Team {
         Ok(state.connected != 0 && state.is_connected_with(state.told))
     }
 
-    /// The generation of `peer` that the QPs are for, or were; 0 if nobody has ever come.
+    /// The generation of `peer` that the QPs are for, or were; 0 if no generation has ever come.
     ///
     /// # Errors
     /// A rank that the team does not have.
@@ -198,7 +199,8 @@ impl Team {
         Ok(known)
     }
 
-    /// Brings QPs and keys to where they can be offered to generation `generation`: nobody was told them before.
+    /// Brings QPs and keys to a state in which they can be offered to generation `generation`. They were published for no
+    /// generation before.
     fn prepare(&self, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
         let generation = known.generation;
         let links = self.peer(peer)?;

@@ -10,8 +10,8 @@ use super::hello::hello_key;
 use super::{Team, TeamError};
 
 impl Team {
-    /// Writes again what this generation has told all ranks, and what it has told generation `generation` of `peer`, where another value
-    /// stands. Does nothing while another thread connects the pair.
+    /// Writes again the records of this generation for all ranks, and those for generation `generation` of `peer`, where the store
+    /// holds another value. Does nothing while another thread connects the pair.
     ///
     /// # Errors
     /// A rank that the team does not have; the store's.
@@ -35,7 +35,7 @@ impl Team {
         })
     }
 
-    /// What this generation has told all ranks; nothing before it has.
+    /// The hello of this generation; none before it was published.
     fn told_hello(&self, key: &str) -> Result<Option<Vec<u8>>, TeamError> {
         if !self.config.joins() {
             return self.exchange.text(key, &self.links.hello).map(Some);

@@ -3,21 +3,22 @@
 //! Both ends call [`Team::reunite_peer`] again and again, in any order. No call waits for the other end. Each end goes through
 //! attempts, which have numbers, and tells how far it is under a key that only it writes, `reunite/RANK.GENERATION/PEER.GENERATION`:
 //!
-//! 1. It ends the life of its QPs and resets them for the next, with new packet numbers, and tells the attempt and its QPs.
-//! 2. When the other end has told the same attempt, its QPs go to Rtr, and it tells that they are ready.
+//! 1. It ends the life of its QPs and resets them for the next, with new packet numbers. It publishes the attempt and its QPs.
+//! 2. When the other end has published the same attempt, the QPs go to Rtr, and this end publishes that they are ready.
 //! 3. When the other end is ready, they go to Rts, and the host posts the probe on each: a write of no bytes.
 //! 4. When all probes have completed, the life is the present one. The peer stays closed.
 //!
-//! **Rails.** An attempt names rails that it leaves out: none at first. An end that has an answer through one rail may get none
-//! through another, although the HCA has given up or the team deadline has passed. Then it ends the attempt, and the next one leaves
-//! that rail out as well. Whoever follows to a higher attempt takes over what that one leaves out; if both ends begin the same
-//! one, both sets are left out. Both ends read both sets before they connect, so they connect the same QPs. Nothing is left out
-//! any more when no rail has answered, or none would be left: then all must answer. What kernels post to QPs of a rail that is
+//! **Rails.** An attempt names rails that it leaves out: none at first. An end may have an answer through one rail and none through
+//! another, after the HCA has given up or the team deadline has passed. Then it ends the attempt, and the next one leaves that rail
+//! out as well. An end that follows to a higher attempt takes over what that one leaves out. If both ends begin the same attempt,
+//! it leaves out both sets. Both ends read both sets before they connect, so they connect the same QPs. An attempt leaves out no
+//! rail when no rail has answered, or when none would be left: then all must answer. What kernels post to QPs of a rail that is
 //! left out goes by other QPs (`rails.rs`) until the pair is connected anew. A new connection begins with all rails.
 //!
 //! An attempt names one reset, so an end that has to begin again, whatever the reason, begins the next one. An end that finds a
-//! higher number at the other end goes there. So both ends come to the same number without a message about which of them leads.
-//! QPs of two different attempts are never connected, because packet numbers that belong together stand in one record.
+//! higher number in the other end's record goes on with that number. So both ends come to the same number without a message about
+//! which of them leads. QPs of two different attempts are never connected, because packet numbers that belong together stand in one
+//! record.
 
 use std::time::Instant;
 
@@ -94,15 +95,15 @@ impl PeerState {
 }
 
 impl Team {
-    /// Brings this rank and generation `generation` of `peer`, the one that the QPs are for, together again after
-    /// [`Team::fail_peer`]: on the same QPs, with the same keys and windows. Does what can be done now, and never waits for
-    /// kernels or the other end, which calls it, too. `true`: the QPs are connected, and the other end has answered a write on each.
-    /// `false`: call it again. The peer stays closed until [`Team::open_peer`], which refuses before.
+    /// Brings this rank and generation `generation` of `peer` together again after [`Team::fail_peer`]. The generation is the one
+    /// that the QPs are for; QPs, keys and windows stay the same. Each call does the steps that are possible now, and never waits
+    /// for kernels or the other end, which calls it, too. `true`: the QPs are connected, and the other end has answered a write on
+    /// each. `false`: call it again. The peer stays closed until [`Team::open_peer`], which refuses before.
     ///
-    /// A peer that is connected and open is left alone: `true`. While it is closed, `true` means that the other end has told no
-    /// later attempt either. If it has, its QPs were reset: the call follows, and returns `false` until both are together again. So
-    /// whoever opens the peer opens it when both ends have found `true`. An end that begins anew behind that is found by
-    /// kernels, whose writes get no answer.
+    /// A peer that is connected and open is left alone: `true`. While it is closed, `true` also means that the other end has
+    /// published no later attempt. If it has, its QPs were reset: the call follows, and returns `false` until both are together
+    /// again. So the caller opens the peer when both ends have found `true`. If an end begins a new attempt after that, kernels
+    /// find out: their writes get no answer.
     ///
     /// Old tickets are `stale_life`. The counters go on, and count the probes. A call of [`Team::fail_peer`] ends an attempt at
     /// any time. A call of [`Team::recover`] or [`Team::connect_peer`] for a later generation takes the QPs over.
@@ -155,7 +156,7 @@ impl Team {
         }
     }
 
-    /// What the other end has told, which was checked; none if nothing.
+    /// The attempt that the other end has published, checked; none if it has published none.
     fn attempt_of(
         &self,
         peer: (u32, u32),
@@ -274,7 +275,7 @@ impl Team {
         }
     }
 
-    /// Every QP was answered: the life is the present one. Who still posts to a QP that is left out is told so.
+    /// Every QP was answered: the life is the present one. Releases kernels that still post to QPs of a rail that is left out.
     fn come_together(&self, state: &mut PeerState, peer: u32) -> Result<(), TeamError> {
         let gpu = self.gpu.as_ref();
         for (_, link) in state.carrying() {

@@ -124,8 +124,8 @@ impl Tables {
         Ok(self.gpu.write(self.config, bytemuck::bytes_of(&config))?)
     }
 
-    /// Adds the rows of the next window: `entries[rail][peer]`, address and key only, where kernels of this rank reach it by load
-    /// and store (by peer; 0: not at all), and its local keys by rail, big-endian.
+    /// Adds the rows of the next window: `entries[rail][peer]` holds address and key only. `direct` has, by peer, the address at
+    /// which kernels of this rank load and store; 0 if they cannot. The local keys are by rail, big-endian.
     pub(super) fn add_window(
         &self,
         entries: &[PeerEntry],
@@ -261,7 +261,7 @@ impl Tables {
 
     /// Kernels get guards of `peer` again.
     pub(super) fn open(&self, peer: u32) {
-        // Release. Pairs with the acquire fence of `guard_enter`: whoever finds the peer open sees all that was written.
+        // Release. Pairs with the acquire fence of `guard_enter`: a kernel that finds the peer open sees everything written before.
         self.closed_word(peer).store(0, Ordering::Release);
     }
 

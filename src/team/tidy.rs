@@ -1,5 +1,5 @@
-//! Records of generations that are over: nobody reads them any more, and without removing them a store would grow with every
-//! replacement.
+//! Records of generations that are over. No rank reads them any more, and a store would grow with every replacement if none removed
+//! them.
 
 use rendezvous::{Store, StoreError};
 
@@ -24,11 +24,11 @@ enum Call {
 /// What the names below a key say.
 #[derive(Clone, Copy, Debug)]
 enum Names {
-    /// The rank and the generation that have told a record.
+    /// The rank and the generation that have published a record.
     Tellers,
-    /// The same of those that have told each other rank another record, below their names.
+    /// The rank and the generation that have published one record for each other rank, below their names.
     TellersOfMany,
-    /// Two generations that have told each other something, below their names.
+    /// Two generations that have published a record for each other, below their names.
     Pairs,
     /// The rank and the generation that have failed.
     Failures,
@@ -52,7 +52,7 @@ impl Sweep {
         sweep
     }
 
-    /// Adds the records below `key` whose names say which generation has told them.
+    /// Adds the records below `key` whose names say which generation has published them.
     pub(crate) fn add_tellers(&mut self, key: String) {
         self.add(Call::List(key, Names::Tellers));
     }

@@ -118,14 +118,14 @@ struct PeerKey {
 struct WindowRecord {
     bytes: u64,
     base: u64,
-    /// `[rail][peer]`; 0 where there is none.
+    /// `[rail][peer]`; 0 without a key.
     rkeys: Vec<Vec<u32>>,
     /// By which other processes of the machine open it; none if they do not.
     handle: Option<MemoryHandle>,
 }
 
 impl OwnedWindow {
-    /// Makes window `id`, known to nobody else, in memory that the HCAs reach as `rung` says.
+    /// Makes window `id`, which no other rank knows yet, in memory that the HCAs reach as `rung` says.
     pub(super) fn new(
         gpu: &dyn Gpu,
         (team, rails): (&LiveTeam, &[Rail]),
@@ -296,8 +296,8 @@ impl OwnedWindow {
         self.keys.peers.get(peer as usize).map_or(0, Vec::len)
     }
 
-    /// Gives `peer` new keys for `life` and takes the old ones back; nobody else's are touched. May be called again for the
-    /// same life after it has failed, and goes on from there.
+    /// Gives `peer` new keys for `life` and takes the old ones back. The keys of other peers stay untouched. After a failure a call
+    /// for the same life goes on from where the last one ended.
     pub(super) fn renew(&mut self, rails: &[Rail], peer: u32, life: u32) -> Result<(), VerbsError> {
         let keys = self.keys.peers.get_mut(peer as usize);
         for (key, rail) in keys.into_iter().flatten().zip(rails) {

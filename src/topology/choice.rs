@@ -47,7 +47,7 @@ pub struct PassedOver {
     pub device: String,
     /// Number of the port; none if it is the device as a whole.
     pub port: Option<u8>,
-    /// Why.
+    /// The reason why no rank uses it.
     pub reason: Reason,
 }
 

@@ -18,8 +18,8 @@ pub(crate) struct LayerOffer {
     pub(crate) rate_mbps: u32,
 }
 
-/// The link layers of the active ports of `machine` that are `usable`, the best one first: that of the fastest port, of two that are as
-/// fast the one with more ports, then InfiniBand.
+/// The link layers of the active ports of `machine` that are `usable`, the best one first. The best is that of the fastest port. Of
+/// two equally fast layers it is the one with more ports, then InfiniBand.
 pub(crate) fn layers_of(
     machine: &Machine,
     usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
@@ -44,8 +44,8 @@ pub(crate) fn layers_of(
     found.into_iter().map(|(offer, _)| offer).collect()
 }
 
-/// The link layer that ranks take which offer these: of those that all offer, the one whose slowest rank is the fastest, of two that are
-/// as fast InfiniBand.
+/// The link layer that ranks with these offers take. Of the layers that all ranks offer, it is the one whose slowest rank is the
+/// fastest; of two equally fast ones, InfiniBand.
 ///
 /// # Errors
 /// The places of the first two that have none in common; none where no rank offers any.
@@ -116,8 +116,8 @@ mod tests {
         common_layer(&views.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// Whatever two, three or four ranks offer, and whichever of them have settled when a rank looks, all take the same layer, which all
-    /// have; or there is none, and two ranks that have none in common are named.
+    /// Two, three or four ranks, with any offers, and any of them settled when a rank looks. All take the same layer, which all
+    /// have. If no layer is common to all, the error names two ranks that have none in common.
     #[test]
     fn all_ranks_take_one_layer_that_all_have_in_every_order() {
         let all = all_offers();

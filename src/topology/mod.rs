@@ -66,8 +66,8 @@ impl Machine {
         })
     }
 
-    /// The machine that this process runs on. Its RDMA devices are those that libibverbs finds: `SYSFS_PATH` may name another
-    /// tree, as that of software HCAs, whose devices then have no place in the PCI tree.
+    /// The machine on which this process runs. Its RDMA devices are those that libibverbs finds. `SYSFS_PATH` may name another
+    /// tree, such as that of software HCAs, whose devices then have no place in the PCI tree.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self::of(Sysfs::of_this_process())
@@ -136,13 +136,13 @@ impl Machine {
         rdma::gids(&self.sysfs, device, port)
     }
 
-    /// What could not be read though it is there.
+    /// Files that exist and could not be read.
     #[must_use]
     pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 
-    /// How far two PCI functions are from each other; none if one of them is not there.
+    /// How far two PCI functions are from each other; none if the machine lacks one of them.
     #[must_use]
     pub fn distance(&self, one: PciAddress, other: PciAddress) -> Option<Distance> {
         let (one, other) = (self.pci_device(one)?, self.pci_device(other)?);

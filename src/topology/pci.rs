@@ -159,7 +159,7 @@ fn node(text: &str) -> Option<Option<u32>> {
 /// What the path of a device says: `/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The last host bridge: there are two above a device behind a volume management device.
+    /// The last host bridge: a device behind a volume management device has two above it.
     host_bridge: Option<String>,
     /// PCI functions below that, from the root port down.
     pub(super) functions: Vec<PciAddress>,

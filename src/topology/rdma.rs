@@ -40,9 +40,9 @@ pub struct RdmaPort {
 pub enum PortState {
     /// No link.
     Down,
-    /// There is a link, and the subnet manager has not been there.
+    /// The link is up, and the subnet manager has not configured the port.
     Initialize,
-    /// The subnet manager has been there.
+    /// The subnet manager has configured the port.
     Armed,
     /// It carries traffic.
     Active,

@@ -32,7 +32,7 @@ impl Sysfs {
     }
 }
 
-/// Something that is there and is not what sysfs has in its place.
+/// A file or directory that exists with a form that sysfs does not give it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unread {
@@ -87,7 +87,7 @@ impl Unread {
     }
 }
 
-/// The text of a file without the line's end. `None` if there is no such file, or it is empty.
+/// The text of a file without the line's end. `None` if the file does not exist or is empty.
 pub(crate) fn text(path: &Path) -> Result<Option<String>, Unread> {
     // A pipe without a writer would hold up an open that blocks.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -146,7 +146,7 @@ fn value_fault(path: &Path, value: &str, wanted: &'static str) -> Unread {
     }
 }
 
-/// Names in a directory, sorted. None if there is no such directory; a name that is no text is left out.
+/// Names in a directory, sorted. None if the directory does not exist. A name that is not valid text is left out.
 pub(super) fn names(path: &Path, unread: &mut Vec<Unread>) -> Vec<String> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,

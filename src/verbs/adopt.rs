@@ -38,7 +38,7 @@ fn in_use() -> MutexGuard<'static, BTreeMap<usize, usize>> {
 pub(super) struct Adoption(usize);
 
 impl Adoption {
-    /// The only use of a context: doorbell registers are shared out per [`Context`], so there is one of them for each.
+    /// The only use of a context: doorbell registers are shared out per [`Context`], so each context has one of them.
     pub(super) fn of_context(raw: NonNull<ibv_context>, device: &str) -> Result<Self, VerbsError> {
         let address = raw.as_ptr().addr();
         match in_use().entry(address) {

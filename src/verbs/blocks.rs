@@ -234,7 +234,7 @@ impl Blocks {
         }
     }
 
-    /// Where the CQ of receives lies, if there is one.
+    /// The place of the CQ of receives; none without a receive queue.
     pub(super) fn recv_cq(&self) -> Option<CqPlace> {
         let block = self.recv_cqes.as_ref()?;
         let entries = u64::from(self.config.recv_depth());

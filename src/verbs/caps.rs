@@ -143,8 +143,8 @@ const LOG_SQ_LIMIT: u32 = 15;
 const LOG_RA_LIMIT: u32 = 7;
 
 impl Caps {
-    /// Ports of the link aggregation group of which each QP names one; 0 where no QP may, since there is no group, or its ports are
-    /// found in another way ([`LagMode`]).
+    /// Number of ports of the link aggregation group, of which each QP names one. 0 if no QP may name one: the device has no group,
+    /// or finds the port in another way ([`LagMode`]).
     #[must_use]
     pub fn affinity_ports(&self) -> u8 {
         match self.lag_mode {

@@ -80,7 +80,7 @@ unsafe impl<M: Send> Send for DevxObject<M> {}
 unsafe impl<M: Sync> Sync for DevxObject<M> {}
 
 impl<M> DevxObject<M> {
-    /// Executes a command that makes an object. On failure `memory` is dropped, for there is no object that uses it.
+    /// Executes a command that makes an object. On failure `memory` is dropped, because no object uses it.
     pub(super) fn create<In: Pod, Out: Pod>(
         context: &Arc<Context>,
         input: &In,
@@ -205,7 +205,8 @@ impl<M> DevxObject<M> {
         // SAFETY: the object is alive, and `raw` has been taken: no code names it again.
         match unsafe { self.context.rdma().mlx5dv_devx_obj_destroy(raw.as_ptr()) } {
             0 => {
-                // SAFETY: reached at most once, as `raw` is taken and the object is gone; `memory` is private and only read while `raw` is there.
+                // SAFETY: reached at most once, as `raw` is taken and the object is gone. `memory` is private and only read while
+                // `raw` is set.
                 unsafe { ManuallyDrop::drop(&mut self.memory) };
                 Ok(())
             }

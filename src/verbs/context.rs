@@ -43,7 +43,7 @@ pub struct Context {
     pub(super) own_counters: Mutex<Weak<CounterSet>>,
     /// The device has refused it.
     pub(super) counters_refused: AtomicBool,
-    /// The device has refused to be told the port of a bond again.
+    /// The device has refused a command that names the port of a bond again.
     pub(super) port_again_refused: AtomicBool,
     /// Closed last, if it was opened here.
     open: OpenDevice,
@@ -225,7 +225,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] if there is none.
+    /// [`VerbsError::BadArgument`] if the table has no entry at `index`.
     pub fn gid(&self, index: u32) -> Result<Gid, VerbsError> {
         self.source_gid(Some(index)).map(|entry| entry.gid)
     }

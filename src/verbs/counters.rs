@@ -36,7 +36,7 @@ pub struct PacketCounts {
     pub duplicate_request: u32,
     /// Receiver-not-ready answers received.
     pub rnr_nak_retry_err: u32,
-    /// Sequence-error answers received: packets were lost on the way there.
+    /// Sequence-error answers received: packets were lost on the way to the peer.
     pub packet_seq_err: u32,
     /// Answers that implied a loss without being a sequence error.
     pub implied_nak_seq_err: u32,

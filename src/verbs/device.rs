@@ -1,4 +1,4 @@
-//! Which RDMA devices there are.
+//! The RDMA devices of the machine, and the choice of one.
 
 // UNSAFETY: walks the device list of libibverbs.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
@@ -22,9 +22,9 @@ pub struct DeviceInfo {
     pub name: String,
     /// Whether libmlx5 drives it.
     pub mlx5: bool,
-    /// `board_id` of sysfs; empty if there is none.
+    /// `board_id` of sysfs; empty without one.
     pub board: String,
-    /// `fw_ver` of sysfs; empty if there is none.
+    /// `fw_ver` of sysfs; empty without one.
     pub firmware: String,
     /// Its folder of sysfs.
     pub(super) path: PathBuf,
@@ -145,7 +145,7 @@ pub fn missing_functions() -> Result<Vec<MissingFunction>, VerbsError> {
 /// The list of libibverbs, which must be freed after the devices wanted have been opened.
 pub(super) struct DeviceList {
     rdma: &'static Rdma,
-    /// None where there is no InfiniBand at all.
+    /// None if the system has no InfiniBand at all.
     list: Option<NonNull<*mut ibv_device>>,
     count: usize,
 }

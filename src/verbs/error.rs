@@ -19,7 +19,7 @@ use crate::sys::{LoadError, MissingFunction};
 pub struct CommandError {
     /// The command.
     pub opcode: Opcode,
-    /// Status byte of the reply; [`CommandError::NO_REPLY`] if there was none.
+    /// Status byte of the reply; [`CommandError::NO_REPLY`] if the device wrote none.
     pub status: Status,
     /// Syndrome of the reply: the firmware's reason.
     pub syndrome: u32,
@@ -59,7 +59,7 @@ impl CommandError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// libmlx5 is not there.
+    /// libmlx5 cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// No device fits the selection.
@@ -67,7 +67,7 @@ pub enum VerbsError {
     NoDevice {
         /// What was asked for.
         wanted: String,
-        /// Each device that is there, with why it does not do.
+        /// Each device of the machine, with the reason why it cannot be used.
         found: Vec<String>,
     },
     /// The installed libibverbs or libmlx5 is older than a function that this takes.

@@ -65,7 +65,7 @@ pub enum HcaEvent {
 /// A channel for events of one device.
 pub struct Events {
     raw: NonNull<mlx5dv_devx_event_channel>,
-    /// Held from the question whether there is an event until it is read.
+    /// Held from the look for an event until the event is read.
     reading: Mutex<()>,
     /// Goes after the channel.
     context: Arc<Context>,
@@ -124,7 +124,7 @@ impl Events {
         &self.context
     }
 
-    /// Its descriptor, which is readable when there is an event.
+    /// Its descriptor, which is readable when an event waits.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel and its descriptor are open while `self` lives.
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
@@ -166,7 +166,7 @@ impl Events {
         }
     }
 
-    /// The next event; none if there is none now.
+    /// The next event; none if no event waits now.
     ///
     /// # Errors
     ///

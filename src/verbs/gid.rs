@@ -80,7 +80,7 @@ impl GidEntry {
         };
         // The call lists all ports of the device.
         let mut entries = vec![empty; port.gid_table_length * usize::from(port.number)];
-        // SAFETY: the context is open; there is room for `entries.len()` entries of the size stated.
+        // SAFETY: the context is open, and `entries` has room for `entries.len()` entries of the size stated.
         let count = unsafe {
             device.rdma()._ibv_query_gid_table(
                 device.raw(),
@@ -263,7 +263,7 @@ mod tests {
         ] {
             assert_eq!(named(text).unwrap().index, index, "{text}");
         }
-        // Of RoCE v1, not there, and nowhere.
+        // An index of RoCE v1, an unused index, and addresses that the table lacks.
         for text in ["2", "4", "10.2.0.0/16", "ens5", "fd00::/8"] {
             let error = named(text).unwrap_err().to_string();
             let table = "0 fe80::1 (RoCE v1, ens3); 1 fe80::1 (RoCE v2, ens3); 2 ::ffff:10.0.0.1 (RoCE v1, ens3)";

@@ -166,7 +166,7 @@ impl ControlHeap {
     ///
     /// # Errors
     ///
-    /// As [`ControlHeap::new`]; [`VerbsError::Export`] with each rung's reason if there was more than one. `owner` is dropped.
+    /// As [`ControlHeap::new`]; [`VerbsError::Export`] with each rung's reason if more than one was tried. `owner` is dropped.
     ///
     /// # Safety
     ///

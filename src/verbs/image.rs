@@ -1,5 +1,5 @@
-//! What the control memory of a QP must hold before the QP leaves Reset. [`Qp::write_image`](super::Qp::write_image) brings it
-//! there: host memory it fills itself, device memory the memory's owner does.
+//! The bytes that the control memory of a QP must hold before the QP leaves Reset. [`Qp::write_image`](super::Qp::write_image)
+//! writes them into host memory itself; the owner of device memory writes them into that.
 
 use bytemuck::Zeroable;
 use mlx5_prm::be::Be32;
@@ -50,7 +50,7 @@ pub struct QpLayout {
     pub mailbox_addr: Option<u64>,
     /// With host queues, CQE line and doorbell records, laid out as in the context.
     pub records_addr: Option<u64>,
-    /// The receive queue, if there is one.
+    /// The receive queue; none without one.
     pub recv: Option<RecvLayout>,
     /// Completions that a wide CQ held before, modulo 2^24: a reset of the QP does not set the CQ back.
     pub produced: u32,
@@ -120,7 +120,7 @@ impl ImageAttr {
 pub struct ImagePart {
     /// First byte, as kernels address it.
     pub addr: u64,
-    /// What belongs there: a multiple of 8 bytes.
+    /// The bytes of that place: a multiple of 8.
     pub bytes: Vec<u8>,
 }
 

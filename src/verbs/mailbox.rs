@@ -1,8 +1,8 @@
 //! Doorbells by way of the host: for GPUs that the registers cannot be mapped into.
 //!
-//! Each QP has a line of 64 bytes in host memory that kernels reach, its mailbox. Kernels store the 64-bit index behind the
-//! last WQE there, by an atomic maximum, so that what arrives late does no harm. A thread of the host looks at all mailboxes in
-//! turn, and where the index has grown it stores to the QP's register.
+//! Each QP has a line of 64 bytes in host memory that kernels reach, its mailbox. Kernels store the 64-bit index behind the last
+//! WQE in it, by an atomic maximum, so that a late store does no harm. A thread of the host looks at all mailboxes in turn, and
+//! where the index has grown it stores to the QP's register.
 //!
 //! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](super::Qp::ready_to_send) puts it in.
 //! [`Qp::reset`](super::Qp::reset) and the QP's drop take it out before they do anything else, and neither returns while the
@@ -82,8 +82,8 @@ struct Rung {
 }
 
 impl DoorbellProxy {
-    /// Starts the thread, with as many mailboxes as fit into `bytes` bytes at `addr` for kernels and `host_addr` for this
-    /// process. `kick` is called behind each doorbell; default: that of a preloaded software HCA, if there is one.
+    /// Starts the thread, with as many mailboxes as fit into `bytes` bytes at `addr` for kernels and `host_addr` for this process.
+    /// `kick` is called behind each doorbell; default: that of a preloaded software HCA, or none.
     ///
     /// # Errors
     ///

@@ -41,8 +41,8 @@ impl Access {
             | IBV_ACCESS_REMOTE_READ
             | IBV_ACCESS_REMOTE_ATOMIC,
     );
-    /// Not a right: what is written may overtake on its way through PCIe what was written before it, by this key or others. Never
-    /// for memory that a thread polls: a word there would be no sign of what it stands behind.
+    /// Not a right: writes by this key may overtake earlier writes, by this key or others, on their way through PCIe. Never for
+    /// memory that a thread polls: a word in it would not show that earlier bytes have arrived.
     pub const RELAXED_ORDERING: Self = Self(IBV_ACCESS_RELAXED_ORDERING);
 
     /// Whether everything in `other` is allowed.
@@ -160,7 +160,7 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// As [`Mr::register`]; [`VerbsError::Export`] with each rung's reason if there was more than one.
+    /// As [`Mr::register`]; [`VerbsError::Export`] with each rung's reason if more than one was tried.
     ///
     /// # Safety
     ///

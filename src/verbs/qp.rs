@@ -86,7 +86,7 @@ pub(super) struct QpCore {
 /// What the HCA's QP uses, in the order in which it is taken down.
 #[derive(Debug)]
 pub(super) struct QpMemory {
-    /// The CQ of receives, if there is a receive queue.
+    /// The CQ of receives; none without a receive queue.
     pub(super) recv_cq: Option<Cq<Arc<DoorbellRegister>>>,
     /// The CQ of sends, and what all three use.
     pub(super) cq: SendCq,
@@ -141,7 +141,7 @@ impl SendCq {
 pub struct TransitionError<S: State> {
     /// The QP, unmoved.
     pub qp: Qp<S>,
-    /// Why.
+    /// The error of the command.
     pub source: VerbsError,
 }
 

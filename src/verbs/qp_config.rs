@@ -214,7 +214,8 @@ impl QpConfig {
         Ok(())
     }
 
-    /// Port of a link aggregation group that packets of the QP with this number leave by, as far as it is known; 0: it names none.
+    /// Port of a link aggregation group by which packets of the QP with this number leave, as far as it is known. 0: the QP names
+    /// none.
     pub(super) fn lag_port_of(&self, caps: &Caps, qpn: Option<u32>) -> u8 {
         match (self.lag_port, self.place.or(qpn)) {
             (0, Some(turn)) => caps.lag_port_in_turn(turn),

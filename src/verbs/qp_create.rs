@@ -21,8 +21,8 @@ const TS_FORMAT_DEFAULT: u32 = 1;
 impl Qp<Reset> {
     /// Creates a QP and its CQs: one doorbell register, three to six blocks, two or three commands.
     ///
-    /// A control heap alone is a place for [`Queues::Device`](super::Queues) without mailboxes. What the memory must hold before
-    /// [`Qp::init`] is brought there by [`Qp::write_image`].
+    /// A control heap alone is a place for [`Queues::Device`](super::Queues) without mailboxes. [`Qp::write_image`] writes the
+    /// bytes that the memory must hold before [`Qp::init`].
     ///
     /// # Errors
     ///

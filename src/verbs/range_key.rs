@@ -46,8 +46,8 @@ pub(crate) struct RangeKey {
 }
 
 impl RangeKey {
-    /// A key with these remote rights, whose low byte is `tag`. The region has the local ones, and stays registered as long as the
-    /// key is there.
+    /// A key with these remote rights, whose low byte is `tag`. The region has the local rights, and stays registered as long as
+    /// the key exists.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ fn piece_bytes(left: u64) -> u32 {
     u32::try_from(left.min(PIECE_BYTES)).unwrap_or(u32::MAX)
 }
 
-/// An entry of a list is one. `check` has seen to it that there are few.
+/// An entry of a list is one octword. `check` has limited their number.
 fn octwords(entries: usize) -> u32 {
     u32::try_from(entries).unwrap_or(u32::MAX)
 }

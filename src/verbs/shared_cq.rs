@@ -235,7 +235,8 @@ impl SharedCq {
         record.store(record_word(consumed, arm), Ordering::Release);
     }
 
-    /// Lets the next entry from number `consumed` on raise an event, one that is there already too. `sequence` counts armings.
+    /// Lets the next entry from number `consumed` on raise an event; one that has been written already raises it too. `sequence`
+    /// counts armings.
     pub(crate) fn arm(&self, consumed: u32, sequence: u32) {
         let memory = self.cq.memory();
         let word = (sequence & 3) << SEQUENCE_SHIFT | (consumed & cq_record::INDEX_MASK);
@@ -258,7 +259,7 @@ impl SharedCq {
         self.events.fd()
     }
 
-    /// Takes the events that there are. Each stands for one arming, so they are few.
+    /// Takes all events that wait. Each stands for one arming, so they are few.
     ///
     /// # Errors
     ///

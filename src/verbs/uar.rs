@@ -114,7 +114,7 @@ impl DoorbellRegister {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Call`] if there is none left, [`VerbsError::BadReply`] if libmlx5 hands out one that is in use or is not
+    /// [`VerbsError::Call`] if the device has none left; [`VerbsError::BadReply`] if libmlx5 hands out one that is in use or is not
     /// inside a page.
     pub(crate) fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         let mut pages = context.pages();

@@ -1,5 +1,6 @@
-//! Every mode of a QP against the model of a NIC: which threads share it, how the NIC hears of work, where its queues lie, and
-//! the kind of its CQ. Also indices that pass the edges of their words, and errors whose cause is kept or lost.
+//! Every mode of a QP against the model of a NIC. Modes differ in the threads that share the QP, the way in which the NIC hears of
+//! work, the place of the queues, and the kind of the CQ. Also indices that pass the edges of their words, and errors whose cause
+//! is kept or lost.
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
@@ -206,8 +207,8 @@ fn indices_pass_2_to_the_16_and_2_to_the_32_and_2_to_the_47() {
     }
 }
 
-/// 100 puts are rung before the NIC runs the first; the one at `fail_at` fails and the NIC flushes those behind it, all before
-/// any thread looks. What a wait then says, and the syndrome.
+/// 100 puts are rung before the NIC runs the first. The one at `fail_at` fails and the NIC flushes those behind it, all before any
+/// thread looks. Returns the result of a wait after that, and the syndrome.
 fn failure_seen_late(mode: u32, fail_at: u64) -> (Status, u32, u64, u64) {
     let ring = Ring::new(256, 100, 0, mode);
     let ends = ring.run(

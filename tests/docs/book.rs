@@ -11,7 +11,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
 }
 
-/// Pages below docs/, by their path there; SUMMARY.md is none.
+/// Pages below docs/, by their path within it; SUMMARY.md does not count.
 fn pages() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut folders = vec![docs()];

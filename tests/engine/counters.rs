@@ -57,7 +57,7 @@ fn each_operation_counts_once_behind_its_bytes_asked_for_or_not() {
         let counter = b.engine.counter(7).unwrap();
         assert_eq!(counter.wait(64, HANG), Some(64), "{path}");
         assert!(b.bytes() == expected);
-        // Others say nothing of it, here and there; one that does not count neither.
+        // Other transfers do not count, at either end; nor does a WRITE without a counter.
         let id = to_b.submit(&pages(&a, &b, 0..64), &Options::default());
         assert_eq!(a.concluded(id.unwrap()), Outcome::Done);
         let id = to_a.write(b.at(0), a.at(0), PAGE).unwrap();
@@ -133,7 +133,7 @@ fn a_counter_never_says_more_than_what_is_there() {
     }
 }
 
-/// More than there are receive WQEs, from two peers at once, while the receiver's one worker sends too.
+/// More WRITEs than receive WQEs, from two peers at once, while the receiver's one worker sends too.
 #[test]
 fn many_small_ones_from_two_peers_are_counted_each() {
     const EACH: u64 = 20_000;
@@ -160,7 +160,7 @@ fn many_small_ones_from_two_peers_are_counted_each() {
     assert_eq!((counter(&a).read(), counter(&b).read()), (EACH, 2 * EACH));
 }
 
-/// The WQE is executed, and the sender is told that nobody has answered: it cannot know.
+/// The peer executes the WQE, and the sender gets no answer. So the sender cannot know that it landed, and reports a failure.
 #[test]
 fn one_that_lands_without_an_answer_has_failed_and_is_not_posted_again() {
     for (workers, at) in [(1, 1), (1, 5), (2, 3)] {

@@ -1,4 +1,4 @@
-//! Slices of a range: the table of the rule, its limits, and the rule against a loop that takes a block as long as it may.
+//! Slices of a range: the table of the rule, and its limits. Also the rule against a loop that takes a block as long as it can.
 
 use std::ops::Range;
 

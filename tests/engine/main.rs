@@ -1,5 +1,5 @@
-//! The host engine: the parts of a transfer that touch no HCA, each against a model or a slow oracle, and whole engines on software
-//! HCAs or without any.
+//! The host engine. The parts of a transfer that touch no HCA run against a model or a slow oracle each. Whole engines run on
+//! software HCAs or without any.
 
 mod account;
 mod cable;

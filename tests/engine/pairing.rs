@@ -82,7 +82,7 @@ fn slices_enter_by_a_rail_near_the_memory_if_either_end_wants_it() {
         ([Near, Place], 0b01, [true, false]),
         ([Place, Near], 0b10, [false, true]),
         ([Near, Near], 0b10, [false, true]),
-        // All are near, none is known, and nobody asks.
+        // All rails are near, none is known to be, or neither end asks.
         ([Near, Near], 0b11, [true, true]),
         ([Near, Near], 0b00, [true, true]),
         ([Place, Place], 0b01, [true, true]),

@@ -76,8 +76,8 @@ fn told(plan: &Plan) -> Vec<Told> {
     plan.range(0..u32::MAX).map(Told::from).collect()
 }
 
-/// Every slice by itself: bytes up to the next border of either side are a piece, and a piece takes a block as long as it may. A
-/// piece of one slice goes into the one before if all conditions for that hold.
+/// Computes every slice by itself. The bytes up to the next border of either side are a piece, and a piece takes a block as long as
+/// it can. A piece of one slice goes into the slice before if all conditions for that hold.
 fn oracle(plan: (Cut, u32), operations: &[Operation], local: &List, remote: &List) -> Vec<Told> {
     let (cut, gather) = plan;
     let (block, most) = (u64::from(cut.block()), u64::from(cut.most()));

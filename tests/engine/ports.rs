@@ -1,5 +1,5 @@
-//! Engines on every kind of port, as teams: RoCEv2 over IPv4 and IPv6, InfiniBand with and without a GRH, a bond; and ports that do
-//! not fit.
+//! Engines on every kind of port, as teams: RoCEv2 over IPv4 and IPv6, InfiniBand with and without a GRH, and a bond. Also ports
+//! that do not fit.
 
 use softhca::HcaConfig;
 use softhca::link::Link;

@@ -25,7 +25,8 @@ impl Regions for Tiles {
     }
 }
 
-/// Operations that follow each other at the peer, from anywhere here; all bytes that are there, or fewer.
+/// Operations that follow each other at the peer, from anywhere in this side's memory. They cover all bytes of the region, or
+/// fewer.
 fn any_operations(random: &mut fastrand::Rng) -> Vec<Operation> {
     let mut operations = Vec::new();
     let mut remote = random.u64(0..5_000);

@@ -70,7 +70,7 @@ fn rests(end: &Striped) -> Vec<u64> {
     rails.iter().map(|rail| rail.rests).collect()
 }
 
-/// All of the region, in slices of 4 KiB: there are more than any QP holds.
+/// All of the region, in slices of 4 KiB: more slices than any QP holds.
 fn whole(kind: Kind, from: &Striped, to: &Striped) -> Operation {
     Operation {
         kind,

@@ -1,5 +1,5 @@
-//! QPs that fail while others of their connection go on: slices are posted again there, and the pair is reset at both ends and used
-//! again.
+//! QPs that fail while others of their connection go on. Slices are posted again on the others. Both ends reset the failed pair and
+//! use it again.
 
 use softhca::HcaConfig;
 use softhca::device::FaultSpec;
@@ -160,7 +160,7 @@ fn nothing_waits_for_a_connection_without_qps_and_a_new_one_goes_on() {
                 bytes: MIB,
             }])
             .unwrap();
-        // The QPs in the error state come back, unless both are there at once: whatever is posted fails.
+        // The QPs in the error state come back, unless both are in it at once: then every post fails.
         fail_wqes(&a, &(1..=4096).collect::<Vec<u32>>());
         let mut begun = Vec::new();
         let refused = loop {

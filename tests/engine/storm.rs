@@ -1,5 +1,5 @@
-//! Runs of two to four engines under seeded storms: packets that are lost, doubled and late, WQEs and commands that fail, HCAs that
-//! freeze, connections that break, transfers that are cancelled or late, grants that are revoked under them.
+//! Runs of two to four engines under seeded storms. Packets are lost, doubled and late. WQEs and commands fail, HCAs freeze, and
+//! connections break. Transfers are cancelled or late, and grants are revoked under them.
 //!
 //! Whatever happens, an engine keeps its word. Each transfer is concluded once, and what is done is right byte for byte. Nothing is
 //! written behind a conclusion, and nothing behind a revocation. Each notice comes once, in order. Every slice is accounted for, and
@@ -172,7 +172,8 @@ impl Storm {
         panic!("seed {seed}: {from} does not connect to {to}: {last}");
     }
 
-    /// A key for the tile, by a connection that the owner has accepted. None: there is no such one, or a command has failed.
+    /// A key for the tile, by a connection that the owner has accepted. None: the owner has no such connection, or a command has
+    /// failed.
     fn grant(&mut self, [from, to]: [usize; 2], tile: u64) -> Option<Grant> {
         let end = &self.ends[to];
         for peer in std::iter::from_fn(|| end.engine.accept(Duration::ZERO)) {
@@ -453,7 +454,7 @@ impl Storm {
         for one in running {
             self.conclude(one);
         }
-        // The storm is over: what was not told yet goes over new connections.
+        // The storm is over. Notices that have not arrived yet go over new connections.
         for end in &self.ends {
             end.hca.set_faults(&FaultSpec::default());
         }

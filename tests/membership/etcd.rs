@@ -101,11 +101,11 @@ pub(crate) const SHORT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(
 /// Calls that each rank makes at least during a disturbance.
 const CALLS: usize = 3;
 
-/// While `disturb` runs each rank goes on making calls, and so it does behind that; no rank has gone, no view has changed, and at most
-/// two proposals were made for it. Returns the events of each rank meanwhile.
+/// While `disturb` runs, and after it, each rank goes on making calls. No rank has gone, no view has changed, and the group has
+/// made at most two proposals. Returns the events of each rank meanwhile.
 ///
-/// Between begin and end of what it does `disturb` calls what it is given: that returns when all ranks have made some calls, and not
-/// before the time has passed.
+/// `disturb` gets a function, which it calls between begin and end of its disturbance. The function returns when all ranks have
+/// made some calls, and not before the time has passed.
 pub(crate) fn disturbs_nobody(
     fleet: &Fleet,
     what: &str,

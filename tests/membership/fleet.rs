@@ -224,7 +224,7 @@ impl Fleet {
         self.ranks.remove(place)
     }
 
-    /// Ends all calls, and all that there is. Every call of one number ran in one view, at all ranks.
+    /// Ends all calls, and checks them: every call of one number ran in one view, at all ranks. Then ends the fleet.
     pub(crate) fn end(mut self) {
         let newest = self
             .ranks

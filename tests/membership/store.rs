@@ -20,7 +20,7 @@ impl Cut {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spoils(Arc<Mutex<Vec<Spoil>>>);
 
-/// What is put under `key` when `skip` values were put there becomes `value`, once.
+/// Replaces the value of one put under `key` by `value`: the put that follows `skip` others.
 #[derive(Debug)]
 struct Spoil {
     key: String,

@@ -240,8 +240,8 @@ impl<'a> Rank<'a> {
         let launch = Launch::new(put.kernel, put.blocks, put.threads)
             .with_seed(put.seed)
             .with_deadline(PATIENCE);
-        // SAFETY: the parameters are those of the kernel; what they name outlives the kernel, for which `Running` waits, and
-        // kernels, HCA and host share it by the protocol of guards and posting.
+        // SAFETY: the parameters are those of the kernel. The memory that they name outlives the kernel, for which `Running` waits.
+        // Kernels, HCA and host share it by the protocol of guards and posting.
         let event = unsafe { self.gpu.launch(&launch, bytes_of(&params)) }.unwrap();
         Running {
             gpu: self.gpu.as_ref(),

@@ -225,7 +225,7 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
             }
             rank.sync();
             if alone && rank.number() != first {
-                // The first has said that its QPs are reset, so this one gets to Rtr, and waits there in vain.
+                // The first end has published that its QPs are reset, so this end gets to Rtr, and waits in vain in that state.
                 let error = rank
                     .team
                     .recover_within(peer, SHORT)

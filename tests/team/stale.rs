@@ -98,8 +98,8 @@ fn a_packet_of_an_old_generation_is_refused_even_with_the_number_due() {
 
 #[test]
 fn the_same_packet_is_taken_where_keys_are_not_renewed() {
-    // A recovery resets the same QPs for the same generation, whose keys it keeps: what the test above would look like if a
-    // replacement forgot them.
+    // A recovery resets the same QPs for the same generation and keeps its keys. The test above would look so if a replacement
+    // forgot the keys.
     let setup = on_the_wire();
     let hcas = Hcas::new(&setup);
     let fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));

@@ -36,7 +36,7 @@ fn each_gpu_of_a_dgx_h100_has_the_nic_that_its_manual_says() {
         chosen.iter().all(|one| one.distance == Some(Distance::Pix)),
         "{chosen:?}"
     );
-    // For RoCE there are the cards for storage only: the one of the own socket.
+    // For RoCE only the storage cards are left: each GPU takes the card of its own socket.
     let roce = names(&first_choices(&machine, LinkLayer::Ethernet));
     assert_eq!(roce[..4], ["mlx5_2:1"; 4]);
     assert_eq!(roce[4..], ["mlx5_8:1"; 4]);

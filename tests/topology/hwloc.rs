@@ -1,5 +1,5 @@
-//! hwloc as a judge: it reads the same trees, and knows bridges by the bus numbers in their configuration space, which
-//! `warpverbs::topology` does not look at.
+//! hwloc as a judge: it reads the same trees. It knows bridges by the bus numbers in their configuration space, which
+//! `warpverbs::topology` does not read.
 
 use std::collections::BTreeMap;
 use std::path::Path;

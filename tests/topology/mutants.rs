@@ -1,4 +1,4 @@
-//! Machines of which files were spoiled at random: reading and choosing end, whatever is there.
+//! Machines with files that were spoiled at random: reading and choosing end for every one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -52,7 +52,7 @@ fn spoiled_trees_are_read_to_the_end() {
     assert!(worker.join().is_ok(), "seed {seed:#x}");
 }
 
-/// Reads all there is, and chooses for each GPU and for none.
+/// Reads the whole tree, and chooses for each GPU and for none.
 fn look_at(tree: &Path) {
     let machine = Machine::read(tree);
     for device in machine.rdma() {

@@ -1,6 +1,6 @@
 //! `src/sys/bindings.rs` is what bindgen makes of the installed rdma-core headers.
 //!
-//! bindgen's output follows the headers, so the text is compared only where rdma-core is 44.x (Debian 12); elsewhere the
+//! bindgen's output follows the headers, so the text is compared only with rdma-core 44.x (Debian 12). With other versions the
 //! sizes of the structures that cross the border are compared. `UPDATE=1 cargo test --test bindings` rewrites the file.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The example kernel of a user, `kernels/example/ring_all_gather.cu`, with its host side: as a user would write it, in one
-//! process that holds all ranks as threads.
+//! The example kernel of a user, `kernels/example/ring_all_gather.cu`, with its host side as a user would write it. One process
+//! holds all ranks as threads.
 
 // UNSAFETY: launches the kernel.
 #![expect(unsafe_code, reason = "launches a kernel")]

@@ -128,7 +128,7 @@ fn abort_and_a_failed_qp_end_the_wait_for_a_signal() {
 #[test]
 fn a_dead_peer_ends_the_game_on_both_sides() {
     let pair = pair(None);
-    // Side 1 sends to a wrong key, so its first answer kills its QP; side 0 then waits in vain, until the host aborts its QP.
+    // Side 1 sends to a wrong key, so its first answer kills its QP. Side 0 then waits in vain, until the host aborts its QP.
     pair.ends[1].set_peer(&pair.ends[0], 0x0100_0000);
     let events = [0, 1].map(|at| {
         let params = side(&pair, at, 10);

@@ -6,21 +6,21 @@
 //   wv_engine_open -> wv_engine_register -> wv_engine_connect -> wv_engine_import -> { wv_engine_submit -> wv_engine_wait } ...: a
 //   program on the CPU moves memory of the host to and from peers, without a team or a GPU
 //
-// - Every struct begins with its size. Begin with WV_INIT(&it), which sets that and zeroes the rest, and zero is the default of
-//   every field; then set what differs. So a program works with a library of another age: fields that its header lacks have their
-//   defaults, answers are filled as far as they go, and a size that cannot be is refused (WV_BAD_STRUCT), as is a field that the
-//   library does not know and that is not zero.
-// - Every function that can fail returns a wv_status, which names the cause. wv_last_error() then says what was wrong, with value
-//   and limit; the text belongs to the calling thread and stays until its next failing call. No panic and no exception leaves the
+// - Every struct begins with its size. Begin with WV_INIT(&it), which sets the size and zeroes the rest; zero is the default of
+//   every field. Then set what differs. So a program works with an older or a newer library. Fields that its header lacks have
+//   their defaults, and answers are filled up to its size. WV_BAD_STRUCT refuses a size that no header has, and a field that is
+//   not zero and that the library does not know.
+// - Every function that can fail returns a wv_status, which names the cause. wv_last_error() then returns a message with value
+//   and limit. The text belongs to the calling thread and stays until its next failing call. No panic and no exception leaves the
 //   library.
-// - A handle is made by one function, given back to its wv_..._close or wv_..._destroy once, and may be used from any thread
-//   meanwhile, except that one wv_call belongs to one stream at a time. One that was given back, or is of another kind, is refused
-//   (WV_BAD_HANDLE); NULL is WV_BAD_ARGUMENT, but is given back without effect. A layer keeps its team, a call its layer, a group
-//   its layer and team. Functions of an engine, its peers and its transfers may be called from any thread at any time.
+// - A handle is made by one function, and given back once to its wv_..._close or wv_..._destroy. Any thread may use it meanwhile,
+//   except that one wv_call belongs to one stream at a time. WV_BAD_HANDLE refuses a handle that was given back or is of another
+//   kind. NULL is WV_BAD_ARGUMENT, but may be given back without effect. A layer keeps its team, a call its layer, a group its
+//   layer and team. Functions of an engine, its peers and its transfers may be called from any thread at any time.
 // - Every wait ends: after a timeout that the function takes, else after join_timeout_ms of the team. "Never waits" may still
 //   issue a command to HCA or GPU.
-// - Arrays are device memory (on the CPU: memory of wv_device_alloc) of the shapes said below. A launch returns at once and
-//   reads and writes them later: they, the call and its layer stay until the stream is past it.
+// - Arrays are device memory (on the CPU: memory of wv_device_alloc) of the shapes said below. A launch returns at once, and the
+//   kernel reads and writes the arrays later. The arrays, the call and its layer stay until the stream is past the launch.
 // - A stream is a CUstream of the GPU's primary context, or NULL for the default stream. A stream that is being captured
 //   records the launch; a graph may hold any number of calls, and be replayed any number of times.
 // - A rank is a place in a team. The processes that have it one after the other are its generations: 1, 2 and so on.
@@ -42,7 +42,7 @@
 #define WV_INIT(of) (memset((of), 0, sizeof *(of)), (void)((of)->size = sizeof *(of)))
 
 
-// Changes with every change of this header that a compiled program would notice. A struct that grows is none: its `size` tells.
+// Number of the ABI. It grows with every change of this header that breaks a compiled program. A struct that grows does not: its `size` shows it.
 #define WV_ABI_VERSION 4
 
 // Kind of a window: for anything, signals too. Writes to it are seen in the order in which they come.
@@ -94,7 +94,8 @@
 // Flag of wv_dispatch_input: choices are int64_t.
 #define WV_DISPATCH_IDS_64 4
 
-// Flag of wv_dispatch_output: `active` is the caller's own mask. Ranks whose rows are not here become 0 in it, the others stay.
+// Flag of wv_dispatch_output: `active` is the caller's own mask. Entries of ranks whose rows did not arrive become 0, the others
+// stay.
 #define WV_DISPATCH_IN_PLACE 1
 
 // Flag of wv_dispatch_output: `recv_stats` is the address of int32_t, which wrap.
@@ -109,38 +110,39 @@
 // Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
 #define WV_COMBINE_RENORMALISE 4
 
-// Flag of wv_combine_output: `active` is the caller's own mask. Ranks whose rows were not added become 0 in it, the others stay.
+// Flag of wv_combine_output: `active` is the caller's own mask. Entries of ranks whose rows were not added become 0, the others
+// stay.
 #define WV_COMBINE_IN_PLACE 16
 
-// State of a rank in its group: one that has no number here.
+// State of a rank in its group: a state that this header does not know.
 #define WV_GROUP_OTHER 0
 
 // State of a rank in its group: not a member yet. Its calls are held.
 #define WV_GROUP_JOINING 1
 
-// State of a rank in its group: a member, whose calls may start.
+// State of a rank in its group: a member whose calls start.
 #define WV_GROUP_SERVING 2
 
-// State of a rank in its group: a member, whose calls are held for a moment, while the next view is agreed on.
+// State of a rank in its group: a member. Its calls are held while the members agree on the next view.
 #define WV_GROUP_CHANGING 3
 
 // State of a rank in its group: dropped by the others. Its calls end at once. It comes back by wv_team_join.
 #define WV_GROUP_EXPELLED 4
 
-// State of a rank in its group: gone because it wanted to.
+// State of a rank in its group: it has left by wv_group_leave.
 #define WV_GROUP_LEFT 5
 
 // State of a rank in its group: a thread of the group has panicked. The others go on without this rank; it comes back by
 // wv_team_join.
 #define WV_GROUP_BROKEN 6
 
-// wv_group_event.kind: one that this header does not know; `text` says what.
+// wv_group_event.kind: an event that this header does not know; `text` names it.
 #define WV_EVENT_OTHER 0
 
 // wv_group_event.kind: this rank suspects `rank`, by `cause`.
 #define WV_EVENT_SUSPECTED 1
 
-// wv_group_event.kind: it suspects `rank` no longer.
+// wv_group_event.kind: this rank suspects `rank` no longer.
 #define WV_EVENT_TRUSTED 2
 
 // wv_group_event.kind: kernels do not wait for `members`, from now on.
@@ -167,7 +169,7 @@
 // wv_group_event.kind: the QPs to `generation` of `rank`, which wants to come in, are connected. That took `duration_ns`.
 #define WV_EVENT_CONNECTED 10
 
-// wv_group_event.kind: they could not be connected, for what `text` says. It is tried again.
+// wv_group_event.kind: the QPs to `generation` of `rank` could not be connected, for the reason in `text`. It is tried again.
 #define WV_EVENT_NOT_CONNECTED 11
 
 // wv_group_event.kind: a step failed at this rank, for what `text` says. It is tried again.
@@ -176,7 +178,7 @@
 // wv_group_event.kind: the store does not answer, for what `text` says. No view changes.
 #define WV_EVENT_STORE_LOST 13
 
-// wv_group_event.kind: it answers again, after `duration_ns`.
+// wv_group_event.kind: the store answers again, after `duration_ns`.
 #define WV_EVENT_STORE_BACK 14
 
 // wv_group_event.kind: a thread of the group has panicked, as `text` says. This process of the rank is over.
@@ -185,7 +187,7 @@
 // wv_group_event.kind: this process of the rank is over: `state` says how.
 #define WV_EVENT_ENDED 16
 
-// wv_group_event.kind: the port of rail `detail` carries nothing any more. That alone parts this rank from nobody.
+// wv_group_event.kind: the port of rail `detail` carries nothing any more. That alone parts this rank from no member.
 #define WV_EVENT_RAIL_DOWN 17
 
 // wv_group_event.kind: the port of rail `detail` is up again.
@@ -200,13 +202,14 @@
 // wv_group_event.kind: this rank comes in when generation `generation` of its slot `rank`, a member still, is gone.
 #define WV_EVENT_WAITS 21
 
-// wv_group_event.kind: what is posted to `rank` on the rails of which `detail` has a bit each (of rails 0 to 31; `text` has all) goes by others.
+// wv_group_event.kind: what is posted to `rank` on some rails goes by other rails. `detail` has a bit for each of rails 0 to 31;
+// `text` names all.
 #define WV_EVENT_GOES_ROUND 22
 
-// wv_group_event.cause: one that this header does not know; `text` says what.
+// wv_group_event.cause: a cause that this header does not know; `text` names it.
 #define WV_CAUSE_OTHER 0
 
-// wv_group_event.cause: kernels have waited for it in vain.
+// wv_group_event.cause: kernels have waited for it up to the deadline of a call.
 #define WV_CAUSE_TIMEOUT 1
 
 // wv_group_event.cause: a QP to it is in error; `detail` is vendor syndrome << 8 | syndrome.
@@ -218,10 +221,10 @@
 // wv_group_event.cause: nothing has arrived from it, or could be sent to it, for the stall bound.
 #define WV_CAUSE_OVERDUE 4
 
-// wv_group_event.cause: a QP to it was flushed, and why is lost.
+// wv_group_event.cause: a QP to it was flushed, and the first error is lost.
 #define WV_CAUSE_QP_FLUSHED 5
 
-// wv_group_event.cause: its lease has run out, and nothing was heard of it since for one and a half times to live.
+// wv_group_event.cause: its lease has run out, and no sign of life has come from it for one and a half leases since.
 #define WV_CAUSE_UNHEARD 6
 
 // wv_group_event.cause: its process, on this machine, has ended.
@@ -329,15 +332,15 @@ typedef enum wv_status {
     WV_BAD_HANDLE = 4,
     // Team, layer, device or build cannot do this at all.
     WV_UNSUPPORTED = 5,
-    // Not now: calls or kernels still need what would change. It may be called again.
+    // Not now: calls or kernels still use the object that would change. It may be called again.
     WV_BUSY = 6,
-    // What was waited for did not happen in time. It may be called again.
+    // The wait ended before its event. It may be called again.
     WV_TIMEOUT = 7,
     // wv_report: a phase did not go through for every rank.
     WV_INCOMPLETE = 8,
     // No slot is free for a transfer, and nothing was done. It may be called again when a transfer was released.
     WV_WOULD_BLOCK = 9,
-    // Ranks did not come to what all do together within the time for it.
+    // A rank did not come to a collective call within its time.
     WV_PEER_ABSENT = 16,
     // Another rank has given up.
     WV_PEER_FAILED = 17,
@@ -355,13 +358,13 @@ typedef enum wv_status {
     WV_EXPELLED = 24,
     // This rank has left its group.
     WV_LEFT = 25,
-    // The store cannot be reached or used now. Nothing of it is lost.
+    // The store cannot be reached or used now. Its records are not lost.
     WV_STORE_FAILED = 32,
     // The store refuses: URL, user, rights, space, or the build lacks its kind.
     WV_STORE_REFUSED = 33,
-    // The store holds what another run or version has written, or what cannot be.
+    // The store holds records of another run or version, or records that cannot be read.
     WV_STORE_FOREIGN = 34,
-    // No RDMA device does.
+    // No RDMA device can be used.
     WV_NO_HCA = 48,
     // The HCA, or its driver, refused.
     WV_HCA_REFUSED = 49,
@@ -377,7 +380,7 @@ typedef enum wv_status {
     WV_OUT_OF_RING = 54,
     // A thread or a function of the library has panicked. What it worked on is over, the process goes on.
     WV_PANIC = 64,
-    // A cause that has no number here.
+    // A cause that this header does not know.
     WV_OTHER = 65,
 } wv_status;
 
@@ -393,22 +396,22 @@ typedef struct wv_engine_peer wv_engine_peer;
 // A transfer that was planned once, to be posted many times.
 typedef struct wv_engine_prepared wv_engine_prepared;
 
-// One rank in its group: the threads that keep it there.
+// One rank in its group, with the threads that keep it a member.
 typedef struct wv_group wv_group;
 
-// A layer at this rank.
+// One MoE layer, as this rank holds it.
 typedef struct wv_moe wv_moe;
 
-// Host memory that engines of other processes of this machine and user may map: they copy at the speed of memory, without a call of
-// the system.
+// Host memory that engines of other processes of this machine and user may map. They copy it at the speed of memory, without a
+// system call.
 typedef struct wv_shared_memory wv_shared_memory;
 
-// Ranks that have found each other.
+// The ranks of a team, from the view of this one.
 typedef struct wv_team wv_team;
 
-// How this process takes part in a team. WV_INIT first. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
-// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables. The HCA carries all
-// payload; with WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
+// How this process takes part in a team. WV_INIT first. A field that is 0 or NULL is taken from the environment (WARPVERBS_*, or
+// the variables of torchrun, mpirun and srun), else from the defaults. A program that sets `ranks` needs no variables. The HCA
+// carries all payload. With WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 typedef struct wv_team_config {
     // sizeof: WV_INIT.
     size_t size;
@@ -418,7 +421,7 @@ typedef struct wv_team_config {
     uint32_t rank;
     // Where the ranks meet: "file://DIRECTORY" or "etcd://HOST:PORT/PREFIX". A team of one needs none.
     const char *store;
-    // Tells runs apart that might meet in one store.
+    // Separates runs that use the same store: ranks meet only ranks with the same text.
     const char *run_id;
     // RDMA device, or "auto"; several, one per rail, separated by commas.
     const char *device;
@@ -436,9 +439,9 @@ typedef struct wv_team_config {
     uint32_t founders;
     // wv_team_join: the generation of this rank, which no process has had before. 0: the next one, drawn from the store.
     uint32_t generation;
-    // wv_team_join: the ranks that are there: `[member_count]`. NULL: those of the newest view of the group.
+    // wv_team_join: the present members of the team: `[member_count]`. NULL: those of the newest view of the group.
     const uint32_t *members;
-    // How many they are.
+    // Number of `members`.
     uint32_t member_count;
     // Zero.
     uint32_t reserved;
@@ -447,7 +450,7 @@ typedef struct wv_team_config {
     const char *settings;
 } wv_team_config;
 
-// What became of the QPs of a team that was closed. WV_INIT first.
+// The result of closing a team. WV_INIT first.
 typedef struct wv_team_end {
     // sizeof: WV_INIT.
     size_t size;
@@ -459,17 +462,17 @@ typedef struct wv_team_end {
     uint32_t refused;
     // QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the process ends.
     uint32_t leaked;
-    // What was refused and leaked, in words, with a NUL. Cut to its length.
+    // The refusals of the HCA and the resources leaked, in words, with a NUL. Cut to its length.
     char words[512];
 } wv_team_end;
 
-// What a team is. WV_INIT first.
+// The properties of a team. WV_INIT first.
 typedef struct wv_team_info {
     // sizeof: WV_INIT.
     size_t size;
     // This rank.
     uint32_t rank;
-    // Ranks of the team, whether they are there or not.
+    // Ranks of the team, members or not.
     uint32_t ranks;
     // Which process of this rank this is: 1 is the first.
     uint32_t generation;
@@ -502,7 +505,7 @@ typedef struct wv_kernel_window {
 typedef struct wv_window {
     // sizeof: WV_INIT.
     size_t size;
-    // Device address at this rank. Byte `i` of it has the same offset `i` in the window of every rank, whose address is another.
+    // Device address at this rank. Byte `i` of the window has offset `i` at every rank; the addresses differ.
     void *address;
     // Length at every rank.
     uint64_t bytes;
@@ -532,11 +535,11 @@ typedef struct wv_launch_config {
     uint32_t timeout_ms;
 } wv_launch_config;
 
-// How this rank stands with another. WV_INIT first.
+// The state of this rank's QPs to another rank. WV_INIT first.
 typedef struct wv_peer_info {
     // sizeof: WV_INIT.
     size_t size;
-    // Which process of the rank the QPs are for, or were. 0: none has ever come.
+    // Generation of the rank that the QPs are for, or were. 0: no process of it has ever come.
     uint32_t generation;
     // 1: the QPs are connected with it, and have not been failed.
     uint32_t connected;
@@ -544,7 +547,7 @@ typedef struct wv_peer_info {
     uint32_t closed;
     // 1: kernels reach all its windows by load and store.
     uint32_t direct;
-    // Guards of it that kernels hold now.
+    // Number of guards of it that kernels hold now.
     uint64_t guards;
 } wv_peer_info;
 
@@ -560,7 +563,7 @@ typedef struct wv_moe_config {
     uint32_t top_k;
     // Most tokens that a rank dispatches in one call.
     uint32_t max_tokens;
-    // What a token is made of: WV_FORMAT_...
+    // Format of a token: WV_FORMAT_...
     uint32_t format;
     // The scales of FP8: WV_SCALES_...
     uint32_t scales;
@@ -570,9 +573,9 @@ typedef struct wv_moe_config {
     uint32_t scale_bytes;
     // How dispatch lays out what it received: WV_LAYOUT_...
     uint32_t layout;
-    // What combine sends back: WV_RETURNS_...
+    // What combine returns to the source of a token: WV_RETURNS_...
     uint32_t returns;
-    // Expert slots that each rank has room for, for placements that change. 0: as many as the first one uses.
+    // Most expert slots of each rank, for placements that change. 0: as many as the first placement uses.
     uint32_t local_experts;
     // Zero.
     uint32_t reserved;
@@ -612,7 +615,7 @@ typedef struct wv_deadlines {
     uint32_t reserved;
 } wv_deadlines;
 
-// How a call went. WV_INIT first.
+// The result of a call. WV_INIT first.
 typedef struct wv_call_report {
     // sizeof: WV_INIT.
     size_t size;
@@ -628,8 +631,8 @@ typedef struct wv_call_report {
     uint32_t troubled_ranks;
 } wv_call_report;
 
-// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks, of which a token's own is taken, else they take
-// turns; or at none, so that choices of it are lost.
+// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
+// and else they take turns. Choices of an expert that is at no rank are lost.
 typedef struct wv_placement {
     // sizeof: WV_INIT.
     size_t size;
@@ -639,7 +642,7 @@ typedef struct wv_placement {
     const uint32_t *experts;
 } wv_placement;
 
-// Who takes part, and who holds which expert, from one call on. WV_INIT first.
+// The ranks that take part from one call on, and the experts that each holds. WV_INIT first.
 typedef struct wv_view {
     // sizeof: WV_INIT.
     size_t size;
@@ -653,7 +656,7 @@ typedef struct wv_view {
     uint32_t member_count;
     // Zero.
     uint32_t reserved;
-    // Who holds which expert. No rank holds more than the layer has room for.
+    // The experts of each rank. No rank holds more than the layer has room for.
     const struct wv_placement *placement;
 } wv_view;
 
@@ -702,13 +705,14 @@ typedef struct wv_dispatch_output {
     uint64_t *recv_stats;
     // Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     uint64_t *wait_ns;
-    // 1 for each rank whose rows are here: `[ranks]`. NULL: not told.
+    // Output: 1 for each rank whose rows arrived, 0 for the others: `[ranks]`. NULL: not written.
     uint32_t *active;
     // WV_DISPATCH_IN_PLACE | WV_DISPATCH_STATS_32.
     uint32_t flags;
     // Zero.
     uint32_t reserved;
-    // Output: the address of this call's staging memory, as wv_combine_staging has it; 0 if the caller may not write there. NULL: none.
+    // Output: the address of this call's staging memory, as wv_combine_staging has it; 0 if the caller may not write to it. NULL:
+    // not written.
     uint64_t *staging;
 } wv_dispatch_output;
 
@@ -716,7 +720,7 @@ typedef struct wv_dispatch_output {
 typedef struct wv_combine_input {
     // sizeof: WV_INIT.
     size_t size;
-    // What the experts made of `recv_x`, BF16, in the same places. 16-byte aligned.
+    // The experts' results for `recv_x`, BF16, in the same places. 16-byte aligned.
     const void *y;
     // WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED.
     uint32_t flags;
@@ -738,7 +742,7 @@ typedef struct wv_combine_output {
     const float *weights;
     // Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     uint64_t *wait_ns;
-    // 1 for each rank whose rows were added: `[ranks]`. NULL: not told.
+    // Output: 1 for each rank whose rows were added, 0 for the others: `[ranks]`. NULL: not written.
     uint32_t *active;
     // WV_COMBINE_RENORMALISE | WV_COMBINE_IN_PLACE.
     uint32_t flags;
@@ -766,21 +770,23 @@ typedef struct wv_group_config {
     size_t size;
     // How long a rank that does not renew its lease counts as living, ms: 50 to 3,600,000. Default 2,000.
     uint32_t lease_ttl_ms;
-    // How long a living rank may be without contact to every rank of the larger side before it goes, ms: at least two leases, and
-    // twice the team's deadline. Default 5 times that deadline, and two leases at least.
+    // How long a living rank may be without contact to every rank of the larger side before the group expels it, ms. At least two
+    // leases, and twice the team's deadline. Default 5 times that deadline, and two leases at least.
     uint32_t stall_bound_ms;
-    // How long a QP to a rank is in error before the two part, which costs neither its place, ms. Default the team's deadline.
+    // How long a QP to a rank is in error before the pair parts, ms. Neither rank is expelled for that. Default the team's
+    // deadline.
     uint32_t error_bound_ms;
     // How long a living rank may leave a proposal unanswered, ms: at least two leases. Default 5 times the team's deadline, and two
     // leases at least.
     uint32_t promise_bound_ms;
-    // Longest wait of the founders for each other, and of ranks that join for a member to be heard of, ms. Default the team's join_timeout_ms.
+    // Longest wait of the founders for each other, ms. Also the longest time in which joining ranks hear of no member. Default the
+    // team's join_timeout_ms.
     uint32_t found_bound_ms;
     // Zero.
     uint32_t reserved;
 } wv_group_config;
 
-// Who belongs to a group, as this rank knows it. WV_INIT first.
+// The members of a group, as this rank knows it. WV_INIT first.
 typedef struct wv_group_view {
     // sizeof: WV_INIT.
     size_t size;
@@ -822,9 +828,9 @@ typedef struct wv_group_counters {
     uint64_t unions;
 } wv_group_counters;
 
-// Says where the experts are for the members of a view, `members[member_count]` in ascending order: writes the slots of each rank
-// to `counts[ranks]`, and their experts, rank after rank, to `experts`, which has room for `room`. Returns how many that are. A
-// pure function, the same at all ranks; it returns by `return` only.
+// Decides which ranks hold which experts for the members of a view, `members[member_count]` in ascending order. Writes the number
+// of slots of each rank to `counts[ranks]`. Writes their experts, rank after rank, to `experts`, which has room for `room`.
+// Returns the number of experts written. It must be a pure function, the same at all ranks, and return by `return` only.
 typedef uint32_t (*wv_placement_rule)(void *context,
                                       const uint32_t *members,
                                       uint32_t member_count,
@@ -847,7 +853,7 @@ typedef struct wv_group_event {
     uint32_t generation;
     // Why: WV_CAUSE_...
     uint32_t cause;
-    // What the cause says besides, or a rail.
+    // The detail of the cause or event: a syndrome, a type of event, or a rail.
     uint32_t detail;
     // WV_GROUP_...
     uint32_t state;
@@ -865,7 +871,7 @@ typedef struct wv_group_event {
     const uint32_t *generations;
     // The event in words. Never NULL.
     const char *text;
-    // How many members there are.
+    // Number of members.
     uint32_t member_count;
     // Zero.
     uint32_t reserved;
@@ -886,12 +892,12 @@ typedef struct wv_engine_config {
     const char *settings;
     // Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
     uint32_t drain_ms;
-    // 1: wv_engine_listen takes addresses that are not loopback also without a key. The settings `key_file` and `allow` say who may
-    // connect.
+    // 1: wv_engine_listen also takes addresses that are not loopback without a key. The settings `key_file` and `allow` restrict
+    // which engines may connect.
     uint32_t insecure;
 } wv_engine_config;
 
-// What was left when an engine was closed. WV_INIT first.
+// The result of closing an engine. WV_INIT first.
 typedef struct wv_engine_end {
     // sizeof: WV_INIT.
     size_t size;
@@ -907,11 +913,11 @@ typedef struct wv_engine_end {
     uint64_t timed_out;
 } wv_engine_end;
 
-// What an engine is. WV_INIT first.
+// The properties of an engine. WV_INIT first.
 typedef struct wv_engine_info {
     // sizeof: WV_INIT.
     size_t size;
-    // This life of the engine, which stands in its descriptors.
+    // Number of this life of the engine, which its descriptors carry.
     uint64_t incarnation;
     // Transfers that were submitted and not released.
     uint64_t in_use;
@@ -919,7 +925,7 @@ typedef struct wv_engine_info {
     uint64_t rails;
 } wv_engine_info;
 
-// How a connection is. WV_INIT first.
+// The state of a connection. WV_INIT first.
 typedef struct wv_engine_peer_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -947,7 +953,7 @@ typedef struct wv_remote_region {
 typedef struct wv_transfer {
     // Engine and slot.
     uint64_t place;
-    // Which use of the slot.
+    // Number of the use of the slot.
     uint64_t generation;
 } wv_transfer;
 
@@ -961,47 +967,48 @@ typedef struct wv_operation {
     uint64_t local;
     // First byte at the peer: an address of a region that was imported.
     uint64_t remote;
-    // How many. None are done without a WQE.
+    // Number of bytes. An operation of 0 bytes is done without a WQE.
     uint64_t bytes;
 } wv_operation;
 
-// How a transfer is to run. WV_INIT first.
+// Options of a transfer. WV_INIT first.
 typedef struct wv_transfer_options {
     // sizeof: WV_INIT.
     size_t size;
-    // Nothing more is handed out when this time is over, ms. 0: that of the engine's configuration, which has none by default.
+    // Deadline, ms: after it no slice is handed out any more. 0: that of the engine's configuration, which has none by default.
     uint32_t deadline_ms;
-    // Longest wait for a slot where none is free, and for room for the notice, ms. 0: WV_WOULD_BLOCK at once.
+    // Longest wait for a free slot, and for room for the notice, ms. 0: WV_WOULD_BLOCK at once.
     uint32_t wait_ms;
-    // A notice that the peer's program gets behind the last byte, or with what became of a transfer that is not done. NULL with
-    // `notice_bytes` 0: none; not NULL with 0: one without bytes.
+    // A notice for the peer's program. It arrives after the last byte of the transfer, or with the state of a transfer that is not
+    // done. NULL with `notice_bytes` 0: none; not NULL with 0: one without bytes.
     const uint8_t *notice;
     // Its bytes, at most WV_NOTICE_BYTES.
     size_t notice_bytes;
-    // 1: each operation, a WRITE, counts once at `counter` of the peer, behind its last byte. It is posted once only: one that has
-    // failed may have counted.
+    // 1: each operation, a WRITE, counts once at `counter` of the peer, after its last byte. It is posted only once, because a
+    // WRITE that failed may have counted.
     uint32_t counts;
     // The counter, below WV_COUNTERS.
     uint32_t counter;
 } wv_transfer_options;
 
-// What became of a transfer. WV_INIT first.
+// The result of a transfer. WV_INIT first.
 typedef struct wv_transfer_report {
     // sizeof: WV_INIT.
     size_t size;
     // WV_TRANSFER_...
     uint32_t state;
-    // 1: the peer has not said that its QPs are reset, so something may land there until it does. Memory of this side is quiet.
+    // 1: the peer has not said that its QPs are reset, so bytes may land in its memory until it does. Memory of this side is
+    // quiet.
     uint32_t remote_unknown;
     // Bytes that are known to have landed.
     uint64_t bytes_landed;
     // Operations.
     uint64_t operations;
-    // 1: the fields below say what has failed first.
+    // 1: the fields below describe the first failure.
     uint32_t has_failure;
     // The operation, from 0 on.
     uint32_t operation;
-    // Where in the peer's memory the WQE would have begun.
+    // Address in the peer's memory at which the WQE would have begun.
     uint64_t remote;
     // The QP; 0: no QP was left.
     uint32_t qp;
@@ -1011,13 +1018,13 @@ typedef struct wv_transfer_report {
     uint32_t vendor;
     // Zero.
     uint32_t reserved;
-    // 1: `rail` is the one by which that was posted.
+    // 1: `rail` holds the rail of that WQE.
     uint32_t has_rail;
     // The rail, from 0 on, see wv_engine_get_rail.
     uint32_t rail;
 } wv_transfer_report;
 
-// A notice that has come. WV_INIT first.
+// A received notice. WV_INIT first.
 typedef struct wv_notice {
     // sizeof: WV_INIT.
     size_t size;
@@ -1025,9 +1032,9 @@ typedef struct wv_notice {
     uint64_t incarnation;
     // Its bytes.
     uint64_t bytes;
-    // What became of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
+    // State of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
     uint32_t transfer;
-    // 1: `operation` is the one that has failed first.
+    // 1: `operation` holds the first operation that failed.
     uint32_t has_operation;
     // The operation, from 0 on.
     uint32_t operation;
@@ -1041,9 +1048,9 @@ typedef struct wv_notice {
     char peer[256];
 } wv_notice;
 
-// What an engine has done since it was opened. One look is consistent: transfers that have ended were submitted, slices that are
-// completed or have failed were posted, and `posted + not_posted` is at most `queued + retried`. Both are equal once all
-// transfers are concluded. WV_INIT first.
+// Counts of an engine since it was opened. One snapshot is consistent: transfers that have ended were submitted, and slices that
+// are completed or have failed were posted. `posted + not_posted` is at most `queued + retried`, and equal once all transfers are
+// concluded. WV_INIT first.
 typedef struct wv_engine_statistics {
     // sizeof: WV_INIT.
     size_t size;
@@ -1079,7 +1086,7 @@ typedef struct wv_engine_statistics {
     uint64_t stalled_ns;
 } wv_engine_statistics;
 
-// A rail of an engine: a port of an RDMA device, and what was done by it. WV_INIT first.
+// A rail of an engine: a port of an RDMA device, and the counts of its QPs. WV_INIT first.
 typedef struct wv_rail_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -1121,10 +1128,10 @@ extern "C" {
 const char *wv_status_name(int32_t status)
 WV_NOEXCEPT;
 
-// What a status means, in words without values. Never NULL, and never freed.
+// The meaning of a status, in words without values. Never NULL, and never freed.
 const char *wv_status_text(int32_t status) WV_NOEXCEPT;
 
-// What the last failing call of this thread said; an empty text if none has failed. Stays until the next one fails.
+// The message of the last failing call of this thread; an empty text if none has failed. Stays until the next one fails.
 const char *wv_last_error(void)
 WV_NOEXCEPT;
 
@@ -1140,15 +1147,15 @@ enum wv_status wv_team_open(const struct wv_team_config *config,
                             struct wv_team **team)
 WV_NOEXCEPT;
 
-// Opens HCA and GPU as a rank that comes later, or comes back: a new process in the place of one that is gone, which the ranks
-// that are there take in while their calls go on. Waits for no rank, and up to `timeout_ms` until there is a group to join.
+// Opens HCA and GPU as a rank that comes later, or comes back: a new process in a free place. The members take it in while their
+// calls go on. Waits for no rank, and up to `timeout_ms` until a group exists that it can join.
 //
 // Then: create the same windows and layers, in the same order, as the others; wv_group_start; wv_group_wait for
 // WV_GROUP_SERVING; and only then the first call. Each time draws a new generation of the rank from the store, unless `config`
 // names one.
 //
-// Requires:
-// `config` is a struct whose texts end with a NUL and whose array is as said there; `team` is where the handle goes.
+// # Safety `config` is a struct whose texts end with a NUL and whose array has `member_count` numbers; `team` is where the handle
+// goes.
 enum wv_status wv_team_join(const struct wv_team_config *config,
                             uint32_t timeout_ms,
                             struct wv_team **team)
@@ -1157,8 +1164,8 @@ WV_NOEXCEPT;
 // Gives a team back, and the device memory that is still allocated. `team` NULL is allowed. Windows and QPs go with the last layer
 // of the team.
 //
-// With `end` the team has to go now: its QPs go to Err and drain, at most for the deadline of the team, and are destroyed; `end` says
-// what became of them. WV_BUSY: a layer of the team is left, or another thread uses it; the team lives on. Without `end`, which may be
+// With `end` the QPs of the team go to Err and drain, at most for the deadline of the team, and are destroyed. `end` reports how
+// they ended. WV_BUSY: a layer of the team is left, or another thread uses it; the team lives on. Without `end`, which may be
 // NULL, QPs are destroyed as they are.
 //
 // Requires:
@@ -1167,27 +1174,29 @@ enum wv_status wv_team_close(struct wv_team *team,
                              struct wv_team_end *end)
 WV_NOEXCEPT;
 
-// What a team is, and what kernels need of it.
+// Gets the properties of a team, and the address of its context for kernels.
 //
 // Requires:
 // `info` is a struct.
 enum wv_status wv_team_get_info(const struct wv_team *team, struct wv_team_info *info) WV_NOEXCEPT;
 
-// Whether all is well: WV_PEER_FAILED if another rank has given up, WV_PANIC if a thread of this one has. Never waits.
+// Checks the team: WV_PEER_FAILED if another rank has given up, WV_PANIC if a thread of this one has panicked. Never waits.
 enum wv_status wv_team_check(const struct wv_team *team)
 WV_NOEXCEPT;
 
-// This rank and the number of ranks. Either may be NULL.
+// Gets this rank and the number of ranks. Either may be NULL.
 //
 // Requires:
 // Both are null or variables.
 enum wv_status wv_team_rank(const struct wv_team *team, uint32_t *rank, uint32_t *ranks) WV_NOEXCEPT;
 
-// Waits until all ranks have come here with the same `name`, which is used once. Host only: streams go on.
+// Waits until all ranks have called this with the same `name`, which is used once. A barrier of the hosts only: streams go on.
 //
 // Requires:
 // `name` ends with a NUL.
-enum wv_status wv_team_barrier(const struct wv_team *team, const char *name) WV_NOEXCEPT;
+enum wv_status wv_team_barrier(const struct wv_team *team,
+                               const char *name)
+WV_NOEXCEPT;
 
 // Waits until everything in `stream` has ended, at most `timeout_ms`: WV_TIMEOUT if it has not. For programs without the
 // CUDA runtime.
@@ -1236,7 +1245,7 @@ enum wv_status wv_device_read(const struct wv_team *team,
 WV_NOEXCEPT;
 
 // Makes a window of `bytes` at every rank, filled with zeros, in device memory of the team. Collective: the founders make their
-// windows and layers together, in the same order; a rank that joins later makes the same ones, alone, before its group starts.
+// windows and layers together, in the same order. A rank that joins later makes the same ones, alone, before its group starts.
 //
 // A kernel finds the window of a peer by the team's context (wv_team_info.context) and `window->kernel`:
 // `wv::load_peer(*team, window, peer)` of warpverbs/peer.cuh. The host reads and writes the window of its own rank by
@@ -1259,9 +1268,9 @@ enum wv_status wv_window_get(const struct wv_team *team,
                              struct wv_window *window)
 WV_NOEXCEPT;
 
-// Launches a kernel that the library has, by its name, with `bytes` bytes of its one parameter struct. Returns at once: ask
-// wv_stream_synchronize how it ended. On a GPU a program launches its own kernels by the CUDA runtime, in the same streams, and
-// gives them wv_team_info.context and wv_window.kernel.
+// Launches a kernel of the library by its name, with `bytes` bytes of its one parameter struct. Returns at once;
+// wv_stream_synchronize waits until it ends, and returns its failure. On a GPU a program launches its own kernels by the CUDA
+// runtime, in the same streams, and passes them wv_team_info.context and wv_window.kernel.
 //
 // Requires:
 // `launch` is a struct whose text ends with a NUL. `params` are the bytes of the struct that the kernel declares, and what they
@@ -1273,7 +1282,7 @@ enum wv_status wv_launch(const struct wv_team *team,
                          void *stream)
 WV_NOEXCEPT;
 
-// How this rank stands with `peer`. Never waits.
+// Gets the state of the QPs to `peer`. Never waits.
 //
 // Requires:
 // `info` is a struct.
@@ -1282,15 +1291,16 @@ enum wv_status wv_peer_get_info(const struct wv_team *team,
                                 struct wv_peer_info *info)
 WV_NOEXCEPT;
 
-// Ends everything with `peer` at once: kernels get no guard of it any more, its QPs are in error, every wait for them ends
-// `aborted`. Never waits, and needs nothing of the peer.
+// Ends everything with `peer` at once. Kernels get no guard of it any more, its QPs are in error, and every wait for them ends
+// `aborted`. Never waits, and needs no answer of the peer.
 enum wv_status wv_peer_fail(const struct wv_team *team,
                             uint32_t peer)
 WV_NOEXCEPT;
 
 // Brings the QPs to `peer` up again, whatever state they are in. Collective between this rank and the same process of `peer`.
-// What was in flight has an unknown outcome, and nothing is sent again. `times`, which may be NULL, is how often these two have
-// done it. Waits at most for join_timeout_ms: WV_PEER_ABSENT if the peer does not come, WV_BUSY if kernels keep their guards.
+// Requests in flight have an unknown outcome, and nothing is sent again. `times`, which may be NULL, gets the number of times that
+// these two have done it. Waits at most for join_timeout_ms: WV_PEER_ABSENT if the peer does not come, WV_BUSY if kernels keep
+// their guards.
 //
 // Requires:
 // `times` is null or a variable.
@@ -1299,24 +1309,25 @@ enum wv_status wv_peer_recover(const struct wv_team *team,
                                uint32_t *times)
 WV_NOEXCEPT;
 
-// Connects the QPs to process `generation` of `peer`, the first in its place or another than before, whose QPs and keys end here.
-// That process does the same for this one, behind wv_team_announce. Waits at most `timeout_ms`; after an error it may be called
-// again, and goes on from where it was. The peer stays closed to kernels until wv_peer_open.
+// Connects the QPs to process `generation` of `peer`: the first in its place, or another than before. QPs and keys for the earlier
+// process end with this call. The peer makes the same call for this rank, after wv_team_announce. Waits at most `timeout_ms`.
+// After an error it may be called again, and goes on from the step that failed. The peer stays closed to kernels until
+// wv_peer_open.
 enum wv_status wv_peer_connect(const struct wv_team *team,
                                uint32_t peer,
                                uint32_t generation,
                                uint32_t timeout_ms)
 WV_NOEXCEPT;
 
-// Lets kernels post to `peer`, which is connected.
+// Lets kernels post to `peer`, to which the QPs are connected.
 enum wv_status wv_peer_open(const struct wv_team *team, uint32_t peer) WV_NOEXCEPT;
 
-// Tells the others what this process is, for their wv_peer_connect: for a rank of wv_team_join without a group, when all its
-// windows and layers are made. A group does it by itself.
+// Publishes the addresses, settings and windows of this process, for the wv_peer_connect of the others. For a rank of wv_team_join
+// without a group, when all its windows and layers are made. A group does it by itself.
 enum wv_status wv_team_announce(const struct wv_team *team)
 WV_NOEXCEPT;
 
-// What a layer of this shape takes at each of `ranks`, without making anything.
+// Computes the device memory that a layer of this shape takes at each of `ranks`, without making anything.
 //
 // Requires:
 // `config` and `bytes` are structs.
@@ -1342,8 +1353,8 @@ WV_NOEXCEPT;
 // No kernel of it runs.
 enum wv_status wv_moe_destroy(struct wv_moe *moe) WV_NOEXCEPT;
 
-// The experts of this rank in the newest view, in the order of their local numbers: up to `room` of them go to `experts`, which
-// may be NULL if `room` is 0; `count` says how many there are.
+// Gets the experts of this rank in the newest view, in the order of their local numbers. Up to `room` of them go to `experts`,
+// which may be NULL if `room` is 0; `count` gets their number.
 //
 // Requires:
 // `experts` has room for `room` numbers, `count` is where the answer goes.
@@ -1361,20 +1372,20 @@ enum wv_status wv_moe_set_deadlines(const struct wv_moe *moe,
                                     const struct wv_deadlines *deadlines)
 WV_NOEXCEPT;
 
-// Makes a handle.
+// Makes a handle for calls of a layer.
 //
 // Requires:
 // `call` is where the handle goes.
 enum wv_status wv_call_create(const struct wv_moe *moe, struct wv_call **call) WV_NOEXCEPT;
 
-// Gives a handle back. NULL is allowed.
+// Gives a call handle back. NULL is allowed.
 //
 // Requires:
 // No kernel or graph uses it.
 enum wv_status wv_call_destroy(struct wv_call *call) WV_NOEXCEPT;
 
-// How the call went so far; the phases that are asked about have ended. WV_INCOMPLETE if something is missing: the report is
-// then filled in all the same, and wv_last_error() says what happened with which rank.
+// Gets the result of the phases that have ended, of those that are asked about. WV_INCOMPLETE if a rank's part is missing: the
+// report is then filled in all the same, and wv_last_error() says what happened with which rank.
 //
 // Requires:
 // `report` is a struct.
@@ -1382,7 +1393,7 @@ enum wv_status wv_report(const struct wv_call *call,
                          struct wv_call_report *report)
 WV_NOEXCEPT;
 
-// As wv_moe_create, with the experts where `placement` says. All ranks give the same.
+// As wv_moe_create, with the experts at the ranks that `placement` says. All ranks pass the same.
 //
 // Requires:
 // As wv_moe_create; `placement` is a struct with the arrays that it says.
@@ -1393,9 +1404,9 @@ enum wv_status wv_moe_create_placed(const struct wv_team *team,
                                     struct wv_moe **moe)
 WV_NOEXCEPT;
 
-// Makes `view` that of all calls from `view.first` on; calls before it end in the view that they have. All ranks set the same,
-// and none launches call `view.first` before all have. A layer keeps eight views: this waits up to `timeout_ms` until no
-// call needs the oldest one.
+// Makes `view` the view of all calls from `view.first` on; earlier calls end in their own view. All ranks set the same view, and
+// none launches call `view.first` before all have. A layer keeps eight views: this waits up to `timeout_ms` until no call needs
+// the oldest one.
 //
 // Requires:
 // `view` is a struct with the arrays that it says.
@@ -1407,8 +1418,7 @@ WV_NOEXCEPT;
 // Launches the send phase of dispatch: takes the number of the call and sends the tokens. All ranks launch the same phases
 // in the same order, each phase of a call once and in turn.
 //
-// Requires:
-// `input` is a struct whose arrays are as said there, `stream` a stream of the GPU or null.
+// # Safety `input` is a struct whose arrays have the lengths that its fields say, `stream` a stream of the GPU or null.
 enum wv_status wv_dispatch_send(const struct wv_call *call,
                                 const struct wv_dispatch_input *input,
                                 void *stream)
@@ -1433,7 +1443,8 @@ enum wv_status wv_dispatch(const struct wv_call *call,
                            void *stream)
 WV_NOEXCEPT;
 
-// Launches the send phase of combine: adds up what the experts made of each token and sends it back.
+// Launches the send phase of combine: adds up the experts' rows of each token and sends the sums back, or the rows
+// (WV_RETURNS_ROWS).
 //
 // Requires:
 // As wv_dispatch_send, with the arrays of `input`.
@@ -1442,7 +1453,7 @@ enum wv_status wv_combine_send(const struct wv_call *call,
                                void *stream)
 WV_NOEXCEPT;
 
-// Launches the receive phase of combine: waits for every rank and adds up what came back.
+// Launches the receive phase of combine: waits for every rank and adds up the returned rows.
 //
 // Requires:
 // As wv_dispatch_send, with the arrays of `output`.
@@ -1461,10 +1472,10 @@ enum wv_status wv_combine(const struct wv_call *call,
                           void *stream)
 WV_NOEXCEPT;
 
-// Where the experts of a call may write what its combine sends with WV_COMBINE_ZERO_COPY: from the end of the receive phase of
-// its dispatch to that of the send phase of its combine, and at no other time. `set` is the number of the call modulo 2
-// (wv_call_report.call). The addresses stay the same while the layer lives. Refused for a layer that adds up itself: by expert,
-// with WV_RETURNS_SUMS.
+// Gets the memory to which the experts of a call may write what its combine sends with WV_COMBINE_ZERO_COPY. They may write it
+// from the end of the call's dispatch receive to the end of its combine send, and at no other time. `set` is the number of the
+// call modulo 2 (wv_call_report.call). The addresses stay the same while the layer lives. Refused for a layer that adds up itself:
+// by expert, with WV_RETURNS_SUMS.
 //
 // Requires:
 // `staging` is a struct.
@@ -1473,10 +1484,10 @@ enum wv_status wv_combine_staging(const struct wv_moe *moe,
                                   struct wv_staging *staging)
 WV_NOEXCEPT;
 
-// Puts a layer, and the team below it, under the rules of a group: its calls run in views that all members agree on. The
-// founders of a team all start with the same first view; a rank of wv_team_join asks to be taken in. `config` NULL: defaults.
+// Puts a layer, and the team below it, under the rules of a group: its calls run in views that all members agree on. The founders
+// of a team all start with the same first view. A rank of wv_team_join asks to be taken in. `config` NULL: defaults.
 //
-// Returns at once: wv_group_wait says when the rank serves. A rank that joins makes no call before. Each process of a rank has
+// Returns at once; wv_group_wait waits until the rank serves. A rank that joins makes no call before. Each process of a rank has
 // one group, for one layer.
 //
 // Requires:
@@ -1486,12 +1497,12 @@ enum wv_status wv_group_start(const struct wv_moe *moe,
                               struct wv_group **group)
 WV_NOEXCEPT;
 
-// Stops the threads of a group and gives the lease of this rank back, so that the others go on without it, as without one that
-// has died; its calls are left as they are. wv_group_leave before it loses no token. NULL is allowed. Layer and team stay.
+// Stops the threads of a group and gives the lease of this rank back. The others go on without it, as without a rank that has
+// died. Calls that run are not ended. A wv_group_leave before it loses no token. NULL is allowed. Layer and team stay.
 enum wv_status wv_group_destroy(struct wv_group *group)
 WV_NOEXCEPT;
 
-// How this rank stands and who its members are, ascending: up to `capacity` of them go to `members` and their generations to
+// Gets the state of this rank and the members, ascending. Up to `capacity` members go to `members` and their generations to
 // `generations`, either of which may be NULL. Never waits.
 //
 // Requires:
@@ -1503,7 +1514,7 @@ enum wv_status wv_group_get_view(const struct wv_group *group,
                                  uint32_t capacity)
 WV_NOEXCEPT;
 
-// How often things have happened to this rank so far. Never waits.
+// Gets the counters of this rank since wv_group_start. Never waits.
 //
 // Requires:
 // `counters` is a struct.
@@ -1511,8 +1522,8 @@ enum wv_status wv_group_get_counters(const struct wv_group *group,
                                      struct wv_group_counters *counters)
 WV_NOEXCEPT;
 
-// Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT if it is not; WV_EXPELLED, WV_LEFT or
-// WV_PANIC, at once, if it cannot come there any more.
+// Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT after that. WV_EXPELLED, WV_LEFT or
+// WV_PANIC, at once, if it can no longer come to `state`.
 enum wv_status wv_group_wait(const struct wv_group *group,
                              uint32_t state,
                              uint32_t timeout_ms)
@@ -1524,8 +1535,8 @@ enum wv_status wv_group_wait_view(const struct wv_group *group,
                                   uint32_t timeout_ms)
 WV_NOEXCEPT;
 
-// Says that `rank` is not reached, and why. After the error bound one of both has to go, this rank or that one: whoever more
-// ranks reach stays.
+// Reports that this rank cannot reach `rank`, and why. Kernels do not wait for it from now on. After the error bound the pair
+// parts: the QPs between the two are ended and connected anew, and neither rank is expelled.
 //
 // Requires:
 // `why` ends with a NUL.
@@ -1534,16 +1545,16 @@ enum wv_status wv_group_suspect(const struct wv_group *group,
                                 const char *why)
 WV_NOEXCEPT;
 
-// Asks the others to go on without this rank, and waits until they do and no rank needs it any more, at most for `timeout_ms`.
-// Another thread goes on making calls meanwhile: no token is lost in those that this rank is still part of, and those behind
-// the last one end at once.
+// Asks the others to go on without this rank. Waits until they do and no rank needs it any more, at most for `timeout_ms`. Another
+// thread must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls behind the last one
+// end at once.
 enum wv_status wv_group_leave(const struct wv_group *group,
                               uint32_t timeout_ms)
 WV_NOEXCEPT;
 
-// Lets `rule` place the experts in the views of a group, from wv_group_start on. Without one the experts stay where they are, and
-// no rank serves those of one that is gone until it is back. A rule whose answer cannot be ends the group of this rank,
-// WV_GROUP_BROKEN, and the event says why.
+// Lets `rule` place the experts in the views of a group, from wv_group_start on. Without a rule the experts stay at their ranks,
+// and no rank serves those of a rank that is gone until it is back. If the answer of the rule does not fit, the group of this rank
+// ends with WV_GROUP_BROKEN, and the event says why.
 //
 // Requires:
 // `rule` is such a function, may be called in any thread with `context`, and stays until the layer is gone.
@@ -1552,8 +1563,8 @@ enum wv_status wv_moe_place_by(const struct wv_moe *moe,
                                void *context)
 WV_NOEXCEPT;
 
-// The oldest event that has not been taken, waited for at most for `timeout_ms`: WV_TIMEOUT if nothing has happened. Behind the
-// last event of a rank whose group is over: WV_EXPELLED, WV_LEFT or WV_PANIC, at once. The newest 4,096 events are kept.
+// Takes the oldest event, or waits for one up to `timeout_ms`: WV_TIMEOUT if none comes. After the last event of a rank whose
+// group is over: WV_EXPELLED, WV_LEFT or WV_PANIC, at once. The newest 4,096 events are kept.
 //
 // Requires:
 // `event` is a struct.
@@ -1562,15 +1573,15 @@ enum wv_status wv_group_next_event(const struct wv_group *group,
                                    uint32_t timeout_ms)
 WV_NOEXCEPT;
 
-// Opens the HCA and starts an engine on it. Waits for nobody.
+// Opens the HCA and starts an engine on it. Waits for no other process.
 //
 // Requires:
 // `config` is a struct whose texts end with a NUL; `engine` is where the handle goes.
 enum wv_status wv_engine_open(const struct wv_engine_config *config, struct wv_engine **engine) WV_NOEXCEPT;
 
-// Takes nothing new, waits for running transfers (`drain_ms`), ends all connections, takes all regions away, and gives the engine
-// back: then nothing uses memory that was registered. `end`, which may be NULL, says what was left. Waits of other threads for
-// its transfers end. Handles of its peers are given back by wv_engine_peer_close, before or after. NULL is allowed.
+// Takes no new transfer, waits for running ones (`drain_ms`), ends all connections, takes all regions away, and gives the engine
+// back. After that nothing uses memory that was registered. `end`, which may be NULL, reports what was left. Waits of other
+// threads for its transfers end. Handles of its peers are given back by wv_engine_peer_close, before or after. NULL is allowed.
 //
 // Requires:
 // `end` is null or a struct.
@@ -1578,7 +1589,7 @@ enum wv_status wv_engine_close(struct wv_engine *engine,
                                struct wv_engine_end *end)
 WV_NOEXCEPT;
 
-// What an engine is. Never waits.
+// Gets the properties of an engine. Never waits.
 //
 // Requires:
 // `info` is a struct.
@@ -1599,7 +1610,7 @@ WV_NOEXCEPT;
 // Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it.
 enum wv_status wv_engine_deregister(const struct wv_engine *engine, uint64_t region) WV_NOEXCEPT;
 
-// What a peer needs to know of a region, as WV_DESCRIPTOR_BYTES bytes, which the program carries there.
+// Gets the description of a region that a peer needs, as WV_DESCRIPTOR_BYTES bytes. The program carries it to the peer.
 //
 // Requires:
 // `descriptor` has room for `bytes` bytes.
@@ -1609,8 +1620,8 @@ enum wv_status wv_engine_descriptor(const struct wv_engine *engine,
                                     size_t bytes)
 WV_NOEXCEPT;
 
-// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any; NULL: at that of its configuration
-// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, is where that is, with a NUL.
+// Lets other engines connect at `address`, as "127.0.0.1:7000"; port 0 takes any free port. NULL: the address of its configuration
+// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, gets the address with its port, with a NUL.
 //
 // Requires:
 // `address` is null or ends with a NUL; `at` is null or has room for `bytes` bytes.
@@ -1620,7 +1631,7 @@ enum wv_status wv_engine_listen(const struct wv_engine *engine,
                                 size_t bytes)
 WV_NOEXCEPT;
 
-// Connects to the engine that listens at `at`, as "host:port". Waits for each step of it (WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS).
+// Connects to the engine that listens at `at`, as "host:port". Each step of it waits at most WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS.
 //
 // Requires:
 // `at` ends with a NUL; `peer` is where the handle goes.
@@ -1629,7 +1640,7 @@ enum wv_status wv_engine_connect(const struct wv_engine *engine,
                                  struct wv_engine_peer **peer)
 WV_NOEXCEPT;
 
-// The next peer that has connected to this engine. WV_TIMEOUT: none has, for `timeout_ms`.
+// Takes the next peer that has connected to this engine. WV_TIMEOUT: none has, for `timeout_ms`.
 //
 // Requires:
 // `peer` is where the handle goes.
@@ -1638,7 +1649,7 @@ enum wv_status wv_engine_accept(const struct wv_engine *engine,
                                 struct wv_engine_peer **peer)
 WV_NOEXCEPT;
 
-// How a connection is. Never waits.
+// Gets the state of a connection. Never waits.
 //
 // Requires:
 // `info` is a struct.
@@ -1646,8 +1657,8 @@ enum wv_status wv_engine_peer_get_info(const struct wv_engine_peer *peer,
                                        struct wv_engine_peer_info *info)
 WV_NOEXCEPT;
 
-// Takes a region of the peer to be written and read, from the bytes of its descriptor. `region`, which may be NULL, is where it
-// lies. The same once more does no harm.
+// Imports a region of the peer, from the bytes of its descriptor, so that transfers can read and write it. `region`, which may be
+// NULL, gets its address and length. Importing the same region again does no harm.
 //
 // Requires:
 // `descriptor` holds `bytes` bytes; `region` is null or a struct.
@@ -1657,8 +1668,8 @@ enum wv_status wv_engine_import(const struct wv_engine_peer *peer,
                                 struct wv_remote_region *region)
 WV_NOEXCEPT;
 
-// Waits for the transfers of a connection (`drain_ms`), and ends it. `cut_off`, which may be NULL, is how many still ran. The
-// handle stays.
+// Waits for the transfers of a connection (`drain_ms`), and ends it. `cut_off`, which may be NULL, gets the number of transfers
+// that still ran. The handle stays.
 //
 // Requires:
 // `cut_off` is null or a variable.
@@ -1669,8 +1680,8 @@ WV_NOEXCEPT;
 // Gives the handle of a peer back. The connection goes on, until either engine ends it. NULL is allowed.
 enum wv_status wv_engine_peer_close(struct wv_engine_peer *peer) WV_NOEXCEPT;
 
-// Makes `bytes` bytes of zeros. `address` is where the first lies. They stay until wv_shared_memory_destroy, and as long as a region
-// of them is registered.
+// Makes `bytes` bytes of zeros. `address` gets the address of the first. They stay until wv_shared_memory_destroy, and as long as
+// a region of them is registered.
 //
 // Requires:
 // `memory` is where the handle goes; `address` is a variable.
@@ -1679,7 +1690,7 @@ enum wv_status wv_shared_memory_create(size_t bytes,
                                        void **address)
 WV_NOEXCEPT;
 
-// Registers all of it, as wv_engine_register does. `region` is the number.
+// Registers the whole memory, as wv_engine_register does. `region` gets the number of the region.
 //
 // Requires:
 // `region` is a variable.
@@ -1691,9 +1702,9 @@ WV_NOEXCEPT;
 // Gives the handle back. The memory goes with it, or with the last region of it. NULL is allowed.
 enum wv_status wv_shared_memory_destroy(struct wv_shared_memory *memory) WV_NOEXCEPT;
 
-// Lets the peer read or write `bytes` bytes at `address` of this side, as `rights` say, by a key of its own. It ends behind `ttl_ms`
-// (0: never), with this connection, or by wv_engine_revoke. `grant` is where its WV_GRANT_BYTES bytes go, which the program keeps and
-// carries to the peer.
+// Lets the peer read or write `bytes` bytes at `address` of this side, as `rights` say, by a key of its own. The grant ends after
+// `ttl_ms` (0: never), with this connection, or by wv_engine_revoke. `grant` gets WV_GRANT_BYTES bytes, which the program keeps
+// and carries to the peer.
 //
 // Requires:
 // `grant` has room for `grant_bytes` bytes.
@@ -1706,7 +1717,7 @@ enum wv_status wv_engine_grant(const struct wv_engine_peer *peer,
                                size_t grant_bytes)
 WV_NOEXCEPT;
 
-// A grant of the whole registration behind a region, to be read and written, without a time. `grant` as for wv_engine_grant.
+// Grants the whole registration behind a region, to be read and written, without a time. `grant` as for wv_engine_grant.
 //
 // Requires:
 // `grant` has room for `grant_bytes` bytes.
@@ -1716,8 +1727,8 @@ enum wv_status wv_engine_export(const struct wv_engine_peer *peer,
                                 size_t grant_bytes)
 WV_NOEXCEPT;
 
-// Ends a grant. It returns when the HCA has destroyed the key: what the peer begins then fails, and the memory may be used for
-// something else. A grant that has ended already is no error.
+// Ends a grant. It returns when the HCA has destroyed the key: operations that the peer begins then fail, and the memory may be
+// used for something else. Ending a grant twice is no error.
 //
 // Requires:
 // `grant` holds `bytes` bytes.
@@ -1726,8 +1737,8 @@ enum wv_status wv_engine_revoke(const struct wv_engine *engine,
                                 size_t bytes)
 WV_NOEXCEPT;
 
-// Takes what the peer has granted this engine, from its bytes. `region`, which may be NULL, is where operations find it: no address
-// of the peer's memory. The same once more does no harm.
+// Imports a grant of the peer, from its bytes. `region`, which may be NULL, gets the address by which operations name it, which is
+// no address of the peer's memory. Importing the same grant again does no harm.
 //
 // Requires:
 // `grant` holds `bytes` bytes; `region` is null or a struct.
@@ -1748,8 +1759,7 @@ WV_NOEXCEPT;
 
 // Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
 //
-// Requires:
-// `transfer` is where its name goes. Nobody writes the local bytes before the transfer is concluded.
+// # Safety `transfer` is where its name goes. No thread writes the local bytes before the transfer is concluded.
 enum wv_status wv_engine_write(const struct wv_engine_peer *peer,
                                uint64_t local,
                                uint64_t remote,
@@ -1759,8 +1769,7 @@ WV_NOEXCEPT;
 
 // Begins a transfer that reads `bytes` bytes from `remote`, at the peer, to `local`, here. Never waits.
 //
-// Requires:
-// `transfer` is where its name goes. Nobody uses the local bytes before the transfer is concluded.
+// # Safety `transfer` is where its name goes. No thread uses the local bytes before the transfer is concluded.
 enum wv_status wv_engine_read(const struct wv_engine_peer *peer,
                               uint64_t local,
                               uint64_t remote,
@@ -1768,12 +1777,11 @@ enum wv_status wv_engine_read(const struct wv_engine_peer *peer,
                               struct wv_transfer *transfer)
 WV_NOEXCEPT;
 
-// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no
-// wait, no notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice, and nothing was done.
+// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no wait, no
+// notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice; nothing was posted.
 //
-// Requires:
-// `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Nobody uses local bytes that
-// are read to, or writes those that are written from, before the transfer is concluded.
+// # Safety `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the
+// name goes. Before the transfer is concluded, no thread uses local bytes that a READ fills, or writes those that a WRITE sends.
 enum wv_status wv_engine_submit(const struct wv_engine_peer *peer,
                                 const struct wv_operation *operations,
                                 size_t count,
@@ -1781,8 +1789,7 @@ enum wv_status wv_engine_submit(const struct wv_engine_peer *peer,
                                 struct wv_transfer *transfer)
 WV_NOEXCEPT;
 
-// Plans a transfer of `count` operations once, to be posted many times: ranges are looked up and cut into slices now. Nothing is
-// moved.
+// Plans a transfer of `count` operations once, to be posted many times: it looks up ranges and cuts slices now. Moves no byte.
 //
 // Requires:
 // `operations` holds `count` of them; `prepared` is where the handle goes.
@@ -1792,7 +1799,7 @@ enum wv_status wv_engine_prepare(const struct wv_engine_peer *peer,
                                  struct wv_engine_prepared **prepared)
 WV_NOEXCEPT;
 
-// The same of WRITEs that may be posted with `counts`: each is one WRITE of the HCA.
+// As wv_engine_prepare, for WRITEs that may be posted with `counts`: each is one WRITE of the HCA.
 //
 // Requires:
 // As for wv_engine_prepare.
@@ -1802,8 +1809,8 @@ enum wv_status wv_engine_prepare_counting(const struct wv_engine_peer *peer,
                                           struct wv_engine_prepared **prepared)
 WV_NOEXCEPT;
 
-// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be posted
-// again while earlier posts run. `options` as for wv_engine_submit.
+// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of the peer. It may
+// be posted again while earlier posts run. `options` as for wv_engine_submit.
 //
 // Requires:
 // `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
@@ -1816,7 +1823,7 @@ WV_NOEXCEPT;
 // Gives a plan back. Transfers that were posted go on. NULL is allowed.
 enum wv_status wv_engine_prepared_destroy(struct wv_engine_prepared *prepared) WV_NOEXCEPT;
 
-// What became of a transfer: WV_TRANSFER_... Any number of polls say the same, until it is released. Never waits.
+// Gets the state of a transfer: WV_TRANSFER_... Any number of polls return the same, until it is released. Never waits.
 //
 // Requires:
 // `state` is a variable.
@@ -1825,7 +1832,7 @@ enum wv_status wv_engine_poll(const struct wv_engine *engine,
                               uint32_t *state)
 WV_NOEXCEPT;
 
-// The same of `count` transfers, in their order. It releases none.
+// Gets the states of `count` transfers, in their order. It releases none.
 //
 // Requires:
 // `transfers` and `states` hold `count` of them.
@@ -1846,7 +1853,7 @@ enum wv_status wv_engine_wait(const struct wv_engine *engine,
                               uint32_t *state)
 WV_NOEXCEPT;
 
-// Waits until one of `count` transfers is concluded or unknown: `which` is its place among them. WV_TIMEOUT: all still run after
+// Waits until one of `count` transfers is concluded or unknown; `which` gets its index. WV_TIMEOUT: all still run after
 // `timeout_ms`.
 //
 // Requires:
@@ -1858,11 +1865,13 @@ enum wv_status wv_engine_wait_any(const struct wv_engine *engine,
                                   size_t *which)
 WV_NOEXCEPT;
 
-// Hands nothing more out of a transfer. It is concluded when the HCA has nothing more of it: wait for that.
-enum wv_status wv_engine_cancel(const struct wv_engine *engine, struct wv_transfer transfer) WV_NOEXCEPT;
+// Cancels a transfer: no slice of it is posted any more. It is concluded when the HCA holds none of its slices; wait for that.
+enum wv_status wv_engine_cancel(const struct wv_engine *engine,
+                                struct wv_transfer transfer)
+WV_NOEXCEPT;
 
-// What became of a transfer that is concluded and not released; WV_BUSY if it still runs. `operations`, which may be NULL, is where
-// that of each operation goes, as one WV_OPERATION_... byte: as many as there are, at most `count`.
+// Gets the result of a transfer that is concluded and not released; WV_BUSY if it still runs. `operations` may be NULL. It gets
+// one WV_OPERATION_... byte for each operation, at most `count`.
 //
 // Requires:
 // `report` is a struct; `operations` is null or has room for `count` bytes.
@@ -1873,14 +1882,15 @@ enum wv_status wv_engine_report(const struct wv_engine *engine,
                                 size_t count)
 WV_NOEXCEPT;
 
-// Gives the slot of a concluded transfer back: its name is unknown from then on. WV_BUSY if it still runs. Once more does no harm.
+// Gives the slot of a concluded transfer back; after that its name is unknown. WV_BUSY if it still runs. Releasing it twice does
+// no harm.
 enum wv_status wv_engine_release(const struct wv_engine *engine,
                                  struct wv_transfer transfer)
 WV_NOEXCEPT;
 
-// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It comes once, over a
-// later connection of the same two lives if this one ends before. WV_WOULD_BLOCK: the program there has taken none for `wait_ms`,
-// and its inbox has no room; nothing was done.
+// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It arrives once. If
+// this connection ends before, it comes over a later connection of the same two lives. WV_WOULD_BLOCK: the peer's inbox had no
+// room for `wait_ms`, because its program took no notice; nothing was sent.
 //
 // Requires:
 // `notice` holds `bytes` bytes, or is null for none.
@@ -1890,8 +1900,8 @@ enum wv_status wv_engine_notify(const struct wv_engine_peer *peer,
                                 uint32_t wait_ms)
 WV_NOEXCEPT;
 
-// Takes the next notice of any peer, those of one peer in the order in which it has sent them. WV_TIMEOUT: none has come for
-// `timeout_ms`. Its bytes go to `into`, which has room for `capacity` bytes, at least WV_NOTICE_BYTES: none is ever cut.
+// Takes the next notice of any peer; those of one peer come in the order in which it sent them. WV_TIMEOUT: none has come for
+// `timeout_ms`. Its bytes go to `into`, which has room for `capacity` bytes, at least WV_NOTICE_BYTES, so that none is ever cut.
 //
 // Requires:
 // `into` has room for `capacity` bytes; `notice` is a struct.
@@ -1902,8 +1912,8 @@ enum wv_status wv_engine_next_notice(const struct wv_engine *engine,
                                      struct wv_notice *notice)
 WV_NOEXCEPT;
 
-// Gets the count of counter `id`: how many WRITEs have counted since it was set to 0, of which all bytes are there. The engine has
-// it from its start, so WRITEs that come before a program asks are counted. Never waits.
+// Gets the count of counter `id`: the number of WRITEs that have counted since it was set to 0. All bytes of these WRITEs are in
+// memory (acquire). Counters exist from the start of the engine, so WRITEs that come before the first call count too. Never waits.
 //
 // Requires:
 // `value` is a variable.
@@ -1912,7 +1922,7 @@ enum wv_status wv_engine_counter_read(const struct wv_engine *engine,
                                       uint64_t *value)
 WV_NOEXCEPT;
 
-// Waits until counter `id` has `count` or more, for `timeout_ms` at most, else WV_TIMEOUT. Both times `value` gets its count.
+// Waits until counter `id` has `count` or more, for `timeout_ms` at most, else WV_TIMEOUT. In both cases `value` gets its count.
 //
 // Requires:
 // `value` is a variable.
@@ -1923,7 +1933,7 @@ enum wv_status wv_engine_counter_wait(const struct wv_engine *engine,
                                       uint64_t *value)
 WV_NOEXCEPT;
 
-// Sets counter `id` to 0; `value` gets its count before.
+// Sets counter `id` to 0; `value` gets its count before that.
 //
 // Requires:
 // `value` is a variable.
@@ -1932,8 +1942,9 @@ enum wv_status wv_engine_counter_reset(const struct wv_engine *engine,
                                        uint64_t *value)
 WV_NOEXCEPT;
 
-// Where counter `id` lies, for kernels that wait for it: by loads of system scope with acquire, once the program has registered the
-// memory with the driver. It is valid until the engine is closed; all counters lie together, from the beginning of a page on.
+// Gets the address of counter `id`, for kernels that wait for it by loads of system scope with acquire. The program first
+// registers the memory with the driver. The address is valid until the engine is closed. All counters lie together, from the
+// beginning of a page on.
 //
 // Requires:
 // `word` is a variable.
@@ -1942,7 +1953,7 @@ enum wv_status wv_engine_counter_word(const struct wv_engine *engine,
                                       const uint64_t **word)
 WV_NOEXCEPT;
 
-// What an engine has done since it was opened. Never waits.
+// Gets the counts of an engine since it was opened. Never waits.
 //
 // Requires:
 // `statistics` is a struct.
@@ -1950,7 +1961,7 @@ enum wv_status wv_engine_get_statistics(const struct wv_engine *engine,
                                         struct wv_engine_statistics *statistics)
 WV_NOEXCEPT;
 
-// What rail `rail` of an engine is and has done. An engine has `rails` of them, see wv_engine_info. Never waits.
+// Gets the properties and counts of rail `rail` of an engine, below `rails` of wv_engine_info. Never waits.
 //
 // Requires:
 // `info` is a struct.

@@ -1,7 +1,7 @@
 //! Which status says which cause: every variant of every error of the library has its own.
 //!
-//! The enums are `#[non_exhaustive]`, so a match must have an arm for what is not there yet: [`WV_OTHER`](wv_status::WV_OTHER). A
-//! test of `tests/c` reads the enums and finds each variant of today named here.
+//! The enums are `#[non_exhaustive]`, so a match must have an arm for variants of a later version:
+//! [`WV_OTHER`](wv_status::WV_OTHER). A test of `tests/c` reads the enums and finds each present variant named in this file.
 
 use std::error::Error as StdError;
 

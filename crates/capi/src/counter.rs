@@ -21,8 +21,8 @@ fn counter(engine: *const wv_engine, id: u32) -> Result<Counter, Failure> {
     Ok(wv_engine::behind("engine", engine)?.engine.counter(id)?)
 }
 
-/// Gets the count of counter `id`: how many WRITEs have counted since it was set to 0, of which all bytes are there. The engine has
-/// it from its start, so WRITEs that come before a program asks are counted. Never waits.
+/// Gets the count of counter `id`: the number of WRITEs that have counted since it was set to 0. All bytes of these WRITEs are in
+/// memory (acquire). Counters exist from the start of the engine, so WRITEs that come before the first call count too. Never waits.
 ///
 /// # Safety
 /// `value` is a variable.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn wv_engine_counter_read(
     guard(|| unsafe { put("value", value, counter(engine, id)?.read()) })
 }
 
-/// Waits until counter `id` has `count` or more, for `timeout_ms` at most, else WV_TIMEOUT. Both times `value` gets its count.
+/// Waits until counter `id` has `count` or more, for `timeout_ms` at most, else WV_TIMEOUT. In both cases `value` gets its count.
 ///
 /// # Safety
 /// `value` is a variable.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn wv_engine_counter_wait(
     })
 }
 
-/// Sets counter `id` to 0; `value` gets its count before.
+/// Sets counter `id` to 0; `value` gets its count before that.
 ///
 /// # Safety
 /// `value` is a variable.
@@ -83,8 +83,9 @@ pub unsafe extern "C" fn wv_engine_counter_reset(
     })
 }
 
-/// Where counter `id` lies, for kernels that wait for it: by loads of system scope with acquire, once the program has registered the
-/// memory with the driver. It is valid until the engine is closed; all counters lie together, from the beginning of a page on.
+/// Gets the address of counter `id`, for kernels that wait for it by loads of system scope with acquire. The program first
+/// registers the memory with the driver. The address is valid until the engine is closed. All counters lie together, from the
+/// beginning of a page on.
 ///
 /// # Safety
 /// `word` is a variable.

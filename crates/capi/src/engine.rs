@@ -41,8 +41,8 @@ pub struct wv_engine_config {
     pub settings: *const c_char,
     /// Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
     pub drain_ms: u32,
-    /// 1: wv_engine_listen takes addresses that are not loopback also without a key. The settings `key_file` and `allow` say who may
-    /// connect.
+    /// 1: wv_engine_listen also takes addresses that are not loopback without a key. The settings `key_file` and `allow` restrict
+    /// which engines may connect.
     pub insecure: u32,
 }
 
@@ -54,13 +54,13 @@ sized!(wv_engine_config {
     insecure
 });
 
-/// What an engine is. WV_INIT first.
+/// The properties of an engine. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_info {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// This life of the engine, which stands in its descriptors.
+    /// Number of this life of the engine, which its descriptors carry.
     pub incarnation: u64,
     /// Transfers that were submitted and not released.
     pub in_use: u64,
@@ -74,7 +74,7 @@ sized!(wv_engine_info {
     rails
 });
 
-/// What was left when an engine was closed. WV_INIT first.
+/// The result of closing an engine. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_end {
@@ -129,7 +129,7 @@ fn path_code(path: PeerPath) -> u64 {
     }
 }
 
-/// How a connection is. WV_INIT first.
+/// The state of a connection. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_peer_info {
@@ -201,7 +201,7 @@ impl wv_engine_config {
     }
 }
 
-/// Opens the HCA and starts an engine on it. Waits for nobody.
+/// Opens the HCA and starts an engine on it. Waits for no other process.
 ///
 /// # Safety
 /// `config` is a struct whose texts end with a NUL; `engine` is where the handle goes.
@@ -222,9 +222,9 @@ pub unsafe extern "C" fn wv_engine_open(
     })
 }
 
-/// Takes nothing new, waits for running transfers (`drain_ms`), ends all connections, takes all regions away, and gives the engine
-/// back: then nothing uses memory that was registered. `end`, which may be NULL, says what was left. Waits of other threads for
-/// its transfers end. Handles of its peers are given back by wv_engine_peer_close, before or after. NULL is allowed.
+/// Takes no new transfer, waits for running ones (`drain_ms`), ends all connections, takes all regions away, and gives the engine
+/// back. After that nothing uses memory that was registered. `end`, which may be NULL, reports what was left. Waits of other
+/// threads for its transfers end. Handles of its peers are given back by wv_engine_peer_close, before or after. NULL is allowed.
 ///
 /// # Safety
 /// `end` is null or a struct.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn wv_engine_close(
     })
 }
 
-/// What an engine is. Never waits.
+/// Gets the properties of an engine. Never waits.
 ///
 /// # Safety
 /// `info` is a struct.
@@ -315,7 +315,7 @@ pub extern "C" fn wv_engine_deregister(engine: *const wv_engine, region: u64) ->
     })
 }
 
-/// What a peer needs to know of a region, as WV_DESCRIPTOR_BYTES bytes, which the program carries there.
+/// Gets the description of a region that a peer needs, as WV_DESCRIPTOR_BYTES bytes. The program carries it to the peer.
 ///
 /// # Safety
 /// `descriptor` has room for `bytes` bytes.
@@ -339,8 +339,8 @@ pub unsafe extern "C" fn wv_engine_descriptor(
     })
 }
 
-/// Lets other engines connect at `address`, as "127.0.0.1:7000", where port 0 is any; NULL: at that of its configuration
-/// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, is where that is, with a NUL.
+/// Lets other engines connect at `address`, as "127.0.0.1:7000"; port 0 takes any free port. NULL: the address of its configuration
+/// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, gets the address with its port, with a NUL.
 ///
 /// # Safety
 /// `address` is null or ends with a NUL; `at` is null or has room for `bytes` bytes.
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn wv_engine_listen(
 /// Longest text of an address and a port, with a NUL: IPv6 with a scope.
 const LONGEST_ADDRESS: usize = 64;
 
-/// Connects to the engine that listens at `at`, as "host:port". Waits for each step of it (WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS).
+/// Connects to the engine that listens at `at`, as "host:port". Each step of it waits at most WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS.
 ///
 /// # Safety
 /// `at` ends with a NUL; `peer` is where the handle goes.
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn wv_engine_connect(
     })
 }
 
-/// The next peer that has connected to this engine. WV_TIMEOUT: none has, for `timeout_ms`.
+/// Takes the next peer that has connected to this engine. WV_TIMEOUT: none has, for `timeout_ms`.
 ///
 /// # Safety
 /// `peer` is where the handle goes.
@@ -431,7 +431,7 @@ pub unsafe extern "C" fn wv_engine_accept(
     })
 }
 
-/// How a connection is. Never waits.
+/// Gets the state of a connection. Never waits.
 ///
 /// # Safety
 /// `info` is a struct.
@@ -455,8 +455,8 @@ pub unsafe extern "C" fn wv_engine_peer_get_info(
     })
 }
 
-/// Takes a region of the peer to be written and read, from the bytes of its descriptor. `region`, which may be NULL, is where it
-/// lies. The same once more does no harm.
+/// Imports a region of the peer, from the bytes of its descriptor, so that transfers can read and write it. `region`, which may be
+/// NULL, gets its address and length. Importing the same region again does no harm.
 ///
 /// # Safety
 /// `descriptor` holds `bytes` bytes; `region` is null or a struct.
@@ -489,8 +489,8 @@ pub unsafe extern "C" fn wv_engine_import(
     })
 }
 
-/// Waits for the transfers of a connection (`drain_ms`), and ends it. `cut_off`, which may be NULL, is how many still ran. The
-/// handle stays.
+/// Waits for the transfers of a connection (`drain_ms`), and ends it. `cut_off`, which may be NULL, gets the number of transfers
+/// that still ran. The handle stays.
 ///
 /// # Safety
 /// `cut_off` is null or a variable.

@@ -18,11 +18,11 @@ use crate::sized::{place, sized};
 use crate::status::{Failure, guard, wv_status};
 use crate::team::millis;
 
-/// wv_group_event.kind: one that this header does not know; `text` says what.
+/// wv_group_event.kind: an event that this header does not know; `text` names it.
 pub const WV_EVENT_OTHER: u32 = 0;
 /// wv_group_event.kind: this rank suspects `rank`, by `cause`.
 pub const WV_EVENT_SUSPECTED: u32 = 1;
-/// wv_group_event.kind: it suspects `rank` no longer.
+/// wv_group_event.kind: this rank suspects `rank` no longer.
 pub const WV_EVENT_TRUSTED: u32 = 2;
 /// wv_group_event.kind: kernels do not wait for `members`, from now on.
 pub const WV_EVENT_MASKED: u32 = 3;
@@ -40,20 +40,20 @@ pub const WV_EVENT_RESUMED: u32 = 8;
 pub const WV_EVENT_CLEARED: u32 = 9;
 /// wv_group_event.kind: the QPs to `generation` of `rank`, which wants to come in, are connected. That took `duration_ns`.
 pub const WV_EVENT_CONNECTED: u32 = 10;
-/// wv_group_event.kind: they could not be connected, for what `text` says. It is tried again.
+/// wv_group_event.kind: the QPs to `generation` of `rank` could not be connected, for the reason in `text`. It is tried again.
 pub const WV_EVENT_NOT_CONNECTED: u32 = 11;
 /// wv_group_event.kind: a step failed at this rank, for what `text` says. It is tried again.
 pub const WV_EVENT_FAILED: u32 = 12;
 /// wv_group_event.kind: the store does not answer, for what `text` says. No view changes.
 pub const WV_EVENT_STORE_LOST: u32 = 13;
-/// wv_group_event.kind: it answers again, after `duration_ns`.
+/// wv_group_event.kind: the store answers again, after `duration_ns`.
 pub const WV_EVENT_STORE_BACK: u32 = 14;
 /// wv_group_event.kind: a thread of the group has panicked, as `text` says. This process of the rank is over.
 pub const WV_EVENT_PANICKED: u32 = 15;
 /// wv_group_event.kind: this process of the rank is over: `state` says how.
 pub const WV_EVENT_ENDED: u32 = 16;
 
-/// wv_group_event.kind: the port of rail `detail` carries nothing any more. That alone parts this rank from nobody.
+/// wv_group_event.kind: the port of rail `detail` carries nothing any more. That alone parts this rank from no member.
 pub const WV_EVENT_RAIL_DOWN: u32 = 17;
 /// wv_group_event.kind: the port of rail `detail` is up again.
 pub const WV_EVENT_RAIL_UP: u32 = 18;
@@ -63,12 +63,13 @@ pub const WV_EVENT_RAIL_LOST: u32 = 19;
 pub const WV_EVENT_SLOW_STORE: u32 = 20;
 /// wv_group_event.kind: this rank comes in when generation `generation` of its slot `rank`, a member still, is gone.
 pub const WV_EVENT_WAITS: u32 = 21;
-/// wv_group_event.kind: what is posted to `rank` on the rails of which `detail` has a bit each (of rails 0 to 31; `text` has all) goes by others.
+/// wv_group_event.kind: what is posted to `rank` on some rails goes by other rails. `detail` has a bit for each of rails 0 to 31;
+/// `text` names all.
 pub const WV_EVENT_GOES_ROUND: u32 = 22;
 
-/// wv_group_event.cause: one that this header does not know; `text` says what.
+/// wv_group_event.cause: a cause that this header does not know; `text` names it.
 pub const WV_CAUSE_OTHER: u32 = 0;
-/// wv_group_event.cause: kernels have waited for it in vain.
+/// wv_group_event.cause: kernels have waited for it up to the deadline of a call.
 pub const WV_CAUSE_TIMEOUT: u32 = 1;
 /// wv_group_event.cause: a QP to it is in error; `detail` is vendor syndrome << 8 | syndrome.
 pub const WV_CAUSE_QP_ERROR: u32 = 2;
@@ -76,9 +77,9 @@ pub const WV_CAUSE_QP_ERROR: u32 = 2;
 pub const WV_CAUSE_QP_EVENT: u32 = 3;
 /// wv_group_event.cause: nothing has arrived from it, or could be sent to it, for the stall bound.
 pub const WV_CAUSE_OVERDUE: u32 = 4;
-/// wv_group_event.cause: a QP to it was flushed, and why is lost.
+/// wv_group_event.cause: a QP to it was flushed, and the first error is lost.
 pub const WV_CAUSE_QP_FLUSHED: u32 = 5;
-/// wv_group_event.cause: its lease has run out, and nothing was heard of it since for one and a half times to live.
+/// wv_group_event.cause: its lease has run out, and no sign of life has come from it for one and a half leases since.
 pub const WV_CAUSE_UNHEARD: u32 = 6;
 /// wv_group_event.cause: its process, on this machine, has ended.
 pub const WV_CAUSE_PROCESS_EXIT: u32 = 7;
@@ -108,7 +109,7 @@ pub struct wv_group_event {
     pub generation: u32,
     /// Why: WV_CAUSE_...
     pub cause: u32,
-    /// What the cause says besides, or a rail.
+    /// The detail of the cause or event: a syndrome, a type of event, or a rail.
     pub detail: u32,
     /// WV_GROUP_...
     pub state: u32,
@@ -126,7 +127,7 @@ pub struct wv_group_event {
     pub generations: *const u32,
     /// The event in words. Never NULL.
     pub text: *const c_char,
-    /// How many members there are.
+    /// Number of members.
     pub member_count: u32,
     /// Zero.
     pub reserved: u32,
@@ -372,8 +373,8 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
     (told, kept)
 }
 
-/// The oldest event that has not been taken, waited for at most for `timeout_ms`: WV_TIMEOUT if nothing has happened. Behind the
-/// last event of a rank whose group is over: WV_EXPELLED, WV_LEFT or WV_PANIC, at once. The newest 4,096 events are kept.
+/// Takes the oldest event, or waits for one up to `timeout_ms`: WV_TIMEOUT if none comes. After the last event of a rank whose
+/// group is over: WV_EXPELLED, WV_LEFT or WV_PANIC, at once. The newest 4,096 events are kept.
 ///
 /// # Safety
 /// `event` is a struct.
@@ -408,7 +409,7 @@ pub unsafe extern "C" fn wv_group_next_event(
     })
 }
 
-/// Why there is no event.
+/// The failure of a call that found no event.
 fn none(state: GroupState, timeout_ms: u32) -> Failure {
     match cause::of_state(state) {
         Some(status) => Failure::new(status, format!("the group is over: {state:?}")),

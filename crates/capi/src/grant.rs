@@ -25,9 +25,9 @@ pub const WV_MAY_WRITE: u32 = 2;
 /// What a peer may do: both.
 pub const WV_MAY_BOTH: u32 = 3;
 
-/// Lets the peer read or write `bytes` bytes at `address` of this side, as `rights` say, by a key of its own. It ends behind `ttl_ms`
-/// (0: never), with this connection, or by wv_engine_revoke. `grant` is where its WV_GRANT_BYTES bytes go, which the program keeps and
-/// carries to the peer.
+/// Lets the peer read or write `bytes` bytes at `address` of this side, as `rights` say, by a key of its own. The grant ends after
+/// `ttl_ms` (0: never), with this connection, or by wv_engine_revoke. `grant` gets WV_GRANT_BYTES bytes, which the program keeps
+/// and carries to the peer.
 ///
 /// # Safety
 /// `grant` has room for `grant_bytes` bytes.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn wv_engine_grant(
     })
 }
 
-/// A grant of the whole registration behind a region, to be read and written, without a time. `grant` as for wv_engine_grant.
+/// Grants the whole registration behind a region, to be read and written, without a time. `grant` as for wv_engine_grant.
 ///
 /// # Safety
 /// `grant` has room for `grant_bytes` bytes.
@@ -74,8 +74,8 @@ pub unsafe extern "C" fn wv_engine_export(
     })
 }
 
-/// Ends a grant. It returns when the HCA has destroyed the key: what the peer begins then fails, and the memory may be used for
-/// something else. A grant that has ended already is no error.
+/// Ends a grant. It returns when the HCA has destroyed the key: operations that the peer begins then fail, and the memory may be
+/// used for something else. Ending a grant twice is no error.
 ///
 /// # Safety
 /// `grant` holds `bytes` bytes.
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn wv_engine_revoke(
     })
 }
 
-/// Takes what the peer has granted this engine, from its bytes. `region`, which may be NULL, is where operations find it: no address
-/// of the peer's memory. The same once more does no harm.
+/// Imports a grant of the peer, from its bytes. `region`, which may be NULL, gets the address by which operations name it, which is
+/// no address of the peer's memory. Importing the same grant again does no harm.
 ///
 /// # Safety
 /// `grant` holds `bytes` bytes; `region` is null or a struct.
@@ -148,7 +148,7 @@ pub extern "C" fn wv_engine_deregister_wait(
     })
 }
 
-/// Before a grant is made: whether it can be told.
+/// Before a grant is made: checks that its bytes have room.
 fn check_room(grant: *mut u8, bytes: usize) -> Result<(), Failure> {
     room("grant", grant)?;
     if bytes < WV_GRANT_BYTES {

@@ -17,17 +17,17 @@ use crate::sized::{Place, place, read, sized};
 use crate::status::{Failure, guard, put, room, text, wv_status};
 use crate::team::millis;
 
-/// State of a rank in its group: one that has no number here.
+/// State of a rank in its group: a state that this header does not know.
 pub const WV_GROUP_OTHER: u32 = 0;
 /// State of a rank in its group: not a member yet. Its calls are held.
 pub const WV_GROUP_JOINING: u32 = 1;
-/// State of a rank in its group: a member, whose calls may start.
+/// State of a rank in its group: a member whose calls start.
 pub const WV_GROUP_SERVING: u32 = 2;
-/// State of a rank in its group: a member, whose calls are held for a moment, while the next view is agreed on.
+/// State of a rank in its group: a member. Its calls are held while the members agree on the next view.
 pub const WV_GROUP_CHANGING: u32 = 3;
 /// State of a rank in its group: dropped by the others. Its calls end at once. It comes back by wv_team_join.
 pub const WV_GROUP_EXPELLED: u32 = 4;
-/// State of a rank in its group: gone because it wanted to.
+/// State of a rank in its group: it has left by wv_group_leave.
 pub const WV_GROUP_LEFT: u32 = 5;
 /// State of a rank in its group: a thread of the group has panicked. The others go on without this rank; it comes back by
 /// wv_team_join.
@@ -41,15 +41,17 @@ pub struct wv_group_config {
     pub size: usize,
     /// How long a rank that does not renew its lease counts as living, ms: 50 to 3,600,000. Default 2,000.
     pub lease_ttl_ms: u32,
-    /// How long a living rank may be without contact to every rank of the larger side before it goes, ms: at least two leases, and
-    /// twice the team's deadline. Default 5 times that deadline, and two leases at least.
+    /// How long a living rank may be without contact to every rank of the larger side before the group expels it, ms. At least two
+    /// leases, and twice the team's deadline. Default 5 times that deadline, and two leases at least.
     pub stall_bound_ms: u32,
-    /// How long a QP to a rank is in error before the two part, which costs neither its place, ms. Default the team's deadline.
+    /// How long a QP to a rank is in error before the pair parts, ms. Neither rank is expelled for that. Default the team's
+    /// deadline.
     pub error_bound_ms: u32,
     /// How long a living rank may leave a proposal unanswered, ms: at least two leases. Default 5 times the team's deadline, and two
     /// leases at least.
     pub promise_bound_ms: u32,
-    /// Longest wait of the founders for each other, and of ranks that join for a member to be heard of, ms. Default the team's join_timeout_ms.
+    /// Longest wait of the founders for each other, ms. Also the longest time in which joining ranks hear of no member. Default the
+    /// team's join_timeout_ms.
     pub found_bound_ms: u32,
     /// Zero.
     pub reserved: u32,
@@ -64,7 +66,7 @@ sized!(wv_group_config {
     reserved,
 });
 
-/// Who belongs to a group, as this rank knows it. WV_INIT first.
+/// The members of a group, as this rank knows it. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_group_view {
@@ -148,7 +150,7 @@ impl From<GroupCounters> for wv_group_counters {
     }
 }
 
-/// One rank in its group: the threads that keep it there.
+/// One rank in its group, with the threads that keep it a member.
 #[derive(Debug)]
 pub struct wv_group {
     pub(crate) group: Group,
@@ -200,10 +202,10 @@ impl wv_group_config {
     }
 }
 
-/// Puts a layer, and the team below it, under the rules of a group: its calls run in views that all members agree on. The
-/// founders of a team all start with the same first view; a rank of wv_team_join asks to be taken in. `config` NULL: defaults.
+/// Puts a layer, and the team below it, under the rules of a group: its calls run in views that all members agree on. The founders
+/// of a team all start with the same first view. A rank of wv_team_join asks to be taken in. `config` NULL: defaults.
 ///
-/// Returns at once: wv_group_wait says when the rank serves. A rank that joins makes no call before. Each process of a rank has
+/// Returns at once; wv_group_wait waits until the rank serves. A rank that joins makes no call before. Each process of a rank has
 /// one group, for one layer.
 ///
 /// # Safety
@@ -233,8 +235,8 @@ pub unsafe extern "C" fn wv_group_start(
     })
 }
 
-/// Stops the threads of a group and gives the lease of this rank back, so that the others go on without it, as without one that
-/// has died; its calls are left as they are. wv_group_leave before it loses no token. NULL is allowed. Layer and team stay.
+/// Stops the threads of a group and gives the lease of this rank back. The others go on without it, as without a rank that has
+/// died. Calls that run are not ended. A wv_group_leave before it loses no token. NULL is allowed. Layer and team stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_group_destroy(group: *mut wv_group) -> wv_status {
     guard(|| wv_group::take_back("group", group))
@@ -281,7 +283,7 @@ unsafe fn show(
     Ok(())
 }
 
-/// How this rank stands and who its members are, ascending: up to `capacity` of them go to `members` and their generations to
+/// Gets the state of this rank and the members, ascending. Up to `capacity` members go to `members` and their generations to
 /// `generations`, either of which may be NULL. Never waits.
 ///
 /// # Safety
@@ -304,7 +306,7 @@ pub unsafe extern "C" fn wv_group_get_view(
     })
 }
 
-/// How often things have happened to this rank so far. Never waits.
+/// Gets the counters of this rank since wv_group_start. Never waits.
 ///
 /// # Safety
 /// `counters` is a struct.
@@ -322,8 +324,8 @@ pub unsafe extern "C" fn wv_group_get_counters(
     })
 }
 
-/// Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT if it is not; WV_EXPELLED, WV_LEFT or
-/// WV_PANIC, at once, if it cannot come there any more.
+/// Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT after that. WV_EXPELLED, WV_LEFT or
+/// WV_PANIC, at once, if it can no longer come to `state`.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_group_wait(group: *const wv_group, state: u32, timeout_ms: u32) -> wv_status {
     guard(|| {
@@ -346,8 +348,8 @@ pub extern "C" fn wv_group_wait_view(
     })
 }
 
-/// Says that `rank` is not reached, and why. After the error bound one of both has to go, this rank or that one: whoever more
-/// ranks reach stays.
+/// Reports that this rank cannot reach `rank`, and why. Kernels do not wait for it from now on. After the error bound the pair
+/// parts: the QPs between the two are ended and connected anew, and neither rank is expelled.
 ///
 /// # Safety
 /// `why` ends with a NUL.
@@ -366,9 +368,9 @@ pub unsafe extern "C" fn wv_group_suspect(
     })
 }
 
-/// Asks the others to go on without this rank, and waits until they do and no rank needs it any more, at most for `timeout_ms`.
-/// Another thread goes on making calls meanwhile: no token is lost in those that this rank is still part of, and those behind
-/// the last one end at once.
+/// Asks the others to go on without this rank. Waits until they do and no rank needs it any more, at most for `timeout_ms`. Another
+/// thread must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls behind the last one
+/// end at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_group_leave(group: *const wv_group, timeout_ms: u32) -> wv_status {
     guard(|| {
@@ -378,9 +380,9 @@ pub extern "C" fn wv_group_leave(group: *const wv_group, timeout_ms: u32) -> wv_
     })
 }
 
-/// Says where the experts are for the members of a view, `members[member_count]` in ascending order: writes the slots of each rank
-/// to `counts[ranks]`, and their experts, rank after rank, to `experts`, which has room for `room`. Returns how many that are. A
-/// pure function, the same at all ranks; it returns by `return` only.
+/// Decides which ranks hold which experts for the members of a view, `members[member_count]` in ascending order. Writes the number
+/// of slots of each rank to `counts[ranks]`. Writes their experts, rank after rank, to `experts`, which has room for `room`.
+/// Returns the number of experts written. It must be a pure function, the same at all ranks, and return by `return` only.
 pub type wv_placement_rule = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -407,7 +409,7 @@ impl Rule {
     fn ask(&self, members: &[u32], ranks: u32, room: u32) -> (Vec<u32>, Vec<u32>) {
         let (mut counts, mut experts) = (vec![0; ranks as usize], vec![0; room as usize]);
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
-        // SAFETY: the promise of `wv_moe_place_by`; both arrays are as long as the rule is told.
+        // SAFETY: the promise of `wv_moe_place_by`; both arrays have the lengths that the rule is passed.
         let used = unsafe {
             (self.call)(
                 self.context,
@@ -427,9 +429,9 @@ impl Rule {
     }
 }
 
-/// Lets `rule` place the experts in the views of a group, from wv_group_start on. Without one the experts stay where they are, and
-/// no rank serves those of one that is gone until it is back. A rule whose answer cannot be ends the group of this rank,
-/// WV_GROUP_BROKEN, and the event says why.
+/// Lets `rule` place the experts in the views of a group, from wv_group_start on. Without a rule the experts stay at their ranks,
+/// and no rank serves those of a rank that is gone until it is back. If the answer of the rule does not fit, the group of this rank
+/// ends with WV_GROUP_BROKEN, and the event says why.
 ///
 /// # Safety
 /// `rule` is such a function, may be called in any thread with `context`, and stays until the layer is gone.
@@ -529,7 +531,7 @@ mod tests {
             unions: 9,
         };
         assert_eq!(wv_group_counters::from(of), wanted);
-        // One that is new has to be told as well.
+        // A new counter must be passed on as well.
         assert_eq!(size_of::<GroupCounters>(), 9 * size_of::<u64>());
     }
 

@@ -1,5 +1,5 @@
-//! Handles: numbers that C holds as pointers. No number is given twice, so one that was given back is known from all that live,
-//! and nothing is ever looked for at its address.
+//! Handles: numbers that C holds as pointers. Each number is used once, so a handle that was given back differs from all that live.
+//! No function dereferences a handle.
 
 use std::collections::BTreeMap;
 use std::fmt;

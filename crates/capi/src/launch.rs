@@ -41,9 +41,9 @@ sized!(wv_launch_config {
     timeout_ms
 });
 
-/// Launches a kernel that the library has, by its name, with `bytes` bytes of its one parameter struct. Returns at once: ask
-/// wv_stream_synchronize how it ended. On a GPU a program launches its own kernels by the CUDA runtime, in the same streams, and
-/// gives them wv_team_info.context and wv_window.kernel.
+/// Launches a kernel of the library by its name, with `bytes` bytes of its one parameter struct. Returns at once;
+/// wv_stream_synchronize waits until it ends, and returns its failure. On a GPU a program launches its own kernels by the CUDA
+/// runtime, in the same streams, and passes them wv_team_info.context and wv_window.kernel.
 ///
 /// # Safety
 /// `launch` is a struct whose text ends with a NUL. `params` are the bytes of the struct that the kernel declares, and what they

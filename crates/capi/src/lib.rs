@@ -1,15 +1,15 @@
 //! The C ABI: opaque handles, plain structs, a status from every function. `include/warpverbs.h` is rendered from here.
 //!
-//! `status` holds what every function shares: no panic crosses the boundary, an error leaves its words for
-//! [`wv_last_error`]; `cause` says which status an error of the library is. `sized` reads and fills structs of programs that were
-//! compiled with an older or a newer header, `handle` knows which handles live.
+//! `status` holds the parts that every function shares: no panic crosses the boundary, and an error leaves its words for
+//! [`wv_last_error`]. `cause` maps errors of the library to statuses. `sized` reads and fills structs of programs that were
+//! compiled with an older or a newer header. `handle` knows which handles live.
 //!
-//! `team` opens a team and its device memory, `window` makes memory that peers reach, `launch` starts kernels by name, `peer` ends
-//! and renews the QPs to one rank. `moe` makes layers and calls, `placement` says where their experts are, `phases` launches,
-//! `staging` is the memory of zero-copy combines. `group` lets ranks go and come while calls go on, `event` tells of it.
+//! `team` opens a team and its device memory, `window` makes memory that peers reach, and `launch` starts kernels by name. `peer`
+//! ends and renews the QPs to one rank. `moe` makes layers and calls, `placement` places their experts, `phases` launches them, and
+//! `staging` is the memory of zero-copy combines. `group` lets ranks go and come while calls go on, and `event` reports it.
 //!
-//! `engine` is the host engine with its regions and peers, `transfer` what a program on the CPU moves by it, `notice` what it tells, `counter` what counts there,
-//! `memory` what engines of one machine share, `statistics` what an engine has done.
+//! `engine` is the host engine with its regions and peers. `transfer` has its transfers, `notice` its notices, `counter` its
+//! counters. `memory` is memory that engines of one machine share, and `statistics` has the counts of an engine.
 
 #![expect(
     non_camel_case_types,

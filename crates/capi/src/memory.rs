@@ -13,8 +13,8 @@ use crate::engine::wv_engine;
 use crate::handle::{Handle, handle};
 use crate::status::{guard, put, room, wv_status};
 
-/// Host memory that engines of other processes of this machine and user may map: they copy at the speed of memory, without a call of
-/// the system.
+/// Host memory that engines of other processes of this machine and user may map. They copy it at the speed of memory, without a
+/// system call.
 #[derive(Debug)]
 pub struct wv_shared_memory {
     memory: Arc<HostMemory>,
@@ -22,8 +22,8 @@ pub struct wv_shared_memory {
 
 handle!(wv_shared_memory);
 
-/// Makes `bytes` bytes of zeros. `address` is where the first lies. They stay until wv_shared_memory_destroy, and as long as a region
-/// of them is registered.
+/// Makes `bytes` bytes of zeros. `address` gets the address of the first. They stay until wv_shared_memory_destroy, and as long as
+/// a region of them is registered.
 ///
 /// # Safety
 /// `memory` is where the handle goes; `address` is a variable.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn wv_shared_memory_create(
     })
 }
 
-/// Registers all of it, as wv_engine_register does. `region` is the number.
+/// Registers the whole memory, as wv_engine_register does. `region` gets the number of the region.
 ///
 /// # Safety
 /// `region` is a variable.

@@ -53,7 +53,7 @@ pub struct wv_moe_config {
     pub top_k: u32,
     /// Most tokens that a rank dispatches in one call.
     pub max_tokens: u32,
-    /// What a token is made of: WV_FORMAT_...
+    /// Format of a token: WV_FORMAT_...
     pub format: u32,
     /// The scales of FP8: WV_SCALES_...
     pub scales: u32,
@@ -63,9 +63,9 @@ pub struct wv_moe_config {
     pub scale_bytes: u32,
     /// How dispatch lays out what it received: WV_LAYOUT_...
     pub layout: u32,
-    /// What combine sends back: WV_RETURNS_...
+    /// What combine returns to the source of a token: WV_RETURNS_...
     pub returns: u32,
-    /// Expert slots that each rank has room for, for placements that change. 0: as many as the first one uses.
+    /// Most expert slots of each rank, for placements that change. 0: as many as the first placement uses.
     pub local_experts: u32,
     /// Zero.
     pub reserved: u32,
@@ -115,7 +115,7 @@ sized!(wv_bytes {
     recv_x
 });
 
-/// A layer at this rank.
+/// One MoE layer, as this rank holds it.
 #[derive(Debug)]
 pub struct wv_moe {
     pub(crate) moe: Arc<Moe>,
@@ -133,7 +133,7 @@ pub struct wv_call {
 
 handle!(wv_call);
 
-/// How a call went. WV_INIT first.
+/// The result of a call. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_call_report {
@@ -248,7 +248,7 @@ impl wv_moe_config {
     }
 }
 
-/// What a layer of this shape takes at each of `ranks`, without making anything.
+/// Computes the device memory that a layer of this shape takes at each of `ranks`, without making anything.
 ///
 /// # Safety
 /// `config` and `bytes` are structs.
@@ -333,8 +333,8 @@ pub unsafe extern "C" fn wv_moe_destroy(moe: *mut wv_moe) -> wv_status {
     guard(|| wv_moe::take_back("moe", moe))
 }
 
-/// The experts of this rank in the newest view, in the order of their local numbers: up to `room` of them go to `experts`, which
-/// may be NULL if `room` is 0; `count` says how many there are.
+/// Gets the experts of this rank in the newest view, in the order of their local numbers. Up to `room` of them go to `experts`,
+/// which may be NULL if `room` is 0; `count` gets their number.
 ///
 /// # Safety
 /// `experts` has room for `room` numbers, `count` is where the answer goes.
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn wv_moe_local_experts(
 ) -> wv_status {
     guard(|| {
         let local = wv_moe::behind("moe", moe)?.moe.local_experts();
-        // Fewer than there are expert numbers.
+        // Fewer than expert numbers exist.
         let number = u32::try_from(local.len()).unwrap_or(u32::MAX);
         // SAFETY: the caller's promise.
         unsafe { put("count", count, number) }?;
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn wv_moe_set_deadlines(
     })
 }
 
-/// Makes a handle.
+/// Makes a handle for calls of a layer.
 ///
 /// # Safety
 /// `call` is where the handle goes.
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn wv_call_create(moe: *const wv_moe, call: *mut *mut wv_c
     })
 }
 
-/// Gives a handle back. NULL is allowed.
+/// Gives a call handle back. NULL is allowed.
 ///
 /// # Safety
 /// No kernel or graph uses it.
@@ -417,8 +417,8 @@ pub unsafe extern "C" fn wv_call_destroy(call: *mut wv_call) -> wv_status {
     guard(|| wv_call::take_back("call", call))
 }
 
-/// How the call went so far; the phases that are asked about have ended. WV_INCOMPLETE if something is missing: the report is
-/// then filled in all the same, and wv_last_error() says what happened with which rank.
+/// Gets the result of the phases that have ended, of those that are asked about. WV_INCOMPLETE if a rank's part is missing: the
+/// report is then filled in all the same, and wv_last_error() says what happened with which rank.
 ///
 /// # Safety
 /// `report` is a struct.

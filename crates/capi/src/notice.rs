@@ -20,7 +20,7 @@ pub const WV_NOTICE_BYTES: usize = 65536;
 
 const _: () = assert!(WV_NOTICE_BYTES == MOST_NOTICE_BYTES);
 
-/// A notice that has come. WV_INIT first.
+/// A received notice. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_notice {
@@ -30,9 +30,9 @@ pub struct wv_notice {
     pub incarnation: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What became of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
+    /// State of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
     pub transfer: u32,
-    /// 1: `operation` is the one that has failed first.
+    /// 1: `operation` holds the first operation that failed.
     pub has_operation: u32,
     /// The operation, from 0 on.
     pub operation: u32,
@@ -58,9 +58,9 @@ sized!(wv_notice {
     peer
 });
 
-/// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It comes once, over a
-/// later connection of the same two lives if this one ends before. WV_WOULD_BLOCK: the program there has taken none for `wait_ms`,
-/// and its inbox has no room; nothing was done.
+/// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It arrives once. If
+/// this connection ends before, it comes over a later connection of the same two lives. WV_WOULD_BLOCK: the peer's inbox had no
+/// room for `wait_ms`, because its program took no notice; nothing was sent.
 ///
 /// # Safety
 /// `notice` holds `bytes` bytes, or is null for none.
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn wv_engine_notify(
     })
 }
 
-/// Takes the next notice of any peer, those of one peer in the order in which it has sent them. WV_TIMEOUT: none has come for
-/// `timeout_ms`. Its bytes go to `into`, which has room for `capacity` bytes, at least WV_NOTICE_BYTES: none is ever cut.
+/// Takes the next notice of any peer; those of one peer come in the order in which it sent them. WV_TIMEOUT: none has come for
+/// `timeout_ms`. Its bytes go to `into`, which has room for `capacity` bytes, at least WV_NOTICE_BYTES, so that none is ever cut.
 ///
 /// # Safety
 /// `into` has room for `capacity` bytes; `notice` is a struct.

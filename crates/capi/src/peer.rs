@@ -12,13 +12,13 @@ use crate::sized::{place, sized};
 use crate::status::{Failure, guard, put, wv_status};
 use crate::team::{millis, wv_team};
 
-/// How this rank stands with another. WV_INIT first.
+/// The state of this rank's QPs to another rank. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_peer_info {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// Which process of the rank the QPs are for, or were. 0: none has ever come.
+    /// Generation of the rank that the QPs are for, or were. 0: no process of it has ever come.
     pub generation: u32,
     /// 1: the QPs are connected with it, and have not been failed.
     pub connected: u32,
@@ -26,7 +26,7 @@ pub struct wv_peer_info {
     pub closed: u32,
     /// 1: kernels reach all its windows by load and store.
     pub direct: u32,
-    /// Guards of it that kernels hold now.
+    /// Number of guards of it that kernels hold now.
     pub guards: u64,
 }
 
@@ -38,7 +38,7 @@ sized!(wv_peer_info {
     guards
 });
 
-/// How this rank stands with `peer`. Never waits.
+/// Gets the state of the QPs to `peer`. Never waits.
 ///
 /// # Safety
 /// `info` is a struct.
@@ -72,16 +72,17 @@ fn of_peer(team: *const wv_team, body: impl FnOnce(&Team) -> Result<(), Failure>
     })
 }
 
-/// Ends everything with `peer` at once: kernels get no guard of it any more, its QPs are in error, every wait for them ends
-/// `aborted`. Never waits, and needs nothing of the peer.
+/// Ends everything with `peer` at once. Kernels get no guard of it any more, its QPs are in error, and every wait for them ends
+/// `aborted`. Never waits, and needs no answer of the peer.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_peer_fail(team: *const wv_team, peer: u32) -> wv_status {
     of_peer(team, |team| Ok(team.fail_peer(peer)?))
 }
 
 /// Brings the QPs to `peer` up again, whatever state they are in. Collective between this rank and the same process of `peer`.
-/// What was in flight has an unknown outcome, and nothing is sent again. `times`, which may be NULL, is how often these two have
-/// done it. Waits at most for join_timeout_ms: WV_PEER_ABSENT if the peer does not come, WV_BUSY if kernels keep their guards.
+/// Requests in flight have an unknown outcome, and nothing is sent again. `times`, which may be NULL, gets the number of times that
+/// these two have done it. Waits at most for join_timeout_ms: WV_PEER_ABSENT if the peer does not come, WV_BUSY if kernels keep
+/// their guards.
 ///
 /// # Safety
 /// `times` is null or a variable.
@@ -101,9 +102,10 @@ pub unsafe extern "C" fn wv_peer_recover(
     })
 }
 
-/// Connects the QPs to process `generation` of `peer`, the first in its place or another than before, whose QPs and keys end here.
-/// That process does the same for this one, behind wv_team_announce. Waits at most `timeout_ms`; after an error it may be called
-/// again, and goes on from where it was. The peer stays closed to kernels until wv_peer_open.
+/// Connects the QPs to process `generation` of `peer`: the first in its place, or another than before. QPs and keys for the earlier
+/// process end with this call. The peer makes the same call for this rank, after wv_team_announce. Waits at most `timeout_ms`.
+/// After an error it may be called again, and goes on from the step that failed. The peer stays closed to kernels until
+/// wv_peer_open.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_peer_connect(
     team: *const wv_team,
@@ -116,14 +118,14 @@ pub extern "C" fn wv_peer_connect(
     })
 }
 
-/// Lets kernels post to `peer`, which is connected.
+/// Lets kernels post to `peer`, to which the QPs are connected.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_peer_open(team: *const wv_team, peer: u32) -> wv_status {
     of_peer(team, |team| Ok(team.open_peer(peer)?))
 }
 
-/// Tells the others what this process is, for their wv_peer_connect: for a rank of wv_team_join without a group, when all its
-/// windows and layers are made. A group does it by itself.
+/// Publishes the addresses, settings and windows of this process, for the wv_peer_connect of the others. For a rank of wv_team_join
+/// without a group, when all its windows and layers are made. A group does it by itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_team_announce(team: *const wv_team) -> wv_status {
     of_peer(team, |team| Ok(team.hello()?))

@@ -21,7 +21,8 @@ pub const WV_DISPATCH_QUANTIZED: u32 = 1;
 pub const WV_DISPATCH_ONLY: u32 = 2;
 /// Flag of wv_dispatch_input: choices are int64_t.
 pub const WV_DISPATCH_IDS_64: u32 = 4;
-/// Flag of wv_dispatch_output: `active` is the caller's own mask. Ranks whose rows are not here become 0 in it, the others stay.
+/// Flag of wv_dispatch_output: `active` is the caller's own mask. Entries of ranks whose rows did not arrive become 0, the others
+/// stay.
 pub const WV_DISPATCH_IN_PLACE: u32 = 1;
 /// Flag of wv_dispatch_output: `recv_stats` is the address of int32_t, which wrap.
 pub const WV_DISPATCH_STATS_32: u32 = 2;
@@ -31,7 +32,8 @@ pub const WV_COMBINE_ZERO_COPY: u32 = 1;
 pub const WV_COMBINE_UNWEIGHTED: u32 = 2;
 /// Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
 pub const WV_COMBINE_RENORMALISE: u32 = 4;
-/// Flag of wv_combine_output: `active` is the caller's own mask. Ranks whose rows were not added become 0 in it, the others stay.
+/// Flag of wv_combine_output: `active` is the caller's own mask. Entries of ranks whose rows were not added become 0, the others
+/// stay.
 pub const WV_COMBINE_IN_PLACE: u32 = 16;
 
 /// Input of a dispatch: device memory, unchanged until the stream is past the send phase. WV_INIT first; zero means: not
@@ -94,13 +96,14 @@ pub struct wv_dispatch_output {
     pub recv_stats: *mut u64,
     /// Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     pub wait_ns: *mut u64,
-    /// 1 for each rank whose rows are here: `[ranks]`. NULL: not told.
+    /// Output: 1 for each rank whose rows arrived, 0 for the others: `[ranks]`. NULL: not written.
     pub active: *mut u32,
     /// WV_DISPATCH_IN_PLACE | WV_DISPATCH_STATS_32.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
-    /// Output: the address of this call's staging memory, as wv_combine_staging has it; 0 if the caller may not write there. NULL: none.
+    /// Output: the address of this call's staging memory, as wv_combine_staging has it; 0 if the caller may not write to it. NULL:
+    /// not written.
     pub staging: *mut u64,
 }
 
@@ -126,7 +129,7 @@ sized!(wv_dispatch_output {
 pub struct wv_combine_input {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// What the experts made of `recv_x`, BF16, in the same places. 16-byte aligned.
+    /// The experts' results for `recv_x`, BF16, in the same places. 16-byte aligned.
     pub y: *const c_void,
     /// WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED.
     pub flags: u32,
@@ -157,7 +160,7 @@ pub struct wv_combine_output {
     pub weights: *const f32,
     /// Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     pub wait_ns: *mut u64,
-    /// 1 for each rank whose rows were added: `[ranks]`. NULL: not told.
+    /// Output: 1 for each rank whose rows were added, 0 for the others: `[ranks]`. NULL: not written.
     pub active: *mut u32,
     /// WV_COMBINE_RENORMALISE | WV_COMBINE_IN_PLACE.
     pub flags: u32,
@@ -283,8 +286,7 @@ unsafe fn launch(
 /// Launches the send phase of dispatch: takes the number of the call and sends the tokens. All ranks launch the same phases
 /// in the same order, each phase of a call once and in turn.
 ///
-/// # Safety
-/// `input` is a struct whose arrays are as said there, `stream` a stream of the GPU or null.
+/// # Safety `input` is a struct whose arrays have the lengths that its fields say, `stream` a stream of the GPU or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_dispatch_send(
     call: *const wv_call,
@@ -343,7 +345,8 @@ pub unsafe extern "C" fn wv_dispatch(
     }
 }
 
-/// Launches the send phase of combine: adds up what the experts made of each token and sends it back.
+/// Launches the send phase of combine: adds up the experts' rows of each token and sends the sums back, or the rows
+/// (WV_RETURNS_ROWS).
 ///
 /// # Safety
 /// As wv_dispatch_send, with the arrays of `input`.
@@ -363,7 +366,7 @@ pub unsafe extern "C" fn wv_combine_send(
     }
 }
 
-/// Launches the receive phase of combine: waits for every rank and adds up what came back.
+/// Launches the receive phase of combine: waits for every rank and adds up the returned rows.
 ///
 /// # Safety
 /// As wv_dispatch_send, with the arrays of `output`.

@@ -13,8 +13,8 @@ use crate::sized::{read, sized};
 use crate::status::{Failure, array, guard, wv_status};
 use crate::team::{millis, wv_team};
 
-/// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks, of which a token's own is taken, else they take
-/// turns; or at none, so that choices of it are lost.
+/// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
+/// and else they take turns. Choices of an expert that is at no rank are lost.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_placement {
@@ -28,7 +28,7 @@ pub struct wv_placement {
 
 sized!(wv_placement { counts, experts });
 
-/// Who takes part, and who holds which expert, from one call on. WV_INIT first.
+/// The ranks that take part from one call on, and the experts that each holds. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_view {
@@ -44,7 +44,7 @@ pub struct wv_view {
     pub member_count: u32,
     /// Zero.
     pub reserved: u32,
-    /// Who holds which expert. No rank holds more than the layer has room for.
+    /// The experts of each rank. No rank holds more than the layer has room for.
     pub placement: *const wv_placement,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn table(experts: u32, counts: &[u32], slots: &[u32]) -> Result<Place
     Ok(Placement::from_slots(experts, held)?)
 }
 
-/// As wv_moe_create, with the experts where `placement` says. All ranks give the same.
+/// As wv_moe_create, with the experts at the ranks that `placement` says. All ranks pass the same.
 ///
 /// # Safety
 /// As wv_moe_create; `placement` is a struct with the arrays that it says.
@@ -118,9 +118,9 @@ pub unsafe extern "C" fn wv_moe_create_placed(
     }
 }
 
-/// Makes `view` that of all calls from `view.first` on; calls before it end in the view that they have. All ranks set the same,
-/// and none launches call `view.first` before all have. A layer keeps eight views: this waits up to `timeout_ms` until no
-/// call needs the oldest one.
+/// Makes `view` the view of all calls from `view.first` on; earlier calls end in their own view. All ranks set the same view, and
+/// none launches call `view.first` before all have. A layer keeps eight views: this waits up to `timeout_ms` until no call needs
+/// the oldest one.
 ///
 /// # Safety
 /// `view` is a struct with the arrays that it says.

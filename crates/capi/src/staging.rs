@@ -34,10 +34,10 @@ sized!(wv_staging {
     row_bytes
 });
 
-/// Where the experts of a call may write what its combine sends with WV_COMBINE_ZERO_COPY: from the end of the receive phase of
-/// its dispatch to that of the send phase of its combine, and at no other time. `set` is the number of the call modulo 2
-/// (wv_call_report.call). The addresses stay the same while the layer lives. Refused for a layer that adds up itself: by expert,
-/// with WV_RETURNS_SUMS.
+/// Gets the memory to which the experts of a call may write what its combine sends with WV_COMBINE_ZERO_COPY. They may write it
+/// from the end of the call's dispatch receive to the end of its combine send, and at no other time. `set` is the number of the
+/// call modulo 2 (wv_call_report.call). The addresses stay the same while the layer lives. Refused for a layer that adds up itself:
+/// by expert, with WV_RETURNS_SUMS.
 ///
 /// # Safety
 /// `staging` is a struct.

@@ -14,9 +14,9 @@ use crate::status::{Failure, guard, wv_status};
 use crate::team::fixed;
 use crate::transfer::wv_transfer;
 
-/// What an engine has done since it was opened. One look is consistent: transfers that have ended were submitted, slices that are
-/// completed or have failed were posted, and `posted + not_posted` is at most `queued + retried`. Both are equal once all
-/// transfers are concluded. WV_INIT first.
+/// Counts of an engine since it was opened. One snapshot is consistent: transfers that have ended were submitted, and slices that
+/// are completed or have failed were posted. `posted + not_posted` is at most `queued + retried`, and equal once all transfers are
+/// concluded. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_statistics {
@@ -79,7 +79,7 @@ pub const WV_RAIL_RESTS: u32 = 1;
 /// State of a rail: behind a rest one QP is connected again, and the others if that one does not fail.
 pub const WV_RAIL_PROBES: u32 = 2;
 
-/// A rail of an engine: a port of an RDMA device, and what was done by it. WV_INIT first.
+/// A rail of an engine: a port of an RDMA device, and the counts of its QPs. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_rail_info {
@@ -186,7 +186,7 @@ impl wv_rail_info {
     }
 }
 
-/// What an engine has done since it was opened. Never waits.
+/// Gets the counts of an engine since it was opened. Never waits.
 ///
 /// # Safety
 /// `statistics` is a struct.
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn wv_engine_get_statistics(
     })
 }
 
-/// What rail `rail` of an engine is and has done. An engine has `rails` of them, see wv_engine_info. Never waits.
+/// Gets the properties and counts of rail `rail` of an engine, below `rails` of wv_engine_info. Never waits.
 ///
 /// # Safety
 /// `info` is a struct.

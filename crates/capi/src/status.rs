@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// Changes with every change of this header that a compiled program would notice. A struct that grows is none: its `size` tells.
+/// Number of the ABI. It grows with every change of this header that breaks a compiled program. A struct that grows does not: its `size` shows it.
 pub const WV_ABI_VERSION: u32 = 4;
 
 /// How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
@@ -30,16 +30,16 @@ pub enum wv_status {
     WV_BAD_HANDLE = 4,
     /// Team, layer, device or build cannot do this at all.
     WV_UNSUPPORTED = 5,
-    /// Not now: calls or kernels still need what would change. It may be called again.
+    /// Not now: calls or kernels still use the object that would change. It may be called again.
     WV_BUSY = 6,
-    /// What was waited for did not happen in time. It may be called again.
+    /// The wait ended before its event. It may be called again.
     WV_TIMEOUT = 7,
     /// wv_report: a phase did not go through for every rank.
     WV_INCOMPLETE = 8,
     /// No slot is free for a transfer, and nothing was done. It may be called again when a transfer was released.
     WV_WOULD_BLOCK = 9,
 
-    /// Ranks did not come to what all do together within the time for it.
+    /// A rank did not come to a collective call within its time.
     WV_PEER_ABSENT = 16,
     /// Another rank has given up.
     WV_PEER_FAILED = 17,
@@ -58,14 +58,14 @@ pub enum wv_status {
     /// This rank has left its group.
     WV_LEFT = 25,
 
-    /// The store cannot be reached or used now. Nothing of it is lost.
+    /// The store cannot be reached or used now. Its records are not lost.
     WV_STORE_FAILED = 32,
     /// The store refuses: URL, user, rights, space, or the build lacks its kind.
     WV_STORE_REFUSED = 33,
-    /// The store holds what another run or version has written, or what cannot be.
+    /// The store holds records of another run or version, or records that cannot be read.
     WV_STORE_FOREIGN = 34,
 
-    /// No RDMA device does.
+    /// No RDMA device can be used.
     WV_NO_HCA = 48,
     /// The HCA, or its driver, refused.
     WV_HCA_REFUSED = 49,
@@ -82,7 +82,7 @@ pub enum wv_status {
 
     /// A thread or a function of the library has panicked. What it worked on is over, the process goes on.
     WV_PANIC = 64,
-    /// A cause that has no number here.
+    /// A cause that this header does not know.
     WV_OTHER = 65,
 }
 
@@ -213,7 +213,7 @@ pub extern "C" fn wv_status_name(status: i32) -> *const c_char {
         .as_ptr()
 }
 
-/// What a status means, in words without values. Never NULL, and never freed.
+/// The meaning of a status, in words without values. Never NULL, and never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_status_text(status: i32) -> *const c_char {
     let unknown = c"a status that this library does not know";
@@ -271,7 +271,7 @@ fn panic_words(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic".to_owned())
 }
 
-/// What the last failing call of this thread said; an empty text if none has failed. Stays until the next one fails.
+/// The message of the last failing call of this thread; an empty text if none has failed. Stays until the next one fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr())
@@ -286,8 +286,7 @@ pub extern "C" fn wv_abi_version() -> u32 {
 
 /// What is behind a pointer from C.
 ///
-/// # Safety
-/// Null, or the address of a live `T` that nobody changes while the result lives.
+/// # Safety Null, or the address of a live `T` that no thread changes while the result lives.
 pub(crate) unsafe fn given<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
     if !pointer.is_aligned() {
         return Err(Failure::argument(name, format!("{pointer:p}"), "aligned"));
@@ -299,8 +298,7 @@ pub(crate) unsafe fn given<'a, T>(name: &str, pointer: *const T) -> Result<&'a T
 
 /// `count` numbers from C; none may be null.
 ///
-/// # Safety
-/// Null, or the address of `count` live `T` that nobody changes while the result lives.
+/// # Safety Null, or the address of `count` live `T` that no thread changes while the result lives.
 pub(crate) unsafe fn array<'a, T>(
     name: &str,
     pointer: *const T,
@@ -336,7 +334,7 @@ pub(crate) unsafe fn put<T>(name: &str, pointer: *mut T, value: T) -> Result<(),
     Ok(())
 }
 
-/// Refuses a place for a result that is none, before there is a result.
+/// Refuses a null or misaligned place for a result, before the result is made.
 pub(crate) fn room<T>(name: &str, pointer: *mut T) -> Result<(), Failure> {
     match pointer.is_null() || !pointer.is_aligned() {
         true => Err(Failure::argument(

@@ -20,9 +20,9 @@ use crate::settings::settings_of;
 use crate::sized::{place, read, sized};
 use crate::status::{Failure, array, guard, put, room, text, wv_status};
 
-/// How this process takes part in a team. WV_INIT first. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
-/// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables. The HCA carries all
-/// payload; with WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
+/// How this process takes part in a team. WV_INIT first. A field that is 0 or NULL is taken from the environment (WARPVERBS_*, or
+/// the variables of torchrun, mpirun and srun), else from the defaults. A program that sets `ranks` needs no variables. The HCA
+/// carries all payload. With WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_config {
@@ -34,7 +34,7 @@ pub struct wv_team_config {
     pub rank: u32,
     /// Where the ranks meet: "file://DIRECTORY" or "etcd://HOST:PORT/PREFIX". A team of one needs none.
     pub store: *const c_char,
-    /// Tells runs apart that might meet in one store.
+    /// Separates runs that use the same store: ranks meet only ranks with the same text.
     pub run_id: *const c_char,
     /// RDMA device, or "auto"; several, one per rail, separated by commas.
     pub device: *const c_char,
@@ -52,9 +52,9 @@ pub struct wv_team_config {
     pub founders: u32,
     /// wv_team_join: the generation of this rank, which no process has had before. 0: the next one, drawn from the store.
     pub generation: u32,
-    /// wv_team_join: the ranks that are there: `[member_count]`. NULL: those of the newest view of the group.
+    /// wv_team_join: the present members of the team: `[member_count]`. NULL: those of the newest view of the group.
     pub members: *const u32,
-    /// How many they are.
+    /// Number of `members`.
     pub member_count: u32,
     /// Zero.
     pub reserved: u32,
@@ -82,7 +82,7 @@ sized!(wv_team_config {
     settings,
 });
 
-/// What a team is. WV_INIT first.
+/// The properties of a team. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_info {
@@ -90,7 +90,7 @@ pub struct wv_team_info {
     pub size: usize,
     /// This rank.
     pub rank: u32,
-    /// Ranks of the team, whether they are there or not.
+    /// Ranks of the team, members or not.
     pub ranks: u32,
     /// Which process of this rank this is: 1 is the first.
     pub generation: u32,
@@ -118,7 +118,7 @@ sized!(wv_team_info {
     context
 });
 
-/// What became of the QPs of a team that was closed. WV_INIT first.
+/// The result of closing a team. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_end {
@@ -132,7 +132,7 @@ pub struct wv_team_end {
     pub refused: u32,
     /// QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the process ends.
     pub leaked: u32,
-    /// What was refused and leaked, in words, with a NUL. Cut to its length.
+    /// The refusals of the HCA and the resources leaked, in words, with a NUL. Cut to its length.
     pub words: [c_char; 512],
 }
 
@@ -149,7 +149,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that a copy to the host holds at a time beside the caller's.
 const CHUNK: usize = 1 << 20;
 
-/// Ranks that have found each other.
+/// The ranks of a team, from the view of this one.
 #[derive(Debug)]
 pub struct wv_team {
     pub(crate) team: Arc<Team>,
@@ -267,7 +267,7 @@ impl wv_team_config {
         Ok(config)
     }
 
-    /// As one of those who begin the team.
+    /// As one of the founders.
     fn founding(&self, team: TeamConfig) -> Result<TeamConfig, Failure> {
         if self.generation != 0 || self.member_count != 0 || !self.members.is_null() {
             let what = "generation or members";
@@ -365,15 +365,15 @@ pub unsafe extern "C" fn wv_team_open(
     })
 }
 
-/// Opens HCA and GPU as a rank that comes later, or comes back: a new process in the place of one that is gone, which the ranks
-/// that are there take in while their calls go on. Waits for no rank, and up to `timeout_ms` until there is a group to join.
+/// Opens HCA and GPU as a rank that comes later, or comes back: a new process in a free place. The members take it in while their
+/// calls go on. Waits for no rank, and up to `timeout_ms` until a group exists that it can join.
 ///
 /// Then: create the same windows and layers, in the same order, as the others; wv_group_start; wv_group_wait for
 /// WV_GROUP_SERVING; and only then the first call. Each time draws a new generation of the rank from the store, unless `config`
 /// names one.
 ///
-/// # Safety
-/// `config` is a struct whose texts end with a NUL and whose array is as said there; `team` is where the handle goes.
+/// # Safety `config` is a struct whose texts end with a NUL and whose array has `member_count` numbers; `team` is where the handle
+/// goes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_team_join(
     config: *const wv_team_config,
@@ -398,8 +398,8 @@ pub unsafe extern "C" fn wv_team_join(
 /// Gives a team back, and the device memory that is still allocated. `team` NULL is allowed. Windows and QPs go with the last layer
 /// of the team.
 ///
-/// With `end` the team has to go now: its QPs go to Err and drain, at most for the deadline of the team, and are destroyed; `end` says
-/// what became of them. WV_BUSY: a layer of the team is left, or another thread uses it; the team lives on. Without `end`, which may be
+/// With `end` the QPs of the team go to Err and drain, at most for the deadline of the team, and are destroyed. `end` reports how
+/// they ended. WV_BUSY: a layer of the team is left, or another thread uses it; the team lives on. Without `end`, which may be
 /// NULL, QPs are destroyed as they are.
 ///
 /// # Safety
@@ -422,7 +422,7 @@ pub unsafe extern "C" fn wv_team_close(team: *mut wv_team, end: *mut wv_team_end
     })
 }
 
-/// What a team is, and what kernels need of it.
+/// Gets the properties of a team, and the address of its context for kernels.
 ///
 /// # Safety
 /// `info` is a struct.
@@ -456,13 +456,13 @@ pub unsafe extern "C" fn wv_team_get_info(
     })
 }
 
-/// Whether all is well: WV_PEER_FAILED if another rank has given up, WV_PANIC if a thread of this one has. Never waits.
+/// Checks the team: WV_PEER_FAILED if another rank has given up, WV_PANIC if a thread of this one has panicked. Never waits.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_team_check(team: *const wv_team) -> wv_status {
     guard(|| Ok(wv_team::behind("team", team)?.team.check_peers()?))
 }
 
-/// This rank and the number of ranks. Either may be NULL.
+/// Gets this rank and the number of ranks. Either may be NULL.
 ///
 /// # Safety
 /// Both are null or variables.
@@ -487,7 +487,7 @@ pub unsafe extern "C" fn wv_team_rank(
     })
 }
 
-/// Waits until all ranks have come here with the same `name`, which is used once. Host only: streams go on.
+/// Waits until all ranks have called this with the same `name`, which is used once. A barrier of the hosts only: streams go on.
 ///
 /// # Safety
 /// `name` ends with a NUL.

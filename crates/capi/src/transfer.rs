@@ -48,7 +48,7 @@ pub const WV_OPERATION_NOT_POSTED: u8 = 2;
 pub struct wv_transfer {
     /// Engine and slot.
     pub place: u64,
-    /// Which use of the slot.
+    /// Number of the use of the slot.
     pub generation: u64,
 }
 
@@ -64,27 +64,27 @@ pub struct wv_operation {
     pub local: u64,
     /// First byte at the peer: an address of a region that was imported.
     pub remote: u64,
-    /// How many. None are done without a WQE.
+    /// Number of bytes. An operation of 0 bytes is done without a WQE.
     pub bytes: u64,
 }
 
-/// How a transfer is to run. WV_INIT first.
+/// Options of a transfer. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_transfer_options {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// Nothing more is handed out when this time is over, ms. 0: that of the engine's configuration, which has none by default.
+    /// Deadline, ms: after it no slice is handed out any more. 0: that of the engine's configuration, which has none by default.
     pub deadline_ms: u32,
-    /// Longest wait for a slot where none is free, and for room for the notice, ms. 0: WV_WOULD_BLOCK at once.
+    /// Longest wait for a free slot, and for room for the notice, ms. 0: WV_WOULD_BLOCK at once.
     pub wait_ms: u32,
-    /// A notice that the peer's program gets behind the last byte, or with what became of a transfer that is not done. NULL with
-    /// `notice_bytes` 0: none; not NULL with 0: one without bytes.
+    /// A notice for the peer's program. It arrives after the last byte of the transfer, or with the state of a transfer that is not
+    /// done. NULL with `notice_bytes` 0: none; not NULL with 0: one without bytes.
     pub notice: *const u8,
     /// Its bytes, at most WV_NOTICE_BYTES.
     pub notice_bytes: usize,
-    /// 1: each operation, a WRITE, counts once at `counter` of the peer, behind its last byte. It is posted once only: one that has
-    /// failed may have counted.
+    /// 1: each operation, a WRITE, counts once at `counter` of the peer, after its last byte. It is posted only once, because a
+    /// WRITE that failed may have counted.
     pub counts: u32,
     /// The counter, below WV_COUNTERS.
     pub counter: u32,
@@ -99,7 +99,7 @@ sized!(wv_transfer_options {
     counter
 });
 
-/// What became of a transfer. WV_INIT first.
+/// The result of a transfer. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_transfer_report {
@@ -107,17 +107,18 @@ pub struct wv_transfer_report {
     pub size: usize,
     /// WV_TRANSFER_...
     pub state: u32,
-    /// 1: the peer has not said that its QPs are reset, so something may land there until it does. Memory of this side is quiet.
+    /// 1: the peer has not said that its QPs are reset, so bytes may land in its memory until it does. Memory of this side is
+    /// quiet.
     pub remote_unknown: u32,
     /// Bytes that are known to have landed.
     pub bytes_landed: u64,
     /// Operations.
     pub operations: u64,
-    /// 1: the fields below say what has failed first.
+    /// 1: the fields below describe the first failure.
     pub has_failure: u32,
     /// The operation, from 0 on.
     pub operation: u32,
-    /// Where in the peer's memory the WQE would have begun.
+    /// Address in the peer's memory at which the WQE would have begun.
     pub remote: u64,
     /// The QP; 0: no QP was left.
     pub qp: u32,
@@ -127,7 +128,7 @@ pub struct wv_transfer_report {
     pub vendor: u32,
     /// Zero.
     pub reserved: u32,
-    /// 1: `rail` is the one by which that was posted.
+    /// 1: `rail` holds the rail of that WQE.
     pub has_rail: u32,
     /// The rail, from 0 on, see wv_engine_get_rail.
     pub rail: u32,
@@ -319,8 +320,7 @@ fn submit_one(
 
 /// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
 ///
-/// # Safety
-/// `transfer` is where its name goes. Nobody writes the local bytes before the transfer is concluded.
+/// # Safety `transfer` is where its name goes. No thread writes the local bytes before the transfer is concluded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_write(
     peer: *const wv_engine_peer,
@@ -339,8 +339,7 @@ pub unsafe extern "C" fn wv_engine_write(
 
 /// Begins a transfer that reads `bytes` bytes from `remote`, at the peer, to `local`, here. Never waits.
 ///
-/// # Safety
-/// `transfer` is where its name goes. Nobody uses the local bytes before the transfer is concluded.
+/// # Safety `transfer` is where its name goes. No thread uses the local bytes before the transfer is concluded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_read(
     peer: *const wv_engine_peer,
@@ -357,12 +356,11 @@ pub unsafe extern "C" fn wv_engine_read(
     })
 }
 
-/// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no
-/// wait, no notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice, and nothing was done.
+/// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no wait, no
+/// notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice; nothing was posted.
 ///
-/// # Safety
-/// `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Nobody uses local bytes that
-/// are read to, or writes those that are written from, before the transfer is concluded.
+/// # Safety `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the
+/// name goes. Before the transfer is concluded, no thread uses local bytes that a READ fills, or writes those that a WRITE sends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_submit(
     peer: *const wv_engine_peer,
@@ -382,8 +380,7 @@ pub unsafe extern "C" fn wv_engine_submit(
     })
 }
 
-/// Plans a transfer of `count` operations once, to be posted many times: ranges are looked up and cut into slices now. Nothing is
-/// moved.
+/// Plans a transfer of `count` operations once, to be posted many times: it looks up ranges and cuts slices now. Moves no byte.
 ///
 /// # Safety
 /// `operations` holds `count` of them; `prepared` is where the handle goes.
@@ -398,7 +395,7 @@ pub unsafe extern "C" fn wv_engine_prepare(
     guard(|| unsafe { prepare(peer, (operations, count), prepared, Peer::prepare) })
 }
 
-/// The same of WRITEs that may be posted with `counts`: each is one WRITE of the HCA.
+/// As wv_engine_prepare, for WRITEs that may be posted with `counts`: each is one WRITE of the HCA.
 ///
 /// # Safety
 /// As for wv_engine_prepare.
@@ -433,8 +430,8 @@ unsafe fn prepare(
     unsafe { put("prepared", prepared, handle) }
 }
 
-/// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of it. It may be posted
-/// again while earlier posts run. `options` as for wv_engine_submit.
+/// Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of the peer. It may
+/// be posted again while earlier posts run. `options` as for wv_engine_submit.
 ///
 /// # Safety
 /// `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes. Memory is used as by wv_engine_submit.
@@ -470,7 +467,7 @@ pub extern "C" fn wv_engine_prepared_destroy(prepared: *mut wv_engine_prepared) 
     guard(|| wv_engine_prepared::take_back("prepared", prepared))
 }
 
-/// What became of a transfer: WV_TRANSFER_... Any number of polls say the same, until it is released. Never waits.
+/// Gets the state of a transfer: WV_TRANSFER_... Any number of polls return the same, until it is released. Never waits.
 ///
 /// # Safety
 /// `state` is a variable.
@@ -488,7 +485,7 @@ pub unsafe extern "C" fn wv_engine_poll(
     })
 }
 
-/// The same of `count` transfers, in their order. It releases none.
+/// Gets the states of `count` transfers, in their order. It releases none.
 ///
 /// # Safety
 /// `transfers` and `states` hold `count` of them.
@@ -543,7 +540,7 @@ pub unsafe extern "C" fn wv_engine_wait(
     })
 }
 
-/// Waits until one of `count` transfers is concluded or unknown: `which` is its place among them. WV_TIMEOUT: all still run after
+/// Waits until one of `count` transfers is concluded or unknown; `which` gets its index. WV_TIMEOUT: all still run after
 /// `timeout_ms`.
 ///
 /// # Safety
@@ -576,7 +573,7 @@ fn late(timeout_ms: u32, rails: &str) -> Failure {
     Failure::new(wv_status::WV_TIMEOUT, words)
 }
 
-/// Hands nothing more out of a transfer. It is concluded when the HCA has nothing more of it: wait for that.
+/// Cancels a transfer: no slice of it is posted any more. It is concluded when the HCA holds none of its slices; wait for that.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_engine_cancel(engine: *const wv_engine, transfer: wv_transfer) -> wv_status {
     guard(|| {
@@ -585,8 +582,8 @@ pub extern "C" fn wv_engine_cancel(engine: *const wv_engine, transfer: wv_transf
     })
 }
 
-/// What became of a transfer that is concluded and not released; WV_BUSY if it still runs. `operations`, which may be NULL, is where
-/// that of each operation goes, as one WV_OPERATION_... byte: as many as there are, at most `count`.
+/// Gets the result of a transfer that is concluded and not released; WV_BUSY if it still runs. `operations` may be NULL. It gets
+/// one WV_OPERATION_... byte for each operation, at most `count`.
 ///
 /// # Safety
 /// `report` is a struct; `operations` is null or has room for `count` bytes.
@@ -620,7 +617,8 @@ pub unsafe extern "C" fn wv_engine_report(
     })
 }
 
-/// Gives the slot of a concluded transfer back: its name is unknown from then on. WV_BUSY if it still runs. Once more does no harm.
+/// Gives the slot of a concluded transfer back; after that its name is unknown. WV_BUSY if it still runs. Releasing it twice does
+/// no harm.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_engine_release(engine: *const wv_engine, transfer: wv_transfer) -> wv_status {
     guard(|| {

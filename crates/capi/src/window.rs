@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<wv_kernel_window>() == size_of::<Window>());
 pub struct wv_window {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// Device address at this rank. Byte `i` of it has the same offset `i` in the window of every rank, whose address is another.
+    /// Device address at this rank. Byte `i` of the window has offset `i` at every rank; the addresses differ.
     pub address: *mut c_void,
     /// Length at every rank.
     pub bytes: u64,
@@ -81,7 +81,7 @@ fn fill(place: Place<wv_window>, kind: u32, made: &Window) -> Result<(), Failure
 }
 
 /// Makes a window of `bytes` at every rank, filled with zeros, in device memory of the team. Collective: the founders make their
-/// windows and layers together, in the same order; a rank that joins later makes the same ones, alone, before its group starts.
+/// windows and layers together, in the same order. A rank that joins later makes the same ones, alone, before its group starts.
 ///
 /// A kernel finds the window of a peer by the team's context (wv_team_info.context) and `window->kernel`:
 /// `wv::load_peer(*team, window, peer)` of warpverbs/peer.cuh. The host reads and writes the window of its own rank by

@@ -20,8 +20,9 @@ use crate::interrupt::SIGNALS;
 use crate::moe::format_at;
 use crate::origin::Origin;
 
-/// Of dispatch: x, x_scales, experts, weights, active, tokens, deadline in ns (0: the layer's), whether x is FP8 already, whether
-/// no combine follows, whether experts are i64, the format of the call (as [`format_at`] has it), its max_tokens (0: the layer's).
+/// Of dispatch: x, x_scales, experts, weights, active, tokens, deadline in ns (0: the layer's). Then whether x is FP8 already,
+/// whether no combine follows, and whether experts are i64. Then the format of the call (as [`format_at`] has it), and its
+/// max_tokens (0: the layer's).
 pub(crate) type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool, bool, u8, u32);
 /// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active.
 type Received = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
@@ -242,9 +243,9 @@ fn combine_output(of: ReceiveBackArguments) -> CombineOutput {
         .with_renormalise(renormalise)
 }
 
-// Each launch is sound because the package has checked dtype, shape, strides and device of every tensor against the layer's
-// shape before it passed addresses, and because `used` keeps the tensors until the launch has ended: it is dropped behind a later
-// launch of the same handle, which runs behind it, or behind the wait in `drop`.
+// Each launch is sound for two reasons. Before it passes addresses, the package checks dtype, shape, strides and device of every
+// tensor against the layer's shape. And `used` keeps the tensors until the launch has ended. It is dropped behind a later launch of
+// the same handle, which runs behind this one, or behind the wait in `drop`.
 #[pymethods]
 impl Call {
     fn dispatch_send(
@@ -341,8 +342,8 @@ impl Call {
         })
     }
 
-    /// How the call went so far, by the phases that have ended: number, stage, whether it is complete, its words, the ranks that
-    /// something is missing of.
+    /// The result of the phases that have ended: number, stage, whether it is complete, its words, and the ranks whose part is
+    /// missing.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.origin.check(py, "the call")?;
         let report = py

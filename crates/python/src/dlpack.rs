@@ -78,7 +78,8 @@ unsafe extern "C" fn delete(managed: *mut Managed) {
 /// # Safety
 /// `capsule` is one of [`Memory::__dlpack__`].
 unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule, as CPython calls destructors. Who takes the tensor renames the capsule, and then frees it by itself.
+    // SAFETY: a capsule, as CPython calls destructors. A library that takes the tensor renames the capsule, and then frees it by
+    // itself.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, UNUSED.as_ptr()) == 1 {
             delete(ffi::PyCapsule_GetPointer(capsule, UNUSED.as_ptr()).cast());
@@ -200,8 +201,8 @@ impl Memory {
     }
 }
 
-/// What a tensor of another library is, as [`read_dlpack`] returns it: address, code and bits of an element, shape, strides in
-/// elements (none: dense), number of the device.
+/// The properties of a tensor of another library, as [`read_dlpack`] returns them. Address, code and bits of an element, shape,
+/// strides in elements (none: dense), number of the device.
 type Foreign = (u64, (u8, u8), Vec<i64>, Option<Vec<i64>>, i32);
 
 /// Most dimensions of a tensor that is read.
@@ -233,7 +234,7 @@ pub(crate) fn read_dlpack(py: Python<'_>, capsule: &Bound<'_, PyAny>) -> PyResul
         return Err(raise(py, "Refused", words));
     }
     let numbers = |at: *mut i64| -> Vec<i64> {
-        // SAFETY: dlpack.h: shape, and strides where there are any, hold as many numbers as there are dimensions.
+        // SAFETY: dlpack.h: shape, and strides unless null, hold as many numbers as there are dimensions.
         (0..dimensions)
             .map(|i| unsafe { at.add(i).read() })
             .collect()

@@ -628,7 +628,7 @@ fn begun(
     with_room(py, wait, |slice| begin(&options, slice)).map(Transfer)
 }
 
-/// What `attempt` does, where there is a slot and room within `wait` seconds.
+/// Calls `attempt` until it finds a slot and room, at most for `wait` seconds.
 fn with_room<T: Send>(
     py: Python<'_>,
     wait: f64,

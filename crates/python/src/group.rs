@@ -29,7 +29,7 @@ const STATES: [(&str, GroupState); 6] = [
 pub(crate) struct Group {
     /// None once it is closed.
     group: Mutex<Option<Arc<warpverbs::membership::Group>>>,
-    /// What `fileno` has told.
+    /// The descriptor that `fileno` returned.
     eventfd: Mutex<Option<OwnedFd>>,
     start: Instant,
     origin: Origin,
@@ -209,7 +209,7 @@ impl Group {
 }
 
 impl Group {
-    /// Waits by `wait` in slices, between which Ctrl-C is seen, until the state is there or cannot come any more.
+    /// Waits by `wait` in slices, between which Ctrl-C is seen, until the state is reached or can no longer be.
     fn until<T: Send>(
         &self,
         py: Python<'_>,

@@ -78,7 +78,7 @@ fn untold() -> Option<StoreError> {
     (!TOLD.replace(true)).then_some(StoreError::Interrupted { cause })
 }
 
-/// Whether the call has ended, and the store was told so.
+/// Whether the call has ended, and the store has got the error.
 pub(crate) fn is_over() -> bool {
     TOLD.get()
 }

@@ -3,17 +3,18 @@
 //!
 //! Six rules hold for every function here:
 //!
-//! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]). The call holds
-//!   no lock of Rust when it takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
+//! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]). The call holds no
+//!   lock of Rust when it takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
 //! - A store of Python's is called on the thread that made the call of this module, and on no other (module `store`).
 //! - A signal such as Ctrl-C ends every wait for other ranks at once (module `interrupt`).
-//! - A process that was forked from one with a team is refused at its first call (module `origin`): threads, registrations and QPs
+//! - A process that was forked from one with a team is refused at its first call (module `origin`). Threads, registrations and QPs
 //!   belong to the parent.
 //! - Events of the runtime become records of Python's `logging`, on a thread of their own (module `log`).
 //! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
 
-// UNSAFETY: `unsafe_code` is opened in `call` (launches read and write memory by the addresses of tensors), in `dlpack` (a C
-// struct that other libraries read), in `engine` (HCAs read and write buffers) and in `stubs` (a device that declares unsafe functions). PyO3 itself needs none here.
+// UNSAFETY: four modules open `unsafe_code`. In `call` launches read and write memory by the addresses of tensors. `dlpack` has a C
+// struct that other libraries read. In `engine` HCAs read and write buffers. `stubs` has a device that declares unsafe functions.
+// PyO3 itself needs none here.
 
 mod call;
 mod config;

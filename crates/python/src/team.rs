@@ -209,8 +209,8 @@ impl Team {
         Memory::new(py, &self.get(py)?, bytes, align)
     }
 
-    /// Gives the team back. Layers and calls that still exist keep what they need until they end. With `drain` the QPs of a team that
-    /// nothing else holds drain first: how many were drained and idle, and what was refused and leaked, in words.
+    /// Gives the team back. Layers and calls that still exist keep what they need until they end. With `drain` the QPs of a team
+    /// that nothing else holds drain first. Returns how many were drained and idle, and what was refused and leaked, in words.
     fn close(&self, py: Python<'_>, drain: bool) -> Option<Ended> {
         if !self.origin.is_here() {
             return None;

@@ -195,7 +195,7 @@ pub enum StoreError {
     NotARecord {
         /// The key.
         key: String,
-        /// How many.
+        /// Length of the value.
         bytes: usize,
     },
     /// No rank set the key in time.

@@ -132,7 +132,7 @@ impl FileStore {
         Self::open_shared(&trust::resolved(directory)?, run_id)
     }
 
-    /// The same where the users who can change the directory are trusted.
+    /// As [`FileStore::open`], but trusts other users with the right to change the directory.
     ///
     /// # Errors
     /// The directory is missing, cannot be written, or belongs to another run.

@@ -37,12 +37,12 @@
 //! - Before a writer links n + 1, it has removed n - 1. So a room holds two files, and a stray until its writer comes back. If
 //!   that writer was killed, the stray stays until the next change.
 //!
-//! **NFS.** The server makes a rename or a link in one step. If its answer is lost, the client asks again. A link that was made
-//! then finds its file, or the path closed: the number of links of the scratch file says that it was made. What a client
-//! looks up may be as old as its caches. But the server makes links and renames. It gives the list behind a link, since the
-//! client itself has changed that directory. A number above n + 1 in the list counts as a closed path. So with caches no change
-//! is lost and none is made twice. A handle sees changes as late as its client's caches let it, and never goes back on a key.
-//! What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
+//! **NFS.** The server makes a rename or a link in one step. If its answer is lost, the client asks again. If the first request
+//! made the link, the second finds the file, or the path closed. The number of links of the scratch file then shows that the link
+//! was made. What a client looks up may be as old as its caches. But the server makes links and renames. It gives the list behind a
+//! link, since the client itself has changed that directory. A number above n + 1 in the list counts as a closed path. So with
+//! caches no change is lost and none is made twice. A handle sees changes as late as its client's caches let it, and never goes
+//! back on a key. What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

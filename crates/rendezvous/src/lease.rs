@@ -10,7 +10,8 @@ use crate::thread::OwnThread;
 /// A key that exists while this lives: a thread renews it three times in each time to live. Dropping it removes the key.
 ///
 /// [`Lease::is_held`] is false for good once the store says that the lease is lost, or that another has the key. It is false as
-/// well when the store has said nothing for a whole time to live, until it says that the lease was never lost.
+/// well when the store has not answered for a whole time to live. It is true again if the store then answers that the lease was
+/// never lost.
 #[derive(Debug)]
 pub struct Lease {
     shared: Arc<Shared>,

@@ -180,8 +180,8 @@ pub trait Store: Send + Sync + Debug {
         since: u64,
     ) -> Result<Changed, StoreError>;
 
-    /// How many keys are set below `key`, and when the newest of them was created. If neither differs from an earlier count of the
-    /// same handle, the same keys are set, and were all the time or are again under the same lease.
+    /// The number of keys set below `key`, and when the newest of them was created. If neither differs from an earlier count of the
+    /// same handle, the same keys are set. They were set all the time, or are set again under the same lease.
     fn count(&self, key: &str) -> Result<Count, StoreError>;
 
     /// Sets `key` to `value` unless it is set, for as long as [`Store::renew_lease`] is called at least every `ttl`. `None` if
@@ -267,13 +267,13 @@ pub trait Store: Send + Sync + Debug {
 
 /// Opens the store that `url` names for the run `run_id`.
 ///
-/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace
-///   a directory above it; `shared` says that users with that right are trusted.
-/// - `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?insecure]`: an etcd, in plain text. A password goes beyond this machine
-///   only with `insecure`.
-/// - `etcds://..[?ca=FILE&cert=FILE&key=FILE]`: an etcd by TLS 1.2 or later. The certificates of its members must name them, and come
-///   from an authority of the file `ca`, or without it from one that browsers trust. `cert` and `key` are this rank's own; only its
-///   user may read the key. Files are PEM, their names percent-encoded.
+/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace a
+///   directory above it; `shared` says that users with that right are trusted.
+/// - `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?insecure]`: an etcd, in plain text. A password goes beyond this
+///   machine only with `insecure`.
+/// - `etcds://..[?ca=FILE&cert=FILE&key=FILE]`: an etcd by TLS 1.2 or later. The certificates of its members must name them, and
+///   come from an authority of the file `ca`, or without it from one that browsers trust. `cert` and `key` are this rank's own;
+///   only its user may read the key. Files are PEM, their names percent-encoded.
 ///
 /// # Errors
 /// Another kind of URL; what [`FileStore::open`] or `EtcdStore::open` refuses.

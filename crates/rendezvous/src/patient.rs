@@ -12,8 +12,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// result when no further call fits before `until`, with the time since the first call.
 ///
 /// # Errors
-/// What `call` returns last. If that call was still waiting at `until`, what the call before it returned: a call that has less time
-/// than it needs says nothing about the store.
+/// The last error of `call`. If that call was still waiting at `until`, the error of the call before it: a call with too little
+/// time shows nothing about the store.
 pub fn repeat<T>(
     until: Instant,
     mut call: impl FnMut() -> Result<T, StoreError>,

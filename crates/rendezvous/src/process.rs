@@ -17,12 +17,12 @@ pub enum Life {
     Runs,
     /// It has ended, with all its threads. It stays so.
     Ended,
-    /// Nothing can be said: it runs on another machine, /proc hides it or cannot be read, or this process has no descriptor left to
-    /// look with. A later look may say more.
+    /// The state is not known. The process runs on another machine, /proc hides it or cannot be read, or this process has no
+    /// descriptor left. A later look may find it.
     Unknown,
 }
 
-/// A process. Its number is used again one day, so the time at which it started belongs to it; and it says something only to
+/// A process. Its number is used again one day, so the time of its start belongs to its name. The name means something only to
 /// processes that see the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {

@@ -1,5 +1,5 @@
-//! Threads that the library runs for itself. A panic in such a thread puts the object that it served into a state of its own, and
-//! the next call on that object fails with the panic.
+//! Threads that the library runs for itself. A panic in such a thread puts the object that it served into a state of its own. The
+//! next call on that object fails with the panic.
 
 use std::any::Any;
 use std::io;

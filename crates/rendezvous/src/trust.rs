@@ -1,4 +1,4 @@
-//! Whose directories and files a rank relies on.
+//! The owners whose directories and files a rank trusts.
 //!
 //! The contents of a store directory decide which memory of a rank its peers write to, so no other user may change it. The rule
 //! is that of sshd for keys. The directory and everything above it on the same mount belongs to this user or to root, and no

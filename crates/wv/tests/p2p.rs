@@ -211,7 +211,7 @@ fn a_server_that_is_killed_ends_a_put_with_a_reason() {
     let mut server = Server::start(runtime.path(), served.path(), "1");
     let options = ["put", &server.place, source.to_str().unwrap(), "large"];
     let mut client = p2p(runtime.path(), &options).spawn().unwrap();
-    // The put has begun when a part of the file is there.
+    // The put has begun when a part of the file exists.
     let has_begun = || {
         let mut parts = fs::read_dir(served.path()).unwrap();
         parts.any(|part| part.unwrap().metadata().is_ok_and(|it| it.len() > 0))

@@ -267,8 +267,8 @@ fn stopping_and_continuing_reach_the_command() {
     let scratch = Scratch::new();
     let mut child = start(&scratch, "trap 'echo on; exit 3' CONT");
     signal(&child, "TSTP");
-    // Both stop, unless there is no shell that could continue them (an orphaned process group). That cannot be known before, so
-    // this waits for half a second at most; what follows holds whether they have stopped or not.
+    // Both stop, unless no shell could continue them (an orphaned process group). The test cannot know that before, so it waits for
+    // half a second at most. The checks below hold in both cases.
     let patience = Instant::now() + Duration::from_millis(500);
     while Instant::now() < patience && !is_stopped(&child) {
         std::thread::sleep(Duration::from_millis(5));

@@ -17,7 +17,7 @@ from .utils.event import EventHandle
 
 __all__ = ["Arguments", "Calls", "Told", "format_of", "one_of", "refuse", "size_hint"]
 
-#: Most choices of a token that a size hint counts with where nobody says.
+#: Choices of a token that a size hint assumes if the caller gives none.
 HINTED_TOP_K = 16
 
 
@@ -265,8 +265,8 @@ class Calls:
         return tokens[1], choices[1]
 
     def abandon(self, handle: tuple[Any, ...]) -> None:
-        """Ends the batch of ``handle``, which turns out to have no combine; all ranks do the same. Not one of the names that engines
-        know: without it a batch ends when two later dispatches have taken its place, and a change of members waits for that."""
+        """Ends the batch of ``handle``, which gets no combine; all ranks do the same. Engines do not know this name. Without the call, a
+        batch ends when two later dispatches have taken its place, and a change of members waits for that."""
         batch = self._batch(handle)
         if batch.stage != "dispatched":
             raise Refused(f"the combine of batch {batch.number} has begun; a batch is abandoned between its dispatch and its combine")
@@ -281,8 +281,8 @@ class Calls:
         return batch.call.staging() if own is None else own
 
     def _own_of(self, batch: Batch) -> Any:
-        """The memory that combine of ``batch`` sends from with ``zero_copy`` where the layer was made for more tokens, else None: the
-        layer's own has the shape of its largest calls."""
+        """The memory from which combine of ``batch`` sends with ``zero_copy``, if the layer was made for more tokens. None otherwise: the
+        layer's own memory has the shape of its largest calls."""
         if batch.own is None and batch.shape.max_tokens != batch.layer.shape.max_tokens:
             shape = (batch.layer.moe.room, self._ranks * batch.shape.max_tokens, batch.shape.hidden)
             batch.own = torch.zeros(shape, dtype=torch.bfloat16, device=self._device)

@@ -42,7 +42,8 @@ class Shape(NamedTuple):
     format: str
 
     def fits(self, other: Shape) -> bool:
-        """Whether a layer that was made for ``other`` has room for such calls: of any format, since it is made for BF16, the largest."""
+        """Whether a layer that was made for ``other`` has room for calls of this shape. It has room for any format, because it is made
+        for BF16, the largest."""
         return self[1:4] == other[1:4] and self.max_tokens <= other.max_tokens
 
 
@@ -57,7 +58,7 @@ class Receive:
         self._body: Callable[[], Any] | None = body
         #: Behind the phase, where it has run in some stream of a GPU.
         self._event: Any = None
-        #: Whether nobody has the hook any more.
+        #: Whether the hook is collected.
         self.dropped = False
 
     def run(self) -> None:
@@ -242,8 +243,8 @@ class Layer:
         )
 
     def launch(self, stream: Any, body: Callable[[], None]) -> Any:
-        """Launches ``body`` in ``stream``, torch's current one, behind the layer's launch before. Returns an event behind it, if there
-        can be one."""
+        """Launches ``body`` in ``stream``, torch's current one, behind the layer's launch before. Returns an event behind it; None on the
+        CPU and while the stream is captured."""
         if stream is None:
             body()
             return None
@@ -313,7 +314,7 @@ class Place(Layers):
         self.teams = [self._meet()]
         self._layers: list[Layer] = []
         self.lost: RankLost | None = None
-        #: Buffers that will be destroyed, and whether there is one that will not: then only the end of the group ends the teams.
+        #: Number of buffers that will be destroyed, and whether another one will not. Then only the end of the group ends the teams.
         self.users, self.stays = 0, False
 
     @classmethod

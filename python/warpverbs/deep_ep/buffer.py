@@ -28,17 +28,16 @@ _arguments = Arguments(log, "those of DeepEP V1 and its branch hybrid-ep")
 class Buffer(Calls):
     """The ranks of a process group, with the memory by which they exchange tokens.
 
-    Making one is collective, as the first dispatch of each H, E and K is, and one with a larger maxT than any before: it makes memory for
-    its calls, for those of other formats and for smaller ones. Buffers of one group share it. ``rank``, ``group_size`` and ``group`` are
-    those of the process group.
+    Making one is collective. So is the first dispatch of each H, E and K, and a dispatch with a larger maxT than any before. It makes
+    memory for its calls, for those of other formats and for smaller ones. Buffers of one group share that memory. ``rank``,
+    ``group_size`` and ``group`` are those of the process group.
 
-    :param deadline: longest wait of a phase for other ranks, seconds. Nothing traps: who is missing is masked with
-        ``enable_shrink``, and without it named by the next call.
+    :param deadline: longest wait of a phase for other ranks, seconds. Nothing traps. With ``enable_shrink`` a missing rank is masked;
+        without it the next call names the rank.
     :param warm_deadline: the same in the first dispatches of the buffer, while other ranks may still load or compile.
     :param join_timeout: longest wait for other ranks in this call, and while the memory of a shape is made; seconds.
-    :param store: ``file://`` or ``etcd://`` in place of the store of the group.
-    :param reuse_outputs: what a dispatch has returned is written again by a later one of its shape, when its batch is over. It saves
-        the allocations.
+    :param store: ``file://`` or ``etcd://`` in place of the store of the group. :param reuse_outputs: a later dispatch of the same shape
+        writes its results over those of an earlier one whose batch is over. That saves the allocations.
     """
 
     #: Of the normal mode.
@@ -116,8 +115,7 @@ class Buffer(Calls):
             place.leave()
 
     def __del__(self) -> None:
-        # A buffer that is collected meets no other rank: its memory goes with the next one of its group that is destroyed, or with the
-        # group.
+        # A collected buffer meets no other rank. Its memory goes with the next buffer of its group that is destroyed, or with the group.
         place = getattr(self, "_open", None)
         if place is not None and self.explicitly_destroy:
             place.users -= 1
@@ -174,9 +172,9 @@ class Buffer(Calls):
     ) -> tuple[Any, Any, Handle, EventOverlap, Hook | None]:
         """Sends tokens to the ranks of their experts, and receives: ``(x or (x, scales), counts, handle, event, hook)``.
 
-        Up to two batches may be in flight. A third dispatch takes the place of a batch that nobody combined; while the hook of the
-        oldest has not been called, it is refused. Batches are received in their order: a hook that is called before that of an older
-        batch receives both, and a batch that is combined ends older ones that were not.
+        Up to two batches may be in flight. A third dispatch takes the place of a batch that was not combined. It is refused while the
+        hook of the oldest batch has not been called. Batches are received in their order: a hook that is called before that of an older
+        batch receives both. Combining a batch ends older batches that were not combined.
         """
         _arguments.unknown("low_latency_dispatch", unknown)
         if topk_weights is not None:
@@ -306,7 +304,7 @@ class Buffer(Calls):
 
     @staticmethod
     def is_sm90_compiled() -> bool:
-        """Whether there are kernels for SM 9.0: always."""
+        """Whether the package has kernels for SM 9.0: always."""
         return True
 
     @staticmethod

@@ -27,18 +27,18 @@ _arguments = Arguments(log, "those of Mooncake EP")
 class Buffer(Calls):
     """The ranks of a process group, with the memory by which they exchange tokens.
 
-    Making one is collective, as the first dispatch of each H, E and K is, and one with a larger maxT than any before: it makes memory for
-    its calls, for those of the other format and for smaller ones. Buffers of one group share it. ``rank``, ``group_size`` and ``group`` are
-    those of the process group.
+    Making one is collective. So is the first dispatch of each H, E and K, and a dispatch with a larger maxT than any before. It makes
+    memory for its calls, for those of the other format and for smaller ones. Buffers of one group share that memory. ``rank``,
+    ``group_size`` and ``group`` are those of the process group.
 
-    Nothing traps. A rank that is missed is cleared in ``active_ranks``, and the others go on.
+    Nothing traps. A missing rank is cleared in ``active_ranks``, and the others go on.
 
     :param deadline: longest wait of a phase for other ranks where ``timeout_us`` is -1, seconds.
     :param join_timeout: longest wait for other ranks in this call, while the memory of a shape is made, and in
         :meth:`update_ep_member`; seconds.
     :param store: ``file://`` or ``etcd://`` in place of the store of the group. Its leases let ranks that have died be started again;
-        such a buffer shares nothing, and its first dispatch has the largest maxT. ``WARPVERBS_STORE`` says the same.
-    :param run_id: tells runs apart that might meet in ``store``. A rank that is started again needs that of the others.
+        such a buffer shares nothing, and its first dispatch has the largest maxT. ``WARPVERBS_STORE`` has the same effect. :param run_id:
+        separates runs that use the same ``store``. A rank that is started again needs the one of the others.
     :param lease: how long a rank that does not renew its lease counts as living, seconds; with ``store``.
     :param rejoin: this process takes the place of a rank that has died; waits for no rank. Of ``group`` it asks ``rank()`` and
         ``size()`` alone, so any object with these will do. With ``store``.
@@ -97,8 +97,8 @@ class Buffer(Calls):
         return self._open
 
     def destroy(self) -> None:
-        """Gives the buffer back: with a store of its own, the other ranks go on without this one; else its memory goes with the process
-        group."""
+        """Gives the buffer back. With a store of its own, the other ranks go on without this one. Otherwise its memory goes with the
+        process group."""
         place, self._open = self._open, None
         if isinstance(place, Elastic):
             place.leave()
@@ -136,12 +136,12 @@ class Buffer(Calls):
     ) -> tuple[Any, Any, Handle, EventOverlap, Hook | None]:
         """Sends tokens to the ranks of their experts, and receives: ``(x or (x, scales), counts, handle, event, hook)``.
 
-        Up to two batches may be in flight. A third dispatch takes the place of a batch that was not combined; while the hook of the
-        oldest has not been called, it is refused. Batches are received in their order: a hook that is called before that of an older
-        batch receives both, and a batch that is combined ends older ones that were not.
+        Up to two batches may be in flight. A third dispatch takes the place of a batch that was not combined. It is refused while the
+        hook of the oldest batch has not been called. Batches are received in their order: a hook that is called before that of an older
+        batch receives both. Combining a batch ends older batches that were not combined.
 
-        :param active_ranks: i32 ``[R]``: 1 for each rank that takes part. The entry of a rank whose tokens have not come becomes 0,
-            in stream order behind what is received. None: all ranks, and a missed one is told in the log alone.
+        :param active_ranks: i32 ``[R]``: 1 for each rank that takes part. The entry of a rank whose tokens have not come becomes 0, in
+            stream order after the received tokens. None: all ranks take part, and only the log names a missing one.
         :param timeout_us: longest wait of each phase of this dispatch; -1: ``deadline``.
         :param use_fp8: None is true.
         """
@@ -174,7 +174,7 @@ class Buffer(Calls):
         out: Any = None,
         **unknown: object,
     ) -> tuple[Any, EventOverlap, Hook | None]:
-        """Sends back what the experts made of a batch, and adds it up with weights, in ascending k: ``(sums, event, hook)``.
+        """Sends back the experts' results of a batch, and adds them up with weights, in ascending k: ``(sums, event, hook)``.
 
         :param active_ranks: i32 ``[R]``. The entry of a rank whose rows were not added becomes 0. The ranks that take part are those
             of the dispatch: a rank that was cleared since is added if its rows come.

@@ -78,7 +78,7 @@ pub(super) fn check() -> Result<(), GpuError> {
             detail: "libcuda.so.1 is not found; it comes with NVIDIA's kernel driver".to_owned(),
         });
     }
-    // SAFETY: the library is there.
+    // SAFETY: the library was found and is loaded.
     let library = unsafe { sys::culib() };
     // SAFETY: the symbols are looked up and not called.
     let lacks = |name: &&&str| unsafe { library.get::<*const c_void>(name.as_bytes()) }.is_err();

@@ -17,8 +17,8 @@ use crate::gpu::{GpuError, KernelSet};
 
 /// `CUDA_ERROR_INVALID_PTX`.
 const INVALID_PTX: u32 = 218;
-/// Codes of `CUresult` that another image may avoid. They mean: no code for this device, PTX that is too new, and a driver that
-/// has no compiler of PTX or must not use it. Some codes call the PTX invalid; of those [`refused`] leaves only the PTX that is
+/// Codes of `CUresult` after which another image may load. They mean: no code for this device, PTX that is too new, and a driver
+/// that has no compiler of PTX or must not use it. Some codes call the PTX invalid; of those [`refused`] keeps only the PTX that is
 /// too new.
 const REFUSALS: [u32; 5] = [209, 221, INVALID_PTX, 222, 223];
 /// What a driver that calls new PTX invalid says of it.
@@ -29,7 +29,7 @@ const UNKNOWN_VERSION: &str = "Unsupported .version";
 pub(super) struct Image {
     /// For messages.
     pub(super) name: String,
-    /// The PTX, which also says what kernels there are.
+    /// The PTX, which also names the kernels.
     pub(super) ptx: String,
     /// Machine code, to be loaded in its place.
     pub(super) cubin: Option<Vec<u8>>,
@@ -50,7 +50,7 @@ pub(super) struct KernelLoading {
     pub(super) target: Target,
     pub(super) compile: Compile,
     pub(super) location: MemoryLocation,
-    /// The machine code for an architecture of a PTX text, if there is any.
+    /// The machine code for an architecture of a PTX text; none if the set has none.
     pub(super) cubin: fn(u32, &str) -> Option<Vec<u8>>,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn load_all<C: Compiler, M>(
     Ok((library, extra))
 }
 
-/// Loads the kernels of `set`, with `load`: its PTX, or its sources by NVRTC where there is no PTX or the driver cannot read it.
+/// Loads the kernels of `set`, with `load`: its PTX. Without PTX, or if the driver cannot read it, its sources by NVRTC.
 pub(super) fn load_set<C: Compiler, M>(
     way: KernelLoading,
     set: &KernelSet,
@@ -265,7 +265,7 @@ fn load_image<M>(
     Ok((image, module))
 }
 
-/// Kernels whose "device memory" is host memory order what others read there by system scope.
+/// Kernels whose "device memory" is host memory use system scope for memory that others read.
 fn placed(image: Image, location: MemoryLocation) -> Image {
     match location {
         MemoryLocation::Device => image,

@@ -125,7 +125,7 @@ impl Arena {
         Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
     }
 
-    /// What is asked for and what there is.
+    /// An error with the bytes asked for and the bytes that the device has.
     fn no_device_memory(&self, bytes: usize, error: &GpuError) -> GpuError {
         let name = self.device.name();
         let detail = match self.device.memory() {

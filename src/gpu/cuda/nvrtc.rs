@@ -79,7 +79,7 @@ impl Nvrtc {
         for path in NAMES.iter().map(PathBuf::from).chain(in_folders) {
             match Self::open(&path) {
                 Ok(nvrtc) => return Ok(nvrtc),
-                // A name that is nowhere is no news; a library that is there and does not work is.
+                // A file that does not exist is no error. A library that exists and does not load is one.
                 Err(error) if path.is_absolute() && !path.exists() => drop(error),
                 Err(error) => tried.push(error),
             }

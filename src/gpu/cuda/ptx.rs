@@ -1,4 +1,4 @@
-//! The checked-in PTX: which kernels there are, for which architectures, and how long their parameters are.
+//! The checked-in PTX: its kernels, its architectures, and the lengths of the kernels' parameters.
 
 use std::collections::BTreeMap;
 

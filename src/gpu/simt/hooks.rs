@@ -1,7 +1,7 @@
 //! How kernels on the CPU and a software HCA in the same process find each other.
 //!
 //! The HCA exports a futex word that it bumps when it has written something, and a function that announces a doorbell to it.
-//! Preloaded, they are found by name. A test binary that links the HCA in does not export them. There `test_support::hca` hands
+//! Preloaded, they are found by name. A test binary that links the HCA in does not export them; in it `test_support::hca` hands
 //! them over with [`connect`]. A real NIC has neither, and needs none.
 
 // UNSAFETY: dlsym, and the types of what it finds.

@@ -159,10 +159,10 @@ impl Drop for Alias {
     }
 }
 
-/// Maps the pages at `page` at a second address. None for those of a NIC: Linux maps device memory by its driver alone, and kernels
-/// on the CPU then ring at the address of the process.
+/// Maps the pages at `page` at a second address. None for pages of a NIC: Linux maps device memory by its driver alone. Kernels on
+/// the CPU then ring at the address of the process.
 fn second_mapping(page: *mut u8, bytes: usize) -> io::Result<Option<NonNull<u8>>> {
-    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the new one is at an address of the kernel's choice.
+    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)). The new one is at an address of the kernel's choice.
     let second = unsafe { libc::mremap(page.cast(), 0, bytes, libc::MREMAP_MAYMOVE) };
     match NonNull::new(second.cast::<u8>()) {
         Some(second) if second.as_ptr().cast() != libc::MAP_FAILED => Ok(Some(second)),

@@ -1,6 +1,6 @@
 //! Device memory of the simt backend: anonymous pages, or those of a file that other processes can map; tracked while they live.
 //!
-//! Each allocation is a mapping of its own between two inaccessible pages. So a kernel that runs off either end stops there
+//! Each allocation is a mapping of its own between two inaccessible pages. So a kernel that runs off either end stops at that page
 //! instead of in its neighbour. Pages cost nothing until they are touched (`MAP_NORESERVE`). Copies from the host are checked
 //! against the live allocations and done word by word through atomics. A kernel or the software HCA may write the same memory at
 //! the same time. Then the copy sees each word as it was before or after the write, never a torn one.
@@ -379,7 +379,7 @@ impl Drop for Allocation {
         live.remove(self.start.addr().get() as u64);
         ::simt::check::unmap_memory(self.mapping.addr().get() as u64, self.mapping_bytes as u64);
         if ::simt::poison::ENABLED {
-            // Stays where it is, so that nothing else comes to lie there and late accesses are reported as such.
+            // Stays mapped, so that no other memory gets its address and late accesses are reported as such.
             let start = self.start.addr().get() as u64;
             ::simt::poison::poison(start, self.length as u64);
             return;

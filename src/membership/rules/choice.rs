@@ -1,4 +1,4 @@
-//! Section 4, the choice: whom the others do not reach goes, and nobody else for want of contact.
+//! Section 4, the choice: the group expels members that the larger side does not reach, and no other member for want of contact.
 //!
 //! Members are a graph with an edge where both rows say that they meet. The largest component stays, if it has two ranks or
 //! more; of several the one with the lowest slot. A rank outside goes when its pair with every rank of that component is
@@ -11,12 +11,12 @@ use super::named::{Rule, Rules};
 use super::slots::Slots;
 
 impl<S> Rules<S> {
-    /// Who of `living` goes. `rows` are those of members that hold a lease.
+    /// The ranks of `living` that are expelled. `rows` are those of members that hold a lease.
     pub(crate) fn choice(&self, living: &Slots, rows: &BTreeMap<u32, Row>) -> Slots {
         if !self.follows(Rule::Choice) {
             return Slots::default();
         }
-        // In peace there is no pair to look for.
+        // In peace no member has another overdue.
         if rows.values().all(|row| row.overdue.is_empty()) {
             return Slots::default();
         }
@@ -35,7 +35,7 @@ impl<S> Rules<S> {
         if best.len() < least {
             return Slots::default();
         }
-        // Whom somebody of the component meets stays; whom all of it call overdue may go.
+        // A rank that one of the component meets stays. A rank that all of the component call overdue may go.
         let mut met = Slots::default();
         let mut by_all = living.clone();
         for inside in best.iter() {
@@ -111,7 +111,7 @@ mod tests {
         slots.iter().copied().collect()
     }
 
-    /// Rows of `ranks`, each of which meets and has overdue whom the closure says.
+    /// The rows of `ranks`: a rank meets those for which `meets` holds, and has the others overdue.
     fn rows(ranks: u32, meets: impl Fn(u32, u32) -> bool) -> BTreeMap<u32, Row> {
         let row = |slot| {
             let (near, far): (Vec<u32>, Vec<u32>) = (0..ranks)
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(goes(3, |a, b| a != 2 && b != 2), set(&[2]));
         assert_eq!(goes(5, |a, b| (a < 2) == (b < 2)), set(&[0, 1]));
         assert_eq!(goes(4, |a, b| (a < 2) == (b < 2)), set(&[2, 3]));
-        // Nobody is met: all ports are down, or there are two ranks.
+        // No rank meets another: all ports are down, or the group has two ranks.
         assert_eq!(goes(4, |_, _| false), set(&[]));
         assert_eq!(goes(2, |_, _| false), set(&[]));
     }
@@ -145,7 +145,7 @@ mod tests {
         let mut rows = rows(3, |a, b| a != 2 && b != 2);
         rows.get_mut(&2).unwrap().meets.insert(0);
         assert!(rules().choice(&set(&[0, 1, 2]), &rows).is_empty());
-        // Who says nothing himself goes by what the others say.
+        // A rank without a row goes by the rows of the others.
         rows.remove(&2);
         assert_eq!(rules().choice(&set(&[0, 1, 2]), &rows), set(&[2]));
         // And only if all of them say so.

@@ -29,12 +29,12 @@ pub(crate) struct Bounds<S> {
     pub(crate) stalled: S,
     /// Observed time of a proposal without an answer.
     pub(crate) unanswered: S,
-    /// Observed time in which a newcomer hears nobody of the view.
+    /// Observed time in which a newcomer hears no member of the view.
     pub(crate) found: S,
 }
 
-/// What of `time` a clock keeps whose bound was `before` and is `now`: the same part of it, if that is shorter. What has passed while
-/// the store was slow was little of what counted then.
+/// The time that a clock keeps when its bound changes from `before` to `now`. If the bound becomes shorter, the clock keeps the
+/// same part of it. Time that passed while the store was slow was a small part of the longer bound.
 pub(crate) fn rescale(time: Duration, before: Duration, now: Duration) -> Duration {
     if now >= before {
         time
@@ -116,9 +116,9 @@ impl Pace {
         }
     }
 
-    /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what anybody may do.
-    /// Each waits twice as long as the one before it, up to 64 turns more: where a change is slow because many ranks share few
-    /// processors, ranks that help make it slower. The lease of a dead rank lapses in the meantime, and the next has its place.
+    /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what any member may do.
+    /// Each waits twice as long as the one before it, up to 64 turns more. A change may be slow because many ranks share few
+    /// processors; ranks that help then make it slower. Meanwhile the lease of a dead rank lapses, and the next rank has its place.
     pub(crate) fn turn(&self, place: u32) -> Duration {
         let unit = SHORTEST_TURN.max(2 * self.slowest());
         let doubled: u32 = (1 << place.min(DOUBLED)) - 1;

@@ -1,6 +1,6 @@
-//! What a look shows, and what a rank concludes from it: clocks, its row, and who is gone.
+//! Evidence: the contents of a look, and what a rank concludes from it: clocks, its row, and the ranks that are gone.
 //!
-//! Nothing is final here: every conclusion but the end of a process is withdrawn by a sign of life, by contact, or by a gap.
+//! No conclusion but the end of a process is final: a sign of life, contact or a gap withdraws it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(crate) struct Row {
     pub(crate) meets: Slots,
     /// Ranks to which its QPs were made anew.
     pub(crate) connected: Slots,
-    /// Members whose process it has seen to end, if it is the one of its machine that tells.
+    /// Members whose process it has seen to end, if it is the rank that reports ends for its machine.
     pub(crate) ended: Slots,
     /// Whether the view parts it from members, and it has calls to make before that view: till then it connects with none of them.
     pub(crate) behind: bool,
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-/// One who asks to be taken in.
+/// A rank that asks to be taken in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     /// Whether this generation holds its lease.
@@ -106,18 +106,18 @@ pub(crate) struct Look<S> {
     pub(crate) passed: S,
     /// The slowest store call since then; one that failed counts as longer than any bound.
     pub(crate) call: S,
-    /// Who holds a lease; this rank has just renewed its own.
+    /// Slots that hold a lease; this rank has just renewed its own.
     pub(crate) holders: Slots,
-    /// Whose `takings` have grown, or who has written a proposal or promise, since the last look.
+    /// Slots whose `takings` have grown since the last look, or that have written a proposal or promise since then.
     pub(crate) wrote: Slots,
-    /// Of whom a word has arrived, or to whom a QP has completed something, since the last look.
+    /// Slots from which a word has arrived since the last look, or to which a QP has completed something since then.
     pub(crate) heard: Slots,
-    /// Of whom one has arrived within the stall bound: calls that wait for a third rank send nothing for a while.
+    /// Slots with which this happened within the stall bound: calls that wait for a third rank send nothing for a while.
     pub(crate) contact: Slots,
     /// Whether this rank makes calls. The words of others that arrive at one that makes none show that they live, and not that
     /// they exchange anything with it.
     pub(crate) calls: bool,
-    /// For whom calls wait, and nothing has come since the last look.
+    /// Slots for which calls wait, and from which nothing has come since the last look.
     pub(crate) silent: Slots,
     /// Processes of this machine seen to end, of members and of those that the open proposal takes in.
     pub(crate) ended: Slots,
@@ -125,7 +125,7 @@ pub(crate) struct Look<S> {
     pub(crate) beside: Slots,
     /// Rows of members that hold a lease. The own one is put in its place by [`Rules::observe`]'s result.
     pub(crate) rows: BTreeMap<u32, Row>,
-    /// Who asks, by slot and generation.
+    /// The ranks that ask, by slot and generation.
     pub(crate) asks: BTreeMap<(u32, u32), Ask>,
     /// Promises for the open proposal.
     pub(crate) promises: BTreeMap<u32, Promise>,
@@ -187,7 +187,8 @@ impl<S: Span> Own<S> {
 }
 
 impl<S> Look<S> {
-    /// Those who ask, hold their leases and whose slot and generation may come in; P6: each generation by itself.
+    /// The ranks that ask, hold their leases and may come in by slot and generation. P6: the rule decides on each generation by
+    /// itself.
     pub(super) fn newcomers(
         &self,
         record: &Record,
@@ -215,7 +216,7 @@ impl<S: Span> Rules<S> {
             || self.follows(Rule::StoreGap) && look.call > self.bounds.call
     }
 
-    /// Sections 3 and 4: moves the clocks of `own` on to this look. Returns whom it meets.
+    /// Sections 3 and 4: moves the clocks of `own` on to this look. Returns the slots that this rank meets.
     pub(crate) fn observe(&self, own: &mut Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let gap = self.is_gap(look);
         // A call without an answer takes time as any other.
@@ -360,14 +361,16 @@ impl<S: Span> Rules<S> {
         }
     }
 
-    /// Section 4: of the living ranks of a machine the lowest tells what ended there. The others go by what they see themselves.
+    /// Section 4: whether this rank reports ends of processes of its machine, which the lowest living rank of the machine does. The
+    /// others go by what they see themselves.
     fn tells_ends(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> bool {
         let beside = look.beside.and(&look.holders).and(&record.slots());
         let lowest = beside.without(&look.ended).first();
         lowest.is_none_or(|lowest| own.slot <= lowest)
     }
 
-    /// Whom this rank connects with anew now: newcomers, all if it is one itself, and whom the view parts it from.
+    /// The slots with which this rank connects anew now: newcomers (if it is one itself, all ranks), and those from which the view
+    /// parts it.
     pub(crate) fn to_connect(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let mut all: Slots = look.newcomers(record, self).into_keys().collect();
         if own.applied == 0 {
@@ -380,8 +383,9 @@ impl<S: Span> Rules<S> {
         all
     }
 
-    /// Section 4: whose process has ended, and who is unheard by this rank and by every member that holds a lease and that this
-    /// rank does not give up itself. Never this rank; of a newcomer the member that had its slot may be.
+    /// Section 4: the slots that are gone. A member is gone if its process has ended, or if this rank and every other member with a
+    /// lease have not heard of it. Members that this rank gives up itself do not count among the others. This rank never counts as
+    /// gone. For a newcomer, the member that had its slot may.
     pub(crate) fn gone(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let empty = Row::default();
         let row = |slot: &u32| look.rows.get(slot).unwrap_or(&empty);
@@ -416,8 +420,8 @@ impl<S: Span> Rules<S> {
 }
 
 impl Rules<Duration> {
-    /// Follows the pace of the store. Where it has become faster, clocks have counted time in which others could not have answered: each
-    /// keeps the part of its bound that it has run for.
+    /// Follows the pace of the store. When the store has become faster, clocks have counted time in which others could not have
+    /// answered. So each clock keeps the part of its bound that it has run for.
     pub(crate) fn keep_pace(&mut self, own: &mut Own<Duration>, bounds: Bounds<Duration>) {
         let before = std::mem::replace(&mut self.bounds, bounds);
         if own.applied != 0 {

@@ -1,8 +1,9 @@
 //! The rules of membership on evidence: pure functions over what a rank has seen. The driver does what they say, and `model` runs
 //! these very functions in every order. Nothing here reads a clock, waits, or touches a store.
 //!
-//! Nothing is final: a rank's clocks run only in time that it has observed, a rank that goes is seconded or has ended, pairs that
-//! do not reach each other part without either rank going, and newcomers hold no call.
+//! No conclusion is final by one rank's word. A rank's clocks run only in time that it has observed. A rank that is expelled has
+//! ended, or another rank has seconded that. If two ranks do not reach each other, the pair parts and neither is expelled.
+//! Newcomers hold no call.
 //!
 //! One turn of a rank is: look ([`evidence::Look`]), renew the lease, [`observe`](named::Rules::observe), connect with
 //! [`to_connect`](named::Rules::to_connect), write [`row`](named::Rules::row) if it has changed, do

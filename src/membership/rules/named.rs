@@ -19,20 +19,20 @@ pub(crate) enum Rule {
     Takings,
     /// Section 3: words that arrive are signs of life.
     Veto,
-    /// Section 4: all who look say the same.
+    /// Section 4: all ranks that look say the same.
     Seconded,
     /// Section 4: a later generation that asks is evidence of nothing.
     LaterIsNothing,
     /// Section 3: the clock of a proposal starts anew behind a gap.
     AnswerGap,
-    /// Section 3: who meets nobody says nothing of anybody.
+    /// Section 3: a rank that meets no other accuses none.
     Lonely,
     /// Section 3: clocks of contact stand still while no word of any member arrives: earlier words are old.
     Fresh,
-    /// P7: a pair connects behind the calls before the view that parted it, so nothing is said of whoever has those to make, or by
-    /// it.
+    /// P7: a pair connects behind the calls before the view that parted it. So a rank that has those calls to make is not accused
+    /// and accuses none.
     BehindSaysNothing,
-    /// Section 4: whom the larger side does not reach goes.
+    /// Section 4: the group expels a rank that the larger side does not reach.
     Choice,
     /// Section 4: an edge is where both say that they meet; silence is none.
     BothMeet,
@@ -46,7 +46,7 @@ pub(crate) enum Rule {
     NewcomersFirst,
     /// P4: a promise does not wait for QPs.
     PromiseAtOnce,
-    /// P4: who promises has fenced.
+    /// P4: a rank that promises has fenced.
     Fence,
     /// P5: all have promised.
     AllPromise,

@@ -18,7 +18,7 @@ pub(crate) const LARGEST_PROPOSAL: u64 = 1 << 63;
 pub(crate) struct Record {
     /// Number of the view; grows by one with each.
     pub(crate) epoch: u32,
-    /// Who belongs to it.
+    /// The generation of each member, by slot.
     pub(crate) members: Members,
     /// Pairs of members between which no call of this view sends.
     pub(crate) parted: Pairs,
@@ -39,7 +39,7 @@ pub(crate) struct Record {
 /// The view to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proposal {
-    /// Who proposed it. Turns are counted from there (P9).
+    /// The slot that proposed it. Turns are counted from that slot (P9).
     pub(crate) by: u32,
     /// Members that stay.
     pub(crate) keep: Slots,
@@ -47,12 +47,12 @@ pub(crate) struct Proposal {
     pub(crate) takes: Members,
     /// Members that go by themselves, and the last call of each.
     pub(crate) leaves: BTreeMap<u32, u32>,
-    /// Pairs of those who stay between which no call of the new view sends.
+    /// Pairs of members that stay between which no call of the new view sends.
     pub(crate) parts: Pairs,
 }
 
-/// What a rank promises: it starts no call above `last` in the old view, and its QPs to everybody who goes or is parted from it are
-/// in error. A newcomer promises no call.
+/// The content of a promise. The rank starts no call above `last` in the old view. Its QPs to every rank that goes or is parted
+/// from it are in error. A newcomer promises no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Promise {
     /// The last call that it has started.
@@ -80,7 +80,7 @@ pub(crate) enum Refused {
 }
 
 impl Proposal {
-    /// Who comes, by slot.
+    /// Slots of the newcomers.
     pub(crate) fn comes(&self) -> Slots {
         self.takes.keys().copied().collect()
     }
@@ -139,7 +139,7 @@ impl Record {
         Ok(next)
     }
 
-    /// Whether what was read can be: whoever reads a record asks first, and changes nothing that is refused.
+    /// Checks a record that was read. A rank that reads a record calls this first, and changes no record that is refused.
     ///
     /// # Errors
     /// What is wrong.
@@ -158,7 +158,7 @@ impl Record {
             return Err(Refused::KeepsStranger(stranger));
         }
         for (&slot, &generation) in &open.takes {
-            // When nobody of the view is kept, its slots are free.
+            // When the proposal keeps no member of the view, its slots are free.
             if members.contains(slot) && !open.keep.is_empty() {
                 return Err(Refused::TakesMember(slot));
             }

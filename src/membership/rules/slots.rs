@@ -67,7 +67,7 @@ impl Slots {
         }
     }
 
-    /// Whether nobody is in it.
+    /// Whether the set holds no slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.low == 0 && self.high.is_empty()
     }
@@ -231,7 +231,7 @@ impl Pairs {
         self.trim();
     }
 
-    /// Whether there is none.
+    /// Whether the list holds no pair.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

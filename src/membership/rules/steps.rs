@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Goodbye(u32),
     /// The view has not this rank, or it is the last and wants to go: its calls and QPs end.
     End,
-    /// P3: left out again, and everybody in the proposal is gone: it ends.
+    /// P3: a proposal leaves this rank out again, and every rank in it is gone: this rank ends.
     GiveUp,
 }
 
@@ -78,7 +78,7 @@ impl<S: Span> Rules<S> {
         self.commit(record, open, look)
     }
 
-    /// P10: whom others dropped ends at once; a leaver makes the calls before the view with the others, and ends then.
+    /// P10: a rank that the others dropped ends at once. A leaver makes the calls before the view with the others, and ends then.
     fn end(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
         let left = record.left.get(&own.slot);
         let Some((_, first)) = left.filter(|left| left.0 == own.generation) else {
@@ -114,7 +114,7 @@ impl<S: Span> Rules<S> {
         if !self.follows(Rule::Fence) {
             return Step::Promise(Slots::default());
         }
-        // Who goes, but not who leaves; and from whom it is parted.
+        // The ranks that go, without the leavers, and the ranks from which this one is parted.
         let leavers = open.leaves.keys().copied().collect();
         let mut fence = record.slots().without(&open.keep).without(&leavers);
         let parted = open.parts.of(own.slot).and(&open.keep);
@@ -160,8 +160,8 @@ impl<S: Span> Rules<S> {
             .map_or(Wish::Nothing, Wish::This)
     }
 
-    /// P6: nobody of the view is heard any more, so those who ask found anew. While somebody lives whom a proposal names, that one
-    /// goes on.
+    /// P6: this rank hears no member of the view any more, so the ranks that ask found the group anew. If a proposal names a rank
+    /// that lives, that rank goes on instead.
     fn found(&self, own: &Own<S>, record: &Record, look: &Look<S>, gone: &Slots) -> Wish {
         if !record.slots().is_subset(gone) {
             return Wish::Nothing;
@@ -208,8 +208,8 @@ impl<S: Span> Rules<S> {
         only(takes)
     }
 
-    /// P3: it waits, unless everybody in the proposal is gone; then it goes on alone, once per view. Others who are left out may
-    /// have fenced it.
+    /// P3: it waits, unless every rank in the proposal is gone. Then it goes on alone, once in each view, because others that are
+    /// left out may have fenced it.
     fn left_out(&self, own: &Own<S>, open: &Proposal, gone: &Slots) -> Wish {
         if open.leaves.contains_key(&own.slot) || !open.all().is_subset(gone) {
             return Wish::Nothing;
@@ -224,7 +224,7 @@ impl<S: Span> Rules<S> {
         })
     }
 
-    /// P2: a proposal that is open only loses. Then it takes nobody in and unites no pair.
+    /// P2: an open proposal only loses ranks. If it does, it takes in no newcomer and unites no pair.
     fn smaller(
         &self,
         own: &Own<S>,
@@ -283,7 +283,7 @@ impl<S: Span> Rules<S> {
         })
     }
 
-    /// P1: who goes; else who parts; else who comes.
+    /// P1: expels ranks first; else parts pairs; else takes in newcomers.
     fn first(
         &self,
         own: &Own<S>,
@@ -356,7 +356,8 @@ impl<S: Span> Rules<S> {
         })
     }
 
-    /// Who of `keep` has said goodbye, holds its lease and does not go otherwise; not this rank, which does not count its own.
+    /// The ranks of `keep` that have said goodbye, hold their leases and are not expelled. This rank does not count its own
+    /// goodbye.
     fn leavers(
         &self,
         own: &Own<S>,
@@ -463,7 +464,7 @@ mod tests {
         }
     }
 
-    /// A look half a second after the one before, with the rows of those who hold a lease.
+    /// A look half a second after the one before, with the rows of ranks that hold a lease.
     fn look(holders: &[u32], rows: &[(u32, Row)]) -> Look<Duration> {
         Look {
             passed: S / 2,
@@ -550,7 +551,7 @@ mod tests {
         assert_eq!(turn(&mut own, &record, alone), Step::Wait);
         let both = look(&[0, 1], &[(1, unheard(&[2]))]);
         assert!(keeps(&turn(&mut own, &record, both), &[0, 1]));
-        // Who holds no lease is not asked.
+        // A rank without a lease is not asked.
         let mut lonely = own.clone();
         for _ in 0..6 {
             let without = look(&[0], &[]);
@@ -571,7 +572,7 @@ mod tests {
         for _ in 0..7 {
             turn(&mut own, &record, look(&[0, 1], &rows));
         }
-        // It stands still for an hour, or the store does; then nobody's lease is there.
+        // The rank, or the store, stands still for an hour; after that no lease is left.
         for call in [false, true] {
             let mut stopped = own.clone();
             let mut after = look(&[0], &[]);

@@ -17,8 +17,8 @@ const TTL: Duration = Duration::from_secs(2);
 const LONG_TTL: Duration = Duration::from_secs(4);
 const CONFIG: GroupConfig = PATIENT.with_lease_ttl(TTL);
 
-/// Most calls by the number of ranks for a death and a join together, those of the one that acts and of the one that comes among
-/// them; renewals, and what is made in peace, not counted.
+/// Most calls for a death and a join together, divided by the number of ranks. The calls of the rank that acts and of the newcomer
+/// count too. Renewals and the calls made in peace do not count.
 const CHANGES: u64 = 20;
 /// Most bytes that are read in that, by the number of ranks.
 const READ: u64 = 4096;
@@ -72,8 +72,8 @@ fn idle(ranks: u32, ttl: Duration) -> (World, Arc<Asked>) {
     (world, asked)
 }
 
-/// Most calls besides renewals that `ranks` make in peace in `time`: four looks in each time to live `ttl`, one renewal of the watch in
-/// ten seconds, and one that was begun before.
+/// Most calls besides renewals that `ranks` make in peace in `time`. Each rank makes four looks in each time to live `ttl`, one
+/// renewal of the watch in ten seconds, and one call that began before.
 fn in_peace(ranks: u32, time: Duration, ttl: Duration) -> u64 {
     let looks = 4.0 * time.as_secs_f64() / ttl.as_secs_f64();
     let watches = 2.0 * time.as_secs_f64() / 10.0;
@@ -86,7 +86,7 @@ fn in_peace(ranks: u32, time: Duration, ttl: Duration) -> u64 {
     u64::from(ranks) * each
 }
 
-/// Ranks whose store counts `asked` ask no more than in peace, sooner or later.
+/// Waits until the ranks whose store counts `asked` make no more calls than in peace.
 fn count_peace(asked: &Asked, ranks: u32, ttl: Duration) {
     // What the begin has left to do is done some time.
     let begun = Instant::now();
@@ -144,7 +144,7 @@ fn count_changes(mut world: World, asked: &Asked, (ranks, ttl): (u32, Duration))
     world.join(1).unwrap();
     world.until_members("with another");
     let changed = start.elapsed();
-    // Till the lease of the dead one has run out, and what is left to be told was told.
+    // Until the lease of the dead rank has run out, and the ranks have written their last rows about it.
     std::thread::sleep((2 * ttl).saturating_sub(changed));
     let time = start.elapsed();
     let (made, read) = (asked.calls() - before.0, asked.read() - before.1);
@@ -157,8 +157,8 @@ fn count_changes(mut world: World, asked: &Asked, (ranks, ttl): (u32, Duration))
         read / u64::from(ranks),
         since(asked, &before.2, ranks),
     );
-    // The newcomer takes its lease. Where the machine stands still for longer than leases last, ranks that come late take theirs again
-    // and tell it, and each of them may cost as much as the death.
+    // The newcomer takes its lease. If the machine stands still for longer than leases last, late ranks take theirs again and write
+    // that. Each of them may cost as much as the death.
     let disturbed = since_then("take").max(1);
     let most = disturbed * CHANGES * u64::from(ranks) + in_peace(ranks, time, ttl);
     // Renewals, which take their time whatever happens, are not of a change.
@@ -201,7 +201,7 @@ fn without_a_record(words: &str, lose: impl FnOnce(&dyn Store)) {
     let (mut world, asked) = counted(4);
     lose(world.store.as_ref());
     drop(world.kill(1));
-    // Whoever finds it first tells it; it is the one whose turn it is.
+    // The rank that finds it first reports it: the one whose turn it is.
     let told = |world: &World| {
         let events = world.ranks.values().flat_map(|rank| rank.group().events());
         let gone = |what: &GroupEventKind| matches!(what, GroupEventKind::Failed { error } if error.contains(words));

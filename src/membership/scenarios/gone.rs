@@ -1,5 +1,5 @@
-//! A rank that is ill alone goes, and comes back by itself: it hears that the others have dropped it, and its program starts its next
-//! generation. How long that takes is told beside the bound, which depends on the machine.
+//! A rank that alone fails is expelled, and comes back by itself. It learns that the others have dropped it, and its program starts
+//! its next generation. The test prints how long that takes beside the bound, which depends on the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

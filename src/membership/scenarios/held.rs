@@ -318,7 +318,7 @@ fn garbage_in_any_key_stops_nothing() {
         }
         world.until_called(2, kind);
     }
-    // Who holds a key writes it again.
+    // The holder of a key writes it again.
     for kind in ["row/1.1", "member/1.1"] {
         let whole = || {
             let value = world.store.try_get(&format!("group/{kind}")).unwrap();
@@ -364,7 +364,7 @@ fn garbage_in_any_key_stops_nothing() {
 #[test]
 fn an_ask_without_a_lease_is_nothing() {
     let mut world = world(3);
-    // A later generation of a member asks, as somebody says who does not live.
+    // A later generation of a member asks, in a key that a writer without a lease put.
     let member = world.store.try_get("group/member/1.1").unwrap().unwrap();
     let asks = String::from_utf8(member).unwrap().replace("false", "true");
     world

@@ -14,7 +14,7 @@ use crate::membership::pidfd::{PidFd, Watched};
 use crate::membership::sim::{World, WorldConfig};
 use crate::membership::{Cause, GroupError, GroupEvent, GroupEventKind, GroupState};
 
-/// The child process of a test is told so that it is one.
+/// Set in the environment of a test's child process, so that it takes that role.
 const ROLE: &str = "WV_TEST_LIMITS";
 
 thread_local! {

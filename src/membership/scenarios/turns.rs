@@ -90,7 +90,7 @@ impl Turns {
 fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
     let ranks = 40;
     let mut turns = Turns::new(ranks);
-    // Each rank has told the one that dies how they are connected.
+    // Each rank has a welcome record for the one that dies.
     let told = |slot: u32| format!("welcome/{slot}.1/1.1");
     for slot in 2..ranks {
         turns.store.put(&told(slot), b"told").unwrap();
@@ -102,7 +102,7 @@ fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
     };
     // A part of a lease is over behind the first call of those that remove.
     turns.each_call_takes(TTL / 8);
-    // Nobody but this rank promises.
+    // No rank but this one promises.
     for slot in 2..ranks {
         turns
             .store

@@ -341,7 +341,7 @@ mod tests {
         layer.stands.store(true, Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| layer.call());
-            // Nobody sends: a call that ran would have ended by now.
+            // No rank sends: a call that ran would have ended by now.
             std::thread::sleep(2 * DEADLINE);
             assert_eq!(layer.started.load(Ordering::SeqCst), 0);
             assert!(lock(&layer.done).is_empty());

@@ -70,24 +70,24 @@ impl Links {
 #[derive(Debug, Default)]
 pub(in crate::membership) struct Wire {
     links: Mutex<Links>,
-    /// How often something has happened that ranks see without their HCA.
+    /// The number of events that ranks see without their HCA.
     rung: Mutex<u64>,
     bell: Condvar,
     /// Generations whose HCA is gone.
     pub(in crate::membership) cut: Mutex<BTreeSet<RankGeneration>>,
-    /// Generations whose process has ended, as all see.
+    /// Generations whose process has ended, as every rank of the machine sees.
     pub(in crate::membership) dead: Mutex<BTreeSet<RankGeneration>>,
     /// Generations whose end no process sees.
     pub(in crate::membership) unseen: Mutex<BTreeSet<RankGeneration>>,
     /// Pairs of slots, the lower first, between which nothing arrives.
     pub(in crate::membership) links_down: Mutex<BTreeSet<(u32, u32)>>,
-    /// What was sent: by whom, in which call, to which slot.
+    /// The words that were sent: by sender, call and receiving slot.
     pub(in crate::membership) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
     /// Calls behind which all ranks go on with another number, as if they had made all calls between.
     pub(in crate::membership) leaps: Mutex<BTreeMap<u32, u32>>,
-    /// What HCAs tell by themselves.
+    /// Alarms that HCAs have still to report.
     pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
-    /// Connections that fail: whose, to which slot, how often still.
+    /// How often a connection from one slot to another fails still.
     pub(in crate::membership) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
     /// How long an HCA takes to end the QPs to one peer.
     pub(in crate::membership) fence_time: Mutex<Duration>,
@@ -397,9 +397,9 @@ impl Debug for WorldConfig {
 pub struct World {
     pub(in crate::membership) wire: Arc<Wire>,
     pub(in crate::membership) store: Arc<dyn Store>,
-    /// The store answers nobody.
+    /// The store answers no call.
     pub(in crate::membership) away: Arc<AtomicBool>,
-    /// The store answers nobody, and fails no call before its bound.
+    /// The store answers no call, and fails none before its bound.
     pub(in crate::membership) held: Arc<AtomicBool>,
     /// Time that each call takes, us.
     pub(in crate::membership) delay: Arc<AtomicU64>,
@@ -534,7 +534,7 @@ impl World {
     /// Takes the events of all ranks.
     ///
     /// # Errors
-    /// None of them is there within `bound`: how each rank stands.
+    /// No view of all living ranks within `bound`: the state of each rank.
     pub fn settle(&self, since: Instant, bound: Duration) -> Result<Duration, String> {
         let epoch = loop {
             match self.whole_view() {
@@ -630,7 +630,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // All are told to stop before one is waited for.
+        // All ranks are asked to stop before the first is waited for.
         self.ranks.values().for_each(Rank::stop);
         self.wire.ring();
     }

@@ -39,7 +39,7 @@ pub(in crate::membership) enum Unreadable {
     /// A digit that is none.
     #[error("{field}: '{found}' are no hexadecimal digits")]
     Digits { field: &'static str, found: String },
-    /// There are more numbers than slots, or fewer.
+    /// The list has more numbers than slots, or fewer.
     #[error("{field}: {found} numbers for {slots} slots")]
     Numbers {
         field: &'static str,

@@ -1,4 +1,4 @@
-//! How the record of a group, and what a rank says of the others, stand in the store: as JSON objects whose sets are text.
+//! The form in which the store holds the record of a group and the rows of its ranks: JSON objects whose sets are text.
 //!
 //! ```text
 //! SET     0-6,8,10-4095     runs of slots, ascending; empty for none

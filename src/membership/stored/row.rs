@@ -13,8 +13,8 @@ use crate::membership::rules::slots::Slots;
 pub(in crate::membership) struct StoredRow {
     /// Slots of the team.
     pub(in crate::membership) slots: u32,
-    /// The view whose members `unheard`, `broken`, `overdue` and `ended` mean, and before which `behind` has calls to make; 0 if
-    /// none of them says anything. Of another view they say nothing: its slots may have other holders.
+    /// The view in which `unheard`, `broken`, `overdue`, `ended` and `behind` hold; 0 if all of them are empty. In another view
+    /// they mean nothing, because its slots may have other holders.
     pub(in crate::membership) epoch: u32,
     /// How often it took its lease.
     pub(in crate::membership) takings: u32,

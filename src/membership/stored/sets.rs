@@ -12,7 +12,7 @@ use crate::membership::rules::slots::{Pairs, Slots};
 /// A writer of pairs looks among so many groups for one that a rank belongs to.
 const GROUPS: usize = 8;
 
-/// The object that `value` is, whose writer's team has as many slots as `slots_of` it says: those of this team.
+/// Reads `value` as an object of a team of `slots` ranks. `slots_of` is the number of slots that its writer's team has.
 pub(super) fn read<T: DeserializeOwned>(
     value: &[u8],
     slots: u32,

@@ -29,7 +29,7 @@ pub(super) enum Buffer {
     Contributed,
 }
 
-/// As many as there are names.
+/// The number of names.
 const BUFFERS: usize = Buffer::Contributed as usize + 1;
 
 /// The memory behind them.

@@ -1,7 +1,7 @@
 //! Which process may read and write the memory of this one, where Yama asks for that (`ptrace_scope` 1).
 //!
-//! Yama lets one at a time. The first peer that lives has it, for as long as it has a connection; then it is taken back, and the next peer
-//! that connects may have it.
+//! Yama lets one process at a time. The first living peer has the permission for as long as it has a connection. Then the engine
+//! takes it back, and the next peer that connects may have it.
 
 // UNSAFETY: a system call.
 #![expect(unsafe_code, reason = "PR_SET_PTRACER")]

@@ -1,11 +1,11 @@
-//! What an engine keeps for peers of its machine: which of its regions there are, and which peer copies just now.
+//! The words that an engine keeps for peers of its machine: its regions, and the peers that are copying.
 //!
-//! A peer that copies enters first: it makes its sequence number odd, then looks whether its seat is open and the region is there. The
-//! owner that takes a region away says so first, then waits for each number that was odd until it has changed. So a region that
-//! is taken away is used by nobody, as behind the end of a key. Both steps are sequentially consistent.
+//! A peer that copies enters first: it makes its sequence number odd, then checks that its seat is open and the region is shown.
+//! The owner that takes a region away first marks it so, then waits for each odd number until it has changed. So no peer uses a
+//! region that was taken away, as after the end of a key. Both steps are sequentially consistent.
 //!
-//! Other processes map these words, and may write anything there. So peers of this process have words of their own, which no
-//! other process reaches. Other processes of this user can break nothing by these words that they could not break anyway.
+//! Other processes map these words, and may write anything into them. So peers of this process have words of their own, which no
+//! other process reaches. By these words other processes of this user can break nothing that they could not break anyway.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,15 +40,16 @@ pub(super) const WORDS: usize = FIRST_COUNT + COUNT_WORDS;
 const USED: usize = 0;
 /// Of the head: not 0 once a region had no place.
 const CROWDED: usize = 1;
-/// Of a seat: the life of the connection whose peer may copy, 0 if none. Then two words that the peer has asked to keep there.
-/// The numbers of its threads have the life in their upper half. So a thread of an ended connection does not enter the seat of
-/// the next one.
+/// Words of a seat. `OPEN` is the life of the connection whose peer may copy, 0 for none. Then two words that the peer has asked
+/// this engine to keep. The numbers of its threads have the life in their upper half. So a thread of an ended connection does not
+/// enter the seat of the next one.
 const OPEN: usize = 0;
 const CHALLENGE: usize = 1;
 const SEQUENCES: usize = 8;
 /// Where the life stands in such a number.
 const LIFE_SHIFT: u32 = 32;
-/// Of a region: odd while it is there; then what it is. What peers may do stands above its key.
+/// Words of a region. `STATE` is odd while the region is shown; then its address and size. The access that peers have stands above
+/// its key.
 const STATE: usize = 0;
 const ADDRESS: usize = 1;
 const BYTES: usize = 2;
@@ -93,7 +94,7 @@ struct State {
     unshown: usize,
 }
 
-/// A region that has no place on its board. While there is one peers learn that not all are shown.
+/// A region that has no place on its board. While one exists, peers learn that the board does not show all regions.
 #[derive(Debug)]
 pub(crate) struct Unshown(Arc<Board>);
 
@@ -181,8 +182,7 @@ impl Board {
 
     /// Shows a region with its key: its place.
     ///
-    /// # Errors
-    /// There are too many.
+    /// # Errors The board has no place left.
     pub(crate) fn show(
         self: &Arc<Self>,
         shown: &ShownRegion,
@@ -232,7 +232,7 @@ impl Board {
         }
     }
 
-    /// Behind that nobody uses these regions, which are marked, and their places may be others'.
+    /// Waits until no peer copies in these regions, which are marked already. After this other regions may take their places.
     ///
     /// # Errors
     /// So many threads of peers copy and do not leave within `most`.
@@ -377,13 +377,13 @@ impl Drop for Seat {
         };
         match board.wait(&[(*kind, *number, process.clone())], COPYING) {
             0 => board.state().seats[*kind][*number] = None,
-            // It stays taken: whoever takes a region away waits for it again.
+            // It stays taken: a thread that takes a region away waits for it again.
             left => tracing::error!("{left} threads of process {process} do not end a copy"),
         }
     }
 }
 
-/// The life of the connection whose peer has this seat; 0: nobody has it.
+/// The life of the connection whose peer has this seat; 0: the seat is free.
 pub(super) fn life(words: &[AtomicU64], number: usize) -> u64 {
     seat(words, number)[OPEN].load(Ordering::SeqCst)
 }
@@ -429,7 +429,7 @@ pub(super) fn challenge(words: &[AtomicU64], number: usize) -> [u64; 2] {
     [CHALLENGE, CHALLENGE + 1].map(|at| words[at].load(Ordering::SeqCst))
 }
 
-/// Bytes from the first of all words to those, if there is such a seat.
+/// Bytes from the first of all words to the challenge words of seat `number`, if the board has that seat.
 pub(super) fn challenge_at(number: u64) -> Option<(usize, u64)> {
     let number = usize::try_from(number).ok().filter(|it| *it < SEATS)?;
     let words = HEAD_WORDS + number * SEAT_WORDS + CHALLENGE;
@@ -475,7 +475,7 @@ const fn key_of(word: u64) -> u64 {
     word & (MAY_READ - 1)
 }
 
-/// Whether it is still there.
+/// Whether the region is still shown.
 pub(super) fn is_there(words: &[AtomicU64], shown: &Shown) -> bool {
     region(words, shown.place)[STATE].load(Ordering::SeqCst) == shown.state
 }

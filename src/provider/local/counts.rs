@@ -1,8 +1,8 @@
 //! Counters of an engine: words that its workers, kernels and peers of this machine reach.
 //!
-//! They lie in the file of the engine's board, behind all else, from the beginning of a page on. Peers of this machine count
-//! there behind their copies, as the engine's workers do behind WRITEs of the NIC. Whoever waits sleeps on a word beside them,
-//! the bell. It is rung only where someone sleeps: a waiter says so before its last look at the counter.
+//! The counters lie in the file of the engine's board, after all other words, from the beginning of a page on. Peers of this
+//! machine count in them after their copies, as the engine's workers do after WRITEs of the NIC. A thread that waits sleeps on a
+//! word beside them, the bell. Another thread rings it only if one sleeps: a waiter marks that before its last look at the counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(super) const PAGE: usize = 512;
 const BELL: usize = 0;
 const SLEEPERS: usize = 1;
 pub(super) const COUNT_WORDS: usize = PAGE + MOST_COUNTERS as usize;
-/// Another process of this user may have written anything to the words: nobody sleeps for longer without a look.
+/// Longest sleep without a look. Another process of this user may have written anything to the words.
 const NAP: Duration = Duration::from_secs(1);
 
 /// The counters of an engine.
@@ -68,17 +68,17 @@ impl Counts {
         }
     }
 
-    /// The word of a counter; none where there is no such one.
+    /// The word of a counter; none if no counter has this number.
     pub(crate) fn word(&self, id: u32) -> Option<&AtomicU64> {
         self.words().word(id)
     }
 
-    /// One more, behind the bytes. Whether there is such a counter.
+    /// Adds one, after the bytes. Returns whether the counter exists.
     pub(crate) fn add(&self, id: u32) -> bool {
         self.words().add(id)
     }
 
-    /// Lets all who wait look again.
+    /// Wakes all waiters, which look again.
     pub(crate) fn ring(&self) {
         self.words().ring();
     }
@@ -128,7 +128,7 @@ impl<'a> CountWords<'a> {
         let Some(word) = self.word(id) else {
             return false;
         };
-        // Release: behind the bytes. SeqCst: either this sees who sleeps, or that one sees what it says now.
+        // Release: after the bytes. SeqCst: either this thread sees the sleeper, or the sleeper sees the new count.
         word.fetch_add(1, Ordering::SeqCst);
         if self.half(SLEEPERS).load(Ordering::SeqCst) != 0 {
             self.ring();

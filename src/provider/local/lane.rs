@@ -50,7 +50,7 @@ pub(crate) struct LocalLane {
     waiting: u64,
     /// Regions of the peer that were found, by key.
     known: HashMap<u32, Shown>,
-    /// So many jobs are copied one by one: together they met memory that is not there.
+    /// Number of jobs that are still copied one by one: copied together they met memory that does not exist.
     alone: usize,
     /// Why it takes nothing more.
     failed: Option<Cause>,
@@ -103,7 +103,7 @@ impl LocalLane {
     fn step(&mut self) {
         let reach = Arc::clone(&self.reach);
         let Some(_inside) = reach.enter(self.copier) else {
-            // The connection ends there.
+            // The connection ends at this point.
             return self.fail(reach.cause_of_end().unwrap_or(Cause::FLUSHED));
         };
         let part = match self.next(&reach) {
@@ -171,7 +171,7 @@ impl LocalLane {
             let first = part.mapping.as_ref().map_or(shown.first, |mapping| {
                 mapping.start().as_ptr().addr() as u64
             });
-            // Told by the peer: the kernel refuses what wraps. Of this process it is right.
+            // An address of the peer: the kernel refuses one that wraps. An address of this process is right.
             let remote = first.wrapping_add(job.remote - shown.address);
             let taken = self.take(&job, first_range, remote, PART - bytes);
             if taken < job.bytes - job.done {

@@ -2,9 +2,11 @@
 //!
 //! Within a process bytes are copied from address to address. Between processes of one user the kernel copies them
 //! (`process_vm_readv`, `process_vm_writev`), many pieces a call. If both processes can map the memory of a region, they copy
-//! without the kernel. `board` says which regions a peer has, and lets its owner take one away; `reach` proves who the peer is,
-//! and copies; `lane` is the queue in front of that. `admitted` lets the peer's process, where Yama asks for that. `counts` has
-//! the counters, which copies count at too.
+//! without the kernel.
+//!
+//! `board` shows which regions a peer has, and lets its owner take one away. `reach` proves that a process is the peer's, and
+//! copies. `lane` is the queue in front of `reach`. `admitted` gives the peer's process permission, where Yama demands that.
+//! `counts` holds the counters, in which copies count too.
 
 mod admitted;
 mod board;

@@ -1,8 +1,8 @@
 //! How this process gets at the memory of a peer, and how it knows that it is the peer's.
 //!
-//! What a peer tells of its process is not believed. This side draws two words and sends them over the connection; the peer keeps them
-//! in its memory and says where. Only if the process that it has named has them there, the memory of that process is the peer's. They
-//! are read again with every copy: the process may have ended, and its number may be another's, or it may run another program.
+//! This side proves which process the peer is. It draws two words and sends them over the connection; the peer keeps them in its
+//! memory and says at which address. If the named process holds the words at that address, its memory is the peer's memory. Every
+//! copy reads them again: the process may have ended and its number may be another's, or it may run another program.
 
 // UNSAFETY: copies between addresses, and system calls that do.
 #![expect(unsafe_code, reason = "copies of memory")]
@@ -29,10 +29,10 @@ use crate::provider::Cause;
 const MOST_MAPPED: usize = 256;
 /// Most pieces of a copy by the kernel, which takes 1,024; one is for the two words.
 pub(super) const MOST_PIECES: usize = 1023;
-/// How Yama restricts who reads the memory of whom.
+/// The file with Yama's restriction on reading the memory of another process.
 pub(super) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
-/// A range here and one of the same length there.
+/// A range in this process and one of the same length at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) local: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
     pub(crate) incarnation: u64,
     pub(crate) process: &'a Process,
-    /// What it has told.
+    /// The record that the peer published.
     pub(crate) offer: &'a LocalOffer,
     pub(crate) place: Place,
     /// What it was asked to keep.
@@ -177,7 +177,7 @@ impl Reach {
         enter(self.words(), self.seat, (self.life, copier))
     }
 
-    /// Counts at the peer, behind the bytes; the caller is inside. Whether there is such a counter.
+    /// Adds one to the peer's counter, after the bytes; the caller has entered. Returns whether the counter exists.
     pub(super) fn count(&self, counter: u32) -> bool {
         let counts = match &self.way {
             Way::Process(board) => board.counts(),
@@ -285,7 +285,7 @@ impl Reach {
         spans: &mut Spans,
     ) -> Result<(), i32> {
         match &self.way {
-            // There is no other process.
+            // The memory is in this process.
             Way::Process(_) => self.copy(is_read, pieces),
             Way::Machine(machine) => machine.copy(is_read, pieces, spans),
         }
@@ -357,7 +357,7 @@ impl Machine {
             self.read(local, remote)?;
             return self.judge(words);
         }
-        // Whoever is written to is the peer, and was it until all was written.
+        // The process that is written to is the peer, before and after the whole write.
         self.prove()?;
         self.write(local, remote)?;
         self.prove()

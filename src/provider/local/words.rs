@@ -39,12 +39,11 @@ impl Words {
 impl Words {
     /// The first half of a word that is used by halves only.
     ///
-    /// # Panics
-    /// There is no such word.
+    /// # Panics If `at` is not below twice the number of words.
     pub(super) fn half(&self, at: usize) -> &AtomicU32 {
         let first = (&raw const self[at]).cast::<AtomicU32>();
-        // SAFETY: the word is there as long as `self`, is aligned for its half, and all access to both is atomic. No process uses it
-        // as a whole.
+        // SAFETY: the word lives as long as `self`, is aligned for its half, and all access to both halves is atomic. No process
+        // uses it as a whole.
         unsafe { &*first }
     }
 }

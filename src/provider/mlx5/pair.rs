@@ -33,7 +33,7 @@ impl Pair {
         Ok(Self::Init(qp.init()?, psn))
     }
 
-    /// What the other end is told; none of a QP that is connected.
+    /// The numbers that the other end needs; none of a QP that is connected.
     pub(crate) fn offer(&self) -> Option<Offer> {
         match self {
             Self::Init(qp, psn) => Some(Offer {

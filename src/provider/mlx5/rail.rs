@@ -72,7 +72,7 @@ impl Piece {
         let address = memory.address();
         let length = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
         let region = HeapRegion::host(address, address, length);
-        // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
+        // SAFETY: the heap keeps the memory as its owner; no code has a reference into it except to atomics.
         let heap = unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) }?;
         let sends = match beside {
             Some(other) => other.beside(&heap, shape.log_entries)?,
@@ -152,7 +152,7 @@ impl Mlx5Rail {
         })
     }
 
-    /// A key for peers over part of a registration, by one command. The registration stays as long as the key is there.
+    /// A key for peers over part of a registration, by one command. The registration stays as long as the key exists.
     pub(crate) fn key(
         &self,
         range: &KeyRange,

@@ -133,7 +133,7 @@ impl Consumer {
         }
     }
 
-    /// Whether there is nothing to reap; what comes from here on raises an event.
+    /// Arms the CQ: a completion from here on raises an event. Returns whether none is left to reap.
     fn arm(&mut self) -> bool {
         self.sequence = self.sequence.wrapping_add(1);
         self.cq.arm(self.consumed, self.sequence);

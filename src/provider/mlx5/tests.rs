@@ -347,7 +347,7 @@ fn a_full_lane_takes_a_prefix_and_the_rest_later() {
 fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
     let mut rig = Rig::new(8);
     let rkey = rig.keys.rkey();
-    // 5 good ones, one with a key that nobody has, 6 behind it: one chain, of which the last is signalled.
+    // 5 good WQEs, one with an unknown key, 6 after it: one chain, of which the last is signalled.
     let mut chain = rig.chain(5, 1, 0, rkey);
     let range = LocalRange {
         address: rig.memory.address(),

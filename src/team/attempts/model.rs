@@ -1,5 +1,5 @@
-//! Two ends in every order of their steps, over rails that go and come back, answers that are late, and failures at either end.
-//! What an end decides is decided by [`Reunion`]; only the world is written a second time. States are kept whole: there are few.
+//! Two ends in every order of their steps. Rails go and come back, answers are late, and either end fails. The ends decide by
+//! [`Reunion`] itself; the model holds only the world. States are kept whole, because they are few.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,7 +14,7 @@ const CALLS: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spared {
     Nothing,
-    /// Whoever follows takes over what the attempt leaves out.
+    /// An end that follows takes over what the attempt leaves out.
     Follow,
     /// Both leave out what either names.
     Union,
@@ -193,8 +193,8 @@ impl World {
         }
     }
 
-    /// With nothing more to happen both come together, if any rail carries. When all carry, and they fail anew, they come together by
-    /// all of them. `turns`: who calls, again and again.
+    /// When nothing more happens, both ends come together if any rail carries. When all rails carry and the QPs fail anew, they
+    /// come together by all rails. `turns`: the order in which the ends act, repeated.
     fn comes_together(mut self, turns: &[usize], spared: Spared) -> bool {
         for of in [0, 1] {
             if self.ends[of].read.is_some() {

@@ -26,7 +26,7 @@ pub(super) const OFFER: &[u8] = br#"{"version": 6, "rank": 0, "generation": 1,
 const HELLO_KEY: &str = "hello/1.1";
 const OFFER_KEY: &str = "welcome/1.1/0.1";
 
-/// Rank 0 of two, which reads what rank 1 has told.
+/// Rank 0 of two, which reads the records of rank 1.
 #[derive(Debug)]
 pub struct RecordReader {
     store: Arc<MemoryStore>,

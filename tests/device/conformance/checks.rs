@@ -155,7 +155,7 @@ pub(crate) fn list(count: u64, bytes: u64) -> Vec<PutItem> {
     (0..count).map(item).collect()
 }
 
-/// Side 1's target holds what `items` put there, and zeros elsewhere.
+/// Side 1's target holds the bytes that `items` put, and zeros elsewhere.
 #[track_caller]
 pub(crate) fn arrived<'a>(bench: &Bench, items: impl IntoIterator<Item = &'a PutItem>) {
     let source = bench.bytes(0, 0, HALF);
@@ -350,7 +350,7 @@ fn wraps(bench: &mut Bench) {
 
 fn other_kind(bench: &mut Bench) {
     let mut params = batch(bench, 1);
-    // Code for a wide CQ may look at the mode bits, so there it is the other code that must refuse.
+    // Code for a wide CQ may look at the mode bits. So for a wide CQ the code that expects other bits must refuse.
     params.mode ^= match bench.cell.cq {
         CqKind::Collapsed => MODE_HOST_QUEUES,
         CqKind::Wide => MODE_WIDE_CQ,

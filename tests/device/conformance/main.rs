@@ -1,7 +1,7 @@
-//! One table of every kind of QP and every scope that posts to it, each row through libmlx5, the software HCA and simt, each row
-//! with the same checks.
+//! One table of every kind of QP and every scope that posts to it. Each row runs through libmlx5, the software HCA and simt, with
+//! the same checks.
 //!
-//! A run takes a sample of the rows in which every pair of values of two columns occurs; WV_TEST_FULL=1 takes all of them,
+//! A run takes a sample of the rows in which every pair of values of two columns occurs. WV_TEST_FULL=1 takes all rows,
 //! WV_TEST_SEED another sample. Every other row of a run begins at an index 4 short of 2^16, 2^32 or 2^47.
 
 mod checks;

@@ -151,7 +151,7 @@ pub(crate) fn immediates(bench: &mut Bench) {
     let expected = (0..WORDS).flat_map(|k| u64::from(k < items.len() as u64).to_le_bytes());
     let wrong = counts.iter().zip(expected).position(|(&a, b)| a != b);
     assert_eq!(wrong, None, "first wrong byte of the counts");
-    // There is no further one.
+    // No further immediate has come.
     let again = ConformanceParams {
         options: abi::CONFORMANCE_TRY,
         rounds: 1,

@@ -1,5 +1,5 @@
-//! What the runtime asks of a CUDA driver, on one that has no GPU (`test_support::fake_cuda`): which calls it makes, and the
-//! error when the driver refuses. Kernels compute nothing here, and nothing that passes here says that a GPU works.
+//! The calls of the runtime to a CUDA driver, on a driver that has no GPU (`test_support::fake_cuda`), and the error when the
+//! driver refuses one. Kernels compute nothing here, so a pass does not show that a GPU works.
 #![cfg(feature = "cuda")]
 
 mod devices;

@@ -281,7 +281,7 @@ fn another_process_opens_memory_by_its_name_and_a_wrong_name_is_refused() {
             gpu.read(memory.addr(), &mut out).unwrap();
             assert_eq!(out[8..12], 42_u32.to_ne_bytes(), "{location}");
             assert_eq!((&out[..8], &out[12..]), (&[0; 8][..], &[0; 4][..]));
-            // More than there is of it.
+            // One byte more than the memory has.
             let longer = handle.replace("1048576", "1048577");
             assert_ne!(longer, handle);
             let error = gpu.open_memory(&serde_json::from_str(&longer).unwrap());
@@ -340,7 +340,7 @@ fn memory_of_the_program_is_checked_reached_and_not_freed() {
         );
         drop(memory);
         gpus[0].read(addr, &mut out).unwrap_err();
-        // From the middle of a page there is no export, and behind the end there is nothing.
+        // Memory that begins within a page has no export, and no memory lies behind the end.
         assert!(wrap(addr + 256, 256).unwrap().dmabufs().unwrap().is_empty());
         says(
             &wrap(addr + 4096, 1 << 30).unwrap_err(),

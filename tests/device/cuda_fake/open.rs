@@ -22,7 +22,7 @@ fn a_device_opens_with_all_kernels_of_the_crate_and_closes_without_leaks() {
     });
 }
 
-/// `auto` then takes the CPU, as where there is no driver.
+/// `auto` then takes the CPU, as without a driver.
 fn refuses_the_library_for(function: &str) {
     let error = CudaGpu::open(0).unwrap_err();
     assert!(matches!(error, GpuError::NoDriver { .. }), "{error:?}");

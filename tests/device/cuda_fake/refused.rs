@@ -1,4 +1,5 @@
-//! A rank starts on a driver that refuses one call after the other: it says what to do, or takes another way, and nothing is left.
+//! A rank starts on a driver that refuses one call after the other. It says what to do, or takes another way, and leaves nothing
+//! behind.
 
 // UNSAFETY: hands over a device and a domain that outlive the team.
 #![expect(unsafe_code, reason = "objects of an application by address")]

@@ -214,7 +214,7 @@ fn what_the_device_lacks_is_refused_and_nothing_is_posted() {
             assert_eq!(rig.try_one(0, Scope::Thread, &call), Status::INVALID);
             rig.patch_of(0, offset, &needs);
             assert_eq!(rig.try_one(0, Scope::Thread, &call), Status::OK);
-            // Off the boundary, here or there.
+            // Off the boundary, at this side or at the peer.
             for off in [
                 OpItem {
                     remote: WORDS + u64::from(bytes) / 2,

@@ -74,8 +74,8 @@ const BOTH: [OpKind; 7] = [
 /// Those of QPs only.
 const QP_ONLY: [OpKind; 3] = [OpKind::PUT_TWO, OpKind::FLUSH, OpKind::FENCE];
 
-/// A random call of a scope of `width` threads. Everything that is written stays apart within the call; what is read here
-/// was there before the program, or is waited for.
+/// A random call of a scope of `width` threads. The ranges that it writes do not overlap within the call. It reads only bytes that
+/// were written before the program, or for which the program waits.
 pub(crate) fn random_call(rng: &mut fastrand::Rng, width: u32, direct: bool) -> Call {
     let kinds = if direct {
         &BOTH[..]

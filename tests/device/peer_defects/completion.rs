@@ -134,8 +134,8 @@ fn tickets_whole_laps_of_16_or_32_bits_apart_are_told_apart() {
     }
 }
 
-/// Runs `kernel` while a thread turns the CQE, dword by dword, from one without news into one that was never written and names
-/// ticket 5, and back.
+/// Runs `kernel` while a thread rewrites the CQE, dword by dword and back. One form has no news, the other was never written by an
+/// HCA and names ticket 5.
 fn ask_while_rewritten(kernel: &str, threads: u32, deadline: Duration) -> (Vec<Status>, QpContext) {
     let ring = ring_at(0);
     let at = ring.read_context().cqe.addr() + 60;

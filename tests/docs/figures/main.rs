@@ -50,7 +50,7 @@ fn file(name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// A page with the text of the table `name` in the place of what it has; what is wrong with it, if it has no such place.
+/// The page with `table` in the place of table `name`, or an error if the page has no such place.
 fn with_table(page: &str, name: &str, table: &str) -> Result<String, String> {
     let begin = format!("<!-- figures: {name} -->\n");
     let (before, rest) = page

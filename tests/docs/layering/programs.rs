@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The programs below a folder, by path: its `main.rs` alone, whose modules the other files are; without one every file, and what
-/// the folders in it have.
+/// The programs below a folder, by path. If the folder has a `main.rs`, that is the only program, and the other files are its
+/// modules. Otherwise every file is a program, and so are those of the folders below.
 fn programs_in(folder: &Path) -> Vec<String> {
     let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
     if folder.join("main.rs").exists() {

@@ -167,7 +167,7 @@ fn headers_rendered() -> String {
     table
 }
 
-/// `text` with `table` in the place of the table that begins with the same line; none if there is no such table.
+/// `text` with `table` in the place of the table that begins with the same line; none if `text` has no such table.
 fn with_table(text: &str, table: &str) -> Option<String> {
     let first = table.lines().next()?;
     let start = text.find(first)?;

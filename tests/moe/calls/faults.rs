@@ -187,7 +187,7 @@ fn a_late_rank_finds_its_rows_whole_and_catches_up() {
             start.elapsed()
         );
     }
-    // From here on both are there again.
+    // From here on both take part again.
     let mut works = vec![zero, late.work];
     for call in 5..=8 {
         whole_call(&ranks, &mut works, 1, call);
@@ -365,7 +365,7 @@ impl OwnSend {
     }
 }
 
-/// Whether the late rank found its call 2 as it was sent, although rank 0 has sent, or is sending, call 4 into the same set
+/// Whether the late rank found its call 2 as it was sent. Rank 0 has sent meanwhile, or is sending, call 4 into the same set
 /// through `kernel`.
 fn late_rank_sees_call_2(kernel: &str, seed: u64) -> bool {
     let ranks = Ranks::new(2);

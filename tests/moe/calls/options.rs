@@ -106,7 +106,7 @@ impl Io {
                 0
             })
             .with_x(self.x.addr())
-            // Where there are any, some bytes.
+            // Some bytes, for formats that have scales.
             .with_x_scales(self.x.addr())
             .with_experts(self.ids.addr())
             .with_ids_64(true)
@@ -278,7 +278,7 @@ fn a_mask_in_place_loses_who_did_not_come_and_gains_nobody() {
         io.combine(&sums.with_active_in_place(true));
         assert_eq!(left(), want, "rank {rank}, combine");
 
-        // All are there again: no rank is put in where the mask is in place, and every rank where it is not.
+        // All take part again. No rank is added to a mask in place, and every rank is active without one.
         let input = io.input(&own(2), |_| ());
         told(&[5, 0, 6]);
         io.dispatch(&input, &output.with_active_in_place(true));
@@ -300,7 +300,7 @@ fn rows_are_counted_in_32_bits_where_that_is_asked() {
             let rank = io.moe.team().rank();
             let experts = io.moe.local_experts().len();
             let gpu = io.gpu();
-            // One more counter than there are experts, which no kernel may touch; the first one is about to wrap.
+            // One counter more than experts, which no kernel may touch; the first one is about to wrap.
             let mut want = vec![7u32; experts + 1];
             want[0] = u32::MAX;
             let stats = gpu.alloc(want.len() * 4, 128).unwrap();
@@ -365,7 +365,7 @@ fn the_device_says_where_combine_sends_from_also_after_replays() {
             let place = places[(report.call % 2) as usize];
             let at: Vec<u64> = read(gpu.as_ref(), told.addr(), 1);
             assert_eq!(at, [place.addr], "call {replay} of rank {rank}");
-            // What lies there is what comes back.
+            // Combine sends back the rows in that memory.
             let mut rows = vec![0u8; io.recv_x.bytes()];
             gpu.read(io.recv_x.addr(), &mut rows).unwrap();
             gpu.write(at[0], &rows).unwrap();
@@ -376,7 +376,7 @@ fn the_device_says_where_combine_sends_from_also_after_replays() {
             let out: Vec<u16> = read(gpu.as_ref(), io.out.addr(), count);
             io.check(&own, &out, &format!("call {replay}, rank {rank}"));
         }
-        // Out of turn there is none.
+        // Out of turn the call has no staging memory.
         // SAFETY: as above.
         io.wait(unsafe { io.moe.dispatch_receive(&stream, &io.call, &output) });
         assert_eq!(read::<u64>(gpu.as_ref(), told.addr(), 1), [0]);

@@ -33,7 +33,7 @@ pub(crate) enum Choose {
 pub(crate) enum Table {
     /// Contiguous blocks.
     Blocks,
-    /// Each at one rank, neighbours at different ones, in descending order there.
+    /// Each at one rank, neighbours at different ranks, in descending order within a rank.
     Moved,
     /// Every second one at two ranks.
     Replicated,
@@ -106,7 +106,7 @@ impl Cell {
         }
     }
 
-    /// Whether there is such a layer and call at all. A rank alone has no peer to signal, and one place for its experts.
+    /// Whether such a layer and call exist. A rank alone has no peer to signal, and one place for its experts.
     fn exists(self) -> bool {
         let by_rank = self.layout == RowLayout::RankMajor;
         let rows = self.returns == Returns::Rows;

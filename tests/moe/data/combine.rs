@@ -232,8 +232,8 @@ fn raw_send(moe: &Moe, work: &Workspace, y: u64, flags: u32) {
     let launch = Launch::new("wv_moe_combine_send", moe.grid().blocks, moe.grid().threads)
         .with_cooperative(true);
     let gpu = moe.team().gpu();
-    // SAFETY: layer, handle and `y` are device memory that outlives the launch, which is waited for; what the flags ask for
-    // beyond that the kernel has to refuse.
+    // SAFETY: layer, handle and `y` are device memory that outlives the launch, for which this thread waits. The kernel has to
+    // refuse any memory that the flags name beyond that.
     let event = unsafe { gpu.launch(&launch, bytemuck::bytes_of(&params)) }.unwrap();
     gpu.wait(&event, HANG).unwrap();
 }

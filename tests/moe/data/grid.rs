@@ -1,4 +1,4 @@
-//! The shape grid: data x layout x what comes back x phases x zero-copy x routing x ranks x whether the experts divide x order
+//! The shape grid: data x layout x returns of combine x phases x zero-copy x routing x ranks x whether the experts divide x order
 //! of signals x table of the experts.
 //!
 //! A run takes a sample in which every pair of existing values occurs. With `WV_TEST_FULL=1` it takes every combination of the

@@ -153,7 +153,7 @@ fn a_rank_sends_65534_tokens_and_one_more_is_refused() {
     run(&setup, |team| {
         let moe = Moe::new(team, "layer", config).unwrap();
         let rank = team.rank();
-        // Both ranks' tokens go to the expert of rank 1; those of rank 0 are all there can be.
+        // Both ranks' tokens go to the expert of rank 1; rank 0 has as many as the layer allows.
         let input = |rank: u32, tokens: u32| {
             let word = |token: u32| [token, rank, !token, 7].map(u32::to_le_bytes);
             Input {

@@ -36,7 +36,7 @@ fn a_view_does_not_wait_for_a_call_that_is_abandoned() {
     let batches = group.batches(91, 2);
     group.send(&ALL, &batches);
     group.receive(&ALL, &batches, |_| ALL.to_vec());
-    // Call 2 runs in the first view; each of the next calls has one of its own, as many as there are places for.
+    // Call 2 runs in the first view. Each of the next calls has a view of its own, as many as the layer has places.
     let view = |first: u32| View {
         first,
         epoch: first - 1,

@@ -132,8 +132,8 @@ fn a_call_that_was_held_in_vain_leaves_alone_what_the_host_clears() {
     for call in 1..=3 {
         group.whole_call(&ALL, 53, call);
     }
-    // A change that drops rank 2 is being prepared. Call 4 ends in the view before, of which rank 2 is a member, and has a number of
-    // the next: no change waits for it.
+    // A change that drops rank 2 is being prepared. Call 4 ends in the view before, of which rank 2 is a member. Its number belongs
+    // to the next view. So no change waits for it.
     group.moes[0].set_refuse(true);
     group.moes[0].set_limit(Some(3));
     let batches = group.batches(53, 4);

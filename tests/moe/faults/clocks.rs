@@ -76,8 +76,8 @@ fn a_slow_rank_that_reached_one(kernel: &str) -> (Outcome, Vec<u32>, Duration) {
             work.receive_back().unwrap();
             return;
         }
-        // Rank 2's clock runs out before this one's. A rank without beats says nothing before that has happened, so that a rank 2
-        // that the machine stops does not look up too late to see it.
+        // Rank 2's clock runs out before this one's. Until then the rank without beats sends nothing. So rank 2 sees it in time,
+        // even if the machine stops rank 2 for a while.
         let mut handle = MoeHandle::zeroed();
         until("rank 2 has combined", || {
             gpu.read(waiting, bytemuck::bytes_of_mut(&mut handle))

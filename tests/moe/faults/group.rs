@@ -184,7 +184,7 @@ impl Group {
         self.hcas.of(rank)[0].set_port(false);
     }
 
-    /// It is there again.
+    /// Brings the ports of `rank` up again.
     pub(crate) fn plug(&self, rank: u32) {
         self.hcas.of(rank)[0].set_port(true);
     }
@@ -203,7 +203,7 @@ impl Group {
         signal
     }
 
-    /// Puts `signal` there, as if what came since had not come.
+    /// Writes `signal` over the reader's word, as if later signals had not come.
     pub(crate) fn put_signal(
         &self,
         reader: u32,

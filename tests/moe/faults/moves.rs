@@ -89,7 +89,7 @@ fn a_view_takes_the_place_of_one_in_which_no_call_has_begun() {
     group.whole_call(&ALL, 7, 1);
     let (unused, used) = (scattered(1), scattered(2));
     set(&group, 2, &unused);
-    // No rank has made call 2: the old view is still there for call 1, and needs not end for this one.
+    // No rank has made call 2. The old view still serves call 1, and need not end for this one.
     set(&group, 2, &used);
     assert_eq!(group.moes[0].placement(), used);
     group.whole_call(&ALL, 7, 2);

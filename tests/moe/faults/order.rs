@@ -18,8 +18,8 @@ const SHAPE: MoeConfig = MoeConfig::BF16
     .with_max_tokens(12);
 /// So many seeds are tried before a wrong choice counts as unseen.
 const SEEDS: u64 = 40;
-/// How long data is held back at most where the choice is wrong. The reader looks within this time also on a machine that gives it a
-/// core now and then; nothing that the test waits for is held for so long.
+/// Longest time for which data is held back if the order is wrong. The reader looks within this time even on a machine that seldom
+/// gives it a core. The test waits for nothing that is held back for so long.
 const LONG: Duration = Duration::from_secs(8);
 /// How long at most where the choice is right: the reader waits for all of it.
 const SHORT: Duration = Duration::from_millis(40);

@@ -390,7 +390,7 @@ fn is_caught(kernel: &'static str, property: &str) -> bool {
 
 #[test]
 fn a_dispatch_without_credits_breaks_k1() {
-    // The word of the next call of the set is there before the one before it was looked at.
+    // The word of the next call of the set arrives before the receiver has looked at the one before.
     assert!(is_caught("wv_test_moe_dispatch_send_no_credit", "K1"));
 }
 

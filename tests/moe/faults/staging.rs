@@ -1,5 +1,5 @@
-//! Staging rows are written again only when nothing reads them any more (A11): the HCA has completed what was sent from them, or
-//! has given it up. A call that finds them in use sends nothing, and lets no caller write to them.
+//! Staging rows are written again only when nothing reads them any more (A11). The HCA has then completed the sends from them, or
+//! has given these up. A call that finds them in use sends nothing, and lets no caller write to them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::group::{Group, SHAPE};
 
 const SHORT: Duration = Duration::from_secs(3);
 const ALL: [u32; 2] = [0, 1];
-/// The HCA sends again for longer than the test runs: 4.096 us * 2^20 * 8 is 34 s, and the deadline of rank 0 is 3.
+/// The HCA repeats a send for longer than the test runs: 4.096 us * 2^20 * 8 is 34 s. The deadline of rank 0 is 3 s.
 const PATIENT: u8 = 20;
 
 /// Two ranks that have made call 1 up to the experts; then rank 1's port is down, and rank 0 has combined. What it has sent

@@ -1,5 +1,5 @@
-//! Kernels that store outside their memory while they put through the software HCA, in a build with feature `asan`:
-//! AddressSanitizer ends the process and names the line. What follows the rules runs as in any build.
+//! Kernels that store outside their memory while they put through the software HCA, in a build with feature `asan`.
+//! AddressSanitizer ends the process and names the line. Kernels that follow the rules run as in any build.
 
 use std::env;
 use std::process::{Command, Output};

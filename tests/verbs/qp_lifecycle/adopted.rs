@@ -1,5 +1,5 @@
-//! A device and a domain that an application has opened itself: which of them are refused, what is left when any step fails, and
-//! in which order everything may go.
+//! A device and a domain that an application has opened itself. The tests check which of them are refused, what is left when any
+//! step fails, and every order in which they may go.
 
 // UNSAFETY: hands over what the application has opened; forges contexts that it could not have opened.
 #![expect(unsafe_code, reason = "objects of an application by address")]
@@ -134,7 +134,7 @@ fn commands_fail(config: &HcaConfig, status: Status) {
     panic!("no end after 200 commands: {failed:?}");
 }
 
-/// Everything of one life in a random order, on devices opened here and there.
+/// Drops everything of one life in a random order, on devices that the test or the runtime has opened.
 #[test]
 fn a_thousand_random_drop_orders_leave_nothing_behind() {
     let seed = fastrand::u64(..);

@@ -120,7 +120,7 @@ fn a_dmabuf_that_is_refused_is_reported_and_the_address_is_taken() {
         "{text}"
     );
     let unmapped = 0x1000;
-    // SAFETY: nothing is there, so nothing is accessed.
+    // SAFETY: no memory is mapped at the address, so nothing is accessed.
     let none = unsafe { Mr::exported(&end.node.pd, unmapped, bytes, Access::ALL, &[bad]) };
     let error = none.unwrap_err();
     assert!(matches!(error, VerbsError::Export { .. }), "{error}");

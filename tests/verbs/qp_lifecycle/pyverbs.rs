@@ -303,7 +303,7 @@ fn assert_contexts_agree(ours: &Qpc, (theirs, own): (&Value, &Value), seen: &Val
     }
     let mut seen = seen.as_object().unwrap().clone();
     if let Some(text) = seen["dgid"].as_str() {
-        // It is written out there.
+        // pyverbs writes the address out in full.
         seen["dgid"] = json!(text.parse::<Ipv6Addr>().unwrap());
     }
     for (name, expected) in [state(ours, own), address(path, own, link)].concat() {

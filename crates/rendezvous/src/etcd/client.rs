@@ -1,9 +1,9 @@
 //! Requests to an etcd: HTTP with JSON to its gateway.
 //!
 //! A request is sent once, to one member, and nothing is tried again when its answer does not come. The caller gets the error
-//! within the bound of its call, and its next call asks the next member. A request goes to the next member at once only if it
-//! could not be sent to the one before, and each member is tried once. A token that the etcd has forgotten is replaced once. When
-//! the answer to a change is lost, the client cannot know whether it was done, and its error says that.
+//! within the bound of its call, and its next call asks the next member. The client goes on to the next member at once only if it
+//! could not send the request to the one before. It tries each member once. A token that the etcd has forgotten is replaced once.
+//! When the answer to a change is lost, the client cannot know whether it was done, and its error says that.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -49,8 +49,8 @@ pub struct EtcdStore {
 type Found = Option<KeyValue>;
 
 impl EtcdStore {
-    /// Opens the keys that `url` names for the run `run_id`: `etcd://` or `etcds://`, as [`open_store`](crate::open_store) says. The
-    /// first rank to come writes the run there.
+    /// Opens the keys that `url` names for the run `run_id`: `etcd://` or `etcds://`, as [`open_store`](crate::open_store) says.
+    /// The first rank to come writes the run below the prefix.
     ///
     /// # Errors
     /// Another kind of URL; a password in plain text; a certificate or key that cannot be used. No member that answers within

@@ -317,7 +317,7 @@ fn a_link_whose_answer_was_lost_is_a_change() {
             link_late(&others, &own, 3);
             others.changes(meanwhile);
         });
-        // The second request finds the file there, or the path closed.
+        // The second request finds the file at the path, or the path closed.
         assert!(one.change("asked twice"), "{meanwhile}");
         assert_eq!(other.tell().version, 3 + meanwhile);
         assert_eq!(other.scratch_files(), [""; 0]);

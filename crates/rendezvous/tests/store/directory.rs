@@ -51,7 +51,7 @@ fn a_directory_opened_to_others_later_is_refused_by_name_at_each_opening() {
     let error = error.to_string();
     let named = error.contains(&*directory.path().display().to_string());
     assert!(named && error.contains("mode 0777"), "{error}");
-    // A user who says that the others are trusted gets the directory.
+    // With `?shared` the caller trusts the other users, and gets the directory.
     assert!(open_store(&format!("{url}?shared"), "r").is_ok());
     set_mode(0o700);
     let again = open_store(&url, "r").unwrap();

@@ -9,8 +9,8 @@ use test_basics::limits::{HANG, until};
 
 use crate::conformance::on_each;
 
-/// Times to live, tried one after the other. A machine that lets a holder wait for longer than the first loses its lease for it,
-/// and rightly: what follows is tried again with the next. Nothing excuses a loss with the last.
+/// Times to live, tried one after the other. A machine may let a holder wait for longer than the first, and the holder rightly
+/// loses its lease. The test is then tried again with the next. No loss with the last is excused.
 const TTLS: [Duration; 3] = [
     Duration::from_millis(300),
     Duration::from_secs(2),

@@ -103,7 +103,7 @@ WV_DEVICE void poster(const PostBenchParams& p, Scope scope, wv::Deadline deadli
       return here ? Status::ok : Status::would_block;
     });
   }
-  // Addresses that nobody uses; each lane its own.
+  // Addresses that no other code uses; each lane has its own.
   const uint64_t at = 0x10000 + (uint64_t{wv::thread_in_grid()} << 32);
   time.start_ns = platform::now_ns();
   for (uint32_t call = 0; call < p.calls && status == Status::ok; ++call) {

@@ -2,7 +2,7 @@
 //!
 //! Ranks are threads of this process. Each runs the threads and rules of a real group over a simulated fabric, whose QPs are
 //! entries of a table. With a real etcd a process of its own stands for each rank, and a death is the SIGKILL of that process.
-//! Ranks make calls only where a newcomer dies again and again. There a call sends one word to each member and waits for one of
+//! Ranks make calls only where a newcomer dies again and again. Such a call sends one word to each member and waits for one word of
 //! each. Counts are those of the store's interface. Times are those of all ranks together on the cores of this machine.
 
 mod report;

@@ -1,8 +1,8 @@
 //! What programs move by a host engine: pages of KV caches, weights for several peers, large blocks. Between engines of this process on
 //! software HCAs, one for each: the bytes are real, and the speed is that of the software.
 //!
-//! Each peer gets all pieces in one transfer, at other places than they come from. Behind the rounds all ends are filled anew and the
-//! pattern runs once more: then every byte of every peer is compared, those between the pieces too.
+//! Each peer gets all pieces in one transfer, at other places than they come from. After the rounds all ends are filled anew and
+//! the pattern runs once more. Then every byte of every peer is compared, also the bytes between the pieces.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -168,7 +168,7 @@ struct Run {
     engine: Engine,
 }
 
-/// Measures between software HCAs of this process, one more than there are peers.
+/// Measures between software HCAs of this process: one for this end, and one for each peer.
 ///
 /// # Errors
 /// A value outside its limits, a transfer that is not done, bytes that are not what they must be.

@@ -333,8 +333,8 @@ pub(super) fn post(
     let open = posting.open.map(|kernel| Launch::new(kernel, 1, LANES));
     for launch in open.into_iter().chain([posters]) {
         let launch = launch.with_deadline(options.deadline + GRACE);
-        // SAFETY: the parameters are those of the kernel; the rings, sinks, times, gate and state they name live to the end of
-        // this function, past the wait, or past the device's own deadline of the kernel if the wait fails.
+        // SAFETY: the parameters are those of the kernel. The rings, sinks, times, gate and state that they name live to the end of
+        // this function. That is after the wait or, if the wait fails, after the device's own deadline of the kernel.
         let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;
         if let Err(error) = gpu.wait(&event, options.deadline + 2 * GRACE) {
             // Its memory must not be freed under a kernel that may still run.

@@ -1,9 +1,9 @@
 //! What a returning rank costs the others: one peer replaced, beside everything rebuilt.
 //!
-//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone.
-//! A new generation of it has joined alone and published its record; then all connect. Commands and memory are those of the
-//! others, counted by their teams. Times run from there until a rank can send to the newcomer. They are transport only, without
-//! the start of a process, on `softhca+simt`, where a command takes microseconds. On a NIC it takes some hundred.
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone. A
+//! new generation of it has joined alone and published its record; then all connect. Commands and memory are those of the others,
+//! counted by their teams. Times run from the call that connects until a rank can send to the newcomer. They are transport only,
+//! without the start of a process, on `softhca+simt`, where a command takes microseconds. On a NIC it takes some hundred.
 
 use std::fmt;
 use std::sync::{Arc, Barrier};

@@ -31,7 +31,7 @@ fn arrays(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     name_and_bytes.collect()
 }
 
-/// The same program with a private directory for its files, so that a test can see what is left there.
+/// The program with a private directory for its files, so that a test can see which files are left.
 struct Demo {
     runtime: tempfile::TempDir,
     command: Command,
@@ -631,7 +631,7 @@ fn wait_for_record(runtime: &Path, key: &str) {
     });
 }
 
-/// Sends a signal. Whether the process is there.
+/// Sends a signal. Returns whether the process exists.
 fn signal(pid: u32, signal: &str) -> bool {
     let mut kill = Command::new("kill");
     kill.args([signal, &pid.to_string()]).stderr(Stdio::null());

@@ -140,21 +140,22 @@ fn eight_ranks_are_killed_in_turn_and_no_survivor_fails_a_step() {
         assert_eq!(value[none], 0, "{none}: {value}");
     }
     assert_eq!(times(&value, "rejoin").len(), count, "{value}");
-    // How soon each survivor notices, goes on without the dead rank and comes back to its pace is the machine's affair: one that
-    // learns of a death by the next view has not noticed it by itself, one that dies meanwhile does not come back to its pace.
+    // No time of a survivor is asserted: how soon it notices, goes on without the dead rank and comes back to its pace depends on
+    // the machine. A survivor may learn of a death by the next view, and then has not noticed it by itself. One that dies meanwhile
+    // does not come back to its pace.
     for name in ["detect", "resume", "recover"] {
         assert!(times(&value, name).len() <= 7 * count, "{name}: {value}");
     }
     all_serve_behind_each_death(&story, 8);
-    // One QP per kind and set to the rank that came, and keys of three windows; none of any other rank's. A mean over the time of
-    // a survivor, in which one more may have gone whose four QPs were failed (its successor is not there yet); tests of the team
-    // count for one replacement.
+    // One QP per kind and set to the rank that came, and keys of three windows; none of any other rank's. A mean over the time of a
+    // survivor. In that time one more rank may have gone, whose four QPs were failed and whose successor has not come. Tests of the
+    // team count the commands of one replacement.
     let commands = value["commands_per_rank"].as_u64().unwrap();
     assert!((1..=5 * 4 + 8 + 4).contains(&commands), "{value}");
 }
 
-/// Checks the reports of ranks in the story of a run. Every place is taken in the end. A rank that serves there has been in
-/// another view behind each death that it has lived through. Nothing is missing in its last step.
+/// Checks the reports of ranks in the story of a run. At the end every place is taken. The rank in it has been in another view
+/// after each death during its life. Its last step lacks no rows.
 fn all_serve_behind_each_death(story: &Path, ranks: u64) {
     let text = fs::read_to_string(story).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -185,7 +186,7 @@ fn all_serve_behind_each_death(story: &Path, ranks: u64) {
     }
 }
 
-/// Some deeds of these kinds, then quiet until all are there and have settled. Which deeds, the seed says.
+/// Some deeds of these kinds, then quiet until all ranks serve and have settled. The seed chooses the deeds.
 fn chaos(seed: &str, loss: &str, kinds: &[&str]) -> Value {
     let deeds = if full() { 100 } else { 10 };
     let mut demo = Demo::of(
@@ -295,7 +296,7 @@ fn ports_and_paths_that_fail_and_come_back_leave_all_in_one_view() {
     );
 }
 
-/// SIGSTOP to all processes, and SIGCONT to one after the other, up to a lease apart: nobody goes.
+/// SIGSTOP to all processes, and SIGCONT to one after the other, up to a lease apart: no rank is expelled.
 fn all_processes_stand_still(store: &[&str]) {
     let (pauses, longest) = if full() { (50, "30") } else { (5, "2") };
     let seed = match full() {
@@ -542,8 +543,8 @@ fn a_rank_that_hangs_ends_chaos_and_is_named() {
         wait_for_record(runtime, "group/record");
         // They serve by now, as a rule. One that does not serve yet is named as well, for not coming back.
         std::thread::sleep(std::time::Duration::from_secs(1));
-        // Again and again, and whichever process holds the place: chaos lets a rank go on that it has stopped itself, and on a
-        // busy machine the others may drop a rank that its successor replaces.
+        // Again and again, and whichever process holds the place. Chaos continues a rank that it has stopped itself. On a busy
+        // machine the others may drop a rank, and its successor takes the place.
         until("chaos has ended", || {
             let ranks = ranks_of(runtime);
             for pid in ranks.iter().filter(|&&pid| holds_place(pid, 1)) {

@@ -308,7 +308,7 @@ const BY_A_DRIVER: &[Worse] = &[
 const OF_A_PAIR: &[Worse] = &[
     worse("pair-distance", PAIR_IS, "WARPVERBS_DEVICE=auto", &[]),
     worse("pair-acs", PAIR_IS, "setpci -s", &[]),
-    // No NIC of the tree is there for libibverbs.
+    // libibverbs finds no NIC of the tree.
     worse(
         "pair-auto",
         ("with mlx5_0", "missing"),

@@ -24,7 +24,7 @@ fn a_machine_with_nothing_ends_with_1_and_names_wv_sim() {
     let found = Examined::by(doctor(&["--json", "--root", root]));
     assert_eq!(found.status, Some(1));
     assert_eq!(found.json["usable"], false);
-    // Nothing was made there.
+    // The command made no file in it.
     assert_eq!(fs::read_dir(nothing.path()).unwrap().count(), 0);
 }
 

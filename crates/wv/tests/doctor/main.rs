@@ -1,4 +1,4 @@
-//! `wv doctor` on machines that are there, and on trees, drivers and software HCAs that stand for others.
+//! `wv doctor` on the machine of the test, and on trees, drivers and software HCAs that stand for other machines.
 
 mod checks;
 mod examined;

@@ -55,9 +55,9 @@ def _is_cuda(device: Any) -> bool:
 def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0, timeout: float = 600.0) -> tuple[int, int, Any]:
     """Makes the process group of all ranks; returns rank, number of ranks and a group of all.
 
-    Addresses come from ``MASTER_ADDR`` and ``MASTER_PORT``, nodes from ``WORLD_SIZE`` and ``RANK``. With kernels on the CPU
-    (``WARPVERBS_GPU=simt``, or a torch without GPUs) the group is gloo's, and tensors that the program asks for on ``cuda`` are made
-    on the CPU; else it is NCCL's, as DeepEP makes it.
+    Addresses come from ``MASTER_ADDR`` and ``MASTER_PORT``, nodes from ``WORLD_SIZE`` and ``RANK``. Kernels run on the CPU with
+    ``WARPVERBS_GPU=simt``, or with a torch without GPUs. Then the group is gloo's, and tensors that the program asks for on ``cuda`` are
+    made on the CPU. Otherwise the group is NCCL's, as DeepEP makes it.
 
     :param timeout: longest wait of the group, seconds.
     """

@@ -7,7 +7,7 @@ use super::super::sources::{as_source, kernel_files, test_kernels};
 use super::*;
 use crate::gpu::kernel_set::LIBRARY;
 
-/// Runs `test` if there is a library, and says so loudly if there is none.
+/// Runs `test` if NVRTC is installed, and prints that loudly if it is not.
 fn with_nvrtc(test: impl FnOnce(&Nvrtc)) {
     match Nvrtc::for_tests() {
         Ok(nvrtc) => test(&nvrtc),

@@ -33,10 +33,10 @@ impl Model {
             })
     }
 
-    /// Whether somebody who is disturbed for good is still a member, and others are well.
+    /// Whether a rank that is disturbed for good is still a member, while others are well.
     pub(super) fn lingers(&self, state: &State) -> bool {
         let world = &state.world;
-        // Whoever is behind is parted and holds nobody.
+        // A rank that is behind is parted, and holds up no other.
         if !world.up || world.far | world.behind != 0 {
             return false;
         }

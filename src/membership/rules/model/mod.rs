@@ -1,27 +1,37 @@
-//! The rules in every order, with bad evidence: leases that lapse while their holders live, a store that is slow without
-//! failing, hosts that stand still alone or all at once, ports and paths that go and come back, deaths, leavers, a newcomer
-//! that dies, keys that no rank can read.
+//! The rules in every order, with bad evidence. Leases lapse while their holders live. The store is slow without failing. Hosts
+//! stand still, alone or all at once. Ports and paths go and come back. Ranks die and leave, a newcomer dies, and no rank can read
+//! some keys.
 //!
-//! A tick is half a lease: a lease lapses 2 ticks after its renewal, a rank that took no turn for a whole tick has a gap. A
-//! healthy rank that reaches the store takes at least one turn in each tick, and any number in any order. A turn renews the
-//! lease and follows [`Rules`]; nothing of them is written a second time here. What a rank does not know by them is a lie that
-//! the world may tell.
+//! A tick is half a lease. A lease lapses 2 ticks after its renewal, and a rank that took no turn for a whole tick has a gap. A
+//! healthy rank that reaches the store takes at least one turn in each tick, and any number in any order. A turn renews the lease
+//! and follows [`Rules`]; the model holds no second copy of them. Where the rules do not fix what a rank sees, the world may show
+//! it anything.
 //!
-//! Checked: E2 nobody is dropped or parted whom a member of the new view has not fenced; E3 a call runs in one view; E6 nobody
-//! who is fenced is kept whole; VT a device finds its view; A1 once nothing is disturbed no cycle is without all living ranks
-//! serving in one view, nothing parted, nothing broken; A2 nobody is expelled who was not disturbed alone; A3 no cycle holds a
-//! proposal; A4 no member closes for a newcomer that has not promised; A5 who is disturbed for good does not stay while others
-//! are well; T who has left was part of every call that another ran in a view with it, and of no other.
+//! Checked properties:
 //!
-//! The Python prototype of the reference has the same worlds. Where neither leases nor calls differ the numbers of states are
-//! the same (deaths 4,896, of 4 ranks 8,283; the store stands still twice 1,845). Here a rank knows of a lost lease, of a
-//! leaver that has died and of a newer proposal by its own look only, a newcomer that was dropped does not come back, a leaver
-//! ends when all are through with its last call, and the record names who has left: that moves most numbers by up to a quarter.
-//! Where leases lapse one by one a state more lies between the taking of a lease and the look that finds it, for each observer:
-//! up to 2.5 times the states.
+//! - E2: no rank is dropped or parted that a member of the new view has not fenced.
+//! - E3: a call runs in one view.
+//! - E6: no fenced rank is kept whole.
+//! - VT: a device finds its view.
+//! - A1: once nothing is disturbed, each cycle has all living ranks serving in one view, with no pair parted and no QP broken.
+//! - A2: only a rank that was disturbed alone is expelled.
+//! - A3: no cycle holds a proposal.
+//! - A4: no member closes for a newcomer that has not promised.
+//! - A5: a rank that is disturbed for good does not stay while others are well.
+//! - T: a rank that has left was part of every call that another ran in a view with it, and of no other call.
 //!
-//! Not here: words across a pair that is parted and connected anew (`moe/parted` in `models` has them), turns (P9)
-//! and waits after failures, which cost time and decide nothing, and how the pace of the store stretches bounds.
+//! An earlier prototype in Python has the same worlds. Where neither leases nor calls differ, the numbers of states are the same:
+//! deaths 4,896, of 4 ranks 8,283; the store stands still twice 1,845. Five things differ here. A rank learns only by its own look
+//! of a lost lease, of a leaver that has died and of a newer proposal. A dropped newcomer does not come back. A leaver ends when
+//! all are through with its last call. The record names the ranks that have left. These differences move most numbers by up to a
+//! quarter. Where leases lapse one by one, each observer has one more state between the taking of a lease and the look that finds
+//! it. That makes up to 2.5 times the states.
+//!
+//! Left out:
+//!
+//! - words across a pair that is parted and connected anew; `moe/parted` in `models` has them;
+//! - turns (P9) and waits after failures, which cost time and decide nothing;
+//! - how the pace of the store stretches bounds.
 //!
 //! `world` has time and disturbances, `turn` what a rank does, `check` the properties, `runs` configurations and the rules that
 //! are left out. The numbers of epochs (without calls) and of proposals are kept small: only which is newer counts.
@@ -79,7 +89,7 @@ struct Budget {
     leave: u8,
     join: u8,
     junkrow: u8,
-    /// 1: somebody without a lease asks for the slot of a member; 2: for that of the newcomer.
+    /// 1: a rank without a lease asks for the slot of a member; 2: for that of the newcomer.
     junkask: u8,
     /// A rank that a view parts has calls to make before it.
     behind: u8,
@@ -161,7 +171,7 @@ struct Rank {
     /// Whether it stood still meanwhile, and whether the store did.
     stood: bool,
     waited: bool,
-    /// Whose takings have grown since its last look.
+    /// Ranks whose takings have grown since its last look.
     wrote: Slots,
     /// Whether it has just revoked its lease.
     revoked: bool,
@@ -179,9 +189,9 @@ struct World {
     down: u8,
     cut: u8,
     far: u8,
-    /// Who has calls to make before the view.
+    /// Ranks that have calls to make before the view.
     behind: u8,
-    /// Who was disturbed alone.
+    /// Ranks that were disturbed alone.
     disturbed: u8,
     budget: Budget,
     junkrow: bool,

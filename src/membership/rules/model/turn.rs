@@ -158,8 +158,8 @@ impl Model {
             next.lease[at] = LEASE + 1;
             return Ok((does(Some(slot), "revokes its lease"), next));
         }
-        // L3: a lease that is taken again is told in a row that stays. Who runs no clock for this rank is not told: its next look
-        // starts one or does not, as without.
+        // L3: a rank that takes its lease again reports that in a row that stays. Another rank that runs no clock for this one does
+        // not see the report. Its next look starts a clock or does not, as without the report.
         if state.lease[at] > LEASE && self.follows(Rule::Takings) && self.follows(Rule::Withdrawn) {
             for other in &mut next.ranks {
                 if other.life == Life::Alive && other.own.unheard.contains_key(&slot) {
@@ -335,7 +335,7 @@ impl Model {
             }
             return Ok((does(Some(slot), "promises"), next));
         }
-        // Of all who write the record at once one does; a promise for what it was is one for the past.
+        // Of all ranks that write the record at once, one succeeds. A promise for the record before it counts for the past.
         for other in &mut next.ranks {
             if let Some(Pending::Promise(promise)) = other.pending.take() {
                 other.own.promised = Some((0, promise));

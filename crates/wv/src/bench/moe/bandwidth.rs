@@ -233,8 +233,8 @@ impl Bench {
         let mut clock = Clock::new(self, 5 * calls)?;
         for _ in 0..calls {
             clock.stamp()?;
-            // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the wait of `clock`, or are
-            // never freed; no other code uses them.
+            // SAFETY: the buffers have the sizes of the shape. They, handle and layer live until after the wait of `clock`, or are
+            // never freed. No other code uses them.
             unsafe { moe.dispatch_send(stream, call, &input) }?;
             clock.stamp()?;
             // SAFETY: as above.

@@ -87,8 +87,8 @@ fn step(
     };
     let launched = || -> Result<Phases, BenchError> {
         let start = at("start")?;
-        // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never freed;
-        // no other code uses them.
+        // SAFETY: the buffers have the sizes of the shape. They, handle and layer live until after the waits, or are never freed.
+        // No other code uses them.
         wait(unsafe { moe.dispatch_send(&stream, &call, &input) }?)?;
         // SAFETY: as above.
         wait(unsafe { moe.dispatch_receive(&stream, &call, &output) }?)?;

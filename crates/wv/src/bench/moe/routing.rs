@@ -28,7 +28,7 @@ impl fmt::Display for Routing {
 /// The choices of `tokens` tokens of `rank`, `[tokens, top_k]`. The same numbers always give the same choices.
 ///
 /// # Panics
-/// If there are fewer experts to choose from than choices: `top_k` is at most half the experts.
+/// If a token has fewer experts to choose from than choices: `top_k` is at most half the experts.
 #[must_use]
 pub fn choices(
     routing: Routing,

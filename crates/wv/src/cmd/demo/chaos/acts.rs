@@ -117,7 +117,7 @@ impl Acts {
         all.map(|(at, _)| *at).min()
     }
 
-    /// Whether a deed kills whoever runs as `rank`, again and again.
+    /// Whether a deed kills every process that runs as `rank`, again and again.
     pub(super) fn is_looping(&self, rank: u32) -> bool {
         let all = self.under_way.iter().flat_map(|deed| &deed.left);
         all.into_iter()
@@ -285,7 +285,7 @@ impl Acts {
             Deed::LeaderLoss { time, stands } => {
                 begun.how = Disturbance::LeaderLoss;
                 if let Some(etcd) = &mut self.etcd {
-                    // Where nobody leads another deed is under way.
+                    // If no server leads, another deed is under way.
                     let leader = etcd.leader().unwrap_or_default();
                     let how = if stands { "SIGSTOP" } else { "SIGKILL" };
                     begun.words = format!("{how} to server {leader}");
@@ -403,7 +403,7 @@ impl Acts {
         Ok(())
     }
 
-    /// Something is done to whoever runs as `rank`.
+    /// Begins a disturbance of the process that runs as `rank`.
     fn disturb(
         &mut self,
         fleet: &mut Fleet<'_>,

@@ -108,7 +108,7 @@ fn deeds(records: &[Record], ranks: u32) -> Vec<String> {
     wrong
 }
 
-/// What processes have told that were never started, the first word of each.
+/// Records of processes that were never started, the first one of each.
 fn unstarted(records: &[Record]) -> Vec<String> {
     let mut known: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -150,7 +150,7 @@ impl Done {
     }
 }
 
-/// To whom something of a kind is done.
+/// The ranks that a kind of deed disturbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     One,
@@ -178,7 +178,7 @@ fn target(how: Disturbance) -> Target {
     }
 }
 
-/// Why a deed cannot disturb whom it says; nothing if it can.
+/// Why a deed cannot disturb the ranks that it names; none if it can.
 fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
     let Begun {
         how,
@@ -209,7 +209,7 @@ fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
 /// Steps that members of one view have run in different views.
 fn steps(records: &[Record]) -> Vec<String> {
     let begin = Instant::now();
-    // Of no use here: who hangs was found by the run.
+    // No bound here: the run itself has found ranks that hang.
     let mut watch = Watch::new(Duration::ZERO);
     let mut running: BTreeMap<u32, u32> = BTreeMap::new();
     let mut wrong = Vec::new();

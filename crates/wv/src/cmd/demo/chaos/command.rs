@@ -338,7 +338,7 @@ struct Chaos<'a> {
 impl Chaos<'_> {
     fn run(&mut self) -> Result<(), DemoError> {
         let ranks = self.options.ranks;
-        // All have to be there before anything goes wrong.
+        // All ranks must serve before the first deed.
         self.until_all_serve()?;
         self.began = Instant::now();
         let end = self.began + Duration::from_secs_f64(self.options.minutes * 60.0);
@@ -389,7 +389,7 @@ impl Chaos<'_> {
     fn settle(&mut self) -> Result<(), DemoError> {
         let late = match self.options.kinds()[..] {
             [Kind::Kills] => Duration::ZERO,
-            // Who waits in vain says so after a deadline, and five later it counts.
+            // A rank that waits in vain reports that after a deadline, and five deadlines later the wait counts.
             _ => Duration::from_millis(self.options.deadline * 6),
         };
         let mut since = Instant::now();
@@ -406,7 +406,7 @@ impl Chaos<'_> {
         }
     }
 
-    /// One that nobody has made yet when all have heard of it.
+    /// A step that no rank has made yet when all ranks have read of it.
     fn last_step(&self) -> u32 {
         let newest = self.watch.newest_step();
         let rate = f64::from(newest) / self.began.elapsed().as_secs_f64().max(0.1);
@@ -475,7 +475,7 @@ impl Chaos<'_> {
             }
         }
         self.seen = (records.len(), deeds.len());
-        // Who has come to the last step waits for the others.
+        // A rank that has made the last step waits for the others.
         let overdue = self.watch.overdue(now);
         if let Some((rank, words)) =
             overdue.filter(|(rank, _)| !self.fleet.finished.contains_key(rank))

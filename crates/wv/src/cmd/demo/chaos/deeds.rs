@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// Everything; first what needs no etcd, so that a seed does the same with and without one that is not there.
+/// All kinds. Those that need no etcd come first, so that a seed does the same with and without one.
 pub(super) const ALL: [Kind; 15] = [
     Kind::Kills,
     Kind::HostFreezes,
@@ -115,7 +115,8 @@ pub(super) enum Deed {
     },
     /// The port of the rank, or of all, is down for the time.
     Port { rank: Option<u32>, time: Duration },
-    /// A key of this kind, at best of this rank, is spoiled. A key that nobody would write again is mended after the time.
+    /// A key of this kind, at best of this rank, is spoiled. If no rank would write the key again, the checker mends it after the
+    /// time.
     Garbage {
         rank: u32,
         key: KeyKind,
@@ -192,8 +193,9 @@ impl Deeds {
         Duration::from_millis(self.times.u64(0..1000))
     }
 
-    /// The next deed, at one of `calm`: the ranks that serve and to whom nothing is done now. None while as many deeds are under
-    /// way as may be, or too few ranks are calm: half of `ranks` or fewer; where a number of deeds at once was asked for, two.
+    /// The next deed, at one of `calm`: the ranks that serve and that no deed disturbs now. None if as many deeds are under way as
+    /// the limit allows. None if too few ranks are calm: half of `ranks` or fewer, or two if a number of deeds at once was asked
+    /// for.
     pub(super) fn next(&mut self, calm: &[u32], ranks: u32, under_way: usize) -> Option<Deed> {
         let (may, least) = match self.at_once {
             None => (true, u64::from(ranks) + 2),

@@ -1,4 +1,4 @@
-//! What ranks, and the one who starts and kills them, have told: one JSON object a line.
+//! The records of ranks, and of the process that starts and kills them: one JSON object a line.
 
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ impl Disturbance {
     }
 }
 
-/// Those up to `Calm` are told by the one who does it, the others by the rank.
+/// The starting process writes those up to `Calm`, the ranks write the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub(crate) enum RecordKind {
@@ -80,7 +80,7 @@ pub(crate) enum RecordKind {
     Plan { ranks: u32, lease_ms: u64 },
     /// A deed begins.
     Deed(Begun),
-    /// Nothing more is done in it, and who was killed in it has been started again.
+    /// The deed is over, and ranks that it killed have been started again.
     DeedOver { deed: u32 },
     /// Its process has ended before it served, since the store did not let it in.
     GaveUp { message: String },
@@ -102,7 +102,7 @@ pub(crate) enum RecordKind {
     Trusts { other: u32 },
     /// Its kernels wait no more for these.
     Masked { others: Vec<u32> },
-    /// It has put a proposal into the store: its number, and whom it keeps and takes in.
+    /// It has put a proposal into the store: its number, and the members that it keeps and takes in.
     Proposes { proposal: u64, members: Vec<u32> },
     /// It serves in a view of these members, or serves on in the next.
     Serves {
@@ -123,7 +123,7 @@ pub(crate) enum RecordKind {
         tokens: u32,
         /// Of those, which have lost an expert.
         lost: u32,
-        /// Members of the view from whom something did not come.
+        /// Members of the view from which rows did not come.
         missing: Vec<u32>,
         /// From its begin to the last token, without the checks.
         took_us: u64,
@@ -138,7 +138,7 @@ pub(crate) enum RecordKind {
     Notes { words: String },
 }
 
-/// A deed, and whom it disturbs.
+/// A deed, and the ranks that it disturbs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Begun {
     /// Its number, from 1 on.
@@ -148,12 +148,12 @@ pub(crate) struct Begun {
     pub(crate) ranks: Vec<u32>,
     /// The pairs between which nothing passes, the lower first.
     pub(crate) pairs: Vec<(u32, u32)>,
-    /// What else there is to say of it.
+    /// The parameters of the deed, in words.
     pub(crate) words: String,
 }
 
 impl RecordKind {
-    /// Whether it was told by the one who does it, and not by the rank.
+    /// Whether the starting process wrote it, and not the rank.
     pub(super) fn is_done_to(&self) -> bool {
         matches!(
             self,
@@ -170,7 +170,7 @@ impl RecordKind {
     }
 }
 
-/// Reads what was told, oldest first. A line that a killed rank has not ended is left out.
+/// Reads the records, oldest first. A line that a killed rank has not ended is left out.
 pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
     let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
     let record = |(number, line): (usize, &str)| {

@@ -37,20 +37,20 @@ pub(super) struct Figures {
     /// Steps in which something did not come from a member, nothing being done to anybody. What two ranks have not had of each
     /// other in one call is judged once, when the first of them went on without the other.
     pub(super) steps_failed: u64,
-    /// The same because of what was done to a third rank. What a rank has sent to one that stands still it
-    /// may have to send again, so it sends nothing new from that memory to any rank.
+    /// Steps that missed rows because a deed disturbed a third rank. A rank may have to send rows again to a rank that stands
+    /// still. So it sends nothing new from that memory to any rank.
     pub(super) steps_held_up: u64,
     /// Steps that no view covers, so that nothing was sent.
     pub(super) steps_aborted: u64,
-    /// From a deed, at each of the others: until it suspects the rank (`detect`), until its kernels wait for it no more (`mask`),
-    /// and until it serves in a view without it (`resume`).
+    /// Times from a deed, at each of the others: until it suspects the rank (`detect`), until its kernels stop waiting for it
+    /// (`mask`), and until it serves in a view without it (`resume`).
     pub(super) detect: Times,
     pub(super) mask: Times,
     pub(super) resume: Times,
     /// From a death until a survivor begins a step of normal length.
     pub(super) recover: Times,
-    /// From the start of a later generation's process until it serves; the part behind its question to be taken in; of that
-    /// how long it takes each member to connect.
+    /// Times of a later generation: from the start of its process until it serves (`rejoin`), and from its question to be taken in
+    /// (`join`). `connect` is the part of that in which each member connects.
     pub(super) rejoin: Times,
     pub(super) join: Times,
     pub(super) connect: Times,
@@ -61,8 +61,8 @@ pub(super) struct Figures {
     /// Steps with nothing done to anybody.
     #[serde(skip)]
     pub(super) step: Times,
-    /// Most that one survivor gave to its HCA from one view to the next, and in all its time for each rank that went, came, or
-    /// did both; bytes that it allocated.
+    /// Most commands that one survivor gave to its HCA from one view to the next. Then the commands of all its time for each rank
+    /// that went, came, or did both, and the bytes that it allocated.
     pub(super) commands: u64,
     pub(super) commands_per_rank: u64,
     pub(super) bytes: u64,
@@ -105,11 +105,11 @@ struct Tally {
     asked: BTreeMap<u32, u64>,
     /// By slot and generation.
     spent: BTreeMap<(u32, u32), Spent>,
-    /// By call and rank: from whom it missed something, for a reason.
+    /// By call and rank: the ranks from which it missed rows, for a known reason.
     excused: BTreeMap<(u32, u32), Vec<u32>>,
 }
 
-/// Commands of a generation since it serves, and those for whom they were.
+/// Commands of a generation since it serves, and the ranks for which it gave them.
 #[derive(Default)]
 struct Spent {
     commands: u64,
@@ -364,7 +364,7 @@ impl Tally {
         victim.is_some_and(|victim| victim.is_one(us))
     }
 
-    /// `rank` serves no more: nobody counts on it.
+    /// `rank` serves no more: no other rank counts on it.
     fn gone(&mut self, rank: u32) {
         self.serving.remove(&rank);
         self.parts.remove(&rank);

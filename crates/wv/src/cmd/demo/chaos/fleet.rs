@@ -15,10 +15,11 @@ use crate::cmd::log;
 /// A rank that is done ends within this time.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// A call of the store that began while it was disturbed has failed a newcomer by so much later: the patience of its first calls, twice.
+/// A newcomer may fail by a disturbed call of the store up to this long after the disturbance: twice the patience of its first
+/// calls.
 const LENIENCE: Duration = Duration::from_secs(10);
 
-/// The ranks, and what they have told.
+/// The ranks and their records.
 pub(super) struct Fleet<'a> {
     run: &'a Run,
     pub(super) processes: Processes,
@@ -27,13 +28,13 @@ pub(super) struct Fleet<'a> {
     /// Generations whose end is no failure: killed, or dropped by the others.
     over: BTreeSet<RankGeneration>,
     rejoins: Vec<(Instant, RankGeneration)>,
-    /// The last step that each has come to, of those who go no further.
+    /// The last step of each rank that goes no further.
     pub(super) finished: BTreeMap<u32, u32>,
     /// Members of the view in which each serves.
     views: BTreeMap<RankGeneration, Vec<u32>>,
     /// Under which generation the newest process of each rank is in its group: one that dies early has drawn none.
     generations: BTreeMap<u32, u32>,
-    /// Told to each: the last step.
+    /// The last step, as it was sent to each rank.
     last: Option<u32>,
     /// What is done to the store of every rank, and until when.
     store_faults: Vec<(Instant, StoreFault)>,
@@ -45,12 +46,12 @@ pub(super) struct Fleet<'a> {
     pub(super) records: Vec<Record>,
 }
 
-/// Something that whoever does things to ranks has to know.
+/// News from a rank that the starting process needs.
 #[derive(Debug, PartialEq)]
 pub(super) enum News {
     /// A rank begins a step.
     Begins(RankGeneration, u32),
-    /// A rank is there, and the HCAs of its rails have these addresses.
+    /// A rank has started, and the HCAs of its rails have these addresses.
     Addresses(RankGeneration, Vec<String>),
     /// A rank that the others have dropped has ended.
     Ended(RankGeneration),
@@ -161,7 +162,7 @@ impl<'a> Fleet<'a> {
         (0..ranks).all(|rank| self.finished.get(&rank).copied() == self.last)
     }
 
-    /// SIGKILL. Whether there was somebody.
+    /// Sends SIGKILL. Returns whether a process ran as `rank`.
     pub(super) fn kill(&mut self, rank: u32) -> bool {
         if let Some(generation) = self.processes.generation(rank) {
             self.over.insert((rank, generation));
@@ -282,7 +283,7 @@ impl<'a> Fleet<'a> {
         self.generations.get(&rank).copied().unwrap_or(1)
     }
 
-    /// Whether `record` was told by another generation than the one that runs.
+    /// Whether `record` is of another generation than the one that runs.
     pub(super) fn is_over(&self, record: &Record) -> bool {
         !record.what.is_done_to()
             && self.processes.generation(record.rank) != Some(record.generation)
@@ -331,7 +332,7 @@ impl<'a> Fleet<'a> {
                 None => self.fail(rank, "its process did not end".to_owned()),
             }
         }
-        // What they told meanwhile.
+        // Records that came meanwhile.
         while let Some((who, heard)) = self.processes.next(Duration::ZERO) {
             if let Heard::Told(line) = heard {
                 self.told(who, &line);
@@ -343,7 +344,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Everything that was done and told so far, in the order of its times.
+    /// All deeds and records so far, in the order of their times.
     pub(super) fn story(&self) -> Vec<Record> {
         let mut records = self.records.clone();
         records.extend_from_slice(self.processes.deeds());

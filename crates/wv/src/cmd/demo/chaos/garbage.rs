@@ -1,8 +1,8 @@
-//! Garbage in the keys of a group and of its team, as another program, or a disk, might leave it there. Keys that ranks read only while
-//! they found a team are left alone, and so are those of which only the name says something.
+//! Garbage in the keys of a group and of its team, as another program or a disk might leave it. Keys that ranks read only while
+//! they found a team are left alone. So are keys of which only the name carries meaning.
 //!
-//! What is written can never be read as what belongs there: a value that could would be a lie. No reader can tell a lie of a rank
-//! from its word.
+//! The garbage is never a valid value of its key: a valid value would be a lie, and no reader can tell a lie of a rank from its
+//! word.
 
 use warpverbs::team::{Store, StoreError};
 
@@ -17,9 +17,9 @@ pub(super) enum KeyKind {
     Leaves,
     Over,
     Taken,
-    /// What a generation tells all who connect with it.
+    /// The hello of a generation, for all ranks that connect with it.
     Hello,
-    /// What it tells one of them.
+    /// Its welcome for one of them.
     Welcome,
     /// What it tells one from which it is parted.
     Reunite,
@@ -55,8 +55,8 @@ impl KeyKind {
         Self::Unknown,
     ];
 
-    /// The key of this kind that belongs to generation `generation` of `rank`, in the newest proposal or between it and another rank:
-    /// `name`, as [`KeyKind::names`] has it.
+    /// The key of this kind of generation `generation` of `rank`: in the newest proposal, or between it and another rank. `name` is
+    /// as [`KeyKind::names`] has it.
     fn key(self, (rank, generation): (u32, u32), name: &str) -> String {
         let own = |kind: &str| format!("group/{kind}/{rank}.{generation}");
         match self {
@@ -79,7 +79,7 @@ impl KeyKind {
         }
     }
 
-    /// The names by which there are several keys of this kind, of one rank; none: there is one.
+    /// The prefix below which one rank has several keys of this kind; none: it has one.
     fn names(self, (rank, generation): (u32, u32)) -> Option<String> {
         match self {
             Self::Promise => Some("group/promise".to_owned()),
@@ -95,7 +95,7 @@ impl KeyKind {
         !matches!(self, Self::Record | Self::Config)
     }
 
-    /// Whether no rank would write the right value again: changes, or newcomers, wait until it is there.
+    /// Whether no rank would write the right value again: changes, or newcomers, wait until it is restored.
     pub(super) fn has_no_holder(self) -> bool {
         matches!(self, Self::Record | Self::Settings | Self::Layer)
     }
@@ -200,7 +200,7 @@ pub(super) fn write(
 }
 
 impl Spoiled {
-    /// Puts back what nobody else would write again.
+    /// Restores a value that no rank would write again.
     pub(super) fn mend(&self, store: &dyn Store) -> Result<(), StoreError> {
         if let (true, Some(before)) = (self.mend, &self.before) {
             store.compare_and_set(&self.key, Some(&self.garbage), before)?;

@@ -24,7 +24,7 @@ pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Resul
     publish(&fleet.story(), timeline, options.json, ended)
 }
 
-/// Refuses a kill of nobody, and one that never comes.
+/// Refuses a kill that names no rank, and one that never comes.
 fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     check_format(inputs, "--kill")?;
     if let Some(after) = options.rejoin_after

@@ -1,8 +1,8 @@
 //! Ranks that die, stand still, lose each other and come back under running steps: `wv demo --kill` and `wv chaos`, which also
 //! drives programs of Python.
 //!
-//! Every step of every rank is checked against the reference for what its own report says of the other ranks. What happens to
-//! whom is collected as records, which the final table and `--timeline` are made of.
+//! Every step of every rank is checked against the reference, given its own report on the other ranks. Deeds and reports are
+//! collected as records, from which the final table and `--timeline` are made.
 
 mod acts;
 mod checker;
@@ -44,7 +44,7 @@ pub(super) fn unix_us() -> u64 {
     })
 }
 
-/// Sums over who was there are compared bit for bit.
+/// Sums over the ranks that took part are compared bit for bit.
 fn check_format(inputs: &Inputs, option: &str) -> Result<(), DemoError> {
     match inputs.config.format {
         warpverbs::moe::Format::Bf16 => Ok(()),

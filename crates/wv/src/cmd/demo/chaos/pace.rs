@@ -60,7 +60,8 @@ impl Pace {
             .collect();
         for death in deaths {
             let first = steps.partition_point(|step| step.end < death.us);
-            // Whoever makes one more step than the one that the death has met; who dies before that has not recovered.
+            // A rank recovers when it makes one more step than the one that the death has met. A rank that dies before that has not
+            // recovered.
             let mut waiting: BTreeSet<(u32, u32)> = steps[..first]
                 .iter()
                 .rev()
@@ -81,7 +82,7 @@ impl Pace {
     }
 
     fn gaps(&mut self, records: &[Record]) {
-        /// A rank that comes back: the longest gap of each survivor, and those who have not made a step since it serves.
+        /// A rank that comes back: the longest gap of each survivor, and the survivors that have made no step since it serves.
         #[derive(Default)]
         struct Rejoin {
             longest: BTreeMap<u32, u64>,

@@ -1,4 +1,4 @@
-//! Rank processes that are started, told something, stopped, killed, and started again.
+//! Rank processes, which this program starts, instructs, stops, kills and starts again.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ pub(super) enum Heard {
     Told(String),
     /// A line of its standard error.
     Said(String),
-    /// It has closed its standard output, and told everything.
+    /// It has closed its standard output, after its last line.
     Closed,
 }
 
@@ -95,7 +95,7 @@ impl Processes {
         Ok(())
     }
 
-    /// SIGKILL, at once. Whether there was somebody.
+    /// Sends SIGKILL at once. Returns whether a process ran as `rank`.
     pub(super) fn kill(&mut self, rank: u32) -> bool {
         let Some(running) = self.running.get_mut(&rank) else {
             return false;
@@ -107,7 +107,7 @@ impl Processes {
         true
     }
 
-    /// Stops all threads of a rank, and with them its software HCA. Whether there was somebody.
+    /// Stops all threads of a rank, and with them its software HCA. Returns whether a process ran as `rank`.
     pub(super) fn stop(&self, rank: u32) -> bool {
         self.signal(rank, Signal::STOP)
     }
@@ -118,13 +118,13 @@ impl Processes {
     }
 
     fn signal(&self, rank: u32, signal: Signal) -> bool {
-        // The process is a child that nobody has waited for, so its number is its own.
+        // The process is a child that has not been waited for, so its number is its own.
         self.running
             .get(&rank)
             .is_some_and(|running| kill_process(Pid::from_child(&running.child), signal).is_ok())
     }
 
-    /// Tells a rank something on its standard input. Whether there was somebody who could hear it.
+    /// Sends an instruction to a rank on its standard input. Returns whether a process could read it.
     pub(super) fn instruct(&mut self, rank: u32, instruction: &Instruction) -> bool {
         let input = self
             .running
@@ -177,7 +177,7 @@ impl Processes {
         None
     }
 
-    /// Who runs, in ascending order.
+    /// The ranks that run, in ascending order.
     pub(super) fn running(&self) -> Vec<u32> {
         self.running.keys().copied().collect()
     }
@@ -269,7 +269,7 @@ mod tests {
         command
     }
 
-    /// The next line that is told by `who`.
+    /// The next line of `who`.
     fn told(processes: &Processes, who: RankGeneration) -> String {
         loop {
             match processes.next(LONG).expect("a line") {

@@ -1,7 +1,7 @@
 //! `wv chaos --program`: the ranks of a program of Python are killed one after the other, and come back.
 //!
-//! Each rank has a torchrun of its own, which starts it again. A rank is killed when all ranks have told of a call with all of them.
-//! Then all others have to tell of a call without it, and after that all ranks of a whole one again. The program ends by itself.
+//! Each rank has a torchrun of its own, which starts it again. A rank is killed when all ranks have reported a call with all of
+//! them. Then all others must report a call without it, and after that all ranks a whole one again. The program ends by itself.
 
 use std::env;
 use std::fs;
@@ -49,9 +49,9 @@ struct Found<'a> {
     ranks: u32,
     seed: u64,
     deaths: u32,
-    /// From each death until all others have told of a call without the rank.
+    /// From each death until all others have reported a call without the rank.
     missed_us: Times,
-    /// And until all have told of a whole one.
+    /// From each death until all have reported a whole call.
     back_us: Times,
     /// Tokens that lost experts, of the ranks that were not killed since.
     tokens_lost: u64,

@@ -65,7 +65,7 @@ impl Standing {
 struct Track {
     started: bool,
     serves: bool,
-    /// Its view parts it from somebody.
+    /// Its view parts it from another rank.
     parted: bool,
     suspects: BTreeSet<u32>,
     suspected_by: BTreeSet<u32>,

@@ -68,7 +68,7 @@ pub(super) struct Standing {
     ranks: u32,
     /// Process and generation of each rank that serves.
     serving: BTreeMap<u32, (u32, u32)>,
-    /// Who took part in the newest call that each has told of, and how many of its tokens lost experts.
+    /// The ranks that took part in the newest call that each rank has reported, and how many of its tokens lost experts.
     active: BTreeMap<u32, (Vec<bool>, u64)>,
     /// Tokens that lost experts at each rank that has made its last call.
     ended: BTreeMap<u32, u64>,
@@ -118,20 +118,20 @@ impl Standing {
         self.serving.remove(&rank)
     }
 
-    /// Whether every rank has told of a call with all ranks, in which it lost nothing.
+    /// Whether every rank has reported a call with all ranks, in which it lost nothing.
     pub(super) fn is_whole(&self) -> bool {
         let whole = |(active, lost): &(Vec<bool>, u64)| !active.contains(&false) && *lost == 0;
         self.active.len() == self.ranks as usize && self.active.values().all(whole)
     }
 
-    /// Whether all others have told of a call without `rank`.
+    /// Whether all others have reported a call without `rank`.
     pub(super) fn have_missed(&self, rank: u32) -> bool {
         let others = self.active.iter().filter(|(other, _)| **other != rank);
         let missed = others.filter(|(_, (active, _))| !active[rank as usize]);
         missed.count() + 1 == self.ranks as usize
     }
 
-    /// Ranks that have made their last call, with the tokens that lost experts there.
+    /// Ranks that have made their last call, with the tokens of that call that lost experts.
     pub(super) fn ended(&self) -> &BTreeMap<u32, u64> {
         &self.ended
     }

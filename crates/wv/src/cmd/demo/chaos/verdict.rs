@@ -1,5 +1,4 @@
-//! What may not happen in a run, judged by its story alone: who was expelled for nothing, a view that is not reached, proposals
-//! without end.
+//! Judges a run by its story alone. It finds ranks expelled for nothing, views that are not reached, and proposals without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +25,7 @@ const SHOWN: usize = 24;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) what: What,
-    /// The ranks concerned, and what the story says of them, each with who said it and when.
+    /// The ranks concerned, and the records about them, each with its writer and time.
     pub(super) evidence: Vec<String>,
 }
 
@@ -175,7 +174,7 @@ impl<'a> Story<'a> {
             dropped / 1000,
             since / 1000
         )];
-        // First the deeds: there are few of them, and what ranks say follows from them.
+        // First the deeds: they are few, and the reports of ranks follow from them.
         let deeds = self.deeds.iter().filter(|deed| deed.touches(since, us, 0));
         evidence.extend(deeds.map(Deed::in_words));
         let near = self
@@ -191,7 +190,7 @@ impl<'a> Story<'a> {
         Some(Verdict { what, evidence })
     }
 
-    /// The last view in which the rank of `record` served, and its members; all ranks if there is none.
+    /// The last view in which the rank of `record` served, and its members; all ranks if it never served.
     fn last_view(&self, place: usize, record: &Record) -> (u32, Vec<u32>) {
         let mut own = self.records[..place].iter().rev();
         let last = own.find_map(|of| match &of.what {
@@ -236,8 +235,8 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Whether something was done to `rank` alone that reaches into `from..=until`: it stood still while others went on, its port
-    /// was down, it was on the smaller side, or the machine kept it from running.
+    /// Whether a disturbance of `rank` alone reaches into `from..=until`. It stood still while others went on, its port was down,
+    /// it was on the smaller side, or the machine kept it from running.
     fn was_disturbed(
         &self,
         rank: u32,
@@ -288,12 +287,12 @@ impl<'a> Story<'a> {
             |deed: &&Deed<'_>| !deed.begun.pairs.is_empty() && deed.touches(from, until, BROKEN_US);
         let cuts = || self.deeds.iter().filter(is_cut);
         let all = || members.iter().copied();
-        // A cut by itself, or with those that were there when it began.
+        // A cut by itself, or with the other cuts at the time when it began.
         let at_once = |cut: &Deed<'_>| {
             let then = cuts().filter(|other| other.touches(cut.from, cut.from, 0));
             is_outside(rank, all(), then)
         };
-        // All of the time together. Whoever was disturbed alone may be missing on either side.
+        // All of the time together. A rank that was disturbed alone may be missing on either side.
         let well = all().filter(|of| *of == rank || !self.is_ill(*of, from, until));
         cuts().any(at_once) || is_outside(rank, well, cuts())
     }
@@ -409,8 +408,8 @@ impl Deed<'_> {
     }
 }
 
-/// Whether `cuts` leave `rank` outside the largest side of `ranks`, or in one of several that are as large, if it is not the one
-/// with the lowest slot. If no two ranks meet there are no sides.
+/// Whether `cuts` leave `rank` outside the largest side of `ranks`. Of several equally large sides, the one with the lowest slot
+/// counts. If no two ranks meet, no side exists.
 fn is_outside<'a>(
     rank: u32,
     ranks: impl Iterator<Item = u32>,

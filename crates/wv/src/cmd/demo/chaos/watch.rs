@@ -1,4 +1,5 @@
-//! What may not happen in a run: members of a view that run a step in different ones, a rank that hangs, one that never comes back.
+//! Watches a running fleet. It finds members of one view that run a step in different views, a rank that hangs, and a rank that
+//! never comes back.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ const KEPT: usize = 20;
 pub(super) struct Watch {
     /// Longest time between two steps of a rank to which nothing is done.
     patience: Duration,
-    /// The first step of which somebody has told that it was run in a view, by epoch.
+    /// The first step that a rank reported to have run in a view, by epoch.
     firsts: BTreeMap<u32, u32>,
     /// By slot and generation.
     runs: BTreeMap<(u32, u32), Run>,
@@ -174,7 +175,7 @@ impl Watch {
         self.ranks.iter().find_map(overdue)
     }
 
-    /// The ranks that serve and to whom nothing is done.
+    /// The ranks that serve and that no deed disturbs.
     pub(super) fn calm(&self) -> Vec<u32> {
         let calm = self
             .ranks
@@ -196,7 +197,7 @@ impl Watch {
         self.ranks.values().map(|rank| rank.step).max().unwrap_or(0)
     }
 
-    /// Step and view of the newest rank, and for each rank how it stands: `.` not there, `-` comes, `!` something is done to it.
+    /// Step and view of the newest rank, then a letter for the state of each rank: `.` absent, `-` comes, `!` disturbed.
     pub(super) fn line(&self, ranks: u32) -> String {
         let letter = |number: u32| match self.ranks.get(&number) {
             None => ".".to_owned(),
