@@ -215,6 +215,15 @@ impl HostMemory {
         Ok(())
     }
 
+    /// Stores an aligned word at `offset`, behind all that this thread has seen. Nothing where it does not lie inside.
+    pub(crate) fn store(&self, offset: u64, value: u64) {
+        let place = self.place(offset, 8).ok();
+        let is_aligned = |place: &usize| (self.first.as_ptr().addr() + place).is_multiple_of(8);
+        if let Some(place) = place.filter(is_aligned) {
+            self.word(place).store(value, Ordering::Release);
+        }
+    }
+
     /// Where `bytes` bytes at `offset` lie.
     fn place(&self, offset: u64, bytes: usize) -> Result<usize, ProviderError> {
         let place = usize::try_from(offset).ok();
