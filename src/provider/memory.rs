@@ -263,7 +263,9 @@ impl HostMemory {
 
 /// Copies a local range of a chain, of `into.len()` bytes, as this thread sees it now.
 pub(super) fn copy_out(range: &LocalRange, into: &mut [u8]) {
-    let first = std::ptr::with_exposed_provenance_mut::<u8>(range.address as usize);
+    // An address of this process.
+    let address = usize::try_from(range.address).unwrap_or(usize::MAX);
+    let first = std::ptr::with_exposed_provenance_mut::<u8>(address);
     debug_assert_eq!(range.bytes as usize, into.len());
     for (nth, byte) in into.iter_mut().enumerate().take(range.bytes as usize) {
         // SAFETY: the range lies in a registered region of host memory, which stays registered while a transfer uses it. All
