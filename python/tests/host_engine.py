@@ -9,6 +9,7 @@ import os
 import random
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -225,11 +226,21 @@ def counters() -> None:
         assert there == here
         with pytest.raises(warpverbs.TimeoutError, match="counter 5 says 8, not 9"):
             counter.wait(9, 0.01)
-        done(a, to_b.write(here, remote, counter=5))
+        word = ctypes.c_uint64(7)
+        with counter.mirror(word):
+            assert word.value == 8
+            done(a, to_b.write(here, remote, counter=5))
+            deadline = time.monotonic() + LONG
+            while word.value != 9:
+                assert time.monotonic() < deadline
+        for wrong in (bytearray(16), bytearray(7)):
+            with pytest.raises(warpverbs.Refused, match=f"word has {len(wrong)} bytes; it must be of 8"):
+                counter.mirror(wrong)
         plan = to_b.prepare([("write", here, remote, 64)], counting=True)
         done(a, to_b.post(plan, counter=5))
         done(a, to_b.post(plan))
         assert b.counter(5).wait(10, LONG) == counter.reset() == 10
+        assert word.value == 9
         assert (counter.value, a.counter(5).value, b.counter(4095).value) == (0, 0, 0)
         plain = to_b.prepare([("write", here, remote, 64)])
         for begin, words in (

@@ -283,8 +283,34 @@ class Counter:
         other."""
         return self._native.counter_reset(self.id)
 
+    def mirror(self, word: Memory, bytes: int | None = None) -> Mirror:
+        """Lets a word of the program say what the counter says, now and until the mirror or the engine is closed: for kernels that wait
+        for it by loads of system scope. ``word`` is memory of 8 aligned bytes as :meth:`Engine.register` takes it, which this process
+        and the kernel reach. The bytes of as many writes are there when a kernel has seen a value."""
+        address, length, owner = _whole("word", word, bytes)
+        if length != 8:
+            raise Refused(f"word has {length} bytes; it must be of 8")
+        return Mirror(self._native.counter_mirror(self.id, address, owner))
+
     def __repr__(self) -> str:
         return f"<warpverbs.Counter {self.id}>"
+
+
+class Mirror:
+    """A word that says what a counter says. It is made by :meth:`Counter.mirror`, and a context manager."""
+
+    def __init__(self, native: _native.Mirror) -> None:
+        self._native = native
+
+    def close(self) -> None:
+        """Ends it: behind this the word is not written. Once more does nothing."""
+        self._native.close()
+
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Engine:

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::error::EngineError;
 use super::host::Engine;
+use super::mirror::Mirrors;
 use crate::provider::ProviderError;
 use crate::provider::local::{Board, Counts};
 
@@ -23,7 +24,8 @@ pub const MOST_COUNTERS: u32 = crate::provider::local::MOST_COUNTERS;
 /// The counters of an engine, as its workers and waiters share them.
 #[derive(Debug)]
 pub(super) struct Counters {
-    counts: Counts,
+    pub(super) counts: Counts,
+    pub(super) mirrors: Mirrors,
     is_closed: AtomicBool,
 }
 
@@ -31,6 +33,7 @@ impl Counters {
     pub(super) fn new(board: Option<&Arc<Board>>) -> Result<Self, ProviderError> {
         Ok(Self {
             counts: Counts::new(board)?,
+            mirrors: Mirrors::default(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -45,6 +48,11 @@ impl Counters {
         self.is_closed.store(true, Ordering::SeqCst);
         self.counts.ring();
     }
+
+    /// Nothing is counted any more: the words that mirror say what the counters say, and stay so.
+    pub(super) fn end_mirrors(&self) {
+        self.mirrors.end(&self.counts);
+    }
 }
 
 /// Refuses a number that no counter has.
@@ -58,7 +66,7 @@ pub(super) fn check_counter(id: u32) -> Result<(), EngineError> {
 /// One counter of an engine. All callers that ask for the same number share it.
 #[derive(Clone, Debug)]
 pub struct Counter {
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
     id: u32,
 }
 

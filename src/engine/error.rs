@@ -314,6 +314,12 @@ pub enum EngineError {
         /// Its number.
         id: u32,
     },
+    /// A word that a counter cannot be mirrored to.
+    #[error("a word at {address:#x}; it must be at a multiple of 8")]
+    Word {
+        /// Its address.
+        address: u64,
+    },
     /// A READ that is to count.
     #[error("operation {operation} is a READ: only WRITEs count at the peer, submit it apart")]
     CountedRead {

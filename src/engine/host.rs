@@ -474,6 +474,7 @@ impl Inner {
                 thread.join();
             }
             self.pool.stop();
+            self.counters.end_mirrors();
             self.keys.end_all();
             let regions = std::mem::replace(&mut *lock(&self.regions), Registry::new(None));
             if let Some(board) = &self.local.board

@@ -214,6 +214,15 @@ impl HostMemory {
         Ok(())
     }
 
+    /// Stores an aligned word at `offset`, behind all that this thread has seen. Nothing where it does not lie inside.
+    pub(crate) fn store(&self, offset: u64, value: u64) {
+        let place = self.place(offset, 8).ok();
+        let is_aligned = |place: &usize| (self.first.as_ptr().addr() + place).is_multiple_of(8);
+        if let Some(place) = place.filter(is_aligned) {
+            self.word(place).store(value, Ordering::Release);
+        }
+    }
+
     /// Where `bytes` bytes at `offset` lie.
     fn place(&self, offset: u64, bytes: usize) -> Result<usize, ProviderError> {
         let place = usize::try_from(offset).ok();
@@ -253,7 +262,9 @@ impl HostMemory {
 
 /// Copies a local range of a chain, of `into.len()` bytes, as this thread sees it now.
 pub(super) fn copy_out(range: &LocalRange, into: &mut [u8]) {
-    let first = std::ptr::with_exposed_provenance_mut::<u8>(range.address as usize);
+    // An address of this process.
+    let address = usize::try_from(range.address).unwrap_or(usize::MAX);
+    let first = std::ptr::with_exposed_provenance_mut::<u8>(address);
     debug_assert_eq!(range.bytes as usize, into.len());
     for (nth, byte) in into.iter_mut().enumerate().take(range.bytes as usize) {
         // SAFETY: the range lies in a registered region of host memory, which stays registered while a transfer uses it. All

@@ -13,6 +13,7 @@ mod knobs;
 mod local;
 mod local_processes;
 mod lost;
+mod mirrors;
 mod notices;
 mod once;
 mod overlap;

@@ -183,19 +183,34 @@ fn behind_a_wait_in_vain_a_frozen_rail_is_told_from_one_that_works() {
     let a = Striped::with(config("a").with_qps(2).with_slice(4096), 2, true);
     let b = Striped::with(config("b").with_qps(2), 2, true);
     let [to_b, _to_a] = connect(&a, &b);
-    a.hcas[0].pause(HANG);
-    let id = to_b.submit(&write(a.at(0), b.at(0), 1 << 20), &Options::default());
-    let id = id.unwrap();
-    assert_eq!(a.engine.wait(id, SHORT).unwrap(), Status::Pending);
-    // The other rail carries all that the frozen one has not taken, and then has nothing in flight.
-    let frozen = || {
+    a.hcas.iter().for_each(|hca| hca.pause(HANG));
+    // More slices than a QP holds, so both rails have some.
+    let whole = write(a.at(0), b.at(0), 1 << 20);
+    let ids = [0, 1].map(|_| to_b.submit(&whole, &Options::default()).unwrap());
+    until("both rails have slices", || {
+        a.engine.stalled(ids[0]).unwrap().len() == 2
+    });
+    assert_eq!(a.engine.wait(ids[0], SHORT).unwrap(), Status::Pending);
+    a.hcas[1].pause(Duration::ZERO);
+    // The one that works then has nothing in flight.
+    let only_frozen = |id| {
         let all = a.engine.stalled(id).unwrap();
         let [one] = &all[..] else {
             return None;
         };
         Some(one.clone()).filter(|one| one.rail == Some(0))
     };
-    until("only the frozen rail has slices", || frozen().is_some());
+    until("all are posted", || {
+        let all = a.engine.statistics();
+        all.slices.posted == all.queued
+    });
+    let mut found = None;
+    until("only the frozen rail has slices", || {
+        found = ids.into_iter().find(|id| only_frozen(*id).is_some());
+        found.is_some()
+    });
+    let id = found.unwrap();
+    let frozen = || only_frozen(id);
     let before = frozen().unwrap();
     assert_eq!(before.device.as_deref(), Some(a.hcas[0].name()));
     assert!(before.in_flight > 0);
@@ -205,8 +220,9 @@ fn behind_a_wait_in_vain_a_frozen_rail_is_told_from_one_that_works() {
     });
     assert_eq!(frozen().unwrap().in_flight, before.in_flight);
     a.hcas[0].pause(Duration::ZERO);
-    let waited = a.engine.wait(id, HANG).unwrap();
-    assert_eq!(waited, Status::Concluded(Outcome::Done));
+    for id in ids {
+        assert_eq!(a.concluded(id), Outcome::Done);
+    }
     assert_eq!(a.engine.stalled(id).unwrap(), []);
     a.engine.release(id).unwrap();
     let released = a.engine.stalled(id);
@@ -222,8 +238,8 @@ fn a_rail_that_is_slow_begins_its_time_anew_with_each_completion() {
     let config = |name| config(name).with_qps(1).with_slice(4096).with_chain(1);
     let [a, b] = ["a", "b"].map(|name| End::new(config(name), 1 << 20));
     let [to_b, _to_a] = connect(&a, &b);
-    // Of 64 completions every eighth is late, and those behind it with it.
-    let late = (1..8).map(|nth| format!("cqe=delay#{}:30ms", 8 * nth));
+    // Of 64 completions eight come at a time, and those behind them later.
+    let late = (1..8).map(|nth| format!("cqe=delay#{}:{}ms", 8 * nth, 40 * nth));
     let late = late.collect::<Vec<_>>().join(",");
     a.hca.set_faults(&late.parse().unwrap());
     let id = to_b.submit(&write(a.at(0), b.at(0), 1 << 18), &Options::default());

@@ -399,7 +399,10 @@ typedef struct wv_engine_prepared wv_engine_prepared;
 // One rank in its group, with the threads that keep it a member.
 typedef struct wv_group wv_group;
 
-// One MoE layer, as this rank holds it.
+// A counter and a word of the program that says the same.
+typedef struct wv_mirror wv_mirror;
+
+// A layer at this rank.
 typedef struct wv_moe wv_moe;
 
 // Host memory that engines of other processes of this machine and user may map. They copy it at the speed of memory, without a
@@ -1953,7 +1956,22 @@ enum wv_status wv_engine_counter_word(const struct wv_engine *engine,
                                       const uint64_t **word)
 WV_NOEXCEPT;
 
-// Gets the counts of an engine since it was opened. Never waits.
+// Lets `word`, 8 aligned bytes that this process and a kernel reach, say what counter `id` says: now, and from then on until
+// wv_mirror_destroy or the end of the engine. A kernel waits for it by loads of system scope; the bytes of as many WRITEs are there
+// when it has seen a value.
+//
+// Requires:
+// `word` stays memory until the mirror is destroyed or the engine is closed; `mirror` is a variable.
+enum wv_status wv_engine_counter_mirror(const struct wv_engine *engine,
+                                        uint32_t id,
+                                        uint64_t *word,
+                                        struct wv_mirror **mirror)
+WV_NOEXCEPT;
+
+// Gives a mirror back: behind this its word is not written. NULL is allowed.
+enum wv_status wv_mirror_destroy(struct wv_mirror *mirror) WV_NOEXCEPT;
+
+// What an engine has done since it was opened. Never waits.
 //
 // Requires:
 // `statistics` is a struct.

@@ -270,6 +270,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::TimeToLive
         | EngineError::Right { .. }
         | EngineError::Counter { .. }
+        | EngineError::Word { .. }
         | EngineError::CountedRead { .. }
         | EngineError::CountedParts { .. }
         | EngineError::PreparedUncounted

@@ -4,11 +4,12 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::ptr;
+use std::sync::Arc;
 
-use warpverbs::engine::{Counter, EngineError, MOST_COUNTERS};
+use warpverbs::engine::{Counter, EngineError, HostMemory, MOST_COUNTERS, Mirror};
 
 use crate::engine::wv_engine;
-use crate::handle::Handle;
+use crate::handle::{Handle, handle};
 use crate::status::{Failure, guard, put, room, wv_status};
 use crate::team::millis;
 
@@ -100,4 +101,44 @@ pub unsafe extern "C" fn wv_engine_counter_word(
         // SAFETY: the caller's promise.
         unsafe { put("word", word, ptr::with_exposed_provenance(at)) }
     })
+}
+
+/// A counter and a word of the program that says the same.
+#[derive(Debug)]
+pub struct wv_mirror {
+    #[expect(dead_code, reason = "held for its drop")]
+    mirror: Mirror,
+}
+
+handle!(wv_mirror);
+
+/// Lets `word`, 8 aligned bytes that this process and a kernel reach, say what counter `id` says: now, and from then on until
+/// wv_mirror_destroy or the end of the engine. A kernel waits for it by loads of system scope; the bytes of as many WRITEs are there
+/// when it has seen a value.
+///
+/// # Safety
+/// `word` stays memory until the mirror is destroyed or the engine is closed; `mirror` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_counter_mirror(
+    engine: *const wv_engine,
+    id: u32,
+    word: *mut u64,
+    mirror: *mut *mut wv_mirror,
+) -> wv_status {
+    guard(|| {
+        room("word", word)?;
+        room("mirror", mirror)?;
+        let counter = counter(engine, id)?;
+        // SAFETY: the caller's promise: nothing uses the word behind the end of the mirror.
+        let memory = unsafe { HostMemory::over(word.cast(), 8, None) }?;
+        let made = counter.mirror(&Arc::new(memory), 0)?;
+        // SAFETY: checked above.
+        unsafe { put("mirror", mirror, wv_mirror { mirror: made }.hand_out()) }
+    })
+}
+
+/// Gives a mirror back: behind this its word is not written. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_mirror_destroy(mirror: *mut wv_mirror) -> wv_status {
+    guard(|| wv_mirror::take_back("mirror", mirror))
 }

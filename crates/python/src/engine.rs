@@ -7,7 +7,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -63,6 +63,22 @@ pub(crate) struct Prepared(Arc<warpverbs::engine::Prepared>);
 impl Prepared {
     fn __repr__(&self) -> &'static str {
         "<warpverbs.Prepared>"
+    }
+}
+
+/// A word that says what a counter says, until it is closed.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Mirror(Mutex<Option<Held<warpverbs::engine::Mirror>>>);
+
+#[pymethods]
+impl Mirror {
+    /// Behind this the word is not written. Once more does nothing.
+    fn close(&self) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mirror = held.take();
+        drop(held);
+        drop(mirror);
     }
 }
 
@@ -306,6 +322,25 @@ impl Engine {
 
     fn counter_word(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
         Ok(self.counter(py, id)?.word())
+    }
+
+    /// The word at `address` says what the counter says. `owner` keeps it.
+    fn counter_mirror(
+        &self,
+        py: Python<'_>,
+        id: u32,
+        address: usize,
+        owner: Py<PyAny>,
+    ) -> PyResult<Mirror> {
+        let counter = self.counter(py, id)?;
+        let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
+        let word = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: as in `register`: the mirror holds the owner, and writes nothing behind its end.
+        let memory = unsafe { HostMemory::over(word, 8, Some(owner)) };
+        let memory = Arc::new(memory.map_err(|error| error.raise(py))?);
+        let mirror = counter.mirror(&memory, 0);
+        let mirror = mirror.map_err(|error| error.raise(py))?;
+        Ok(Mirror(Mutex::new(Some(Held::new(mirror)))))
     }
 
     fn poll(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<&'static str> {

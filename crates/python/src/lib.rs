@@ -49,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Peer>()?;
     module.add_class::<engine::Transfer>()?;
     module.add_class::<engine::Prepared>()?;
+    module.add_class::<engine::Mirror>()?;
     module.add_class::<shared_memory::SharedMemory>()?;
     module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(config::settings, module)?)?;

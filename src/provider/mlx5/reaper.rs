@@ -95,8 +95,12 @@ impl Consumers {
     /// Whether there is nothing to reap; what comes from here on raises an event.
     pub(super) fn arm(&mut self) -> bool {
         self.look_for_more();
-        let all = self.consumers.iter_mut();
-        all.fold(true, |is_empty, consumer| consumer.arm() && is_empty)
+        let mut is_empty = true;
+        // All of them, also behind one that has an entry.
+        for consumer in &mut self.consumers {
+            is_empty &= consumer.arm();
+        }
+        is_empty
     }
 
     fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {

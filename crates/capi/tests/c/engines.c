@@ -146,6 +146,18 @@ static void counters(const end *a, const end *b) {
     const uint64_t *word = NULL;
     check(wv_engine_counter_word(b->engine, COUNTER, &word), "wv_engine_counter_word");
     must(__atomic_load_n(word, __ATOMIC_ACQUIRE) == 2 * PAGES, "the word says the same");
+    uint64_t said[2] = {7, 7};
+    wv_mirror *mirror = NULL;
+    check(wv_engine_counter_mirror(b->engine, COUNTER, &said[0], &mirror), "wv_engine_counter_mirror");
+    must(__atomic_load_n(&said[0], __ATOMIC_ACQUIRE) == 2 * PAGES && said[1] == 7, "so does a word of the program");
+    check(wv_mirror_destroy(mirror), "wv_mirror_destroy");
+    check(wv_mirror_destroy(NULL), "a mirror that is NULL");
+    refused(wv_mirror_destroy(mirror), WV_BAD_HANDLE, "mirror");
+    refused(wv_engine_counter_mirror(b->engine, COUNTER, (uint64_t *)((char *)said + 4), &mirror), WV_BAD_ARGUMENT, "word is");
+    refused(wv_engine_counter_mirror(b->engine, WV_COUNTERS, said, &mirror), WV_BAD_ARGUMENT, "counter 4096");
+    refused(wv_engine_counter_mirror(b->engine, COUNTER, NULL, &mirror), WV_BAD_ARGUMENT, "word is");
+    refused(wv_engine_counter_mirror(b->engine, COUNTER, said, NULL), WV_BAD_ARGUMENT, "mirror is");
+    refused(wv_engine_counter_mirror(NULL, COUNTER, said, &mirror), WV_BAD_ARGUMENT, "engine is null");
     must(wv_engine_counter_wait(b->engine, COUNTER, 2 * PAGES + 1, 1, &value) == WV_TIMEOUT && value == 2 * PAGES, "no more come");
     check(wv_engine_counter_reset(b->engine, COUNTER, &value), "wv_engine_counter_reset");
     must(value == 2 * PAGES, "what it said");

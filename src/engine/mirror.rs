@@ -1,0 +1,172 @@
+//! Counters that are mirrored to words of the program, for kernels that wait for them.
+//!
+//! Peers count in different ways: by WRITEs of the NIC, which workers of this engine see, and by copies within the machine, after which
+//! the peer itself counts. So one thread looks at the counters that are mirrored, and writes what has changed. It alone writes a
+//! word: what a kernel sees there never goes back, unless the program resets the counter.
+//!
+//! The bytes that are counted are in host memory before the counter says so, and the thread writes the word behind its look at the
+//! counter. Memory of a GPU would need a flush in between; an engine takes none yet.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::counter::{Counter, Counters};
+use super::error::{EngineError, HostError};
+use crate::error::OwnThread;
+use crate::provider::local::Counts;
+use crate::provider::{HostMemory, ProviderError};
+
+/// Bytes of a word.
+const WORD: u64 = 8;
+/// Looks without a change before the thread sleeps.
+const SPINS: u32 = 200;
+/// Longest sleep without a look.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// A counter and the word that says the same. It ends when this is dropped: behind that the engine does not write the word any more.
+#[derive(Debug)]
+#[must_use = "the counter is mirrored as long as this is kept"]
+pub struct Mirror {
+    counters: Arc<Counters>,
+    number: u64,
+}
+
+/// All mirrors of an engine, and the thread that serves them.
+#[derive(Debug, Default)]
+pub(super) struct Mirrors {
+    targets: Mutex<Vec<Target>>,
+    next: AtomicU64,
+    /// From the first mirror on.
+    thread: Mutex<Option<OwnThread>>,
+    has_ended: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Target {
+    number: u64,
+    counter: u32,
+    memory: Arc<HostMemory>,
+    offset: u64,
+    /// What the word says.
+    said: u64,
+}
+
+impl Mirrors {
+    /// Writes what has changed. Whether something has.
+    fn copy(&self, counts: &Counts) -> bool {
+        let mut has_changed = false;
+        for target in &mut *lock(&self.targets) {
+            // Acquire: the bytes that it counts are there before the word says so.
+            let word = counts.word(target.counter);
+            let now = word.map_or(0, |word| word.load(Ordering::Acquire));
+            if now != target.said {
+                target.said = now;
+                target.memory.store(target.offset, now);
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// The thread has written what was counted last, and is gone.
+    pub(super) fn end(&self, counts: &Counts) {
+        let thread = {
+            let mut thread = lock(&self.thread);
+            self.has_ended.store(true, Ordering::SeqCst);
+            thread.take()
+        };
+        counts.ring();
+        if let Some(thread) = thread {
+            thread.join();
+        }
+    }
+}
+
+/// Until the engine is closed.
+fn serve(counters: &Counters) {
+    let (mirrors, counts) = (&counters.mirrors, &counters.counts);
+    let mut idle = 0;
+    while !mirrors.has_ended.load(Ordering::SeqCst) {
+        if mirrors.copy(counts) {
+            idle = 0;
+        } else if idle < SPINS {
+            idle += 1;
+            std::hint::spin_loop();
+        } else {
+            let ends = || mirrors.has_ended.load(Ordering::SeqCst);
+            let look = || (mirrors.copy(counts) || ends()).then_some(());
+            let _ = counts.until(LONGEST, look);
+            idle = 0;
+        }
+    }
+    mirrors.copy(counts);
+}
+
+impl Counter {
+    /// Lets the 8-byte word at `offset` of `memory` say what the counter says, now and from then on, as long as the result is kept
+    /// and the engine is not closed. A kernel waits for it by loads of system scope, as `wv::wait_word` does; the bytes of as
+    /// many WRITEs are there when it has seen a value.
+    ///
+    /// The memory is any that this process and the kernel reach: [`HostMemory::over`] what the driver has mapped. It need not be
+    /// registered. [`Counter::word`] needs no thread and no second word, where the program can register that page with the driver.
+    ///
+    /// # Errors
+    /// [`EngineError::Word`]: the word is not at a multiple of 8; [`ProviderError::Range`]: it is outside; [`EngineError::Closing`];
+    /// what the system refuses.
+    pub fn mirror(&self, memory: &Arc<HostMemory>, offset: u64) -> Result<Mirror, HostError> {
+        let has = memory.bytes();
+        if offset.checked_add(WORD).is_none_or(|end| end > has) {
+            let bytes = WORD;
+            return Err(ProviderError::Range { offset, bytes, has }.into());
+        }
+        let address = memory.address() + offset;
+        if !address.is_multiple_of(WORD) {
+            return Err(EngineError::Word { address }.into());
+        }
+        let mirrors = &self.counters.mirrors;
+        let mut thread = lock(&mirrors.thread);
+        if mirrors.has_ended.load(Ordering::SeqCst) {
+            return Err(EngineError::Closing.into());
+        }
+        if thread.is_none() {
+            let counters = Arc::clone(&self.counters);
+            let begun = OwnThread::spawn("wv-engine-mirror", move || serve(&counters), |_| {});
+            let failed = |source| ProviderError::System {
+                call: "spawn",
+                source,
+            };
+            *thread = Some(begun.map_err(failed)?);
+        }
+        drop(thread);
+        let number = mirrors.next.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut targets = lock(&mirrors.targets);
+            let said = self.read();
+            memory.store(offset, said);
+            targets.push(Target {
+                number,
+                counter: self.id(),
+                memory: Arc::clone(memory),
+                offset,
+                said,
+            });
+        }
+        // It may sleep since before the counter changed last.
+        self.counters.counts.ring();
+        let counters = Arc::clone(&self.counters);
+        Ok(Mirror { counters, number })
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        let mut targets = lock(&self.counters.mirrors.targets);
+        targets.retain(|target| target.number != self.number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
