@@ -115,6 +115,12 @@ pub trait TeamInternal {
     /// [`TeamError::Record`]; [`TeamError::Recovering`]; what HCA, device and store refuse. Call it again.
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
+    /// Writes again what this generation has told all ranks and generation `generation` of `peer`, where another value stands.
+    ///
+    /// # Errors
+    /// A rank that the team does not have; the store's.
+    fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError>;
+
     /// Refuses `generation` of `peer` while the one before it may still store into windows of this rank.
     ///
     /// # Errors
@@ -145,6 +151,10 @@ impl TeamInternal for Team {
 
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         Self::reunite_peer(self, peer, generation)
+    }
+
+    fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        Self::tell_again(self, peer, generation)
     }
 
     fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {

@@ -340,6 +340,10 @@ mod tests {
             ..good
         };
         assert_eq!(message(qps), "qps_per_peer is 65; it must be 1 to 64");
+        assert_eq!(
+            message(good.with_generation(0)),
+            "generation is 0; it must be at least 1"
+        );
         for windows in [0, 1025] {
             let text = format!("windows is {windows}; it must be 1 to 1024");
             assert_eq!(message(good.with_windows(windows)), text);

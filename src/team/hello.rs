@@ -69,6 +69,17 @@ pub(super) struct Offer {
     pub(super) windows: Vec<WindowOffer>,
 }
 
+impl Offer {
+    /// Whether it names the same QPs and windows; packet numbers differ from one life of the QPs to the next.
+    pub(super) fn leads_where(&self, other: &Self) -> bool {
+        let qps = |offer: &Self| -> Vec<(u32, u32)> {
+            offer.qps.iter().map(|qp| (qp.qpn, qp.ece)).collect()
+        };
+        let to = |offer: &Self| (offer.version, offer.rank, offer.generation);
+        to(self) == to(other) && qps(self) == qps(other) && self.windows == other.windows
+    }
+}
+
 /// One QP: how its other end is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct QpOffer {

@@ -138,6 +138,7 @@ impl Team {
         state.send(self.links.patience(), &theirs.qps)?;
         state.finish(life);
         (state.connected, state.recoveries) = (known.generation, 0);
+        (state.doubted, state.places) = (false, None);
         state.reach = known.reach;
         Ok(())
     }

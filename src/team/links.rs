@@ -68,8 +68,11 @@ pub(super) struct PeerState {
     pub(super) visitor: Option<(u32, Identity)>,
     /// The newest generation whose hello was read: how its rails are reached.
     pub(super) known: Option<Known>,
-    /// The records last published for a generation of it. They are kept until kernels post to it, because another writer may change
-    /// them meanwhile.
+    /// What its records say is to be read again, since QPs that were connected by them have failed.
+    pub(super) doubted: bool,
+    /// Its windows as they were read again, by window and rail, for the next grace period.
+    pub(super) places: Option<Vec<(u64, u32)>>,
+    /// What a generation of it was told last, until kernels post to that: another writer may change it meanwhile.
     pub(super) said: Option<Said>,
 }
 
@@ -354,6 +357,7 @@ impl PeerState {
     /// QPs whose numbers were never published stay as they are.
     pub(super) fn fence(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         self.failed = self.told != 0;
+        self.doubted |= self.connected != 0 && self.connected == self.told;
         self.end(gpu, |_| true)
     }
 
@@ -424,11 +428,16 @@ impl PeerState {
 
     /// To Rtr: what `theirs` send is taken.
     pub(super) fn receive(&mut self, known: &Known, theirs: &[QpOffer]) -> Result<(), TeamError> {
+        self.lead_to(known, theirs);
+        self.receive_again(theirs)
+    }
+
+    /// The QPs lead to these from their next life on.
+    pub(super) fn lead_to(&mut self, known: &Known, theirs: &[QpOffer]) {
         for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
             let Way { path, log_reads } = known.ways[number % known.ways.len()];
             link.set_path(path.with_remote_qpn(qp.qpn).with_ece(qp.ece), log_reads);
         }
-        self.receive_again(theirs)
     }
 
     /// The same from the QPs that these were connected with before.

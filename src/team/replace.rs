@@ -117,7 +117,12 @@ impl Team {
         let mut state = links.state();
         // The host may have given it up meanwhile.
         self.check_generation(&state, peer, generation)?;
-        self.begin_life(&mut state, peer, &known, &theirs)
+        let begun = self.begin_life(&mut state, peer, &known, &theirs);
+        if begun.is_err() {
+            // The hello may have been another writer's, whatever it says: the next try reads it again.
+            state.known = None;
+        }
+        begun
     }
 
     /// Lets kernels take guards of `peer` and post to it, from [`Team::connect_peer`] on.
@@ -199,8 +204,63 @@ impl Team {
         Ok(known)
     }
 
-    /// Brings QPs and keys to a state in which they can be offered to generation `generation`. They were published for no
-    /// generation before.
+    /// Reads again how generation `generation` of `peer`, the one that the QPs are for, is reached, and what it offers. What was read
+    /// before may have been another writer's, and the peer has written its own again since. Where its records are missing, or
+    /// cannot be, all stays as it was.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn read_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        let links = self.peer(peer)?;
+        links.state().doubted = false;
+        let (known, offer) = match self.told_now(peer, generation) {
+            Ok(Some(told)) => told,
+            Ok(None) => return Ok(()),
+            Err(error @ TeamError::Store(_)) if !error.counts_as_missing() => {
+                links.state().doubted = true;
+                return Err(error);
+            }
+            Err(error) => {
+                tracing::debug!("what rank {peer} has told stays as it was read first: {error}");
+                return Ok(());
+            }
+        };
+        let mut state = links.state();
+        state.lead_to(&known, &offer.qps);
+        // Founders tell their windows elsewhere.
+        state.places = (!offer.windows.is_empty()).then(|| self.places(&offer));
+        Ok(())
+    }
+
+    /// What the records of generation `generation` of `peer` say at the moment, which was checked.
+    fn told_now(&self, peer: u32, generation: u32) -> Result<Option<(Known, Offer)>, TeamError> {
+        let own = (self.rank(), self.config.generation);
+        let wanted = self.links.wanted(&self.exchange, &self.config);
+        let key = hello_key(peer, generation);
+        let Some(hello) = self.exchange.read_versioned::<Hello>(peer, &key)? else {
+            return Ok(None);
+        };
+        wanted.check_hello(peer, &key, &hello, &self.window_shapes())?;
+        let of_founder = |offer: &&Offer| (offer.rank, offer.generation) == own;
+        let offer = match hello.offers.iter().find(of_founder) {
+            Some(offer) => {
+                wanted.check_offer(peer, &key, offer, &[])?;
+                offer.clone()
+            }
+            None => {
+                let key = welcome_key((peer, generation), own);
+                let Some(offer) = self.exchange.read_versioned(peer, &key)? else {
+                    return Ok(None);
+                };
+                wanted.check_offer(peer, &key, &offer, &self.window_shapes())?;
+                offer
+            }
+        };
+        let known = self.links.known(&self.rails, (peer, generation), &hello)?;
+        Ok(Some((known, offer)))
+    }
+
+    /// Brings QPs and keys to where they can be offered to generation `generation`: nobody was told them before.
     fn prepare(&self, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
         let generation = known.generation;
         let links = self.peer(peer)?;

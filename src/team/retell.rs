@@ -6,7 +6,7 @@
 
 use std::sync::PoisonError;
 
-use super::hello::hello_key;
+use super::hello::{Offer, hello_key, welcome_key};
 use super::{Team, TeamError};
 
 impl Team {
@@ -30,9 +30,35 @@ impl Team {
             state.said.take_if(|said| said.generation != generation);
             state.said.clone()
         };
-        said.map_or(Ok(()), |said| {
-            self.exchange.put_again(&said.key, &said.text)
-        })
+        if let Some(said) = said {
+            self.exchange.put_again(&said.key, &said.text)?;
+        }
+        self.welcome_again(peer, generation)
+    }
+
+    /// Writes the welcome to a generation with which the QPs were connected where another value stands: the other end reads it again
+    /// when the QPs have failed. Packet numbers of that time say nothing any more.
+    fn welcome_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        let own = (self.rank(), self.config.generation);
+        let offer = {
+            let state = self.peer(peer)?.state();
+            let founded = self.config.members().contains(peer) && !self.config.joins();
+            let founders = founded && self.config.generation == generation;
+            if founders || state.connected != generation || state.told != generation {
+                return Ok(());
+            }
+            state.offer(peer, self.offers_of_windows(peer))
+        };
+        let key = welcome_key(own, (peer, generation));
+        let stands = match self.exchange.read_versioned::<Offer>(self.rank(), &key) {
+            Err(error) if !error.counts_as_missing() => return Err(error),
+            found => found.ok().flatten(),
+        };
+        if !stands.is_some_and(|stands| stands.leads_where(&offer)) {
+            tracing::warn!("'{key}' was changed by another writer, and is written again");
+            self.exchange.put(&key, &offer)?;
+        }
+        Ok(())
     }
 
     /// The hello of this generation; none before it was published.

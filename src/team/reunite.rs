@@ -120,16 +120,20 @@ impl Team {
         let Some(_only) = links.try_work() else {
             return Err(TeamError::Recovering { peer });
         };
-        let known = {
+        let doubted = {
             let state = links.state();
             check_same(&state, peer, generation)?;
             if state.is_connected_with(generation) && !self.tables.is_closed(peer) {
                 return Ok(true);
             }
-            state.remote_qpns()
+            state.doubted
         };
         // Without the thread that rings, no probe would ever complete.
         self.check_threads()?;
+        if doubted {
+            self.read_again(peer, generation)?;
+        }
+        let known = links.state().remote_qpns();
         let own = (self.rank(), self.config.generation);
         let theirs = self.attempt_of((peer, generation), own, &known)?;
         let newest = theirs.as_ref().map_or((0, RailSet::EMPTY), |theirs| {
@@ -140,6 +144,10 @@ impl Team {
         };
         if !self.reset_for(peer, attempt)? {
             return Ok(false);
+        }
+        let places = links.state().places.take();
+        if let Some(places) = places {
+            self.tables.set_places(peer, &places)?;
         }
         let met = theirs.filter(|theirs| theirs.attempt == attempt);
         if let Some(met) = &met {
@@ -171,7 +179,11 @@ impl Team {
             .map_or(Ok(()), |told| told.check(known, rails))
         {
             Ok(()) => Ok(told),
-            Err(reason) => Err(self.exchange.record(peer.0, &key, &reason)),
+            Err(reason) => {
+                // Either this record is another writer's, or those by which the two were connected.
+                self.peer(peer.0)?.state().doubted = true;
+                Err(self.exchange.record(peer.0, &key, &reason))
+            }
         }
     }
 
@@ -244,6 +256,7 @@ impl Team {
         }
         let done = step(&mut state);
         state.failed |= done.is_err();
+        state.doubted |= done.is_err();
         done
     }
 

@@ -210,11 +210,14 @@ impl Tables {
         let mut shadow = self.shadow();
         self.begin_life(&mut shadow, peer, life, way)?;
         self.write_direct(&mut shadow, peer, direct)?;
-        let rows = (peer as usize..shadow.entries.len()).step_by(self.ranks as usize);
-        for (at, (base, rkey_be)) in rows.zip(places.iter().copied()) {
-            let entry = &mut shadow.entries[at];
-            (entry.base, entry.rkey_be) = (base, rkey_be);
-        }
+        shadow.set_places((peer, self.ranks), places);
+        self.write_peer(&shadow, peer)
+    }
+
+    /// Writes where the windows of `peer` are, and their keys. Inside its grace period only.
+    pub(super) fn set_places(&self, peer: u32, places: &[(u64, u32)]) -> Result<(), TeamError> {
+        let mut shadow = self.shadow();
+        shadow.set_places((peer, self.ranks), places);
         self.write_peer(&shadow, peer)
     }
 
@@ -294,6 +297,15 @@ impl Tables {
 }
 
 impl Shadow {
+    /// Where the windows of a peer are, and their keys; `ranks` in all.
+    fn set_places(&mut self, (peer, ranks): (u32, u32), places: &[(u64, u32)]) {
+        let rows = (peer as usize..self.entries.len()).step_by(ranks as usize);
+        for (at, (base, rkey_be)) in rows.zip(places.iter().copied()) {
+            let entry = &mut self.entries[at];
+            (entry.base, entry.rkey_be) = (base, rkey_be);
+        }
+    }
+
     /// The entry at `place` as kernels read it: by the rail that carries what is posted to the QPs of its row.
     fn told(&self, ranks: u32, rails: u32, place: usize) -> PeerEntry {
         let (ranks, rails) = (ranks as usize, rails as usize);

@@ -812,3 +812,73 @@ fn windows_that_are_reached_by_load_and_store_stay_open() {
         }
     });
 }
+
+/// Rank 1 joins. What the record of that key says is changed until the other end has connected by it; then its owner finds that.
+fn connected_by_another_record(key: &str, change: impl Fn(&mut Value, &DrivenFleet<'_>)) {
+    println!("{key}");
+    let setup = impatient();
+    let hcas = Hcas::new(&setup);
+    let mut fleet = DrivenFleet::found(&setup, &hcas, [0].into_iter().collect());
+    fleet.come(1, 1);
+    let (owner, other) = if key.contains("/0.1/") {
+        (0, 1)
+    } else {
+        (1, 0)
+    };
+    if key.starts_with("welcome/") {
+        let absent = fleet.connect_end(owner, other).unwrap_err();
+        assert!(matches!(absent, TeamError::Absent { .. }), "{absent}");
+    }
+    let own = fleet.store.try_get(key).unwrap().unwrap();
+    let mut record = serde_json::from_slice(&own).unwrap();
+    change(&mut record, &fleet);
+    let changed = serde_json::to_vec(&record).unwrap();
+    fleet.store.put(key, &changed).unwrap();
+    // The owner writes its welcome again in each of its tries, so the other end connects first.
+    match fleet.connect_end(other, owner) {
+        Ok(()) | Err(TeamError::Absent { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+    fleet.connect(1);
+    let pair = Pair {
+        fleet,
+        unreached: RefCell::default(),
+    };
+    pair.fail(0);
+    pair.fail(1);
+    let call = |from| match pair.call(from) {
+        Ok(done) => done,
+        Err(TeamError::Unreached { .. } | TeamError::Record { .. }) => false,
+        Err(error) => panic!("rank {from}: {error}"),
+    };
+    let start = Instant::now();
+    while !(call(0) & call(1)) {
+        assert!(start.elapsed() < PATIENCE, "{key}: they stay apart");
+        // As the thread that connects does while a pair is apart.
+        for from in [0, 1] {
+            pair.fleet.rank(from).team.tell_again(1 - from, 1).unwrap();
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    pair.open();
+    pair.fleet.talk(0, 1);
+    drop(pair);
+    hcas.check();
+}
+
+#[test]
+fn a_pair_that_was_connected_by_records_of_another_comes_together() {
+    connected_by_another_record("welcome/0.1/1.1", |record, _| {
+        let qpn = record["qps"][0]["qpn"].as_u64().unwrap();
+        record["qps"][0]["qpn"] = json!(qpn ^ 1);
+    });
+    connected_by_another_record("welcome/1.1/0.1", |record, _| {
+        let base = record["windows"][0]["base"].as_u64().unwrap();
+        record["windows"][0]["base"] = json!(base ^ 1 << 40);
+    });
+    connected_by_another_record("hello/1.1", |record, fleet| {
+        let other = fleet.store.try_get("hello/0.1").unwrap().unwrap();
+        let other: Value = serde_json::from_slice(&other).unwrap();
+        record["rails"] = other["rails"].clone();
+    });
+}
