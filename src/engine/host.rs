@@ -317,7 +317,7 @@ impl Engine {
     }
 
     /// The next peer that is gone. Each life of a peer is reported once, when its last connection has ended, unless this side ended
-    /// it.
+    /// it. By then all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
     #[must_use]
     pub fn peer_gone(&self, most: Duration) -> Option<PeerGone> {
         self.inner.known.gone(most)
