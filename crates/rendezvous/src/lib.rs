@@ -166,8 +166,8 @@ pub trait Store: Send + Sync + Debug {
     /// [`StoreError::NoAnswer`] all are gone or none. Nothing that is newer than the call goes when the request is late.
     fn remove_below(&self, key: &str) -> Result<u64, StoreError>;
 
-    /// Those of `keys` and of the keys below `below`, at every depth, that are set and whose newest change is behind the revision
-    /// `since`; 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
+    /// The entries of `keys` and of the keys below `below`, at every depth, that are set and have changed after revision `since`; 0
+    /// asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
     ///
     /// Keys that were removed are not listed: [`Store::count`] shows that some are gone.
     ///
@@ -202,8 +202,8 @@ pub trait Store: Send + Sync + Debug {
 
     /// Keeps a lease for another time to live. `false`: the store says that it is gone, or that `key` is not under it any more.
     ///
-    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if no rank has taken
-    /// or changed its key meanwhile: a lease that one look has found gone may live at the next. In memory and in an etcd it stays
+    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if no rank has taken or
+    /// changed its key meanwhile. So a lease that one look has found gone may live at the next. In memory and in an etcd it stays
     /// gone.
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError>;
 
