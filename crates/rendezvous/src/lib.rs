@@ -267,8 +267,8 @@ pub trait Store: Send + Sync + Debug {
 
 /// Opens the store that `url` names for the run `run_id`.
 ///
-/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace a
-///   directory above it; `shared` says that users with that right are trusted.
+/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it. No other user can change it or replace a
+///   directory above it, unless `shared` says that such users are trusted.
 /// - `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?insecure]`: an etcd, in plain text. A password goes beyond this
 ///   machine only with `insecure`.
 /// - `etcds://..[?ca=FILE&cert=FILE&key=FILE]`: an etcd by TLS 1.2 or later. The certificates of its members must name them, and
