@@ -1,4 +1,4 @@
-// The begin of a phase: a dispatch takes the number of the call, its view and its deadline; every
+// The begin of a phase. A dispatch takes the number of the call, its view and its deadline. Every
 // phase takes a guard of each peer.
 //
 // A change of membership closes `limit` on the host. A call that finds its number above it waits
@@ -57,8 +57,8 @@ WV_DEVICE uint32_t pick_view(const MoeContext& moe, uint32_t call) {
   return best;
 }
 
-/// Calls by which the first call of the view in force falls behind before the kernel writes it
-/// anew, half as far behind: the host compares it with calls.
+/// The first call of the view in force may fall behind by this number of calls. Then the kernel
+/// writes it anew, half as far behind, because the host compares it with calls.
 inline constexpr uint32_t VIEW_AGE = 1u << 30;
 
 /// A call that is not aborted runs in view `place`. One thread.
@@ -142,8 +142,9 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alo
 }
 
 /// Begins a phase: thread 0 does `begin`, then one thread for each peer does `peers`. A barrier of
-/// the grid is behind both. Where the threads of one block are enough for all peers, the first
-/// block does both, with a barrier of the block between the two; else one of the grid.
+/// the grid is behind both. If one block has enough threads for all peers, the first block does
+/// both, with a barrier of the block between the two. Otherwise a barrier of the grid stands
+/// between them.
 template <class Begin, class Peers>
 WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
   const bool one_block = moe.team->ranks <= block_threads();
@@ -200,7 +201,7 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   moe.call = call;
   platform::store_relaxed_sys(&moe.board->started, call);
   // Sequentially consistent. Pairs with the fence between the host's store of the limit and its
-  // look at `started`: it sees this call, or this thread sees the limit.
+  // look at `started`. Either the host sees this call, or this thread sees the limit.
   platform::fence_sc_sys();
   for (uint32_t& closed : moe.released) {
     if (call - moe.joined >= SETS && newer(call - SETS, closed)) closed = call - SETS;
@@ -270,8 +271,8 @@ WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage 
   }
 }
 
-/// Takes back a phase that has begun after `after`, since this layer cannot do what it asks: it
-/// does nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
+/// Takes back a phase that has begun after `after`, because this layer cannot do it. The phase does
+/// nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
 WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
   call.handle.phase[call.phase] = Status::invalid;
   call.handle.in_turn = 0;
@@ -291,7 +292,7 @@ WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer
   call.handle.peers[peer] = state;
 }
 
-/// Begins a send phase for all peers: takes guards, waits until the staging rows of this set may
+/// Begins a send phase for all peers. Takes guards, waits until the staging rows of this set may
 /// change, and finds out whether a credit is missing. Threads share the peers; a barrier follows.
 WV_DEVICE void begin_send(const Call& call) {
   const bool aborted = call.handle.aborted != 0;

@@ -58,8 +58,9 @@ struct Call {
   WV_DEVICE uint32_t rank() const { return team.rank; }
   WV_DEVICE uint32_t ranks() const { return team.ranks; }
   WV_DEVICE uint32_t set() const { return set_of(call); }
-  /// What its tokens are made of. Slots and tables keep the places that they have in the largest
-  /// call, whose writers never change; only the arrays of the caller are as long as this says.
+  /// The format and number of its tokens. Slots and tables keep the places that they have in the
+  /// largest call, whose writers never change. Only the arrays of the caller have the lengths of
+  /// this shape.
   WV_DEVICE const MoeShape& shape() const { return handle.shape; }
 
   /// `ns` after the begin of the phase.

@@ -2,7 +2,7 @@
 // not wait for.
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
-// waited a quarter of its deadline writes a beat to every member that it does not wait for, and
+// waited a quarter of its deadline writes a beat to every member for which it does not wait, and
 // again every quarter. A new beat of a peer starts the clock against it again. No phase waits
 // longer than two deadlines. Clocks stand still while a change is prepared, and that time has a
 // limit too.
@@ -107,8 +107,8 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
   beat(call, peer);
 }
 
-/// Waits for every peer: `look(peer)` says `would_block` while the peer is waited for, `ok` when
-/// nothing is left to wait for, or why it ends in vain; `settle(peer, status)` takes down how it
+/// Waits for every peer. `look(peer)` returns `would_block` while this thread has to wait for the
+/// peer, `ok` when the wait is over, or why it ends in vain. `settle(peer, status)` records how it
 /// ended. Both are called by one thread per peer, all of the grid together. A barrier follows, and
 /// after it a fence of the threads that read what the peers have written. Every wait is bounded by
 /// its clock (`PeerWait`), so all of it is.

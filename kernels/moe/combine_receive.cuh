@@ -10,8 +10,8 @@
 
 namespace wv::moe {
 
-/// Waits for every peer's word and decides whose rows are added: those of a peer that got all rows
-/// and returns all of them.
+/// Waits for every peer's word, and decides which peers' rows are added: those of a peer that got
+/// all rows and returns all of them.
 WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) {
   const auto own = [&] {
     const MoeHandlePeer& state = call.handle.peers[call.rank()];

@@ -1,9 +1,9 @@
 // What the sender keeps of a peer: guards, credits, suspicion, calls that were not sent, staging
 // rows in flight.
 //
-// Slots are reused by credit: data goes into a set only when the peer has closed the last call
-// whose data was sent there. Before a rank waits for a credit it sends its own to all peers. Else
-// two ranks that send the next dispatch before they receive this one wait for each other. A peer
+// Slots are reused by credit: data goes into a set only when the peer has closed the last call that
+// sent data into it. Before a rank waits for a credit it sends its own to all peers. Otherwise two
+// ranks that send the next dispatch before they receive this one would wait for each other. A peer
 // that gives no credit in time gets no data but a word that says so.
 #pragma once
 
@@ -112,8 +112,9 @@ WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
   return state.suspect == 0;
 }
 
-/// Waits until nothing reads the staging rows of this kind and set that went to `peer`: the WQEs
-/// are done, or their QP is in error. While the host resets the QP only its words are looked at.
+/// Waits until nothing reads the staging rows of this kind and set that went to `peer`. Then the
+/// WQEs are done, or their QP is in error. While the host resets the QP this thread looks only at
+/// its words.
 WV_DEVICE_ONCE Status settle_staging(const Call& call, uint32_t peer) {
   const Ticket ticket{call.moe.peers[peer].ticket[call.index]};
   QpContext* const context = call.qp_to(peer);
@@ -169,8 +170,8 @@ WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
   return call.handle.aborted == 0 || call.is_open(peer);
 }
 
-/// Puts this call among those that `peer` learns were not sent, with all calls of the set since the
-/// last one that it has learned of.
+/// Records that this call was not sent to `peer`, for a later word to it. The record covers all
+/// calls of the set since the last one of which the peer has learned.
 WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint32_t i = call.index;

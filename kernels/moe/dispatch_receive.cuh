@@ -176,7 +176,8 @@ WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32
 // By expert.
 
 /// Counts the rows of a tile that go to each local expert, and numbers them from 0 in the order of
-/// the lanes: `MoePick::row` until `spread`. Whole warp, behind `read_header` of its lanes.
+/// the lanes. `MoePick::row` holds the number until `spread`. Whole warp, behind `read_header` of
+/// its lanes.
 WV_DEVICE void count_picks(const Call& call, const Tile& tile) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;

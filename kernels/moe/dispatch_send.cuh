@@ -136,8 +136,8 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
   pack_token(call, p, token, at);
 }
 
-/// Gives the tokens that go to `peer` their rows there, in the order of the tokens: the marks
-/// before a token are counted, 32 at a time. Whole warp, behind a barrier after `mark_ranks`.
+/// Gives the tokens that go to `peer` their rows at that peer, in the order of the tokens. It
+/// counts the marks before a token, 32 at a time. Whole warp, behind a barrier after `mark_ranks`.
 WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   constexpr Warp warp;
   const uint64_t at = uint64_t{peer} * call.moe.max_tokens;

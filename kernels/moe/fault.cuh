@@ -19,8 +19,8 @@ WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle
   MoeBoard& board = *moe.board;
   const uint32_t number = platform::load_relaxed_sys(&board.faults) + 1;
   platform::store_relaxed_sys(&board.faults_begun, number);
-  // Release. The begin before the record. Pairs with the host's acquire fence between its read of
-  // the record and of `faults_begun`: a host that read a word of this record sees its begin.
+  // Release. The begin before the record. Pairs with the host's acquire fence between its reads of
+  // the record and of `faults_begun`. A host that read a word of this record sees its begin.
   platform::fence_release_sys();
   const auto* const from = reinterpret_cast<const uint32_t*>(&handle.fault);
   auto* const to = reinterpret_cast<uint32_t*>(&board.fault);
@@ -62,8 +62,8 @@ WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uin
 /// What the QP to `peer`, which has failed, says about why.
 ///
 /// Only `cqe_error` is a cause, and only while the word of failure and syndrome still says so. The
-/// host may have put its own word there, which ends calls and explains nothing. Else the cause is
-/// lost.
+/// host may have written its own word over it, which ends calls and explains nothing. Then the
+/// cause is lost.
 WV_DEVICE_COLD void record_error(const Call& call, uint32_t peer) {
   const uint64_t failure =
       platform::load_relaxed(reinterpret_cast<const uint64_t*>(&call.qp_to(peer)->err));
@@ -99,8 +99,9 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
   for (uint32_t word = 0; word < (ranks + 31) / 32; ++word) fault.suspects[word] = 0;
 }
 
-/// At the end of a phase, if a peer became a suspect or is none any more, or members have changed:
-/// writes to the board which members of the newest view are suspects. One thread, after a barrier.
+/// At the end of a phase: writes to the board which members of the newest view are suspects. It
+/// does so if a peer became a suspect or stopped being one, or if members have changed. One thread,
+/// after a barrier.
 WV_DEVICE void publish_suspects(const Call& call) {
   if (platform::load_relaxed(&call.moe.changed) == 0) return;
   call.moe.changed = 0;

@@ -1,10 +1,10 @@
-// How the words of a signal get to a peer: behind the data that they stand for, and behind the
-// words that were sent before on the same QP. Three strategies, one of which the team has chosen
-// for all ranks by what the devices promise (`MoeContext::order`), and stores where the peer's
-// memory can be reached.
+// The ways in which the words of a signal get to a peer: behind the data that they stand for, and
+// behind earlier words on the same QP. The team has chosen one of three strategies for all ranks,
+// by the promises of the devices (`MoeContext::order`). A peer whose memory can be reached gets
+// stores instead.
 //
-// Words of one QP are never seen in another order than that in which they were sent: a credit that
-// is overtaken by an older one would be lost.
+// A peer sees the words of one QP in the order in which they were sent. A credit that an older one
+// overtook would be lost.
 //
 // Every way of posting stands here once, as a function of its own, and so does every strategy: a
 // kernel calls one of three.
@@ -82,8 +82,8 @@ struct InlineWrite {
   }
 };
 
-/// The device keeps atomics behind everything that was posted before, and writes not: words are
-/// unconditional swaps, each seen whole, and safe to be seen twice.
+/// The device keeps atomics, but not writes, behind everything that was posted before. So words are
+/// unconditional swaps. Each is seen whole, and may be seen twice without harm.
 ///
 /// Needs masked atomics of 8 bytes.
 struct Swap {
@@ -123,8 +123,8 @@ struct Swap {
   }
 };
 
-/// Only what has completed is there: everything on the QP is, before a word is posted. A round trip
-/// for each signal.
+/// Data is in memory when its WQE has completed. So everything on the QP has completed before a
+/// word is posted. A round trip for each signal.
 struct Flush {
   /// Whole warp.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
@@ -138,7 +138,7 @@ struct Flush {
     if (status != Status::ok) return {status, rows.ticket};
     return write_data(qp, tail.signal, tail.words, options);
   }
-  /// One thread. Also at the end of a phase it waits a little: a peer that is only slow has long
+  /// One thread. It waits a little also at the end of a phase. A peer that is only slow has long
   /// taken the words that were sent to it.
   WV_DEVICE_ONCE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
                                        const ControlSignal& words, const PostOptions& options) {

@@ -4,8 +4,8 @@
 //   as given   one row for each received row: what the caller made of it, by rank layout
 //   rows       one row for each choice that lives here: what its expert made of the token
 //
-// A slot has one writer for ever, the rank that it is named after: rows of a late rank land among
-// its own and nowhere else.
+// A slot always has the same writer, the rank after which it is named. So rows of a late rank land
+// only among its own.
 #pragma once
 
 #include "call.cuh"
@@ -27,7 +27,7 @@ WV_DEVICE uint32_t rows_each(const MoeContext& moe) {
 }
 
 /// Byte offset in a slot window of what `from` returns for its row `row`: `[set][rank][max_tokens]
-/// [rows_each]`. `which` counts the choices of the token that live there, in ascending k.
+/// [rows_each]`. `which` counts the choices of the token that live at that rank, in ascending k.
 WV_DEVICE uint64_t combine_slot(const Call& call, uint32_t from, uint32_t row, uint32_t which) {
   const MoeContext& moe = call.moe;
   const uint64_t place = (uint64_t{call.set()} * call.ranks() + from) * moe.max_tokens + row;
@@ -56,8 +56,8 @@ WV_DEVICE uint64_t staged_expert(const Call& call, const MoePick& pick) {
          (set + expert_place(call, pick.local, pick.row)) * moe.combine_row_bytes;
 }
 
-/// The choice of received row `row` from `source` whose number this lane has; NONE if there is none
-/// or it lives elsewhere.
+/// The choice of received row `row` from `source` whose number is this lane's. NONE if the token
+/// has no such choice or it lives elsewhere.
 WV_DEVICE MoePick pick_of_lane(const Call& call, uint32_t source, uint32_t row) {
   const MoeContext& moe = call.moe;
   if (lane() >= moe.top_k) return {NONE, NONE, 0};

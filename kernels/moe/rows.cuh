@@ -77,8 +77,8 @@ class Terms {
   }
   WV_DEVICE void clear() { count_ = 0; }
 
-  /// Adds up the rows of `vectors` vectors in the order in which they were taken, multiplies by
-  /// `scale`, and stores the sum, rounded once, at `out`. Whole warp.
+  /// Adds up the rows of `vectors` vectors in the order in which they were taken, and multiplies by
+  /// `scale`. Stores the sum, rounded once, at `out`. Whole warp.
   ///
   /// @tparam WEIGHTED  each row counts with its weight.
   template <bool WEIGHTED>

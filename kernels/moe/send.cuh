@@ -19,9 +19,9 @@ WV_DEVICE void tell(const Call& call, uint32_t peer) {
 WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
   mark_skipped(call, peer);
   PostOptions options{call.deadline};
-  // The ring to a rank that is gone fills with such words, and its HCA takes long to say so. No
-  // rank waits for one that is masked or a suspect, so they may be left out: the next one says all
-  // that this one does. With flush none is posted before the last has arrived.
+  // The ring to a rank that is gone fills with such words, and its HCA takes long to report that.
+  // No rank waits for one that is masked or a suspect. So these words may be left out: the next one
+  // says all that this one does. With flush none is posted before the last has arrived.
   const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
   const bool late = !awaited || call.moe.peers[peer].suspect != 0;
   options.try_only = late && call.moe.order != MoeOrder::flush;

@@ -3,7 +3,7 @@
     python -m warpverbs.sim -- torchrun --nproc-per-node 4 hf_moe.py
 
 Each rank has prompts of its own, and compares with the unmodified model. With a torchrun for each rank, as in elastic.py, a rank may be
-killed meanwhile: the tokens that lost experts are named, only those differ, and all are right again when it is back.
+killed meanwhile. The program names the tokens that lost experts, and only those differ. All are right again when the rank is back.
 """
 
 import copy

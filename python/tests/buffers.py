@@ -114,7 +114,7 @@ def handles() -> None:
 
 
 def collected() -> None:
-    """A buffer that nobody has any more is collected, while its call runs, too; the last one that is destroyed gives all back."""
+    """A buffer without references is collected, also while its call runs. Destroying the last one gives all memory back."""
     with groups.world() as group:
         kept = buffer_of(group, explicitly_destroy=True)
         whole(kept)
@@ -126,7 +126,7 @@ def collected() -> None:
             assert kept._place.users == 2
             received = dispatch(buffer, hook=True)[2]
             gone = weakref.ref(buffer)
-            # The hook receives for a buffer that nobody else has.
+            # The hook receives for a buffer to which only the hook refers.
             del buffer
             assert received is not None
             received()

@@ -58,7 +58,7 @@ def interrupted(call: Callable[[], object], waits: Callable[[], bool]) -> None:
 
 
 def bring_up() -> None:
-    """Rank 0 waits for rank 1, which comes later and is told why rank 0 is not there. Nothing of rank 0's is left."""
+    """Rank 0 waits for rank 1, which comes later and reads why rank 0 has gone. Rank 0 leaves nothing behind."""
     left: list[tuple[int, int]] = []
     for run in ("once", "again"):
         place = folder() / run
@@ -81,7 +81,7 @@ def open_now() -> tuple[int, int]:
 
 
 def barrier() -> None:
-    """Ctrl-C in a barrier, and while a layer is made together; then the others are told what this rank's program has met."""
+    """Ctrl-C in a barrier, and while a layer is made together. Then the others read the error of this rank's program."""
     team = warpverbs.Team(join_timeout=LONG)
     if team.rank == 0:
         interrupted(lambda: team.barrier("never"), lambda: waits_in("barrier"))

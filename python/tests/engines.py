@@ -1,7 +1,7 @@
 """SGLang's and vLLM's own low-latency dispatchers, as they lie in their wheels, over `warpverbs.deep_ep` and `warpverbs.mooncake_ep`.
 
-The files are loaded unchanged. Stand-ins take the place of what they import from their own packages, which bring a dozen others with
-them; torch's questions about a GPU are answered for the CPU.
+The files are loaded unchanged. Stand-ins replace the modules that they import from their own packages, which need a dozen others. Torch's
+queries for a GPU are answered for the CPU.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Mode(enum.Enum):
 
 
 def three_layers(model: Model, dispatcher: Any, rows_of: Any, back: Any, group: Any, hook: bool) -> None:
-    """Three layers of two micro-batches, each by a ``dispatcher`` of SGLang's of its own: ``rows_of`` takes the rows out of what one
-    has received, and ``back`` makes what it sends back of them, the choices and the weights."""
+    """Three layers of two micro-batches, each with a ``dispatcher`` of SGLang of its own. ``rows_of`` takes the rows out of a
+    dispatcher's result. ``back`` makes the argument of its combine from rows, choices and weights."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     halves = [
         dispatcher(
@@ -342,6 +342,6 @@ def vllm(folder: str, form: str) -> None:
         torch.accelerator.synchronize = nothing
         manager.clean_buffers()
         assert manager.max_sms_used() == 0
-        # Its cache forgets a buffer that nobody holds.
+        # Its cache forgets a buffer without other references.
         manager.destroy()
         assert "destroyed" in repr(buffer)

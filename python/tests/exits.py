@@ -1,8 +1,8 @@
-"""How processes end, and who needs the GIL.
+"""How processes end, and which threads need the GIL.
 
-:func:`ends` calls a function at each rank, sends Ctrl-C to all ranks if it is ``interrupted``, and prints as JSON how each process has
-ended, and how many seconds after the first end, or after Ctrl-C, its own code was left and it was gone. What lies between is Python's,
-which takes torch and the other modules apart."""
+:func:`ends` calls a function at each rank, and sends Ctrl-C to all ranks if it is ``interrupted``. It prints as JSON how each process has
+ended. It also prints two times from the first end, or from Ctrl-C: until the process left its own code, and until it was gone. Between
+the two Python takes torch and the other modules apart."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rank:
         wait_until(lambda: all(path.exists() for path in others), time.monotonic() + LONG)
 
     def in_vain(self) -> None:
-        """A call that rank 0 takes no part in, and what is told of it."""
+        """A call in which rank 0 takes no part, and its error."""
         self.ready()
         told = ""
         try:

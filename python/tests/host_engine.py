@@ -219,7 +219,7 @@ def counters() -> None:
     with a, b:
         here, there = bytearray(range(64)), bytearray(64)
         local, remote = a.register(here), reach(b, to_b, there)
-        # Nobody has asked for the counter yet.
+        # No caller has asked for the counter yet.
         done(a, to_b.writev([(local.address + at, remote + at, 8) for at in range(0, 64, 8)], counter=5))
         counter = b.counter(5)
         assert counter.wait(8, LONG) == counter.value == ctypes.c_uint64.from_address(counter.word).value == 8
@@ -483,7 +483,7 @@ def forked() -> None:
 
 
 def left_open_at_the_end() -> None:
-    """The interpreter ends while engines, peers and a waiting thread are there."""
+    """The interpreter ends while engines, peers and a waiting thread exist."""
     a, b, to_b, _ = pair()
     local, remote = a.register(bytearray(64)), reach(b, to_b, bytearray(64))
     threading.Thread(target=lambda: b.accept(None), daemon=True).start()

@@ -207,7 +207,8 @@ def masked() -> None:
 
 
 def deadlines() -> None:
-    """The first calls wait as long as others may need to load, later ones as long as the steady deadline; who is missing is named."""
+    """The first calls wait as long as others may need to load, later ones as long as the steady deadline. The error names the missing
+    rank."""
     steady = 0.05
     with team() as own:
         moe = warpverbs.Moe(own, "deadlines", **SHAPE)

@@ -295,7 +295,7 @@ def hooks() -> None:
         other.back()
         sent.finish()
         other.finish()
-        # Never: nobody has it any more.
+        # Never: the hook is collected.
         lost = Sent(buffer, arguments, CASE, 4)
         lost.hook = None
         gc.collect()
@@ -313,7 +313,7 @@ def hooks() -> None:
 
 
 def batches() -> None:
-    """Two micro-batches overlap; a batch is combined once; what nobody combines makes room; choices are those of dispatch."""
+    """Two micro-batches overlap. A batch is combined once. A batch that is not combined makes room. Choices are those of dispatch."""
     with groups.world() as group:
         buffer = deep_ep.Buffer(group, low_latency_mode=True)
         for mode in ("hook", "plain", "async"):

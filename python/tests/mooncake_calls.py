@@ -290,7 +290,7 @@ class Numbers:
 
 
 def comes_back() -> None:
-    """A rank dies, its entry is cleared and the other goes on; started again it is a member of the same layer, and all is whole."""
+    """A rank dies, its entry is cleared and the other goes on. Started again, it is a member of the same layer, and no row is missing."""
     place = f"{os.environ['WARPVERBS_STORE']}/own"
     os.makedirs(place.removeprefix("file://"), 0o700, exist_ok=True)
     case = replace(CASE, choices="random")

@@ -25,7 +25,7 @@ TIMED = 200
 
 @contextmanager
 def buffer_of_world() -> Iterator[deep_ep.Buffer]:
-    """A buffer of all ranks, each on a GPU of its own as far as there are any."""
+    """A buffer of all ranks, each on a GPU of its own if the machine has enough."""
     rank, _ = groups.start()
     if torch.cuda.is_available():
         gpu = rank % torch.cuda.device_count()

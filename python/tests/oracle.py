@@ -102,7 +102,7 @@ def combined(case: Case, batch: Batch, ranks: int, seen: torch.Tensor) -> torch.
 
 
 def check_received(case: Case, got: warpverbs.Received, all_batches: list[Batch], rank: int) -> None:
-    """Every row that an expert must get is there once, from the right token."""
+    """Every row that an expert must get has arrived once, from the right token."""
     ranks, rows = len(all_batches), case.max_tokens
     own = [number for number, home in enumerate(homes(case, ranks)) if home == rank]
     for local, number in enumerate(own):

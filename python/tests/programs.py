@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-#: Where users are who type the commands of the document.
+#: The directory in which the commands of the document are typed.
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: Ends a hang: the longest wait for a line and for the end, seconds.
 LONG = 3600.0 if os.environ.get("WV_TEST_FULL") else 240.0

@@ -2,9 +2,9 @@
 status. The ranks meet in the directory STORE; with no rank the function makes its own. Where one fails, the others get a few seconds
 to end by themselves.
 
-``ranks.py`` alone makes such a run for each line of its standard input: the arguments as a list in JSON, of which STORE gets what the run
-prints, in ``out`` and ``err``. It answers with a line, the status. A run is a fork of this process, which has read torch and nothing else:
-no run needs seconds for that, and none knows of another."""
+``ranks.py`` alone makes such a run for each line of its standard input. A line is the list of arguments in JSON. The output of the run
+goes to the files ``out`` and ``err`` in STORE. It answers with a line, the status. A run is a fork of this process, which has imported
+torch and nothing else. So no run needs seconds for that, and none affects another."""
 
 from __future__ import annotations
 

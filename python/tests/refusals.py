@@ -9,8 +9,8 @@ from typing import Any
 
 
 class Told(logging.Handler):
-    """Takes down how calls end, by their names: the class and the text of the error; else ``ignored`` with what the log says of an
-    argument, or ``used``."""
+    """Records how calls end, by their names. After an error: its class and its text. Otherwise ``ignored`` with the line of the log about
+    an argument, or ``used``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -143,7 +143,7 @@ def words() -> None:
 
 
 class Kept(logging.Handler):
-    """Keeps what is told, and waits for it."""
+    """Keeps the records of the log, and waits for them."""
 
     def __init__(self) -> None:
         super().__init__()

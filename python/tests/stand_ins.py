@@ -1,8 +1,8 @@
 """Stand-ins for the CUDA libraries that torch's wheel links, so that its CPU half can be tested without 4 GB of them.
 
-``python stand_ins.py DIRECTORY`` looks at the libraries of the torch that this Python has, and makes in DIRECTORY a library for
-each one that they need and that neither torch nor the system has. Each function in it says its name and aborts: a test that
-comes to one has left the CPU. They serve the tests' own environment and are never shipped.
+``python stand_ins.py DIRECTORY`` looks at the libraries of this Python's torch. In DIRECTORY it makes each library that they need and
+that neither torch nor the system has. Each function in it says its name and aborts: a test that comes to one has left the CPU. They serve
+the tests' own environment and are never shipped.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def subgroups() -> None:
 
 
 def no_group() -> None:
-    """A store of c10d carries no leases, so a Group refuses its team and names what does; such a store is taken with its run id."""
+    """A store of c10d carries no leases, so a Group refuses its team and names stores that do. Such a store is taken with its run id."""
     place = os.environ["WARPVERBS_STORE"]
     rank, _ = groups.start()
     with warpverbs.Team.from_group(join_timeout=groups.LONG) as team:

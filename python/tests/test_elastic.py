@@ -42,7 +42,7 @@ def commands() -> str:
 
 
 class Watch:
-    """What the ranks have said so far: process and generation, and who was active in the newest call that each told of."""
+    """The reports of the ranks so far: process and generation, and the active ranks in the newest call of each."""
 
     def __init__(self) -> None:
         self.process: dict[int, tuple[int, int]] = {}
@@ -63,16 +63,16 @@ class Watch:
             self.ended.add(int(found[1]))
 
     def whole(self) -> bool:
-        """All ranks have told of a call with all ranks, in which no token lost an expert."""
+        """All ranks have reported a call with all ranks, in which no token lost an expert."""
         return len(self.active) == RANKS and all(map(all, self.active.values())) and not any(self.lost.values())
 
     def missed(self, rank: int) -> bool:
-        """All others have told of a call without ``rank``."""
+        """All others have reported a call without ``rank``."""
         return all(not active[rank] for other, active in self.active.items() if other != rank)
 
 
 def kill_ranks_and_watch(program: Program, line_of: Callable[[str], str] = str) -> None:
-    """Kills ranks of ``program`` by a seed, one when the one before has come back; ``line_of`` is what a rank said in a line."""
+    """Kills ranks of ``program`` by a seed, one when the one before has come back. ``line_of`` takes a rank's report out of a line."""
     seed = int(os.environ.get("WV_SEED", random.randrange(1 << 32)))
     tell(f"WV_SEED={seed}")
     chance = random.Random(seed)

@@ -163,7 +163,7 @@ def process_groups() -> None:
 
 
 def other_calls(folder: str) -> None:
-    """Two ranks that do not do the same: each is told of it, and by which rank. Each writes what it is told into a file of `folder`."""
+    """Two ranks that do not make the same calls: the error of each names the other. Each writes its errors into a file of `folder`."""
     told = Told()
     os.environ["WARPVERBS_STORE"], place = "", os.environ["WARPVERBS_STORE"]
 

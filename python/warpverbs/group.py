@@ -70,10 +70,11 @@ class Change(NamedTuple):
 class Group:
     """Puts the calls of ``moe`` under views that all members agree on. Its threads need no GIL.
 
-    :param lease: how long a rank that does not renew its lease counts as living, seconds. :param stall: how long a living rank may be
-        without contact to the larger side before the group expels it, seconds. :param error: how long a QP to a rank is in error before
-        the pair parts, seconds. :param promise: how long a living rank may leave a proposal unanswered, seconds. :param found: longest
-        wait of the founders for each other, seconds.
+    :param lease: how long a rank that does not renew its lease counts as living, seconds.
+    :param stall: how long a living rank may be without contact to the larger side before the group expels it, seconds.
+    :param error: how long a QP to a rank is in error before the pair parts, seconds.
+    :param promise: how long a living rank may leave a proposal unanswered, seconds.
+    :param found: longest wait of the founders for each other, seconds.
 
     A group is a context manager: behind its block this rank leaves at once, and the others go on without it.
     """

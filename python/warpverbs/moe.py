@@ -495,8 +495,8 @@ class Call:
         :param active: u32 ``[ranks]``, 0 for ranks that do not take part. None: all members.
         :param deadline: longest wait of each phase of this call, seconds. None: the layer's.
         :param combine: False: no combine follows.
-        :param format: what the tokens of this call are made of, the same at all ranks. None: what the layer was made for. :param
-            max_tokens: most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and ``y``, are as
+        :param format: what the tokens of this call are made of, the same at all ranks. None: what the layer was made for.
+        :param max_tokens: most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and ``y``, are as
             long as in a layer made for that number. None: those of the layer.
         """
         given = self._input(x, experts, weights, scales, active, deadline, combine, self.moe._shape_of(format, max_tokens))

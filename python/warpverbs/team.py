@@ -52,7 +52,7 @@ class Team:
     :param rank: this rank, below ``ranks``.
     :param ranks: number of ranks.
     :param store: where the ranks meet: ``file://DIRECTORY``, ``etcd://HOST:PORT/PREFIX`` or ``etcds://..``. A team of one needs none.
-        :param run_id: separates runs that use the same store.
+    :param run_id: separates runs that use the same store.
     :param device: RDMA device, or ``auto``; several, one per rail, separated by commas.
     :param gpu: ``auto``, ``simt`` (kernels on the CPU) or the number of a GPU.
     :param deadline: longest wait of a device call, seconds. Default 1.

@@ -1,5 +1,6 @@
 //! Renders the C++ headers of [`abi_struct!`](crate::abi_struct), [`abi_enum!`](crate::abi_enum) and
-//! [`abi_const!`](crate::abi_const), of this crate and of others: [`file()`] makes the text, and a test of the crate calls [`check`].
+//! [`abi_const!`](crate::abi_const), of this crate and of others. [`file()`] makes the text, and a test of the crate calls
+//! [`check`].
 //!
 //! ```
 //! use warpverbs::abi::header;

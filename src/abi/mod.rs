@@ -1,9 +1,9 @@
 //! Structs that host and kernels share: the one definition.
 //!
-//! `kernels/include/warpverbs/abi.h` is rendered from these by [`header`], with a `static_assert` for every size and
-//! offset; `tests/docs/abi_header.rs` fails while the two differ and rewrites the file if `UPDATE` is set. Kernels take one struct
-//! by value. All numbers are little-endian as the GPU and the host are; a field that ends in `_be` holds the big-endian bytes
-//! that go into a WQE as they are.
+//! `kernels/include/warpverbs/abi.h` is rendered from these by [`header`], with a `static_assert` for every size and offset.
+//! `tests/docs/abi_header.rs` fails while the two differ, and rewrites the file if `UPDATE` is set. Kernels take one struct by
+//! value. All numbers are little-endian, as on the GPU and the host. A field that ends in `_be` holds the big-endian bytes that go
+//! into a WQE unchanged.
 //!
 //! Crates with kernels of their own define parameters in the same way: [`abi_struct!`](crate::abi_struct),
 //! [`abi_enum!`](crate::abi_enum), [`abi_const!`](crate::abi_const) and [`header`] are public. Numbers that kernels give are open:

@@ -25,7 +25,7 @@ abi_struct! {
     /// What this rank remembers of one peer. Device memory; changed by the send and receive phases, which run one at a time.
     align(128)
     pub struct MoePeer {
-        /// By kind and set: newest call whose data was sent, if `sent` says that there is one.
+        /// By kind and set: newest call whose data was sent; valid only if the bit in `sent` is set.
         pub last: [u32; 4],
         /// By kind and set: first call of the newest run of calls that were not sent.
         pub skip_first: [u32; 4],
@@ -39,7 +39,7 @@ abi_struct! {
         pub seen: u64,
         /// 1: it was waited for in vain. It is looked at, but not waited for.
         pub suspect: u32,
-        /// Bit kind * SETS + set: data was sent there, so that `last` counts.
+        /// Bit kind * SETS + set: data of this kind was sent in this set, so `last` is valid.
         pub sent: u32,
         /// 1: the phase that runs holds a guard of the peer, so that its QPs may be used.
         pub open: u32,
@@ -140,8 +140,8 @@ abi_struct! {
         pub faults: u32,
         /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
         pub faults_begun: u32,
-        /// Written by kernels: `serial` of the newest view in which a call has run << 32 | its first call, or a later one that keeps
-        /// within 2^30 of the newest; 0: no call has run.
+        /// Written by kernels: `serial` << 32 | first call of the newest view in which a call has run. The kernel moves that first
+        /// call on, so that it stays within 2^30 of the newest call. 0: no call has run.
         pub in_force: u64,
         /// Reserved, zero.
         pub reserved1: [u32; 26],
@@ -315,7 +315,7 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// What the tokens of a call are made of and how many of them there may be: at most what the slots of the layer hold.
+    /// The format of the tokens of a call, and their largest number. Neither is more than the slots of the layer hold.
     pub struct MoeShape {
         /// Most tokens of a rank in the call.
         pub max_tokens: u32,
@@ -400,7 +400,7 @@ abi_struct! {
         pub refused: u64,
         /// The view of the call: place in `MoeContext::views`.
         pub view: u32,
-        /// Flags of its combine: COMBINE_*, before it COMBINE_NONE if there will be none.
+        /// Flags of its combine: COMBINE_*. Before the combine: COMBINE_NONE if the call has none.
         pub combine_flags: u32,
         /// Longest wait of each phase, ns: of those of dispatch, and from the send phase of combine on of those of combine.
         pub deadline_ns: u64,

@@ -23,7 +23,7 @@ abi_struct! {
         pub active: DevicePtr<u32>,
         /// Longest wait of each phase of this call, ns; 0: the layer's.
         pub deadline_ns: u64,
-        /// Tokens of this call | its `max_tokens` << 16; 0 there: the shape of the call is the layer's.
+        /// Tokens of this call | its `max_tokens` << 16. 0 in the upper half: the shape of the call is the layer's.
         pub tokens: u32,
         /// DISPATCH_* flags; with another shape also row_bytes / 16 << 4 | scale_bytes / 4 << 16 | format << 28 | scales << 30.
         pub flags: u32,
@@ -37,15 +37,17 @@ abi_struct! {
         pub moe: DevicePtr<MoeContext>,
         /// The call.
         pub handle: DevicePtr<MoeHandle>,
-        /// Output: tokens, with `max_tokens` of the call, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
-        /// are written, or by rank `[ranks, max_tokens, row_bytes]` of which the first `counts[r]` rows of a rank are.
+        /// Output: tokens, with `max_tokens` of the call. By expert: `[max_local_experts, ranks * max_tokens, row_bytes]`, with the
+        /// first `counts[e]` rows of each expert written. By rank: `[ranks, max_tokens, row_bytes]`, with the first `counts[r]`
+        /// rows of each rank written.
         pub recv_x: DevicePtr<u8>,
         /// Output: their scales. FP8 by expert, transposed: `[max_local_experts, scale words, ranks * max_tokens]` of 4 bytes each;
         /// else `[.., scale_bytes]` as `recv_x`.
         pub recv_scales: DevicePtr<u8>,
         /// Output: rows of each local expert, or of each rank.
         pub counts: DevicePtr<u32>,
-        /// Output: row of its rank's input that each row is: `[max_local_experts, ranks * max_tokens]` or `[ranks, max_tokens]`.
+        /// Output: the row of the source rank's input from which each row comes: `[max_local_experts, ranks * max_tokens]` or
+        /// `[ranks, max_tokens]`.
         pub src_info: DevicePtr<u32>,
         /// Output by expert: begin << 32 | count of the rows of each rank: `[max_local_experts, ranks]`.
         pub layout_range: DevicePtr<u64>,
@@ -57,10 +59,10 @@ abi_struct! {
         pub recv_stats: DevicePtr<u64>,
         /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
         pub wait_ns: DevicePtr<u64>,
-        /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not written.
+        /// Output: 1 for each rank whose rows arrived, 0 for those masked, late or in error: `[ranks]`. Null: not written.
         pub active: DevicePtr<u32>,
-        /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from. 0 if the
-        /// caller may not write there. Null: not written.
+        /// Output, if combine sends rows as they are: address of the memory from which the combine of this call sends. 0 if the
+        /// caller may not write to it. Null: not written.
         pub staging: DevicePtr<u64>,
         /// RECEIVE_* flags.
         pub flags: u32,

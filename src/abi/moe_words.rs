@@ -147,7 +147,7 @@ abi_enum! {
         SKIPPED / skipped = 2,
         /// Send phase: the QP refused the work.
         FAILED / failed = 3,
-        /// Receive phase: the word of this call is there.
+        /// Receive phase: the word of this call has arrived.
         ACCEPTED / accepted = 4,
         /// Receive phase: the peer has not sent this call and will not.
         NOT_SENT / not_sent = 5,

@@ -5,7 +5,8 @@ use super::{DevicePtr, Status};
 abi_const! {
     /// Bytes of a WQEBB, the unit of the send queue. PRM "WQE Basic Block".
     pub const WQEBB_BYTES: u32 = 64;
-    /// Least depth of a send queue, WQEBBs: a quarter of it, the most that one call may post, holds a put and a signal of a warp.
+    /// Least depth of a send queue, WQEBBs. A quarter of it is the most that one call may post, and holds a put and a signal of a
+    /// warp.
     pub const MIN_DEPTH: u32 = 256;
     /// Greatest depth of a send queue, WQEBBs: half the range of the 16-bit WQE counter.
     pub const MAX_DEPTH: u32 = 32768;
@@ -19,7 +20,7 @@ abi_const! {
     pub const MODE_EXCLUSIVE: u32 = 1;
     /// `QpContext::mode` bit: the threads of one block use the QP; flags and atomics of block scope.
     pub const MODE_CTA: u32 = 2;
-    /// `QpContext::mode` bit: there is no doorbell record, the doorbell says how far to run. PRM "send_dbr_mode".
+    /// `QpContext::mode` bit: the QP has no doorbell record, and the doorbell says how far to run. PRM "send_dbr_mode".
     pub const MODE_NO_RECORD: u32 = 4;
     /// `QpContext::mode` bit: `doorbell` is a word of host memory, from which a host thread rings.
     pub const MODE_MAILBOX: u32 = 8;
@@ -76,7 +77,7 @@ abi_struct! {
         pub qpn: u32,
         /// Rank at the other end.
         pub peer: u32,
-        /// The first CQE of the receive queue, `recv_mask + 1` of 64 bytes; null if there is none.
+        /// The first CQE of the receive queue, `recv_mask + 1` of 64 bytes; null without a receive queue.
         pub recv_cqe: DevicePtr<u8>,
         /// Entries of the receive queue - 1.
         pub recv_mask: u32,
@@ -86,8 +87,8 @@ abi_struct! {
         pub atomics: u32,
         /// Reserved, zero.
         pub reserved0: u32,
-        /// A word of host memory that a kernel sets to 1 behind `err`, so that the host looks at no QP in peace; the QPs to 64 peers
-        /// share one. Null: no host looks.
+        /// A word of host memory that a kernel sets to 1 behind `err`. By it the host need not look at QPs that work. The QPs to 64
+        /// peers share one word. Null: no host looks.
         pub failed: DevicePtr<u32>,
         /// Reserved, zero.
         pub reserved7: [u32; 2],
@@ -173,8 +174,8 @@ impl QpContext {
     pub const CQ_DBREC_OFFSET: usize = 704;
 }
 
-/// The flag word S(index, 0): the doorbell token is parked at `index`, of which a flag word holds the low 47 bits, and nothing
-/// is owed. A fresh QP has `parked(0)` in flag 0.
+/// The flag word S(index, 0): the doorbell token is parked at `index`, and nothing is owed. A flag word holds the low 47 bits of
+/// the index. A fresh QP has `parked(0)` in flag 0.
 #[must_use]
 pub const fn parked(index: u64) -> u64 {
     (index << 1 | 1) & ((1 << 48) - 1)

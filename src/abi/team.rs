@@ -78,8 +78,8 @@ abi_struct! {
         pub max_windows: u32,
         /// Rails: HCAs of each rank. QP i to a peer is of rail i mod rails at both ends.
         pub rails: u32,
-        /// QP i to a peer: qps[peer * qps_per_peer + i]; null where there is none (the rank itself included, if it has no loopback QP).
-        /// Where the pair goes round the rail of i it is a QP of another rail. Changes only inside the peer's grace period.
+        /// QP i to a peer: qps[peer * qps_per_peer + i]. Null without a QP; so is the rank itself, if it has no loopback QP. Where
+        /// the pair goes round the rail of i it is a QP of another rail. Changes only inside the peer's grace period.
         pub qps: DevicePtr<DevicePtr<QpContext>>,
         /// Window w at a peer for QPs of rail r: peers[(w * rails + r) * max_ranks + peer]. The entry says by which rail they go.
         pub peers: DevicePtr<PeerEntry>,

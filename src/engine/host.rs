@@ -176,7 +176,8 @@ impl Engine {
 
     /// Takes a region away, from peers too. Its registration goes with the last region that shares it.
     ///
-    /// # Errors [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy.
+    /// # Errors
+    /// [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy.
     /// [`EngineError::UnknownRegion`]. [`HostError::Provider`]: the HCA keeps it, so it stays.
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         match self.inner.deregister(region) {
@@ -230,7 +231,8 @@ impl Engine {
 
     /// Tells `store` that an engine of this one's name listens at `address`.
     ///
-    /// # Errors [`HostError::Store`]: another engine has published this name, or the store does not answer.
+    /// # Errors
+    /// [`HostError::Store`]: another engine has published this name, or the store does not answer.
     pub fn publish(&self, store: &dyn Store, address: SocketAddr) -> Result<(), HostError> {
         let name = &self.inner.config.name;
         let failed = |reason: String| HostError::Store {
@@ -262,8 +264,9 @@ impl Engine {
 
     /// Connects to the engine that listens at `place`, as `host:port`.
     ///
-    /// # Errors [`HostError::Connection`]: no engine listens, its settings do not fit, or it refuses. [`HostError::Distrusted`]:
-    /// the two have different keys.
+    /// # Errors
+    /// [`HostError::Connection`]: no engine listens, its settings do not fit, or it refuses. [`HostError::Distrusted`]: the two
+    /// have different keys.
     pub fn connect(&self, place: &str) -> Result<Peer, HostError> {
         let failed = |reason: String| HostError::Connection {
             peer: place.to_owned(),
@@ -318,7 +321,7 @@ impl Engine {
     }
 
     /// The next peer that is gone. Each life of a peer is reported once, when its last connection has ended, unless this side ended
-    /// it.
+    /// it. By then all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
     #[must_use]
     pub fn peer_gone(&self, most: Duration) -> Option<PeerGone> {
         self.inner.known.gone(most)

@@ -38,7 +38,8 @@ impl Peer {
 
     /// As [`Peer::notify`], but waits up to `most` for room.
     ///
-    /// # Errors [`EngineError::InboxFull`]: no room came in time; else as [`Peer::notify`].
+    /// # Errors
+    /// [`EngineError::InboxFull`]: no room came in time; else as [`Peer::notify`].
     pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
         let waiting = self.inner.transfers.waiting();
         waiting.while_refused(most, is_full, || self.notify(bytes))

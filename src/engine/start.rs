@@ -14,8 +14,9 @@ use crate::verbs::{Context, DeviceSelector, VerbsError, device_list};
 impl Engine {
     /// An engine on the devices that `config` names, which it opens.
     ///
-    /// # Errors [`EngineError::Devices`]: the configuration names too many devices, or one that does not exist or cannot be used;
-    /// as [`Engine::on`].
+    /// # Errors
+    /// [`EngineError::Devices`]: the configuration names too many devices, or one that does not exist or cannot be used; as
+    /// [`Engine::on`].
     pub fn start(config: EngineConfig) -> Result<Self, HostError> {
         let contexts = Self::open_devices(&config)?;
         Self::on(&contexts, config)
@@ -23,8 +24,9 @@ impl Engine {
 
     /// Opens the devices that an engine with this configuration would be on, and makes nothing on them.
     ///
-    /// # Errors [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or a device that does not exist
-    /// or cannot be used.
+    /// # Errors
+    /// [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or a device that does not exist or cannot
+    /// be used.
     pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
         check(config)?;
         open(config)

@@ -54,7 +54,8 @@ impl Offered {
 
 /// Memory of `gpu` for this step: device memory, or pinned host memory in its place.
 ///
-/// # Errors The device's; without a step below, as [`FabricError::Step`].
+/// # Errors
+/// The device's; without a step below, as [`FabricError::Step`].
 pub(crate) fn memory_on(
     gpu: &dyn Gpu,
     rung: Rung,

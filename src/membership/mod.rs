@@ -263,7 +263,8 @@ impl Group {
 
     /// Waits until this rank is in `state`, at most for `timeout`.
     ///
-    /// # Errors [`GroupError::State`] if the rank is in another state after `timeout`, or can no longer come to `state`;
+    /// # Errors
+    /// [`GroupError::State`] if the rank is in another state after `timeout`, or can no longer come to `state`;
     /// [`GroupError::Panicked`].
     pub fn wait(&self, state: GroupState, timeout: Duration) -> Result<(), GroupError> {
         self.wait_for(state, timeout, |inner| inner.state == state)

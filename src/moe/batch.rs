@@ -36,7 +36,8 @@ impl Batch {
 
     /// Token `index`, BF16 bits.
     ///
-    /// # Panics If `index` is not below the number of tokens.
+    /// # Panics
+    /// If `index` is not below the number of tokens.
     #[must_use]
     pub fn token(&self, config: &MoeConfig, index: usize) -> &[u16] {
         let hidden = config.hidden as usize;

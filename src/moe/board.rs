@@ -279,7 +279,8 @@ impl Moe {
     /// The ranks that take part in calls that begin from now on, as the caller sees it. The others get only a word that says so,
     /// and no call waits for them. All take part at the begin. Other ranks need not agree.
     ///
-    /// # Errors An array whose length is not the number of ranks; the device's.
+    /// # Errors
+    /// An array whose length is not the number of ranks; the device's.
     pub fn set_active(&self, active: &[bool]) -> Result<(), MoeError> {
         let want = self.team().ranks() as usize;
         match active.len() == want {

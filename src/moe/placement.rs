@@ -74,7 +74,8 @@ impl Placement {
 
     /// One slot for each expert: expert e lives at the e-th rank of `rank_of`, and a rank's experts are in ascending order.
     ///
-    /// # Errors A rank that is not below `ranks`; more slots than the limit.
+    /// # Errors
+    /// A rank that is not below `ranks`; more slots than the limit.
     pub fn from_ranks(
         rank_of: impl IntoIterator<Item = u32>,
         ranks: u32,
@@ -98,7 +99,8 @@ impl Placement {
 
     /// The experts that the slots of each rank hold, by rank and place. An expert may be at several ranks, or at none.
     ///
-    /// # Errors An expert that is not below `experts`, or twice at one rank; more slots than the limit.
+    /// # Errors
+    /// An expert that is not below `experts`, or twice at one rank; more slots than the limit.
     pub fn from_slots(experts: u32, held: Vec<Vec<u32>>) -> Result<Self, MoeError> {
         let slots: usize = held.iter().map(Vec::len).sum();
         if slots > MAX_EXPERT_SLOTS as usize {

@@ -44,8 +44,8 @@ unsafe impl Sync for HostMemory {}
 impl HostMemory {
     /// `bytes` bytes of zeros. The system gives them pages when they are first touched.
     ///
-    /// # Errors [`ProviderError::Memory`]: no byte, or more than the limit; [`ProviderError::System`]: the system has no memory
-    /// left.
+    /// # Errors
+    /// [`ProviderError::Memory`]: no byte, or more than the limit; [`ProviderError::System`]: the system has no memory left.
     pub fn new(bytes: u64) -> Result<Self, ProviderError> {
         let length = usize::try_from(bytes).ok();
         let length = length.filter(|_| (1..=MOST).contains(&bytes));
@@ -107,7 +107,8 @@ impl HostMemory {
 
     /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes behind all that uses them.
     ///
-    /// # Errors [`ProviderError::Memory`]: no byte, more than the limit, or a range that ends beyond the last address.
+    /// # Errors
+    /// [`ProviderError::Memory`]: no byte, more than the limit, or a range that ends beyond the last address.
     ///
     /// # Safety
     /// The bytes stay readable and writable memory until the result is dropped. Before that every region that was registered of

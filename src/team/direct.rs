@@ -128,8 +128,8 @@ impl Team {
     /// same check is part of [`Team::connect_peer`]. A layer calls this one before it clears what it knows of the former
     /// generation.
     ///
-    /// # Errors [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has published no hello; as
-    /// [`Team::resolve_peer`].
+    /// # Errors
+    /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has published no hello; as [`Team::resolve_peer`].
     pub(crate) fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         if self.peer(peer)?.state().visitor.is_none() {
             return Ok(());

@@ -53,9 +53,9 @@ impl Team {
     /// as ARP takes. The same is part of [`Team::connect_peer`] if it has not been done: call this function earlier, at a moment
     /// when waiting does no harm.
     ///
-    /// # Errors [`TeamError::Absent`] if no hello is found within `patience`. For settings that do not fit:
-    /// [`TeamError::Mismatch`]. For records that do not fit, also of another run or version: [`TeamError::Record`]. Also errors of
-    /// the HCA.
+    /// # Errors
+    /// [`TeamError::Absent`] if no hello is found within `patience`. For settings that do not fit: [`TeamError::Mismatch`]. For
+    /// records that do not fit, also of another run or version: [`TeamError::Record`]. Also errors of the HCA.
     pub fn resolve_peer(
         &self,
         peer: u32,

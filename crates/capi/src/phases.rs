@@ -286,7 +286,8 @@ unsafe fn launch(
 /// Launches the send phase of dispatch: takes the number of the call and sends the tokens. All ranks launch the same phases
 /// in the same order, each phase of a call once and in turn.
 ///
-/// # Safety `input` is a struct whose arrays have the lengths that its fields say, `stream` a stream of the GPU or null.
+/// # Safety
+/// `input` is a struct whose arrays have the lengths that its fields say, `stream` a stream of the GPU or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_dispatch_send(
     call: *const wv_call,

@@ -79,8 +79,8 @@ unsafe fn size_of_given<T: Struct>(name: &str, pointer: *const T) -> Result<usiz
 
 /// A struct from C. Fields behind its `size` are zero.
 ///
-/// # Safety Null, or the address of as many bytes as its `size` says, if that is at most [`MOST`]. No thread changes them
-/// meanwhile.
+/// # Safety
+/// Null, or the address of as many bytes as its `size` says, if that is at most [`MOST`]. No thread changes them meanwhile.
 pub(crate) unsafe fn read<T: Struct>(name: &str, pointer: *const T) -> Result<T, Failure> {
     // SAFETY: the caller's promise.
     let size = unsafe { size_of_given(name, pointer) }?;

@@ -286,7 +286,8 @@ pub extern "C" fn wv_abi_version() -> u32 {
 
 /// What is behind a pointer from C.
 ///
-/// # Safety Null, or the address of a live `T` that no thread changes while the result lives.
+/// # Safety
+/// Null, or the address of a live `T` that no thread changes while the result lives.
 pub(crate) unsafe fn given<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
     if !pointer.is_aligned() {
         return Err(Failure::argument(name, format!("{pointer:p}"), "aligned"));
@@ -298,7 +299,8 @@ pub(crate) unsafe fn given<'a, T>(name: &str, pointer: *const T) -> Result<&'a T
 
 /// `count` numbers from C; none may be null.
 ///
-/// # Safety Null, or the address of `count` live `T` that no thread changes while the result lives.
+/// # Safety
+/// Null, or the address of `count` live `T` that no thread changes while the result lives.
 pub(crate) unsafe fn array<'a, T>(
     name: &str,
     pointer: *const T,

@@ -372,8 +372,8 @@ pub unsafe extern "C" fn wv_team_open(
 /// WV_GROUP_SERVING; and only then the first call. Each time draws a new generation of the rank from the store, unless `config`
 /// names one.
 ///
-/// # Safety `config` is a struct whose texts end with a NUL and whose array has `member_count` numbers; `team` is where the handle
-/// goes.
+/// # Safety
+/// `config` is a struct whose texts end with a NUL and whose array has `member_count` numbers; `team` is where the handle goes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_team_join(
     config: *const wv_team_config,

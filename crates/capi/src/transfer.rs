@@ -320,7 +320,8 @@ fn submit_one(
 
 /// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
 ///
-/// # Safety `transfer` is where its name goes. No thread writes the local bytes before the transfer is concluded.
+/// # Safety
+/// `transfer` is where its name goes. No thread writes the local bytes before the transfer is concluded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_write(
     peer: *const wv_engine_peer,
@@ -339,7 +340,8 @@ pub unsafe extern "C" fn wv_engine_write(
 
 /// Begins a transfer that reads `bytes` bytes from `remote`, at the peer, to `local`, here. Never waits.
 ///
-/// # Safety `transfer` is where its name goes. No thread uses the local bytes before the transfer is concluded.
+/// # Safety
+/// `transfer` is where its name goes. No thread uses the local bytes before the transfer is concluded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_read(
     peer: *const wv_engine_peer,
@@ -359,8 +361,9 @@ pub unsafe extern "C" fn wv_engine_read(
 /// Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no wait, no
 /// notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice; nothing was posted.
 ///
-/// # Safety `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the
-/// name goes. Before the transfer is concluded, no thread uses local bytes that a READ fills, or writes those that a WRITE sends.
+/// # Safety
+/// `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes.
+/// Before the transfer is concluded, no thread uses local bytes that a READ fills, or writes those that a WRITE sends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_submit(
     peer: *const wv_engine_peer,

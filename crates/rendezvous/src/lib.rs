@@ -166,8 +166,8 @@ pub trait Store: Send + Sync + Debug {
     /// [`StoreError::NoAnswer`] all are gone or none. Nothing that is newer than the call goes when the request is late.
     fn remove_below(&self, key: &str) -> Result<u64, StoreError>;
 
-    /// Those of `keys` and of the keys below `below`, at every depth, that are set and whose newest change is behind the revision
-    /// `since`; 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
+    /// The entries of `keys` and of the keys below `below`, at every depth, that are set and have changed after revision `since`; 0
+    /// asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
     ///
     /// Keys that were removed are not listed: [`Store::count`] shows that some are gone.
     ///
@@ -202,8 +202,8 @@ pub trait Store: Send + Sync + Debug {
 
     /// Keeps a lease for another time to live. `false`: the store says that it is gone, or that `key` is not under it any more.
     ///
-    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if no rank has taken
-    /// or changed its key meanwhile: a lease that one look has found gone may live at the next. In memory and in an etcd it stays
+    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if no rank has taken or
+    /// changed its key meanwhile. So a lease that one look has found gone may live at the next. In memory and in an etcd it stays
     /// gone.
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError>;
 
@@ -267,8 +267,8 @@ pub trait Store: Send + Sync + Debug {
 
 /// Opens the store that `url` names for the run `run_id`.
 ///
-/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace a
-///   directory above it; `shared` says that users with that right are trusted.
+/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it. No other user can change it or replace a
+///   directory above it, unless `shared` says that such users are trusted.
 /// - `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?insecure]`: an etcd, in plain text. A password goes beyond this
 ///   machine only with `insecure`.
 /// - `etcds://..[?ca=FILE&cert=FILE&key=FILE]`: an etcd by TLS 1.2 or later. The certificates of its members must name them, and

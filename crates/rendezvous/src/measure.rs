@@ -63,9 +63,9 @@ impl Measured {
     }
 }
 
-/// Measures `store` by `calls` calls, 1 to 100,000, of five kinds in turn: put, compare-and-set, a look at changes, a count, and
-/// the renewal of a lease. Each call ends within `bound`, as by [`Store::bounded`], and none begins when `bound` has passed since
-/// the first began.
+/// Measures `store` by `calls` calls, 1 to 100,000, of five kinds in turn. The kinds are put, compare-and-set, a look at changes, a
+/// count, and the renewal of a lease. Each call ends within `bound`, as by [`Store::bounded`], and none begins when `bound` has
+/// passed since the first began.
 ///
 /// The keys are below `measure/`, in one of 16 places that a lease keeps for this caller. They are removed again, also after an
 /// error if the store then answers. A process that is killed leaves one small key.

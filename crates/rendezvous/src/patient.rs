@@ -1,4 +1,4 @@
-//! A store whose calls are repeated for a while: for callers that can only go on or give up, such as a rank that comes up.
+//! A store whose calls are repeated for a while. It serves callers that can only go on or give up, such as a rank that comes up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -31,7 +31,8 @@ enum class Status : uint32_t {
 /// Bytes of a WQEBB, the unit of the send queue. PRM "WQE Basic Block".
 inline constexpr uint32_t WQEBB_BYTES = 0x40;
 
-/// Least depth of a send queue, WQEBBs: a quarter of it, the most that one call may post, holds a put and a signal of a warp.
+/// Least depth of a send queue, WQEBBs. A quarter of it is the most that one call may post, and holds a put and a signal of a
+/// warp.
 inline constexpr uint32_t MIN_DEPTH = 0x100;
 
 /// Greatest depth of a send queue, WQEBBs: half the range of the 16-bit WQE counter.
@@ -52,7 +53,7 @@ inline constexpr uint32_t MODE_EXCLUSIVE = 0x1;
 /// `QpContext::mode` bit: the threads of one block use the QP; flags and atomics of block scope.
 inline constexpr uint32_t MODE_CTA = 0x2;
 
-/// `QpContext::mode` bit: there is no doorbell record, the doorbell says how far to run. PRM "send_dbr_mode".
+/// `QpContext::mode` bit: the QP has no doorbell record, and the doorbell says how far to run. PRM "send_dbr_mode".
 inline constexpr uint32_t MODE_NO_RECORD = 0x4;
 
 /// `QpContext::mode` bit: `doorbell` is a word of host memory, from which a host thread rings.
@@ -124,7 +125,7 @@ struct alignas(128) QpContext {
   uint32_t qpn;
   /// Rank at the other end.
   uint32_t peer;
-  /// The first CQE of the receive queue, `recv_mask + 1` of 64 bytes; null if there is none.
+  /// The first CQE of the receive queue, `recv_mask + 1` of 64 bytes; null without a receive queue.
   uint8_t *recv_cqe;
   /// Entries of the receive queue - 1.
   uint32_t recv_mask;
@@ -134,8 +135,8 @@ struct alignas(128) QpContext {
   uint32_t atomics;
   /// Reserved, zero.
   uint32_t reserved0;
-  /// A word of host memory that a kernel sets to 1 behind `err`, so that the host looks at no QP in peace; the QPs to 64 peers
-  /// share one. Null: no host looks.
+  /// A word of host memory that a kernel sets to 1 behind `err`. By it the host need not look at QPs that work. The QPs to 64
+  /// peers share one word. Null: no host looks.
   uint32_t *failed;
   /// Reserved, zero.
   uint32_t reserved7[2];
@@ -312,8 +313,8 @@ struct TeamContext {
   uint32_t max_windows;
   /// Rails: HCAs of each rank. QP i to a peer is of rail i mod rails at both ends.
   uint32_t rails;
-  /// QP i to a peer: qps[peer * qps_per_peer + i]; null where there is none (the rank itself included, if it has no loopback QP).
-  /// Where the pair goes round the rail of i it is a QP of another rail. Changes only inside the peer's grace period.
+  /// QP i to a peer: qps[peer * qps_per_peer + i]. Null without a QP; so is the rank itself, if it has no loopback QP. Where
+  /// the pair goes round the rail of i it is a QP of another rail. Changes only inside the peer's grace period.
   QpContext **qps;
   /// Window w at a peer for QPs of rail r: peers[(w * rails + r) * max_ranks + peer]. The entry says by which rail they go.
   PeerEntry *peers;
@@ -496,7 +497,7 @@ enum class Outcome : uint32_t {
   skipped = 2,
   /// Send phase: the QP refused the work.
   failed = 3,
-  /// Receive phase: the word of this call is there.
+  /// Receive phase: the word of this call has arrived.
   accepted = 4,
   /// Receive phase: the peer has not sent this call and will not.
   not_sent = 5,
@@ -537,7 +538,7 @@ static_assert(offsetof(MoeSignal, alive) == 24);
 
 /// What this rank remembers of one peer. Device memory; changed by the send and receive phases, which run one at a time.
 struct alignas(128) MoePeer {
-  /// By kind and set: newest call whose data was sent, if `sent` says that there is one.
+  /// By kind and set: newest call whose data was sent; valid only if the bit in `sent` is set.
   uint32_t last[4];
   /// By kind and set: first call of the newest run of calls that were not sent.
   uint32_t skip_first[4];
@@ -551,7 +552,7 @@ struct alignas(128) MoePeer {
   uint64_t seen;
   /// 1: it was waited for in vain. It is looked at, but not waited for.
   uint32_t suspect;
-  /// Bit kind * SETS + set: data was sent there, so that `last` counts.
+  /// Bit kind * SETS + set: data of this kind was sent in this set, so `last` is valid.
   uint32_t sent;
   /// 1: the phase that runs holds a guard of the peer, so that its QPs may be used.
   uint32_t open;
@@ -708,8 +709,8 @@ struct alignas(128) MoeBoard {
   uint32_t faults;
   /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
   uint32_t faults_begun;
-  /// Written by kernels: `serial` of the newest view in which a call has run << 32 | its first call, or a later one that keeps
-  /// within 2^30 of the newest; 0: no call has run.
+  /// Written by kernels: `serial` << 32 | first call of the newest view in which a call has run. The kernel moves that first
+  /// call on, so that it stays within 2^30 of the newest call. 0: no call has run.
   uint64_t in_force;
   /// Reserved, zero.
   uint32_t reserved1[26];
@@ -928,7 +929,7 @@ static_assert(offsetof(MoeHandlePeer, cause) == 44);
 static_assert(offsetof(MoeHandlePeer, syndrome) == 48);
 static_assert(offsetof(MoeHandlePeer, waited) == 52);
 
-/// What the tokens of a call are made of and how many of them there may be: at most what the slots of the layer hold.
+/// The format of the tokens of a call, and their largest number. Neither is more than the slots of the layer hold.
 struct MoeShape {
   /// Most tokens of a rank in the call.
   uint32_t max_tokens;
@@ -1022,7 +1023,7 @@ struct alignas(128) MoeHandle {
   uint64_t refused;
   /// The view of the call: place in `MoeContext::views`.
   uint32_t view;
-  /// Flags of its combine: COMBINE_*, before it COMBINE_NONE if there will be none.
+  /// Flags of its combine: COMBINE_*. Before the combine: COMBINE_NONE if the call has none.
   uint32_t combine_flags;
   /// Longest wait of each phase, ns: of those of dispatch, and from the send phase of combine on of those of combine.
   uint64_t deadline_ns;
@@ -1076,7 +1077,7 @@ struct DispatchSendParams {
   uint32_t *active;
   /// Longest wait of each phase of this call, ns; 0: the layer's.
   uint64_t deadline_ns;
-  /// Tokens of this call | its `max_tokens` << 16; 0 there: the shape of the call is the layer's.
+  /// Tokens of this call | its `max_tokens` << 16. 0 in the upper half: the shape of the call is the layer's.
   uint32_t tokens;
   /// DISPATCH_* flags; with another shape also row_bytes / 16 << 4 | scale_bytes / 4 << 16 | format << 28 | scales << 30.
   uint32_t flags;
@@ -1099,15 +1100,17 @@ struct DispatchReceiveParams {
   MoeContext *moe;
   /// The call.
   MoeHandle *handle;
-  /// Output: tokens, with `max_tokens` of the call, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
-  /// are written, or by rank `[ranks, max_tokens, row_bytes]` of which the first `counts[r]` rows of a rank are.
+  /// Output: tokens, with `max_tokens` of the call. By expert: `[max_local_experts, ranks * max_tokens, row_bytes]`, with the
+  /// first `counts[e]` rows of each expert written. By rank: `[ranks, max_tokens, row_bytes]`, with the first `counts[r]`
+  /// rows of each rank written.
   uint8_t *recv_x;
   /// Output: their scales. FP8 by expert, transposed: `[max_local_experts, scale words, ranks * max_tokens]` of 4 bytes each;
   /// else `[.., scale_bytes]` as `recv_x`.
   uint8_t *recv_scales;
   /// Output: rows of each local expert, or of each rank.
   uint32_t *counts;
-  /// Output: row of its rank's input that each row is: `[max_local_experts, ranks * max_tokens]` or `[ranks, max_tokens]`.
+  /// Output: the row of the source rank's input from which each row comes: `[max_local_experts, ranks * max_tokens]` or
+  /// `[ranks, max_tokens]`.
   uint32_t *src_info;
   /// Output by expert: begin << 32 | count of the rows of each rank: `[max_local_experts, ranks]`.
   uint64_t *layout_range;
@@ -1119,10 +1122,10 @@ struct DispatchReceiveParams {
   uint64_t *recv_stats;
   /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
   uint64_t *wait_ns;
-  /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not written.
+  /// Output: 1 for each rank whose rows arrived, 0 for those masked, late or in error: `[ranks]`. Null: not written.
   uint32_t *active;
-  /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from. 0 if the
-  /// caller may not write there. Null: not written.
+  /// Output, if combine sends rows as they are: address of the memory from which the combine of this call sends. 0 if the
+  /// caller may not write to it. Null: not written.
   uint64_t *staging;
   /// RECEIVE_* flags.
   uint32_t flags;

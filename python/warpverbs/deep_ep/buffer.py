@@ -36,8 +36,9 @@ class Buffer(Calls):
         without it the next call names the rank.
     :param warm_deadline: the same in the first dispatches of the buffer, while other ranks may still load or compile.
     :param join_timeout: longest wait for other ranks in this call, and while the memory of a shape is made; seconds.
-    :param store: ``file://`` or ``etcd://`` in place of the store of the group. :param reuse_outputs: a later dispatch of the same shape
-        writes its results over those of an earlier one whose batch is over. That saves the allocations.
+    :param store: ``file://`` or ``etcd://`` in place of the store of the group.
+    :param reuse_outputs: a later dispatch of the same shape writes its results over those of an earlier one whose batch is over. That
+        saves the allocations.
     """
 
     #: Of the normal mode.

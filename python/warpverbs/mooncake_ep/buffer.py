@@ -37,8 +37,8 @@ class Buffer(Calls):
     :param join_timeout: longest wait for other ranks in this call, while the memory of a shape is made, and in
         :meth:`update_ep_member`; seconds.
     :param store: ``file://`` or ``etcd://`` in place of the store of the group. Its leases let ranks that have died be started again;
-        such a buffer shares nothing, and its first dispatch has the largest maxT. ``WARPVERBS_STORE`` has the same effect. :param run_id:
-        separates runs that use the same ``store``. A rank that is started again needs the one of the others.
+        such a buffer shares nothing, and its first dispatch has the largest maxT. ``WARPVERBS_STORE`` has the same effect.
+    :param run_id: separates runs that use the same ``store``. A rank that is started again needs the one of the others.
     :param lease: how long a rank that does not renew its lease counts as living, seconds; with ``store``.
     :param rejoin: this process takes the place of a rank that has died; waits for no rank. Of ``group`` it asks ``rank()`` and
         ``size()`` alone, so any object with these will do. With ``store``.

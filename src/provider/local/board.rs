@@ -182,7 +182,8 @@ impl Board {
 
     /// Shows a region with its key: its place.
     ///
-    /// # Errors The board has no place left.
+    /// # Errors
+    /// The board has no place left.
     pub(crate) fn show(
         self: &Arc<Self>,
         shown: &ShownRegion,

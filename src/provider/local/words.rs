@@ -39,7 +39,8 @@ impl Words {
 impl Words {
     /// The first half of a word that is used by halves only.
     ///
-    /// # Panics If `at` is not below twice the number of words.
+    /// # Panics
+    /// If `at` is not below twice the number of words.
     pub(super) fn half(&self, at: usize) -> &AtomicU32 {
         let first = (&raw const self[at]).cast::<AtomicU32>();
         // SAFETY: the word lives as long as `self`, is aligned for its half, and all access to both halves is atomic. No process
