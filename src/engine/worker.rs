@@ -29,6 +29,10 @@ const TURNS: u32 = 32;
 /// A worker that waits for a fence does not look more often.
 const LEAST_GRACE: Duration = Duration::from_millis(1);
 
+/// Longest sleep while the HCA has WQEs of the worker. Drivers lose interrupts: a completion whose event is lost waits so long, and no
+/// transfer waits for ever.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
 /// How a worker posts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -673,8 +677,21 @@ impl<P: Provider> Worker<P> {
         }
     }
 
+    /// Whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
+    fn awaits_completions(&self) -> bool {
+        let has_some = |held: &Held<P::Lane>| held.lane.in_flight() > 0;
+        self.drains
+            || self
+                .links
+                .iter()
+                .any(|work| work.lanes.iter().any(has_some))
+    }
+
     fn sleep(&mut self) {
-        let most = self.next_alarm();
+        let mut most = self.next_alarm();
+        if self.awaits_completions() {
+            most = Some(most.map_or(LOOK_AGAIN, |most| most.min(LOOK_AGAIN)));
+        }
         let wake = &self.inbox.queue.wake;
         wake.begin();
         if !self.inbox.queue.has_items()
@@ -747,8 +764,72 @@ impl<P: Provider> Worker<P> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::super::config::{check, pace};
     use super::super::slots::Slots;
     use super::*;
+    use crate::config::EngineConfig;
+    use crate::provider::sink::SinkLane;
+    use crate::provider::{ProviderError, Verb, Wake};
+
+    /// Says how long it may sleep.
+    struct Deaf(Sender<Option<Duration>>);
+
+    enum Fake {}
+
+    impl Provider for Fake {
+        type Lane = SinkLane;
+        type Reaper = Deaf;
+    }
+
+    impl Reaper for Deaf {
+        fn reap(&mut self, _: &mut Vec<Completion>, _: usize) {}
+
+        fn sleep(&mut self, _: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
+            self.0.send(most).unwrap();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_worker_looks_again_in_time_while_something_is_in_flight() {
+        let config = EngineConfig::new("a");
+        let how = (check(&config).unwrap(), config.gather);
+        let transfers = Arc::new(Transfers::new(0, 1, how, 1, config.retry).unwrap());
+        let inbox = Arc::new(Inbox {
+            queue: Arc::clone(transfers.queue(0)),
+            lanes: Mutex::default(),
+            stops: AtomicBool::new(false),
+        });
+        let (tell, told) = channel();
+        let mut worker = Worker::<Fake>::new(&transfers, &inbox, Deaf(tell), pace(&config));
+        let link = Arc::new(Link::new((1, 1), &[0], None));
+        let mut lane = SinkLane::new(1, 8);
+        let mut chain = Chain::default();
+        chain.push((Verb::Write, Tag::default()), (0, 0), []);
+        assert_eq!(lane.post(&chain, 0).count, 1);
+        worker.links.push(LinkWork {
+            link: Arc::clone(&link),
+            lanes: vec![Held::new(&link, 0, 1, lane)],
+            queue: VecDeque::new(),
+        });
+        worker.sleep();
+        assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
+        let done = Completion {
+            lane: 1,
+            what: Completed::Sends,
+            index: 0,
+            cause: None,
+        };
+        worker.links[0].lanes[0].lane.retire(&done, |_, _| {});
+        worker.sleep();
+        assert_eq!(told.recv().unwrap(), None);
+        // A failed lane runs dry.
+        worker.drains = true;
+        worker.sleep();
+        assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
+    }
 
     #[test]
     fn a_link_that_ends_is_kept_until_its_queue_is_closed() {
