@@ -402,7 +402,7 @@ typedef struct wv_group wv_group;
 // A counter and a word of the program that says the same.
 typedef struct wv_mirror wv_mirror;
 
-// A layer at this rank.
+// One MoE layer, as this rank holds it.
 typedef struct wv_moe wv_moe;
 
 // Host memory that engines of other processes of this machine and user may map. They copy it at the speed of memory, without a
@@ -1157,8 +1157,8 @@ WV_NOEXCEPT;
 // WV_GROUP_SERVING; and only then the first call. Each time draws a new generation of the rank from the store, unless `config`
 // names one.
 //
-// # Safety `config` is a struct whose texts end with a NUL and whose array has `member_count` numbers; `team` is where the handle
-// goes.
+// Requires:
+// `config` is a struct whose texts end with a NUL and whose array has `member_count` numbers; `team` is where the handle goes.
 enum wv_status wv_team_join(const struct wv_team_config *config,
                             uint32_t timeout_ms,
                             struct wv_team **team)
@@ -1421,7 +1421,8 @@ WV_NOEXCEPT;
 // Launches the send phase of dispatch: takes the number of the call and sends the tokens. All ranks launch the same phases
 // in the same order, each phase of a call once and in turn.
 //
-// # Safety `input` is a struct whose arrays have the lengths that its fields say, `stream` a stream of the GPU or null.
+// Requires:
+// `input` is a struct whose arrays have the lengths that its fields say, `stream` a stream of the GPU or null.
 enum wv_status wv_dispatch_send(const struct wv_call *call,
                                 const struct wv_dispatch_input *input,
                                 void *stream)
@@ -1762,7 +1763,8 @@ WV_NOEXCEPT;
 
 // Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
 //
-// # Safety `transfer` is where its name goes. No thread writes the local bytes before the transfer is concluded.
+// Requires:
+// `transfer` is where its name goes. No thread writes the local bytes before the transfer is concluded.
 enum wv_status wv_engine_write(const struct wv_engine_peer *peer,
                                uint64_t local,
                                uint64_t remote,
@@ -1772,7 +1774,8 @@ WV_NOEXCEPT;
 
 // Begins a transfer that reads `bytes` bytes from `remote`, at the peer, to `local`, here. Never waits.
 //
-// # Safety `transfer` is where its name goes. No thread uses the local bytes before the transfer is concluded.
+// Requires:
+// `transfer` is where its name goes. No thread uses the local bytes before the transfer is concluded.
 enum wv_status wv_engine_read(const struct wv_engine_peer *peer,
                               uint64_t local,
                               uint64_t remote,
@@ -1783,8 +1786,9 @@ WV_NOEXCEPT;
 // Begins a transfer of `count` operations, 1 to 65,536, in no order among each other. `options` NULL: the defaults, no wait, no
 // notice. WV_WOULD_BLOCK: no slot is free, or the peer has no room for the notice; nothing was posted.
 //
-// # Safety `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the
-// name goes. Before the transfer is concluded, no thread uses local bytes that a READ fills, or writes those that a WRITE sends.
+// Requires:
+// `operations` holds `count` of them; `options` is null or a struct whose notice has its bytes; `transfer` is where the name goes.
+// Before the transfer is concluded, no thread uses local bytes that a READ fills, or writes those that a WRITE sends.
 enum wv_status wv_engine_submit(const struct wv_engine_peer *peer,
                                 const struct wv_operation *operations,
                                 size_t count,
@@ -1971,7 +1975,7 @@ WV_NOEXCEPT;
 // Gives a mirror back: behind this its word is not written. NULL is allowed.
 enum wv_status wv_mirror_destroy(struct wv_mirror *mirror) WV_NOEXCEPT;
 
-// What an engine has done since it was opened. Never waits.
+// Gets the counts of an engine since it was opened. Never waits.
 //
 // Requires:
 // `statistics` is a struct.
