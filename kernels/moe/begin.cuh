@@ -135,8 +135,8 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alo
     if (found || platform::load_relaxed_sys(&board.limited) != 0) return Status::ok;
     peer = peer + 1 < call.ranks() ? peer + 1 : 0;
     const MoePeer& state = call.moe.peers[peer];
-    const bool asks = state.suspect != 0 && !has_bit(board.suspects, peer) &&
-                      is_wanted(call, active, peer);
+    const bool asks =
+        state.suspect != 0 && !has_bit(board.suspects, peer) && is_wanted(call, active, peer);
     return asks && heard(call, peer) != state.seen ? Status::ok : Status::would_block;
   });
 }

@@ -128,9 +128,11 @@ def statistics() -> None:
             to_b.write(here, remote)
         for rail in a.stalled(transfer):
             assert (rail.rail, rail.device) == (0, a.device)
-            assert rail.in_flight in range(1, 17) and rail.since_completion >= 0
+            assert rail.in_flight in range(1, 17)
+            assert rail.since_completion >= 0
             assert str(rail).startswith(f"{rail.in_flight} slices by {a.device}, none completed for ")
-        assert a.wait(transfer, LONG) is State.DONE and a.stalled(transfer) == []
+        assert a.wait(transfer, LONG) is State.DONE
+        assert a.stalled(transfer) == []
         done(a, transfer)
         with pytest.raises(warpverbs.Refused):
             a.stalled(transfer)
