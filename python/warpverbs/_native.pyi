@@ -6,6 +6,7 @@ __all__ = [
     "Event",
     "Group",
     "Memory",
+    "Mirror",
     "Moe",
     "Peer",
     "Prepared",
