@@ -147,6 +147,10 @@ fn a_control_thread_that_panics_ends_its_connection_and_no_transfer_hangs() {
         // Nothing that is posted completes: the transfer runs when the thread panics.
         a.hca.set_faults(&"partition=*".parse().unwrap());
         let write = to_b.write(address[0], address[1], MIB).unwrap();
+        // Of a transfer that no worker has begun nothing can land.
+        until("slices are posted", || {
+            a.engine.statistics().slices.posted > 0
+        });
         to_b.link.plant(planted);
         if planted == Planted::End {
             from_a.break_off();
