@@ -8,11 +8,12 @@
 //! counter. Memory of a GPU would need a flush in between; an engine takes none yet.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::counter::{Counter, Counters};
 use super::error::{EngineError, HostError};
+use super::host::lock;
 use crate::error::OwnThread;
 use crate::provider::local::Counts;
 use crate::provider::{HostMemory, ProviderError};
@@ -164,9 +165,4 @@ impl Drop for Mirror {
         let mut targets = lock(&self.counters.mirrors.targets);
         targets.retain(|target| target.number != self.number);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

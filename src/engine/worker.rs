@@ -5,11 +5,12 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::account::Close;
 use super::flow::Flow;
+use super::host::lock;
 use super::link::Link;
 use super::queue::{Item, RunQueue};
 use super::rails::{Crossing, NO_RAIL};
@@ -122,11 +123,6 @@ impl<P: Provider> Pool<P> {
             thread.join();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Each change is whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One life of a lane.
