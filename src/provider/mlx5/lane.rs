@@ -77,27 +77,16 @@ impl Mlx5Lane {
         self
     }
 
-    /// How many bytes the WQE of this work carries; none: it names ranges.
-    fn carried(&self, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
-        if self.inline == 0 || work.verb == Verb::Read {
-            return None;
-        }
-        let bytes: u64 = ranges.iter().map(|range| u64::from(range.bytes)).sum();
-        let bytes = usize::try_from(bytes).ok();
-        bytes.filter(|bytes| *bytes as u64 <= self.inline)
-    }
-
-    fn blocks_of(&self, work: &Work, ranges: &[LocalRange]) -> usize {
-        match self.carried(work, ranges) {
-            Some(_) => 1,
-            None => blocks(ranges.len()),
-        }
-    }
-
-    /// The WQE of the next post.
-    fn wqe(&self, work: &Work, ranges: &[LocalRange], is_signalled: bool) -> Wqe {
+    /// The WQE of the next post, which carries so many bytes or names ranges.
+    fn wqe(
+        &self,
+        work: &Work,
+        ranges: &[LocalRange],
+        carries: Option<usize>,
+        is_signalled: bool,
+    ) -> Wqe {
         let place = (self.qpn, low(self.posted));
-        let Some(bytes) = self.carried(work, ranges) else {
+        let Some(bytes) = carries else {
             return Wqe::new(work, Payload::Ranges(ranges), place, is_signalled);
         };
         let mut carried = [0; MOST_INLINE];
@@ -155,13 +144,17 @@ impl Lane for Mlx5Lane {
 
     fn post(&mut self, chain: &Chain, first: usize) -> Posted {
         let mut count = 0;
-        let mut works = chain.from(first).peekable();
-        while let Some((work, ranges)) = works.next() {
+        let inline = self.inline;
+        let works = chain.from(first);
+        let mut works = works
+            .map(|(work, ranges)| (work, ranges, carried(inline, work, ranges)))
+            .peekable();
+        while let Some((work, ranges, carries)) = works.next() {
             if self.has_failed {
                 let stop = Some(Stop::Failed);
                 return Posted { count, stop };
             }
-            let size = self.blocks_of(work, ranges);
+            let size = blocks_of(carries, ranges);
             let left = self.free_blocks() - size.min(self.free_blocks());
             if size > self.free_blocks() {
                 let stop = Some(Stop::Full);
@@ -170,8 +163,8 @@ impl Lane for Mlx5Lane {
             // The last of this post: nothing follows, or what follows does not fit.
             let is_last = works
                 .peek()
-                .is_none_or(|(work, ranges)| self.blocks_of(work, ranges) > left);
-            let wqe = self.wqe(work, ranges, is_last);
+                .is_none_or(|(_, ranges, carries)| blocks_of(*carries, ranges) > left);
+            let wqe = self.wqe(work, ranges, carries, is_last);
             self.write(&wqe);
             let place = self.place(self.posted);
             self.in_flight[place] = InFlight {
@@ -271,6 +264,23 @@ impl Lane for Mlx5Lane {
             index += u64::from(blocks.max(1));
         }
         false
+    }
+}
+
+/// How many bytes the WQE of this work carries, at most `inline`; none: it names ranges.
+fn carried(inline: u64, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
+    if inline == 0 || work.verb == Verb::Read {
+        return None;
+    }
+    let bytes: u64 = ranges.iter().map(|range| u64::from(range.bytes)).sum();
+    let bytes = usize::try_from(bytes).ok();
+    bytes.filter(|bytes| *bytes as u64 <= inline)
+}
+
+fn blocks_of(carries: Option<usize>, ranges: &[LocalRange]) -> usize {
+    match carries {
+        Some(_) => 1,
+        None => blocks(ranges.len()),
     }
 }
 
