@@ -27,8 +27,7 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Consumers {
     stock: Arc<Stock>,
-    /// Pieces of the stock whose CQs are among `consumers`.
-    pieces: usize,
+    /// Two for each piece of the stock that was there at the last look.
     consumers: Vec<Consumer>,
     /// Whose turn it is to be first: none starves another.
     first: usize,
@@ -59,7 +58,6 @@ impl Consumers {
     pub(super) fn new(stock: &Arc<Stock>) -> Self {
         Self {
             stock: Arc::clone(stock),
-            pieces: 0,
             consumers: Vec::new(),
             first: 0,
         }
@@ -67,17 +65,16 @@ impl Consumers {
 
     /// Takes the CQs that were made since. They are made before the lane comes whose completions they get.
     fn look_for_more(&mut self) {
-        let count = self.stock.count();
-        if count == self.pieces {
+        let seen = self.consumers.len() / 2;
+        if self.stock.count() == seen {
             return;
         }
-        let new = self.stock.cqs(self.pieces).into_iter();
+        let new = self.stock.cqs(seen).into_iter();
         self.consumers.extend(new.map(|cq| Consumer {
             cq,
             consumed: 0,
             sequence: 0,
         }));
-        self.pieces = self.consumers.len() / 2;
     }
 
     pub(super) fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
