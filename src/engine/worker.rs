@@ -194,7 +194,9 @@ impl<L> Held<L> {
 
     /// Drops it as it is.
     fn leave(self) {
-        self.link.flow(self.number).inspect(|flow| flow.end());
+        if let Some(flow) = self.link.flow(self.number) {
+            flow.end();
+        }
         drop(self.lane);
         self.link.lane_is_gone(self.number);
     }
