@@ -16,7 +16,7 @@ use warpverbs::engine::{
 use crate::handle::{Handle, handle};
 use crate::settings::settings_of;
 use crate::sized::{place, read, sized};
-use crate::status::{Failure, array, guard, put, room, text, wv_status};
+use crate::status::{Failure, array, guard, put, room, room_of, text, wv_status};
 use crate::team::{fixed, millis};
 
 /// Bytes of a descriptor.
@@ -328,11 +328,11 @@ pub unsafe extern "C" fn wv_engine_descriptor(
 ) -> wv_status {
     guard(|| {
         let engine = &wv_engine::behind("engine", engine)?.engine;
-        room("descriptor", descriptor)?;
-        if bytes < WV_DESCRIPTOR_BYTES {
-            let limit = format!("at least {WV_DESCRIPTOR_BYTES}");
-            return Err(Failure::argument("bytes", bytes, &limit));
-        }
+        room_of(
+            ("descriptor", descriptor),
+            ("bytes", bytes),
+            WV_DESCRIPTOR_BYTES,
+        )?;
         let made = engine.descriptor(RegionId::of_number(region))?;
         // SAFETY: the caller's promise, as long as checked.
         unsafe { put("descriptor", descriptor.cast(), made.to_bytes()) }

@@ -10,7 +10,7 @@ use warpverbs::engine::{GRANT_BYTES, Grant, RegionId, Rights};
 use crate::engine::{wv_engine, wv_engine_peer, wv_remote_region};
 use crate::handle::Handle;
 use crate::sized::place;
-use crate::status::{Failure, array, guard, put, room, wv_status};
+use crate::status::{Failure, array, guard, put, room_of, wv_status};
 use crate::team::millis;
 
 /// Bytes of a grant.
@@ -150,10 +150,5 @@ pub extern "C" fn wv_engine_deregister_wait(
 
 /// Before a grant is made: checks that its bytes have room.
 fn check_room(grant: *mut u8, bytes: usize) -> Result<(), Failure> {
-    room("grant", grant)?;
-    if bytes < WV_GRANT_BYTES {
-        let limit = format!("at least {WV_GRANT_BYTES}");
-        return Err(Failure::argument("grant_bytes", bytes, &limit));
-    }
-    Ok(())
+    room_of(("grant", grant), ("grant_bytes", bytes), WV_GRANT_BYTES)
 }

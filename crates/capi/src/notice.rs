@@ -11,7 +11,7 @@ use warpverbs::engine::{EngineError, MOST_NOTICE_BYTES};
 use crate::engine::{wv_engine, wv_engine_peer};
 use crate::handle::Handle;
 use crate::sized::{place, sized};
-use crate::status::{Failure, array, guard, room, wv_status};
+use crate::status::{Failure, array, guard, room_of, wv_status};
 use crate::team::{fixed, millis};
 use crate::transfer::{WV_TRANSFER_PENDING, state_of_outcome};
 
@@ -94,11 +94,7 @@ pub unsafe extern "C" fn wv_engine_next_notice(
 ) -> wv_status {
     guard(|| {
         let engine = &wv_engine::behind("engine", engine)?.engine;
-        room("into", into)?;
-        if capacity < WV_NOTICE_BYTES {
-            let limit = format!("at least {WV_NOTICE_BYTES}");
-            return Err(Failure::argument("capacity", capacity, &limit));
-        }
+        room_of(("into", into), ("capacity", capacity), WV_NOTICE_BYTES)?;
         // SAFETY: the caller's promise.
         let place = unsafe { place("notice", notice) }?;
         let found = engine.notice(millis(timeout_ms)).ok_or_else(|| {

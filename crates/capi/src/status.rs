@@ -348,6 +348,22 @@ pub(crate) fn room<T>(name: &str, pointer: *mut T) -> Result<(), Failure> {
     }
 }
 
+/// The same of a place of `bytes` bytes, an argument of its own, that is to have at least `least`.
+pub(crate) fn room_of(
+    (name, pointer): (&str, *mut u8),
+    (length, bytes): (&str, usize),
+    least: usize,
+) -> Result<(), Failure> {
+    room(name, pointer)?;
+    match bytes < least {
+        true => {
+            let limit = format!("at least {least}");
+            Err(Failure::argument(length, bytes, &limit))
+        }
+        false => Ok(()),
+    }
+}
+
 /// A text from C, copied; none for null.
 ///
 /// # Safety
