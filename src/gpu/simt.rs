@@ -117,6 +117,9 @@ pub struct SimtOptions<'a> {
     pub write_ordering: WriteOrdering,
     /// Whether kernels reach the registers of HCAs; a driver may refuse that. Default true.
     pub maps_registers: bool,
+    /// Bytes of device memory: more in use at a time are refused, as by a GPU. Memory of the caller does not count. Default none:
+    /// what the system gives.
+    pub memory: Option<u64>,
 }
 
 setters! {
@@ -128,6 +131,7 @@ setters! {
         with_dmabufs_across_pcie(dmabufs_across_pcie: bool),
         with_write_ordering(write_ordering: WriteOrdering),
         with_maps_registers(maps_registers: bool),
+        with_memory(memory: Option<u64>),
     }
 }
 
@@ -141,6 +145,7 @@ impl Default for SimtOptions<'_> {
             dmabufs_across_pcie: false,
             write_ordering: RdmaSupport::HOST.write_ordering,
             maps_registers: true,
+            memory: None,
         }
     }
 }
@@ -188,10 +193,13 @@ impl SimtGpu {
         }
         let health = Arc::default();
         Ok(Arc::new(Self {
-            arena: Arc::new(Arena::new(Exports {
-                plain: options.dmabufs,
-                across_pcie: options.dmabufs_across_pcie,
-            })),
+            arena: Arc::new(Arena::new(
+                Exports {
+                    plain: options.dmabufs,
+                    across_pcie: options.dmabufs_across_pcie,
+                },
+                options.memory,
+            )),
             stream: Arc::new(SimtStream::start(&health)?),
             health,
             kernels: RwLock::new(kernels),

@@ -6,10 +6,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use softhca::Hca;
-use test_support::limits;
+use test_support::{limits, ranks};
+use warpverbs::gpu::Gpu;
+use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
 use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
 use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
-use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
+use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig};
 
 use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};
@@ -161,15 +163,46 @@ impl Fleet {
 
     /// A new generation of `slot`, with a new HCA, asks to be taken in.
     pub(crate) fn join(&mut self, slot: u32) {
+        let team = self.next(slot);
+        let rank = Rank::start(team, &self.setup, self.outage.clone(), &self.plan);
+        self.ranks.push(rank);
+    }
+
+    /// What the next generation of `slot` joins with.
+    fn next(&self, slot: u32) -> TeamConfig {
         let store = self.store();
         let generation = next_generation(store.as_ref(), slot).unwrap();
         let view = newest_view(&store, self.setup.team.ranks).unwrap().unwrap();
         let others = view.members.into_keys().filter(|other| *other != slot);
         let members: RankSet = others.collect();
         let team = self.setup.team.with_rank(slot);
-        let team = team.joining(generation, members);
-        let rank = Rank::start(team, &self.setup, self.outage.clone(), &self.plan);
-        self.ranks.push(rank);
+        team.joining(generation, members)
+    }
+
+    /// Makes team and layer of the next generation of `slot`, which joins no group, on a GPU with so much memory. The bytes that
+    /// the GPU lacks for what it refuses; nothing is left on the HCA.
+    pub(crate) fn starts_with(&self, slot: u32, memory: u64) -> Option<u64> {
+        let hca = hca_with(softhca::HcaConfig::default());
+        let contexts = ranks::contexts([&hca]).unwrap();
+        let options = SimtOptions::default().with_memory(Some(memory));
+        let gpu: Arc<dyn Gpu> = SimtGpu::with_options(&options).unwrap();
+        let team = Team::join_rails(self.next(slot), &contexts, &gpu, self.store());
+        let text = match team {
+            Err(error) => error.to_string(),
+            Ok(team) => match Moe::new(&team, "layer", SHAPE) {
+                Err(error) => error.to_string(),
+                Ok(_) => return None,
+            },
+        };
+        drop(contexts);
+        assert_eq!(hca.live_objects().total(), 0, "{text}");
+        let numbers = || {
+            let (_, rest) = text.split_once("no device memory for ")?;
+            let (bytes, rest) = rest.split_once(" bytes: ")?;
+            let (free, _) = rest.split_once(' ')?;
+            bytes.parse::<u64>().ok()?.checked_sub(free.parse().ok()?)
+        };
+        Some(numbers().unwrap_or_else(|| panic!("{text}")))
     }
 
     pub(crate) fn rank(&self, slot: u32) -> &Rank {

@@ -132,3 +132,27 @@ fn a_rank_that_was_dropped_by_mistake_comes_back_with_a_new_generation() {
     fleet.until_whole(3, 3);
     fleet.end();
 }
+
+#[test]
+fn a_newcomer_whose_gpu_has_too_little_memory_costs_the_others_nothing() {
+    let mut fleet = Fleet::of(3, 2, DEADLINE, CONFIG);
+    fleet.until_whole(1, 3);
+    let mut memory = 0;
+    let mut refused = 0;
+    // Each try gets as much as the one before it lacked, so that a later allocation is refused.
+    while let Some(missing) = fleet.starts_with(2, memory) {
+        fleet.until_whole(1, 1);
+        memory += missing;
+        refused += 1;
+    }
+    println!("{refused} allocations refused, the last below {memory} bytes");
+    assert!(refused > 2, "{refused} allocations refused");
+    for rank in &fleet.ranks {
+        let view = rank.group().view().unwrap();
+        assert_eq!((view.epoch, rank.members()), (1, vec![0, 1]));
+    }
+    fleet.join(2);
+    fleet.until_members(2, &[0, 1, 2]);
+    fleet.until_whole(2, 3);
+    fleet.end();
+}

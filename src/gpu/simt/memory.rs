@@ -29,6 +29,32 @@ pub(super) struct Arena {
     live: Mutex<Ranges>,
     /// Device memory lies in files, whose descriptors the software HCA takes for DMA-BUFs of these kinds.
     exports: Exports,
+    budget: Option<Budget>,
+}
+
+/// The bytes that a device has.
+#[derive(Debug)]
+struct Budget {
+    total: u64,
+    free: AtomicU64,
+}
+
+impl Budget {
+    fn take(&self, bytes: usize) -> Result<(), GpuError> {
+        let left = |free: u64| free.checked_sub(bytes as u64);
+        match self.free.fetch_update(Relaxed, Relaxed, left) {
+            Ok(_) => Ok(()),
+            Err(free) => Err(no_memory(
+                "device",
+                bytes,
+                format!("{free} of {} bytes are free on simt", self.total),
+            )),
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.free.fetch_add(bytes as u64, Relaxed);
+    }
 }
 
 /// Kinds of DMA-BUFs of device memory.
@@ -45,9 +71,14 @@ impl Exports {
 }
 
 impl Arena {
-    pub(super) fn new(exports: Exports) -> Self {
+    /// With so many bytes of device memory; none: as many as the system gives.
+    pub(super) fn new(exports: Exports, bytes: Option<u64>) -> Self {
         Self {
             exports,
+            budget: bytes.map(|total| Budget {
+                total,
+                free: AtomicU64::new(total),
+            }),
             ..Self::default()
         }
     }
@@ -80,6 +111,10 @@ impl Arena {
         shown: bool,
     ) -> Result<DeviceMemory, GpuError> {
         let mut allocation = Allocation::new(self, bytes, align, "device")?;
+        if let Some(budget) = &self.budget {
+            budget.take(bytes)?;
+            allocation.taken = bytes;
+        }
         allocation.shown = shown;
         if shown || self.exports() {
             allocation.file = Some(allocation.put_in_file()?);
@@ -233,6 +268,8 @@ struct Allocation {
     file: Option<SharedFile>,
     /// Other processes may map it.
     shown: bool,
+    /// Bytes of the device's budget.
+    taken: usize,
     /// None once this is being dropped.
     reached: Option<Reached>,
 }
@@ -353,6 +390,7 @@ impl Allocation {
             length,
             file: None,
             shown: false,
+            taken: 0,
             reached: Some(Reached::new(addr, bytes)),
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -375,6 +413,9 @@ fn no_memory(kind: &'static str, bytes: usize, detail: impl ToString) -> GpuErro
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if let Some(budget) = &self.arena.budget {
+            budget.give_back(self.taken);
+        }
         let mut live = self.arena.lock();
         live.remove(self.start.addr().get() as u64);
         ::simt::check::unmap_memory(self.mapping.addr().get() as u64, self.mapping_bytes as u64);
@@ -474,6 +515,26 @@ mod tests {
     }
 
     #[test]
+    fn no_more_memory_is_in_use_than_the_device_has() {
+        let arena = Arc::new(Arena::new(PLAIN, Some(1000)));
+        let first = arena.alloc(600, 8).unwrap();
+        let second = arena.alloc_shared(400, 8).unwrap();
+        for bytes in [1, 400, usize::MAX / 2] {
+            let refusal = arena.alloc(bytes, 8).unwrap_err().to_string();
+            assert!(refusal.starts_with("no device memory for "), "{refusal}");
+        }
+        drop(second);
+        let refusal = arena.alloc(401, 8).unwrap_err().to_string();
+        let said = "no device memory for 401 bytes: 400 of 1000 bytes are free on simt";
+        assert_eq!(refusal, said);
+        drop(first);
+        drop(arena.alloc(1000, 8).unwrap());
+        // Host memory and memory of the caller are not the device's.
+        drop(arena.map_host(5000).unwrap());
+        drop(arena.alloc(1000, 8).unwrap());
+    }
+
+    #[test]
     fn kernels_and_the_host_see_the_same_words_at_different_addresses() {
         let arena = Arc::new(Arena::default());
         let mapped = arena.map_host(5000).unwrap();
@@ -494,7 +555,7 @@ mod tests {
 
     #[test]
     fn exported_memory_is_read_by_its_descriptor_and_has_no_shared_handle() {
-        let arena = Arc::new(Arena::new(PLAIN));
+        let arena = Arc::new(Arena::new(PLAIN, None));
         let memory = arena.alloc(5000, 64).unwrap();
         assert!(memory.handle().unwrap().is_none());
         let exported = memory.dmabufs().unwrap();
