@@ -53,6 +53,49 @@ impl Slots {
         self.high[at - 1] |= bit;
     }
 
+    /// Puts the slots from `first` to `last` into it, both included; none if `last` is below `first`.
+    pub(crate) fn insert_run(&mut self, first: u32, last: u32) {
+        let mut slot = first;
+        while slot <= last {
+            // Slots of one word at a time.
+            let end = last.min(slot | 63);
+            let (at, _) = Self::place(slot);
+            let bits = u64::MAX >> (63 - (end - slot)) << (slot % 64);
+            if self.words() <= at {
+                self.high.resize(at, 0);
+            }
+            match at {
+                0 => self.low |= bits,
+                _ => self.high[at - 1] |= bits,
+            }
+            let Some(next) = end.checked_add(1) else {
+                return;
+            };
+            slot = next;
+        }
+    }
+
+    /// Its runs of slots that follow each other: first and last of each, ascending.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let first = self.next(from, true)?;
+            from = self.next(first, false)?;
+            Some((first, from - 1))
+        })
+    }
+
+    /// The lowest slot at or behind `from` that is in it, or else the lowest that is not.
+    fn next(&self, from: u32, is_in: bool) -> Option<u32> {
+        let (first, bit) = Self::place(from);
+        (first..=self.words()).find_map(|at| {
+            let word = if is_in { self.word(at) } else { !self.word(at) };
+            let left = if at == first { word & !(bit - 1) } else { word };
+            let number = u32::try_from(at).ok()?;
+            (left != 0).then(|| 64 * number + left.trailing_zeros())
+        })
+    }
+
     /// Takes `slot` out of it.
     pub(crate) fn remove(&mut self, slot: u32) {
         let (at, bit) = Self::place(slot);
@@ -345,6 +388,41 @@ mod tests {
             let behind: Slots = all.iter().filter(|other| *other > slot).collect();
             assert_eq!(all.behind(slot), behind, "{slot}");
         }
+    }
+
+    #[test]
+    fn runs_are_what_single_slots_are() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let edges = [
+            (0, 0),
+            (0, 63),
+            (0, 64),
+            (63, 64),
+            (64, 127),
+            (1, 4095),
+            (5, 4),
+        ];
+        let drawn = std::iter::repeat_with(|| {
+            let first = random.u32(..300);
+            (first, first + random.u32(..140))
+        });
+        for (first, last) in edges.into_iter().chain(drawn.take(300)) {
+            for before in [None, Some(last / 2), Some(last + 2)] {
+                let mut runs: Slots = before.into_iter().collect();
+                let mut single = runs.clone();
+                runs.insert_run(first, last);
+                (first..=last).for_each(|slot| single.insert(slot));
+                assert_eq!(runs, single, "{first}-{last}, {before:?} before");
+                let again: Vec<u32> = runs.runs().flat_map(|(a, b)| a..=b).collect();
+                assert_eq!(again, runs.iter().collect::<Vec<_>>(), "{first}-{last}");
+                let apart = |pair: &[(u32, u32)]| pair[0].1 + 1 < pair[1].0;
+                let parts: Vec<_> = runs.runs().collect();
+                assert!(parts.windows(2).all(apart), "{first}-{last}: {parts:?}");
+            }
+        }
+        assert_eq!(Slots::default().runs().next(), None);
     }
 
     #[test]

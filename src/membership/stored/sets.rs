@@ -38,12 +38,7 @@ pub(super) struct Field {
 pub(super) fn set_text(set: &Slots, slots: u32) -> String {
     let digits = slots.div_ceil(4) as usize;
     let mut text = String::new();
-    let mut members = set.iter().peekable();
-    while let Some(first) = members.next() {
-        let mut last = first;
-        while let Some(next) = members.next_if_eq(&(last + 1)) {
-            last = next;
-        }
+    for (first, last) in set.runs() {
         let comma = if text.is_empty() { "" } else { "," };
         let _ = match last == first {
             true => write!(text, "{comma}{first}"),
@@ -179,7 +174,7 @@ impl Field {
                 }
             }
             self.slot(last)?;
-            (first..=last).for_each(|slot| set.insert(slot));
+            set.insert_run(first, last);
             before = Some(last);
         }
         Ok(set)
