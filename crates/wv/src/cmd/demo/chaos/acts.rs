@@ -247,6 +247,7 @@ impl Acts {
                     if let Some(who) = self.disturb(fleet, rank, how) {
                         let port = &mut self.hcas.entry(who).or_default().port;
                         *port = (*port).max(Some(now + time));
+                        fleet.loses_port(who);
                         self.tell_hca(fleet, who);
                         left.push((now + time, Ending::Calm(who, false)));
                     }

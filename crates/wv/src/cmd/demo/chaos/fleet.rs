@@ -38,12 +38,32 @@ pub(super) struct Fleet<'a> {
     last: Option<u32>,
     /// What is done to the store of every rank, and until when.
     store_faults: Vec<(Instant, StoreFault)>,
-    /// Until when a newcomer that the store did not let in has not failed.
-    lenient: Option<Instant>,
+    excuses: Excuses,
     /// The first failure of each.
     failures: BTreeMap<u32, String>,
     said: BTreeMap<u32, String>,
     pub(super) records: Vec<Record>,
+}
+
+/// What keeps newcomers out.
+#[derive(Debug, Default)]
+struct Excuses {
+    /// Until when the store does.
+    store: Option<Instant>,
+    /// Processes that a deed takes the port from: one that has just started may find it down when it opens its HCA.
+    ports: BTreeSet<RankGeneration>,
+}
+
+impl Excuses {
+    fn store_until(&mut self, until: Instant) {
+        self.store = self.store.max(Some(until));
+    }
+
+    /// Founders have none: nothing is done before they serve.
+    fn hold(&self, who: RankGeneration, now: Instant) -> bool {
+        let store = self.store.is_some_and(|until| now <= until);
+        who.1 > 1 && (store || self.ports.contains(&who))
+    }
 }
 
 /// News from a rank that the starting process needs.
@@ -82,7 +102,7 @@ impl<'a> Fleet<'a> {
             generations: BTreeMap::new(),
             last: None,
             store_faults: Vec::new(),
-            lenient: None,
+            excuses: Excuses::default(),
             failures: BTreeMap::new(),
             said: BTreeMap::new(),
             records: Vec::new(),
@@ -134,13 +154,17 @@ impl<'a> Fleet<'a> {
 
     /// A newcomer that comes to nothing until a little behind `until` has not failed: the store keeps it out.
     pub(super) fn be_lenient(&mut self, until: Instant) {
-        self.lenient = self.lenient.max(Some(until + LENIENCE));
+        self.excuses.store_until(until + LENIENCE);
     }
 
-    /// Whether the end of `who` is no failure: it has not served yet, and the store is, or was, disturbed.
+    /// The port of `who` goes down, perhaps before it has opened its HCA.
+    pub(super) fn loses_port(&mut self, who: RankGeneration) {
+        self.excuses.ports.insert(who);
+    }
+
+    /// Whether the end of `who` is no failure: it has not served yet, and a deed keeps it out.
     fn is_kept_out(&self, who: RankGeneration) -> bool {
-        let lenient = self.lenient.is_some_and(|until| Instant::now() <= until);
-        lenient && who.1 > 1 && !self.views.contains_key(&who)
+        !self.views.contains_key(&who) && self.excuses.hold(who, Instant::now())
     }
 
     fn gives_up(&mut self, who: RankGeneration, message: String) {
@@ -350,5 +374,25 @@ impl<'a> Fleet<'a> {
         records.extend_from_slice(self.processes.deeds());
         records.sort_by_key(|record| record.us);
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newcomer_is_excused_by_the_store_for_a_time_and_by_its_own_port() {
+        let (mut excuses, now) = (Excuses::default(), Instant::now());
+        assert!(!excuses.hold((2, 5), now));
+        excuses.ports.insert((2, 5));
+        assert!(excuses.hold((2, 5), now));
+        assert!(!excuses.hold((1, 5), now) && !excuses.hold((2, 6), now));
+        excuses.store_until(now + LENIENCE);
+        excuses.store_until(now);
+        assert!(excuses.hold((1, 5), now + LENIENCE));
+        assert!(!excuses.hold((1, 5), now + 2 * LENIENCE));
+        // A founder has served.
+        assert!(!excuses.hold((1, 1), now));
     }
 }
