@@ -19,6 +19,9 @@ const TTL: Duration = SHORT.lease_ttl;
 /// A rank that dies while etcd is ill is dropped so many times to live of a lease behind that.
 const MOST_LEASES: u32 = 4;
 
+/// A newcomer that goes sooner makes its slot wait, twice as long each time.
+const STAY: Duration = SHORT.lease_ttl.saturating_mul(11);
+
 /// Most calls of etcd that the ranks which are left make within a lease in which a change fails again and again.
 const MOST_CALLS: u64 = 200;
 
@@ -198,6 +201,9 @@ fn what_has_changed_and_is_forgotten_while_a_rank_is_away_is_found() {
         let took = back.elapsed().as_millis();
         eprintln!("round {round}: the newcomer serves {took} ms behind that");
         fleet.until_whole(view, 2);
+        if round + 1 < rounds() {
+            thread::sleep(STAY);
+        }
         let mut newcomer = fleet.remove(3);
         newcomer.stop_at(Point::Send);
         newcomer.hca.set_port(false);
