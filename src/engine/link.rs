@@ -119,6 +119,16 @@ pub(super) enum Fence {
     RemoteUnknown,
 }
 
+/// Those of a bit for each.
+fn lanes_of(bits: u32) -> impl Iterator<Item = usize> {
+    (0..u32::BITS as usize).filter(move |lane| bits & 1 << lane != 0)
+}
+
+/// A bit for each of these.
+fn bits(numbers: impl Iterator<Item = usize>) -> u32 {
+    numbers.fold(0, |bits, number| bits | 1 << number)
+}
+
 impl LaneState {
     fn first(worker: u32) -> Self {
         Self {
@@ -196,14 +206,31 @@ impl Link {
 
     /// Whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
     pub(super) fn is_far(&self, crossing: Crossing, near: u8) -> bool {
-        let enters = |crossing: Crossing| near & 1 << crossing.theirs != 0;
-        let is_near_lane = |lane: usize| self.is_lane_open(lane) && enters(self.crossing(lane));
-        near != 0 && crossing.own != NO_RAIL && !enters(crossing) && (0..self.qps).any(is_near_lane)
+        let is_near = near & 1 << crossing.theirs != 0;
+        near != 0 && crossing.own != NO_RAIL && !is_near && self.near_lanes(near) != 0
     }
 
-    /// Workers with a lane that takes slices and enters by one of these rails.
-    pub(super) fn near_workers(&self, near: u8) -> Vec<u32> {
-        self.workers_with(|lane| lane < self.qps && near & 1 << self.crossing(lane).theirs != 0)
+    /// A bit for each lane that takes slices and enters by one of these rails.
+    pub(super) fn near_lanes(&self, near: u8) -> u32 {
+        let enters =
+            |lane: &usize| *lane < self.qps && near & 1 << self.crossing(*lane).theirs != 0;
+        bits(self.open_lanes().filter(enters))
+    }
+
+    /// A bit for each lane that takes slices and may take one that has failed on those of `tried`: lanes against which the least speaks.
+    pub(super) fn other_lanes(&self, tried: u32) -> u32 {
+        let failed: Vec<Crossing> = lanes_of(tried).map(|lane| self.crossing(lane)).collect();
+        let doubts = |lane: usize| self.crossing(lane).doubts(&failed);
+        let least = self.open_lanes().map(doubts).min();
+        bits(
+            self.open_lanes()
+                .filter(|lane| Some(doubts(*lane)) == least),
+        )
+    }
+
+    /// Whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
+    pub(super) fn takes(&self, crossing: Crossing, tried: u32) -> bool {
+        lanes_of(self.other_lanes(tried)).any(|lane| self.crossing(lane) == crossing)
     }
 
     /// What the worker of the lane says of it.
@@ -249,9 +276,17 @@ impl Link {
 
     /// A bit for each rail by which a lane leaves that takes slices.
     pub(super) fn open_rails(&self) -> u32 {
-        let open = self.open.load(Ordering::Acquire);
-        let lanes = (0..u32::BITS as usize).filter(|lane| open & 1 << lane != 0);
-        lanes.fold(0, |rails, lane| rails | 1 << self.crossing(lane).own)
+        bits(self.open_lanes().map(|lane| self.crossing(lane).own))
+    }
+
+    /// Lanes that take slices.
+    fn open_lanes(&self) -> impl Iterator<Item = usize> {
+        lanes_of(self.open.load(Ordering::Acquire))
+    }
+
+    /// Lanes of QPs. Those behind them copy.
+    pub(super) fn qps(&self) -> usize {
+        self.qps
     }
 
     /// Whether the HCA has failed the QP of the lane since this was asked last.
@@ -422,9 +457,9 @@ impl Link {
         self.workers_with(|_| true)
     }
 
-    /// The same, of lanes that leave by one of these rails.
-    pub(super) fn open_workers_of(&self, rails: u32) -> Vec<u32> {
-        self.workers_with(|lane| rails & 1 << self.crossing(lane).own != 0)
+    /// Workers with one of these lanes that takes slices.
+    pub(super) fn workers_of(&self, lanes: u32) -> Vec<u32> {
+        self.workers_with(|lane| lanes & 1 << lane != 0)
     }
 
     fn workers_with(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<u32> {

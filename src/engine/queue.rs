@@ -18,6 +18,8 @@ pub(super) enum Item {
         id: TransferId,
         link: Arc<Link>,
         deadline: Option<Instant>,
+        /// The worker has not had it before.
+        is_new: bool,
     },
     /// This transfer was closed: its grace begins.
     Closed(TransferId),

@@ -35,7 +35,7 @@ const _: () = assert!(MOST_RAILS == u8::BITS as usize);
 
 /// The rail by which a lane leaves, and the one by which it enters. A lane that copies leaves by [`NO_RAIL`], and names the peer's
 /// memory by rail 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Crossing {
     pub(super) own: usize,
     pub(super) theirs: usize,
@@ -159,6 +159,36 @@ impl FromIterator<u32> for RailKeys {
 }
 
 impl Crossing {
+    /// What speaks against a lane with this crossing, for a slice that has failed by those of `failed`. At most one rail of each end may
+    /// be dead: first how many such pairs of rails, of those by which the slice has been, explain all failures and concern this
+    /// lane; then how many rails it shares with those lanes.
+    pub(super) fn doubts(self, failed: &[Self]) -> (usize, usize) {
+        let tried = |rail: fn(&Self) -> usize| {
+            let rails = (0..=NO_RAIL).filter(move |it| failed.iter().any(|lane| rail(lane) == *it));
+            rails.map(Some).chain([None])
+        };
+        let pairs = tried(|it| it.own)
+            .flat_map(|own| tried(|it| it.theirs).map(move |theirs| (own, theirs)));
+        let explains = |pair: &(Option<usize>, Option<usize>)| {
+            failed.iter().all(|lane| lane.goes_by(*pair)) && self.goes_by(*pair)
+        };
+        let shares = |lane: &Self| {
+            let (own, theirs) = (Some(lane.own), Some(lane.theirs));
+            let rails =
+                [(own, None), (None, theirs)].map(|rail| self.goes_by(rail) && lane.goes_by(rail));
+            rails.into_iter().filter(|is_shared| *is_shared).count() + usize::from(self == *lane)
+        };
+        (
+            pairs.filter(explains).count(),
+            failed.iter().map(shares).sum(),
+        )
+    }
+
+    /// Whether it leaves by the one rail or enters by the other. Copies enter by none.
+    fn goes_by(self, (own, theirs): (Option<usize>, Option<usize>)) -> bool {
+        own == Some(self.own) || self.own != NO_RAIL && theirs == Some(self.theirs)
+    }
+
     /// That of lane `lane` between engines with so many rails.
     pub(super) fn of_lane(lane: usize, (own, theirs): (usize, usize)) -> Self {
         Self {
@@ -387,6 +417,29 @@ mod tests {
         assert_eq!(crossings(2, 2), [(0, 0), (1, 1), (0, 0), (1, 1)]);
         assert_eq!(crossings(2, 1), [(0, 0), (1, 0), (0, 0), (1, 0)]);
         assert_eq!(crossings(2, 3), [(0, 0), (1, 1), (0, 2), (1, 0)]);
+    }
+
+    #[test]
+    fn what_has_failed_speaks_against_lanes_by_the_same_rails() {
+        let of = |own, theirs| Crossing { own, theirs };
+        let copies = of(NO_RAIL, 0);
+        let against = |lane: Crossing, failed: &[Crossing]| lane.doubts(failed);
+        // One failure: either rail, or both.
+        let failed = [of(0, 0)];
+        let all = [of(1, 1), copies, of(0, 1), of(1, 0), of(0, 0)];
+        let found = all.map(|lane| against(lane, &failed));
+        assert_eq!(found, [(0, 0), (0, 0), (2, 1), (2, 1), (3, 3)]);
+        // Two by one rail: it is that one.
+        let failed = [of(0, 0), of(1, 0)];
+        let found = [of(0, 1), of(1, 1), of(2, 0)].map(|lane| against(lane, &failed));
+        assert_eq!(found, [(1, 1), (1, 1), (3, 2)]);
+        assert_eq!(against(copies, &[copies]), (2, 2));
+        // Nothing explains these: a lane has no rail in common with them, if there is one.
+        let failed = [of(0, 0), of(1, 1), of(2, 2)];
+        assert_eq!(
+            [of(3, 3), of(3, 0)].map(|lane| against(lane, &failed)),
+            [(0, 0), (0, 1)]
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::grant::Rights;
 use super::link::{Fence, Link, Lives};
 use super::plan::{Operation, Plan};
 use super::queue::{Item, RunQueue};
-use super::rails::{Crossing, NO_RAIL, number_of};
+use super::rails::{Crossing, number_of};
 use super::regions::{Table, Users};
 use super::report::{FirstCause, OperationStatus, Remote, Report};
 use super::send::Attached;
@@ -134,7 +134,7 @@ struct Failures {
     slices: Vec<u32>,
     /// Slices that some worker is to post again. None once the account is closed.
     to_retry: Vec<Retry>,
-    /// How often each slice was given back for that, and by which rails: a bit for each.
+    /// How often each slice was given back for that, and by which lanes: a bit for each.
     retries: HashMap<u32, (u32, u32)>,
     first: Option<FirstCause>,
     /// Lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
@@ -169,15 +169,8 @@ impl Body {
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     slice: u32,
-    /// A bit for each rail on which it has failed. It goes to another rail as long as one works.
-    rails: u32,
-}
-
-impl Retry {
-    /// Whether it may be posted on a rail, while those of `open` work.
-    fn may_take(self, rail: usize, open: u32) -> bool {
-        self.rails & 1 << rail == 0 || open & !self.rails == 0
-    }
+    /// A bit for each lane on which it has failed. It goes to one that these failures do not concern, as far as such a lane works.
+    tried: u32,
 }
 
 /// Where a WQE has failed: a life of a lane.
@@ -199,10 +192,8 @@ pub(super) enum Pulled {
     Some,
     /// No slice is left for any worker.
     Nothing,
-    /// What is left is for lanes that enter nearer to its memory.
-    Far,
-    /// What is left has failed on the rail of the lane, and a bit for each that works and takes some of it. Without
-    /// one it is asked for again.
+    /// What is left is for lanes that enter nearer to its memory, or by other rails than those on which it has failed: a bit for
+    /// each lane that takes some of it. Without one it is asked for again.
     Elsewhere(u32),
 }
 
@@ -382,12 +373,13 @@ impl Transfers {
         }
         let near_workers = match near {
             0 => Vec::new(),
-            near => link.near_workers(near),
+            near => link.workers_of(link.near_lanes(near)),
         };
-        match near_workers.is_empty() {
-            true => self.give(id, (&link, deadline), link.workers(is_small)),
-            false => self.give(id, (&link, deadline), &near_workers),
-        }
+        let workers = match near_workers.is_empty() {
+            true => link.workers(is_small),
+            false => &near_workers,
+        };
+        self.push(id, (&link, deadline), (workers, true));
         Ok(id)
     }
 
@@ -404,7 +396,7 @@ impl Transfers {
             return Pulled::Nothing;
         };
         let (plan, counter) = (body.plan(), body.counter);
-        let again = place.take_retries(most, crossing.own, &way.link);
+        let again = place.take_retries(most, crossing, &way.link);
         let left = most - count(again.len());
         let is_again = !again.is_empty();
         for number in again {
@@ -418,29 +410,39 @@ impl Transfers {
         }
         let account = place.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();
-        if is_left && way.link.is_far(crossing, body.near) {
-            return if is_again { Pulled::Some } else { Pulled::Far };
+        let is_far = is_left && way.link.is_far(crossing, body.near);
+        if !is_far && let Some(handed) = place.account.hand_out(left, plan.slices()) {
+            add(chain, (plan, way, counter), crossing, id.slot(), handed);
+            return Pulled::Some;
         }
-        match place.account.hand_out(left, plan.slices()) {
-            Some(handed) => add(chain, (plan, way, counter), crossing, id.slot(), handed),
-            None if !is_again => return place.left_elsewhere(&way.link),
-            None => {}
+        match is_again {
+            true => Pulled::Some,
+            false => place.left_elsewhere(is_far.then_some(body.near), &way.link),
         }
-        Pulled::Some
     }
 
-    /// Gives the transfer to these workers.
+    /// Gives the transfer to these workers, also to some that have it.
     pub(super) fn give(
         &self,
         id: TransferId,
-        (link, deadline): (&Arc<Link>, Option<Instant>),
+        link: (&Arc<Link>, Option<Instant>),
         workers: &[u32],
+    ) {
+        self.push(id, link, (workers, false));
+    }
+
+    fn push(
+        &self,
+        id: TransferId,
+        (link, deadline): (&Arc<Link>, Option<Instant>),
+        (workers, is_new): (&[u32], bool),
     ) {
         for worker in workers {
             self.queues[*worker as usize].push(Item::Transfer {
                 id,
                 link: Arc::clone(link),
                 deadline,
+                is_new,
             });
         }
     }
@@ -467,15 +469,15 @@ impl Transfers {
         let (Some(id), Some(way)) = (body.id, &body.way) else {
             return;
         };
-        let rail = lost
-            .lane
-            .map_or(NO_RAIL, |lane| way.link.crossing(lane).own);
+        // All copies cross alike: the first stands for them.
+        let lane = lost.lane.unwrap_or(way.link.qps());
+        let rail = way.link.crossing(lane).own;
         place.note(&body, tag, (lost.qp, number_of(rail)), Some(cause));
         let mut failures = place.failures();
         if let Some(life) = lost.lane.and_then(|lane| failures.lost.get_mut(lane)) {
             *life = lost.life.max(*life);
         }
-        let (tries, rails) = failures.retries.entry(tag.slice).or_default();
+        let (tries, tried) = failures.retries.entry(tag.slice).or_default();
         let is_try = !(lost.is_refused && cause.is_flush());
         let has_tries = *tries < self.retry || !is_try && self.retry > 0;
         // It may have counted; a copy that has failed has not.
@@ -484,14 +486,14 @@ impl Transfers {
         // A thread that closes the account gives up, after that, the slices that are to be posted again.
         if may_retry && !place.account.load().is_closed() {
             *tries += u32::from(is_try);
-            *rails |= u32::from(is_try) << rail;
+            *tried |= u32::from(is_try) << lane;
             let slice = tag.slice;
             let retry = Retry {
                 slice,
-                rails: *rails,
+                tried: *tried,
             };
             // With the first of its kind workers learn of it. Each has the transfer until nothing is left that it may take.
-            let is_first = failures.to_retry.iter().all(|it| it.rails != retry.rails);
+            let is_first = failures.to_retry.iter().all(|it| it.tried != retry.tried);
             self.totals.retry();
             failures.to_retry.push(retry);
             place
@@ -685,6 +687,13 @@ impl Transfers {
         way.map(|way| way.link.stalled()).unwrap_or_default()
     }
 
+    /// The first step of a cancel, before the next.
+    #[cfg(test)]
+    pub(super) fn begin_cancel(&self, id: TransferId) {
+        let place = &self.places[id.slot() as usize];
+        place.account.close(Close::Cancelled);
+    }
+
     /// How many transfers there may be.
     pub(super) fn slots(&self) -> usize {
         self.places.len()
@@ -865,8 +874,8 @@ impl Place {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Up to `most` slices that are to be posted again, and may be on this rail.
-    fn take_retries(&self, most: u32, rail: usize, link: &Link) -> Vec<u32> {
+    /// Up to `most` slices that are to be posted again, and may be on a lane with this crossing.
+    fn take_retries(&self, most: u32, crossing: Crossing, link: &Link) -> Vec<u32> {
         if self.to_retry.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -874,10 +883,15 @@ impl Place {
         if self.account.load().is_closed() {
             return Vec::new();
         }
-        let (open, most) = (link.open_rails(), most as usize);
+        let most = most as usize;
         let mut taken = Vec::new();
+        // Most have failed on the same lanes.
+        let mut known = (0, link.takes(crossing, 0));
         failures.to_retry.retain(|retry| {
-            let is_taken = taken.len() < most && retry.may_take(rail, open);
+            if known.0 != retry.tried {
+                known = (retry.tried, link.takes(crossing, retry.tried));
+            }
+            let is_taken = taken.len() < most && known.1;
             if is_taken {
                 taken.push(retry.slice);
             }
@@ -888,17 +902,15 @@ impl Place {
         taken
     }
 
-    /// The answer to a lane that may take none of the slices to retry.
-    fn left_elsewhere(&self, link: &Link) -> Pulled {
-        if self.to_retry.load(Ordering::Acquire) == 0 {
+    /// The answer to a lane that may take nothing of what is left: slices to retry, and those that are to enter by these rails.
+    fn left_elsewhere(&self, near: Option<u8>, link: &Link) -> Pulled {
+        if near.is_none() && self.to_retry.load(Ordering::Acquire) == 0 {
             return Pulled::Nothing;
         }
-        let rails = self
-            .failures()
-            .to_retry
-            .iter()
-            .fold(0, |all, it| all | !it.rails);
-        Pulled::Elsewhere(rails & link.open_rails())
+        let near = near.map_or(0, |near| link.near_lanes(near));
+        let failures = self.failures();
+        let retries = failures.to_retry.iter();
+        Pulled::Elsewhere(retries.fold(near, |all, it| all | link.other_lanes(it.tried)))
     }
 
     /// Keeps the first failure; one that only follows from another gives way.
@@ -1015,4 +1027,194 @@ fn leave_all(plan: &Plan, local: &LocalTable) {
 /// At most as many as a transfer may have.
 fn count(operations: usize) -> u32 {
     u32::try_from(operations).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::super::link::MOST_QPS;
+    use super::super::plan::Kind;
+    use super::super::rails::RailKeys;
+    use super::super::regions::Mapped;
+    use super::*;
+
+    /// Slices of one slot, and lanes by which they fail.
+    struct Rig {
+        transfers: Transfers,
+        crossings: Vec<Crossing>,
+        /// Whether a lane that has failed takes slices again at once, or none does until the end.
+        reopens: bool,
+    }
+
+    /// Posts are never answered.
+    const NO_ANSWER: Cause = Cause {
+        syndrome: 0x15,
+        vendor: 0,
+    };
+
+    impl Rig {
+        fn new(crossings: Vec<Crossing>, reopens: bool) -> Self {
+            let cut = Cut::new(4096, 0, 4096).unwrap();
+            Self {
+                transfers: Transfers::new(0, 1, (cut, 1), 1, 3).unwrap(),
+                crossings,
+                reopens,
+            }
+        }
+
+        fn begin(&self, link: &Arc<Link>, kind: Kind, options: &Options) -> TransferId {
+            let keys = RailKeys::from_iter([1]);
+            let region = |owner| Mapped {
+                address: 0,
+                bytes: 4096,
+                keys,
+                owner,
+            };
+            let local = Table::default().with(region(Arc::new(Users::default())));
+            let remote = Table::default().with(Mapped {
+                address: 0,
+                bytes: 4096,
+                keys,
+                owner: Rights::Both,
+            });
+            let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
+            let one = Operation {
+                kind,
+                local: 0,
+                remote: 0,
+                bytes: 8,
+            };
+            let begun = self
+                .transfers
+                .submit(link, tables, (&[one], false), (options, None));
+            begun.unwrap()
+        }
+
+        /// Whether the lane gets the slice.
+        fn pulls(&self, id: TransferId, lane: usize) -> bool {
+            let mut chain = Chain::default();
+            self.transfers
+                .pull(id, (1, self.crossings[lane]), &mut chain);
+            chain.len() == 1
+        }
+
+        fn fail(&self, link: &Link, lane: usize) {
+            let lost = Lost {
+                lane: Some(lane),
+                life: 1,
+                qp: None,
+                is_refused: false,
+            };
+            let tag = Tag { slot: 0, slice: 0 };
+            self.transfers.flushed(tag, lost, NO_ANSWER);
+            if !self.reopens {
+                link.end_lane(lane);
+            }
+        }
+
+        /// A slice fails on each of these lanes in turn. Which lanes may take it then.
+        fn takers(&self, failed: &[usize], kind: Kind) -> Vec<usize> {
+            let lanes = 0..self.crossings.len();
+            let takes = |lane: &usize| {
+                let link = Link::new((1, 1), &vec![0; self.crossings.len()], None);
+                let link = Arc::new(link.with_crossings(&self.crossings, vec![0]));
+                let id = self.begin(&link, kind, &Options::default());
+                for lane in failed {
+                    assert!(self.pulls(id, *lane), "{failed:?}");
+                    self.fail(&link, *lane);
+                }
+                let is_taken = link.is_lane_open(*lane) && self.pulls(id, *lane);
+                self.transfers.close(id, Close::Cancelled);
+                if is_taken {
+                    self.transfers.done(0, 1);
+                }
+                self.transfers.end(&link, Fence::Whole);
+                self.transfers.release(id).unwrap();
+                self.transfers.queue(0).take(&mut VecDeque::new());
+                is_taken
+            };
+            lanes.filter(takes).collect()
+        }
+
+        /// Whichever lane takes the slice each time, it comes to one that works before its tries are over.
+        fn check(&self, is_dead: &impl Fn(Crossing) -> bool, failed: &mut Vec<usize>) {
+            let kind = [Kind::Write, Kind::Read][failed.len() % 2];
+            let takers = self.takers(failed, kind);
+            assert!(!takers.is_empty(), "{:?}: {failed:?}", self.crossings);
+            for lane in takers {
+                if !is_dead(self.crossings[lane]) {
+                    continue;
+                }
+                failed.push(lane);
+                assert!(failed.len() <= 3, "{:?}: {failed:?}", self.crossings);
+                self.check(is_dead, failed);
+                failed.pop();
+            }
+        }
+    }
+
+    /// All lanes of engines with so many rails.
+    fn pairings(own: usize, theirs: usize) -> Vec<Vec<Crossing>> {
+        let mut all = Vec::new();
+        for qps in [own.max(theirs), 4, MOST_QPS] {
+            let lanes = 0..qps;
+            let rails = (own, theirs);
+            all.push(
+                lanes
+                    .clone()
+                    .map(|it| Crossing::of_lane(it, rails))
+                    .collect(),
+            );
+            all.push(
+                lanes
+                    .map(|it| Crossing::of_near_lane(it, rails, true))
+                    .collect(),
+            );
+        }
+        all
+    }
+
+    #[test]
+    fn with_a_dead_rail_at_either_end_or_both_a_slice_arrives_in_time() {
+        let mut checked = 0;
+        let full = std::env::var_os("WV_TEST_FULL").is_some();
+        let most = if full { 4 } else { 3 };
+        let rails = (1..=most).flat_map(|own| (1..=most).map(move |theirs| (own, theirs)));
+        for (own, theirs) in rails {
+            for crossings in pairings(own, theirs) {
+                for dead in 0..(own + 1) * (theirs + 1) {
+                    // One behind the last: none is dead.
+                    let (dead_own, dead_theirs) = (dead % (own + 1), dead / (own + 1));
+                    let is_dead = |it: Crossing| it.own == dead_own || it.theirs == dead_theirs;
+                    if crossings.iter().all(|it| is_dead(*it)) {
+                        continue;
+                    }
+                    for reopens in [true, false] {
+                        Rig::new(crossings.clone(), reopens).check(&is_dead, &mut Vec::new());
+                        checked += 1;
+                    }
+                }
+            }
+        }
+        assert!(checked > 500, "{checked}");
+    }
+
+    #[test]
+    fn a_slice_that_counts_is_posted_once_by_whatever_lane() {
+        let rig = Rig::new(pairings(2, 2).remove(3), true);
+        let link = Link::new((1, 1), &vec![0; rig.crossings.len()], None);
+        let link = Arc::new(link.with_crossings(&rig.crossings, vec![0]));
+        let id = rig.begin(
+            &link,
+            Kind::Write,
+            &Options::default().with_counter(Some(1)),
+        );
+        assert!(rig.pulls(id, 0));
+        rig.fail(&link, 0);
+        assert!((0..rig.crossings.len()).all(|lane| !rig.pulls(id, lane)));
+        rig.transfers.end(&link, Fence::Whole);
+        let failed = Status::Concluded(Outcome::Failed);
+        assert_eq!(rig.transfers.poll(id), Ok(failed));
+    }
 }

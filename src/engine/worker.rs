@@ -49,6 +49,8 @@ pub(super) struct Pace {
 
 /// What others give a worker.
 struct Inbox<P: Provider> {
+    /// The worker's.
+    number: u32,
     queue: Arc<RunQueue>,
     lanes: Mutex<Vec<Held<P::Lane>>>,
     stops: AtomicBool,
@@ -73,6 +75,7 @@ impl<P: Provider> Pool<P> {
         let panicked = Arc::new(OnceLock::new());
         for (number, reaper) in (0..).zip(reapers) {
             let inbox = Arc::new(Inbox {
+                number,
                 queue: Arc::clone(transfers.queue(number)),
                 lanes: Mutex::default(),
                 stops: AtomicBool::new(false),
@@ -312,7 +315,16 @@ impl<P: Provider> Worker<P> {
         self.take_lanes();
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Transfer { id, link, deadline } => self.enqueue(id, &link, deadline),
+                Item::Transfer {
+                    id,
+                    link,
+                    deadline,
+                    is_new,
+                } => {
+                    if is_new || !self.has(id, &link) {
+                        self.enqueue(id, &link, deadline);
+                    }
+                }
                 Item::Closed(id) => self.begin_grace(id),
                 Item::Settle(id) => self.transfers.settle(id),
                 Item::Look => {}
@@ -323,16 +335,38 @@ impl<P: Provider> Worker<P> {
         self.drop_lanes();
     }
 
+    /// Whether it waits here for a lane. One that workers give each other would stand in their queues ever more often.
+    fn has(&self, id: TransferId, link: &Link) -> bool {
+        let mut of_link = self.links.iter().filter(|it| it.link.number == link.number);
+        of_link.any(|work| work.queue.iter().any(|(known, _)| *known == id))
+    }
+
     fn enqueue(&mut self, id: TransferId, link: &Arc<Link>, deadline: Option<Instant>) {
-        let mut links = self.links.iter_mut();
-        match links.find(|work| work.link.number == link.number) {
-            Some(work) => work.queue.push_back((id, deadline)),
+        let known = self.place_of(link);
+        if known.is_none() && !link.is_open() {
             // It has ended, and its lanes are gone.
-            None => return self.transfers.close(id, Close::Failed),
+            return self.transfers.close(id, Close::Failed);
         }
+        // Without a lane so far the next turn hands it on.
+        let at = known.unwrap_or_else(|| self.begin_link(link));
+        self.links[at].queue.push_back((id, deadline));
         if let Some(deadline) = deadline {
             self.set_alarm(deadline, Alarm::Deadline, id);
         }
+    }
+
+    fn place_of(&self, link: &Link) -> Option<usize> {
+        let mut links = self.links.iter();
+        links.position(|work| work.link.number == link.number)
+    }
+
+    fn begin_link(&mut self, link: &Arc<Link>) -> usize {
+        self.links.push(LinkWork {
+            link: Arc::clone(link),
+            lanes: Vec::new(),
+            queue: VecDeque::with_capacity(64),
+        });
+        self.links.len() - 1
     }
 
     fn take_lanes(&mut self) {
@@ -342,19 +376,8 @@ impl<P: Provider> Worker<P> {
         }
         for mut lane in lanes {
             lane.lane.open();
-            let number = lane.link.number;
-            let known = self
-                .links
-                .iter()
-                .position(|work| work.link.number == number);
-            let at = known.unwrap_or_else(|| {
-                self.links.push(LinkWork {
-                    link: Arc::clone(&lane.link),
-                    lanes: Vec::new(),
-                    queue: VecDeque::with_capacity(64),
-                });
-                self.links.len() - 1
-            });
+            let known = self.place_of(&lane.link);
+            let at = known.unwrap_or_else(|| self.begin_link(&lane.link));
             self.links[at].lanes.push(lane);
         }
         self.number_lanes();
@@ -477,16 +500,33 @@ impl<P: Provider> Worker<P> {
                 has_posted |= self.hand_on(at);
                 continue;
             }
-            for nth in 0..self.links[at].lanes.len() {
-                // While one copies, the QPs beside it have nothing to do.
-                if self.links[at].lanes[nth].lane.copies() == copies {
-                    has_posted |= self.post_on(at, nth);
-                }
+            let mut has_begun = self.post_by(at, copies);
+            // While one copies, the QPs beside it have only what it leaves: slices whose copies have failed.
+            if copies && !has_begun && !self.is_copying(at) {
+                has_begun = self.post_by(at, false);
             }
+            has_posted |= has_begun;
             stalls |= !copies && self.is_full(at);
         }
         self.inbox.queue.nic.set_stalled(stalls);
         has_posted
+    }
+
+    /// Posts by the lanes of a link that copy, or by its QPs. Whether anything was posted.
+    fn post_by(&mut self, at: usize, copies: bool) -> bool {
+        let mut has_posted = false;
+        for nth in 0..self.links[at].lanes.len() {
+            if self.links[at].lanes[nth].lane.copies() == copies {
+                has_posted |= self.post_on(at, nth);
+            }
+        }
+        has_posted
+    }
+
+    /// Whether a copy for this link is under way.
+    fn is_copying(&self, at: usize) -> bool {
+        let mut lanes = self.links[at].lanes.iter();
+        lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
     }
 
     /// Whether slices of a link are left, and none of its QPs here has room.
@@ -506,8 +546,8 @@ impl<P: Provider> Worker<P> {
         let lane = &mut held.lane;
         let most = self.pace.chain.min(lane.room(self.pace.gather));
         self.chain.clear();
-        let mut far = 0;
-        while let Some((id, _)) = work.queue.get(far).copied() {
+        let mut next = 0;
+        while let Some((id, _)) = work.queue.get(next).copied() {
             let left = most - u32::try_from(self.chain.len()).unwrap_or(most).min(most);
             if left == 0 {
                 break;
@@ -516,15 +556,14 @@ impl<P: Provider> Worker<P> {
             match self.transfers.pull(id, how, &mut self.chain) {
                 Pulled::Some => {}
                 Pulled::Nothing => {
-                    work.queue.remove(far);
+                    work.queue.remove(next);
                 }
-                Pulled::Far => far += 1,
-                Pulled::Elsewhere(rails) => {
-                    let others = work.link.open_workers_of(rails & !(1 << held.crossing.own));
-                    if others.is_empty() {
-                        break;
-                    }
-                    if let Some((id, deadline)) = work.queue.remove(far) {
+                Pulled::Elsewhere(lanes) => {
+                    let others = work.link.workers_of(lanes);
+                    // Of this worker another lane takes it, or one that is about to come.
+                    if others.is_empty() || others.contains(&self.inbox.number) {
+                        next += 1;
+                    } else if let Some((id, deadline)) = work.queue.remove(next) {
                         self.transfers.give(id, (&work.link, deadline), &others);
                     }
                 }
@@ -557,11 +596,12 @@ impl<P: Provider> Worker<P> {
         true
     }
 
-    /// This worker has no QP for them just now: others get them. Without such they wait for the next lane. Whether they went.
+    /// This worker has no QP for them just now: others get them. Without such, or if one is about to come, they wait for the next
+    /// lane. Whether they went.
     fn hand_on(&mut self, at: usize) -> bool {
         let LinkWork { link, queue, .. } = &mut self.links[at];
         let workers = link.open_workers();
-        if workers.is_empty() {
+        if workers.is_empty() || workers.contains(&self.inbox.number) {
             return false;
         }
         for (id, deadline) in queue.drain(..) {
@@ -762,10 +802,16 @@ impl<P: Provider> Worker<P> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
+    use super::super::account::Outcome;
     use super::super::config::{check, pace};
-    use super::super::slots::Slots;
+    use super::super::grant::Rights;
+    use super::super::plan::{Kind, Operation};
+    use super::super::rails::RailKeys;
+    use super::super::regions::{Mapped, Table, Users};
+    use super::super::slots::{Slots, Status};
+    use super::super::transfers::Options;
     use super::*;
     use crate::config::EngineConfig;
     use crate::provider::sink::SinkLane;
@@ -790,18 +836,194 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_worker_looks_again_in_time_while_something_is_in_flight() {
+    /// Worker 0 of two, and where it says how long it may sleep.
+    fn worker() -> (Worker<Fake>, Receiver<Option<Duration>>) {
         let config = EngineConfig::new("a");
         let how = (check(&config).unwrap(), config.gather);
-        let transfers = Arc::new(Transfers::new(0, 1, how, 1, config.retry).unwrap());
+        let transfers = Arc::new(Transfers::new(0, 4, how, 2, config.retry).unwrap());
         let inbox = Arc::new(Inbox {
+            number: 0,
             queue: Arc::clone(transfers.queue(0)),
             lanes: Mutex::default(),
             stops: AtomicBool::new(false),
         });
         let (tell, told) = channel();
-        let mut worker = Worker::<Fake>::new(&transfers, &inbox, Deaf(tell), pace(&config));
+        let worker = Worker::<Fake>::new(&transfers, &inbox, Deaf(tell), pace(&config));
+        (worker, told)
+    }
+
+    /// Gives a lane of the link to the worker.
+    fn add(worker: &mut Worker<Fake>, link: &Arc<Link>, lane: usize) {
+        let number = u32::try_from(lane).unwrap();
+        let held = Held::new(link, lane, 1, SinkLane::new(number, 8));
+        lock(&worker.inbox.lanes).push(held);
+        worker.take_items();
+    }
+
+    /// A transfer of one slice to memory near these rails of the peer, which no worker has yet.
+    fn submit(worker: &Worker<Fake>, link: &Arc<Link>, near: u8) -> TransferId {
+        let keys = RailKeys::from_iter([1, 2]).with_near(near);
+        let region = |owner| Mapped {
+            address: 0,
+            bytes: 4096,
+            keys,
+            owner,
+        };
+        let local = Table::default().with(region(Arc::new(Users::default())));
+        let remote = Table::default().with(Mapped {
+            address: 0,
+            bytes: 4096,
+            keys,
+            owner: Rights::Both,
+        });
+        let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
+        let one = Operation {
+            kind: Kind::Write,
+            local: 0,
+            remote: 0,
+            bytes: 8,
+        };
+        let how = (&Options::default(), None);
+        let id = worker
+            .transfers
+            .submit(link, tables, (&[one], false), how)
+            .unwrap();
+        taken(worker, 0);
+        taken(worker, 1);
+        id
+    }
+
+    /// Which transfers a run queue has, which it has no more.
+    fn taken(worker: &Worker<Fake>, queue: u32) -> Vec<TransferId> {
+        let mut items = VecDeque::new();
+        worker.transfers.queue(queue).take(&mut items);
+        let ids = items.into_iter().filter_map(|item| match item {
+            Item::Transfer { id, .. } => Some(id),
+            _ => None,
+        });
+        ids.collect()
+    }
+
+    /// A link whose lanes belong to these workers. All leave by one rail, and each enters by one of its own.
+    fn entering_apart(lanes: &[u32]) -> Arc<Link> {
+        let crossings: Vec<Crossing> = (0..lanes.len())
+            .map(|theirs| Crossing { own: 0, theirs })
+            .collect();
+        let link = Link::new((1, 1), lanes, None);
+        let turns = lanes.to_vec();
+        Arc::new(link.with_crossings(&crossings, turns).with_near(true))
+    }
+
+    #[test]
+    fn what_is_for_a_lane_of_another_worker_is_given_to_that_worker() {
+        let (mut worker, _told) = worker();
+        let link = entering_apart(&[0, 1]);
+        add(&mut worker, &link, 0);
+        // The near lane is worker 1's. It was away when this worker got the transfer, and has come back.
+        let id = submit(&worker, &link, 0b10);
+        worker.enqueue(id, &link, None);
+        worker.post();
+        assert_eq!(taken(&worker, 1), [id], "worker 1 has the near lane");
+        assert!(worker.links[0].queue.is_empty());
+        assert_eq!(worker.transfers.poll(id), Ok(Status::Pending));
+    }
+
+    #[test]
+    fn what_is_for_another_lane_of_the_same_worker_stays_there() {
+        let (mut worker, _told) = worker();
+        let link = entering_apart(&[0, 0]);
+        add(&mut worker, &link, 0);
+        let id = submit(&worker, &link, 0b10);
+        worker.enqueue(id, &link, None);
+        // The near lane is open, and about to come: nothing goes round meanwhile.
+        worker.post();
+        assert!(taken(&worker, 0).is_empty());
+        assert_eq!(worker.links[0].queue.len(), 1);
+        add(&mut worker, &link, 1);
+        worker.post();
+        let in_flight: Vec<u32> = (worker.links[0].lanes.iter())
+            .map(|held| held.lane.in_flight())
+            .collect();
+        assert_eq!(in_flight, [0, 1]);
+    }
+
+    #[test]
+    fn a_worker_whose_only_lane_is_about_to_come_keeps_its_transfers() {
+        let (mut worker, _told) = worker();
+        let link = entering_apart(&[0, 1]);
+        add(&mut worker, &link, 0);
+        worker.links[0].lanes.clear();
+        let id = submit(&worker, &link, 0);
+        worker.enqueue(id, &link, None);
+        worker.post();
+        let given = taken(&worker, 0);
+        assert!(given.is_empty(), "it would give itself the same again");
+        assert_eq!(worker.links[0].queue.len(), 1);
+    }
+
+    #[test]
+    fn a_worker_that_has_had_no_lane_of_an_open_link_closes_nothing() {
+        let (mut worker, _told) = worker();
+        let link = entering_apart(&[0, 1]);
+        // As where the QP of its lane has failed before it could send.
+        link.end_lane(0);
+        let id = submit(&worker, &link, 0);
+        worker.enqueue(id, &link, None);
+        assert_eq!(worker.transfers.poll(id), Ok(Status::Pending));
+        worker.post();
+        assert_eq!(taken(&worker, 1), [id], "worker 1 has a lane");
+        link.break_off();
+        let id = submit(&worker, &link, 0);
+        worker.enqueue(id, &link, None);
+        worker.drop_lanes();
+        let failed = Status::Concluded(Outcome::Failed);
+        assert_eq!(worker.transfers.poll(id), Ok(failed));
+        assert!(worker.links.is_empty());
+    }
+
+    #[test]
+    fn a_transfer_that_is_just_being_closed_holds_up_none_behind_it() {
+        let (mut worker, _told) = worker();
+        let link = entering_apart(&[0]);
+        add(&mut worker, &link, 0);
+        let closed = submit(&worker, &link, 0);
+        worker.enqueue(closed, &link, None);
+        worker.post();
+        let lost = Lost {
+            lane: Some(0),
+            life: 1,
+            qp: None,
+            is_refused: false,
+        };
+        let tag = Tag { slot: 0, slice: 0 };
+        worker.transfers.flushed(tag, lost, Cause::FLUSHED);
+        worker.take_items();
+        // The other thread has not come to the slices that wait to be posted again. When it has, no event is left for this worker.
+        worker.transfers.begin_cancel(closed);
+        let behind = submit(&worker, &link, 0);
+        worker.enqueue(behind, &link, None);
+        worker.post();
+        assert_eq!(worker.links[0].lanes[0].lane.in_flight(), 2);
+    }
+
+    #[test]
+    fn a_transfer_that_comes_back_to_a_worker_stands_in_its_queue_once() {
+        let (mut worker, _told) = worker();
+        let link = entering_apart(&[0, 1]);
+        add(&mut worker, &link, 0);
+        let id = submit(&worker, &link, 0);
+        let queue = Arc::clone(worker.transfers.queue(0));
+        for _ in 0..3 {
+            worker.transfers.give(id, (&link, None), &[0]);
+        }
+        assert!(queue.has_items());
+        worker.take_items();
+        assert_eq!(worker.links[0].queue.len(), 1);
+    }
+
+    #[test]
+    fn a_worker_looks_again_in_time_while_something_is_in_flight() {
+        let (mut worker, told) = worker();
         let link = Arc::new(Link::new((1, 1), &[0], None));
         let mut lane = SinkLane::new(1, 8);
         let mut chain = Chain::default();

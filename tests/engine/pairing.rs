@@ -22,10 +22,22 @@ fn paired(name: &str, pairing: EnginePairing) -> EngineConfig {
 
 /// Two engines of two rails, of which the first knows the region of the second as if it were near these rails.
 fn ends(pairings: [EnginePairing; 2], near: u8) -> (Striped, Striped, [Peer; 2]) {
+    ends_with(1, pairings, near)
+}
+
+/// The same, with so many workers of a rail.
+fn ends_with(
+    workers: u32,
+    pairings: [EnginePairing; 2],
+    near: u8,
+) -> (Striped, Striped, [Peer; 2]) {
     let path = PathConfig::default()
         .with_ack_timeout(Some(12))
         .with_retry_count(1);
-    let end = |name, pairing| Striped::with(paired(name, pairing).with_path(path), 2, false);
+    let end = |name, pairing| {
+        let config = paired(name, pairing).with_path(path);
+        Striped::with(config.with_workers(workers), 2, false)
+    };
     let (a, b) = (end("a", pairings[0]), end("b", pairings[1]));
     let address = b.engine.listen(LOOPBACK).unwrap();
     let to_b = a.engine.connect(&address.to_string()).unwrap();
@@ -123,13 +135,34 @@ fn a_transfer_of_one_slice_enters_near_its_memory_too() {
     assert_eq!(b.hcas[0].counters().bytes_received, before);
 }
 
+fn part(end: &Striped, rail: usize) {
+    end.hcas[rail].set_faults(&"partition=*".parse().unwrap());
+}
+
 #[test]
 fn where_the_near_rail_is_dead_slices_enter_by_another() {
-    let (a, b, [to_b, _]) = ends([EnginePairing::Near; 2], 0b01);
-    b.hcas[0].set_faults(&"partition=*".parse().unwrap());
-    for seed in 0..4 {
-        let [_, entered] = moved(&a, &b, &to_b, (Kind::Write, seed));
-        assert!(entered[1]);
+    for workers in [1, 3] {
+        let (a, b, [to_b, _]) = ends_with(workers, [EnginePairing::Near; 2], 0b01);
+        part(&b, 0);
+        for (seed, kind) in (0..).zip([Kind::Write, Kind::Read, Kind::Write]) {
+            let [_, entered] = moved(&a, &b, &to_b, (kind, seed));
+            assert!(entered[1]);
+        }
+    }
+}
+
+#[test]
+fn where_a_rail_of_each_end_is_dead_slices_go_between_the_others() {
+    for workers in [1, 3] {
+        for near in [0b00, 0b01, 0b10] {
+            let (a, b, [to_b, _]) = ends_with(workers, [EnginePairing::Near; 2], near);
+            part(&a, 0);
+            part(&b, 1);
+            for (seed, kind) in (0..).zip([Kind::Write, Kind::Read]) {
+                let [left, entered] = moved(&a, &b, &to_b, (kind, seed));
+                assert!(left[1] && entered[0], "{workers} {near:#b} {kind}");
+            }
+        }
     }
 }
 
