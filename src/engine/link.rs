@@ -274,11 +274,6 @@ impl Link {
         of_qp.copied().unwrap_or(copies)
     }
 
-    /// A bit for each rail by which a lane leaves that takes slices.
-    pub(super) fn open_rails(&self) -> u32 {
-        bits(self.open_lanes().map(|lane| self.crossing(lane).own))
-    }
-
     /// Lanes that take slices.
     fn open_lanes(&self) -> impl Iterator<Item = usize> {
         lanes_of(self.open.load(Ordering::Acquire))
@@ -490,16 +485,21 @@ impl Link {
         self.close_lane(lane);
     }
 
-    /// QPs that leave by this rail are to be reset, if another rail carries slices.
-    pub(super) fn end_rail(&self, rail: usize) {
-        if self.open_rails() & !(1 << rail) == 0 {
+    /// QPs that cross like this are to be reset, if slices go another way.
+    pub(super) fn end_those(&self, is_meant: impl Fn(Crossing) -> bool) {
+        if !self.has_way_beside(&is_meant) {
             return;
         }
-        for lane in (0..self.qps).filter(|lane| self.crossing(*lane).own == rail) {
+        for lane in (0..self.qps).filter(|lane| is_meant(self.crossing(*lane))) {
             if self.is_lane_open(lane) {
                 self.end_lane(lane);
             }
         }
+    }
+
+    /// Whether a lane takes slices that does not cross like this.
+    pub(super) fn has_way_beside(&self, is_meant: impl Fn(Crossing) -> bool) -> bool {
+        self.open_lanes().any(|lane| !is_meant(self.crossing(lane)))
     }
 
     /// Which lanes were open before.

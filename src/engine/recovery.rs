@@ -12,14 +12,15 @@
 //! TCP keeps the order, so an end never takes a message of one life for one of the next. It has heard all of a life before it
 //! begins the next one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::handshake::Terms;
 use super::link::Link;
 use super::notices::NoticeError;
-use super::rails::Rails;
-use super::rest::{REST, Rest};
+use super::rails::{Crossing, Rails};
+use super::rest::{Failures, Fault, REST, Rest};
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::{Held, Pool};
@@ -94,7 +95,12 @@ pub(super) struct Pairs {
     terms: Vec<Terms>,
     /// Longest way from a failure until a pair is used again.
     most: Duration,
+    failures: Failures,
+    rests: Rests,
 }
+
+/// Rails of the peer and ways to them: whether QPs by them are connected again. Those of this end are the engine's.
+type Rests = HashMap<Fault, Rest>;
 
 impl Pairs {
     pub(super) fn new(pairs: Vec<Pair>, terms: Vec<Terms>, most: Duration) -> Self {
@@ -109,6 +115,8 @@ impl Pairs {
             pairs: pairs.into_iter().map(up).collect(),
             terms,
             most,
+            failures: Failures::default(),
+            rests: Rests::new(),
         }
     }
 
@@ -198,15 +206,13 @@ impl Pairs {
                 ends.transfers.fence_lane(ends.link, lane);
                 // The peer answers, so it was the way that has failed.
                 if ends.link.take_failed(lane) {
-                    let rail = ends.link.crossing(lane).own;
-                    if ends.rails.rest(rail, Rest::failed) == Some(true) {
-                        tracing::warn!("rail {rail} has failed often: it rests for {REST:?}");
-                        ends.link.end_rail(rail);
-                    }
+                    rest(&mut self.failures, &mut self.rests, lane, ends);
                 }
                 (Stage::Fenced(qp), true)
             }
-            (Stage::Fenced(qp), Some(_)) if !may_connect(pair, (lane, self.most), ends)? => {
+            (Stage::Fenced(qp), Some(_))
+                if !may_connect(pair, &mut self.rests, (lane, self.most), ends)? =>
+            {
                 (Stage::Fenced(qp), false)
             }
             (Stage::Fenced(qp), Some(theirs)) => {
@@ -283,19 +289,45 @@ impl Pairs {
     }
 }
 
-/// Whether a pair, whose ends are reset, may be connected now. Else its rail rests, and the other end hears that.
+/// A QP has failed: what has failed often rests, with all QPs of the connection by it.
+fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
+    let crossings = (0..ends.link.qps()).map(|lane| ends.link.crossing(lane));
+    let crossings: Vec<Crossing> = crossings.collect();
+    let now = Instant::now();
+    let fault = failures.add(ends.link.crossing(lane), &crossings, now);
+    let begins = match fault {
+        Fault::Own(rail) => ends.rails.rest(rail, Rest::failed) == Some(true),
+        other => rests.entry(other).or_default().failed(now),
+    };
+    if begins {
+        tracing::warn!("{fault} has failed often: it rests for {REST:?}");
+        ends.link.end_those(|it| fault.has(it));
+    }
+}
+
+/// Whether a pair, whose ends are reset, may be connected now. Else what it goes by rests, and the other end hears that.
 fn may_connect(
     pair: &mut OnePair,
+    rests: &mut Rests,
     (lane, most): (usize, Duration),
     ends: &mut Ends,
 ) -> Result<bool, RecoveryError> {
-    let rail = ends.link.crossing(lane).own;
+    let crossing = ends.link.crossing(lane);
+    let all = [
+        Fault::Way(crossing),
+        Fault::Peers(crossing.theirs),
+        Fault::Own(crossing.own),
+    ];
     // Without another way it is tried at once.
-    let rest = match ends.link.open_rails() & !(1 << rail) {
-        0 => None,
-        _ => ends.rails.rest(rail, Rest::may_connect),
-    };
-    let Some(Err(left)) = rest else {
+    let has_way = |fault: &Fault| ends.link.has_way_beside(|it| fault.has(it));
+    let rest = all.into_iter().filter(has_way).find_map(|fault| {
+        let rest = match fault {
+            Fault::Own(rail) => ends.rails.rest(rail, Rest::may_connect)?,
+            other => rests.get_mut(&other)?.may_connect(Instant::now()),
+        };
+        rest.err()
+    });
+    let Some(left) = rest else {
         pair.rests = None;
         return Ok(true);
     };

@@ -1,10 +1,14 @@
 //! When a rail is given a rest: after [`ERRORS`] failures of its QPs within [`WITHIN`], for [`REST`]. Then one QP of it is connected again,
 //! the probe. The others follow when that has not failed for [`WITHIN`]; if it fails, the rail rests again.
+//!
+//! A QP joins a rail of this end and one of the peer, and its failure does not say which of them has failed. Where rails of one end
+//! meet several of the other, the QPs together say it ([`Failures`]). What has failed rests: the rail, or the way between the two.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::rails::RailState;
+use super::rails::{Crossing, RailState};
 
 /// Failures that send a rail to rest.
 const ERRORS: usize = 5;
@@ -88,6 +92,62 @@ impl Rest {
     }
 }
 
+/// What has failed, as the QPs of one connection say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Fault {
+    /// A rail of this end.
+    Own(usize),
+    /// A rail of the peer.
+    Peers(usize),
+    /// The way between two rails, of which each works with others, or is not used with them.
+    Way(Crossing),
+}
+
+impl Fault {
+    /// Whether QPs between these rails fail by it.
+    pub(super) fn has(self, crossing: Crossing) -> bool {
+        match self {
+            Self::Own(rail) => crossing.own == rail,
+            Self::Peers(rail) => crossing.theirs == rail,
+            Self::Way(way) => crossing == way,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(rail) => write!(f, "rail {rail}"),
+            Self::Peers(rail) => write!(f, "rail {rail} of the peer"),
+            Self::Way(Crossing { own, theirs }) => {
+                write!(f, "the way from rail {own} to rail {theirs} of the peer")
+            }
+        }
+    }
+}
+
+/// Between which rails QPs of one connection have failed lately.
+#[derive(Debug, Default)]
+pub(super) struct Failures(VecDeque<(Instant, Crossing)>);
+
+impl Failures {
+    /// A QP between these rails has failed; the connection has QPs between all of `crossings`. A rail has failed that fails with every
+    /// rail that it meets. If that is so of both, the failure counts against that of this end.
+    pub(super) fn add(&mut self, failed: Crossing, crossings: &[Crossing], now: Instant) -> Fault {
+        let Self(known) = self;
+        known.retain(|(at, it)| now.saturating_duration_since(*at) < WITHIN && *it != failed);
+        known.push_back((now, failed));
+        let has_failed = |it: &Crossing| known.iter().any(|(_, known)| known == it);
+        let rails = [Fault::Own(failed.own), Fault::Peers(failed.theirs)];
+        let mut rails = rails.into_iter();
+        let rail = rails.find(|rail| {
+            let mut with = crossings.iter().filter(|it| rail.has(**it));
+            with.all(has_failed)
+        });
+        rail.unwrap_or(Fault::Way(failed))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +211,49 @@ mod tests {
         assert!(rest.failed(probe + MS));
         assert_eq!(rest.may_connect(probe + 2 * MS), Err(REST - MS));
         assert_eq!(rest.begun(), 2);
+    }
+
+    /// What QPs say that fail between these rails, each a second behind the one before.
+    fn said(rails: (usize, usize), failed: &[(usize, usize)]) -> Vec<Fault> {
+        let crossings: Vec<Crossing> = (0..8)
+            .map(|lane| Crossing::of_near_lane(lane, rails, true))
+            .collect();
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let mut all = Vec::new();
+        for (nth, (own, theirs)) in (0..).zip(failed.iter().copied()) {
+            let failed = Crossing { own, theirs };
+            all.push(failures.add(failed, &crossings, now + nth * S));
+        }
+        all
+    }
+
+    #[test]
+    fn a_rail_has_failed_that_fails_with_every_rail_that_it_meets() {
+        use Fault::{Own, Peers, Way};
+        let way = |own, theirs| Way(Crossing { own, theirs });
+        assert_eq!(said((2, 2), &[(0, 0), (0, 1)]), [way(0, 0), Own(0)]);
+        assert_eq!(said((2, 2), &[(0, 0), (1, 0)]), [way(0, 0), Peers(0)]);
+        // Those of one end fail alone, or no others are used.
+        assert_eq!(said((2, 2), &[(0, 0), (1, 1)]), [way(0, 0), way(1, 1)]);
+        assert_eq!(said((2, 2), &[(0, 1); 3]), [way(0, 1); 3]);
+        // One end has one rail, which still works with others.
+        assert_eq!(said((1, 2), &[(0, 1), (0, 0)]), [Peers(1), Own(0)]);
+        assert_eq!(said((2, 1), &[(1, 0)]), [Own(1)]);
+        assert_eq!(said((1, 1), &[(0, 0)]), [Own(0)]);
+        // What has failed long ago says nothing.
+        let late = [(0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (0, 1)];
+        assert_eq!(said((2, 2), &late)[5], Peers(1));
+    }
+
+    #[test]
+    fn a_fault_has_the_qps_of_its_rail_or_way_alone() {
+        let of = |own, theirs| Crossing { own, theirs };
+        let all = [of(0, 0), of(0, 1), of(1, 0), of(1, 1)];
+        let had = |fault: Fault| all.map(|it| fault.has(it));
+        assert_eq!(had(Fault::Own(0)), [true, true, false, false]);
+        assert_eq!(had(Fault::Peers(0)), [true, false, true, false]);
+        assert_eq!(had(Fault::Way(of(0, 1))), [false, true, false, false]);
+        let said = "the way from rail 0 to rail 1 of the peer";
+        assert_eq!(Fault::Way(of(0, 1)).to_string(), said);
     }
 }

@@ -167,6 +167,24 @@ fn where_a_rail_of_each_end_is_dead_slices_go_between_the_others() {
 }
 
 #[test]
+fn a_dead_rail_of_the_peer_gives_no_rail_of_this_end_a_rest() {
+    let (a, b, [to_b, _]) = ends([EnginePairing::Near; 2], 0b00);
+    part(&b, 0);
+    let (mut seed, mut failed) = (0, 0);
+    // QPs to the dead rail rest, and no slice is posted to it any more.
+    until("no slice fails any more", || {
+        for kind in [Kind::Write, Kind::Read, Kind::Write] {
+            seed += 1;
+            moved(&a, &b, &to_b, (kind, seed));
+        }
+        let now = a.engine.statistics().slices.failed;
+        now > 0 && std::mem::replace(&mut failed, now) == now
+    });
+    let rests: Vec<u64> = a.engine.rails().iter().map(|rail| rail.rests).collect();
+    assert_eq!(rests, [0, 0]);
+}
+
+#[test]
 fn grants_say_what_their_region_is_near() {
     let (a, b, [to_b, to_a]) = ends([EnginePairing::Near; 2], 0);
     let region = b.engine.descriptor(b.region).unwrap();
