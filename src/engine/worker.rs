@@ -717,7 +717,7 @@ impl<P: Provider> Worker<P> {
 
     /// Whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
     fn awaits_completions(&self) -> bool {
-        let has_some = |held: &Held<P::Lane>| held.lane.in_flight() > 0;
+        let has_some = |held: &Held<P::Lane>| !held.is_dry();
         self.drains
             || self
                 .links
@@ -1045,6 +1045,11 @@ mod tests {
         worker.links[0].lanes[0].lane.retire(&done, |_, _| {});
         worker.sleep();
         assert_eq!(told.recv().unwrap(), None);
+        // A WRITE of the peer may be counted.
+        worker.links[0].lanes[0].lane = SinkLane::new(1, 8).with_receives(1);
+        worker.sleep();
+        assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
+        worker.links[0].lanes[0].lane = SinkLane::new(1, 8);
         // A failed lane runs dry.
         worker.drains = true;
         worker.sleep();

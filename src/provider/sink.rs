@@ -27,6 +27,7 @@ pub struct SinkLane {
     retired: u64,
     rung: Arc<AtomicU64>,
     fault: Option<SinkFault>,
+    receives: u32,
 }
 
 /// What a lane without an HCA does wrong, for tests.
@@ -55,7 +56,14 @@ impl SinkLane {
             retired: 0,
             rung: Arc::default(),
             fault: None,
+            receives: 0,
         }
+    }
+
+    /// The same, with so many receive WQEs.
+    #[cfg(test)]
+    pub(crate) fn with_receives(self, receives: u32) -> Self {
+        Self { receives, ..self }
     }
 
     /// The same, with this fault.
@@ -110,6 +118,10 @@ impl Lane for SinkLane {
             each(self.tags[self.place(self.retired)], None);
             self.retired += 1;
         }
+    }
+
+    fn receives(&self) -> u32 {
+        self.receives
     }
 
     fn in_flight(&self) -> u32 {

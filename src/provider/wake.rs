@@ -1,7 +1,7 @@
 //! How a thread that sleeps is woken by others, at the cost of one load where it is awake.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -62,6 +62,8 @@ impl Wake {
     /// From here on [`Wake::wake`] wakes. The sleeper looks once more for work, then calls [`Wake::sleep`].
     pub fn begin(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
+        // No load of that look is taken before the store.
+        fence(Ordering::SeqCst);
     }
 
     /// The sleeper is awake.
