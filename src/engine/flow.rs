@@ -1,4 +1,5 @@
-//! Whether something completes of what is in flight: a slow rail completes, a dead one does not.
+//! Whether something completes of what is in flight: a slow rail completes, a dead one does not. And what a transfer waits for, also
+//! where nothing is in flight.
 //!
 //! A worker alone writes the [`Flow`] of its lane. It reads the clock now and then, not for each completion, so a time is as exact as a
 //! few turns of the worker are long.
@@ -23,6 +24,34 @@ pub struct Stalled {
     pub in_flight: u32,
     /// How long none of them has completed: since the last completion, or since the first of them was posted to a rail that had none.
     pub since_completion: Duration,
+}
+
+/// What a transfer waits for that is not concluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitsFor {
+    /// A worker posts the slices that are left, when a QP has room.
+    Room,
+    /// No QP of the connection takes slices: both ends reset one first, and connect it again.
+    Qp,
+    /// The slices that are left are posted: their completions. [`Engine::stalled`] says more of them.
+    Completion,
+    /// All slices have ended, some on QPs that have failed: both ends reset these first.
+    Reset,
+    /// Its connection has ended: QPs of this end run dry and are reset, and the peer says that its QPs are.
+    End,
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Room => "room on a QP",
+            Self::Qp => "a QP that is connected again",
+            Self::Completion => "completions",
+            Self::Reset => "the reset of failed QPs at both ends",
+            Self::End => "the end of its connection",
+        })
+    }
 }
 
 impl fmt::Display for Stalled {
@@ -94,15 +123,13 @@ impl Flow {
 impl Engine {
     /// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: the rails by which slices of its connection
     /// are in flight, and for how long nothing has completed there. None: no rail has any, as while QPs are connected anew, or
-    /// the transfer is concluded.
+    /// the transfer is concluded. [`Engine::waits_for`] tells these apart.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`], [`EngineError::Released`].
     pub fn stalled(&self, id: TransferId) -> Result<Vec<Stalled>, EngineError> {
-        match self.poll(id)? {
-            Status::Pending => {}
-            Status::Concluded(_) => return Ok(Vec::new()),
-            Status::Unknown => return Err(EngineError::Released { id }),
+        if !self.is_pending(id)? {
+            return Ok(Vec::new());
         }
         let mut all = self.inner.transfers.stalled(id);
         for found in &mut all {
@@ -110,6 +137,25 @@ impl Engine {
             found.device = rail.and_then(|rail| self.inner.rails.name(rail));
         }
         Ok(all)
+    }
+
+    /// What a transfer waits for at this moment. None: it is concluded.
+    ///
+    /// # Errors
+    /// [`EngineError::ForeignId`], [`EngineError::Released`].
+    pub fn waits_for(&self, id: TransferId) -> Result<Option<WaitsFor>, EngineError> {
+        match self.is_pending(id)? {
+            true => Ok(self.inner.transfers.waits_for(id)),
+            false => Ok(None),
+        }
+    }
+
+    fn is_pending(&self, id: TransferId) -> Result<bool, EngineError> {
+        match self.poll(id)? {
+            Status::Pending => Ok(true),
+            Status::Concluded(_) => Ok(false),
+            Status::Unknown => Err(EngineError::Released { id }),
+        }
     }
 }
 

@@ -107,7 +107,7 @@ pub use crate::provider::{Cause, HostMemory, ProviderError};
 pub use account::Outcome;
 pub use counter::{Counter, MOST_COUNTERS};
 pub use error::{Distrust, EngineError, HostError, Side};
-pub use flow::Stalled;
+pub use flow::{Stalled, WaitsFor};
 pub use grant::{GRANT_BYTES, Grant, Rights};
 pub use host::{CloseReport, Engine};
 pub use known::PeerGone;

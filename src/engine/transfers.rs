@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::account::{AtomicAccount, Change, Close, Outcome};
 use super::cut::Cut;
 use super::error::EngineError;
-use super::flow::Stalled;
+use super::flow::{Stalled, WaitsFor};
 use super::grant::Rights;
 use super::link::{Fence, Link, Lives};
 use super::plan::{Operation, Plan};
@@ -687,6 +687,23 @@ impl Transfers {
         way.map(|way| way.link.stalled()).unwrap_or_default()
     }
 
+    /// What a transfer waits for that is not concluded.
+    pub(super) fn waits_for(&self, id: TransferId) -> Option<WaitsFor> {
+        let place = &self.places[id.slot() as usize];
+        let body = place.read();
+        let way = body.way.as_ref().filter(|_| body.id == Some(id))?;
+        let (account, total) = (place.account.load(), place.total.load(Ordering::Relaxed));
+        let posted = account.handed().saturating_sub(account.finished());
+        let posted = posted.saturating_sub(place.to_retry.load(Ordering::Acquire));
+        Some(match way.link.is_open() {
+            _ if posted > 0 => WaitsFor::Completion,
+            false => WaitsFor::End,
+            true if account.is_settled(total) => WaitsFor::Reset,
+            true if way.link.open_workers().is_empty() => WaitsFor::Qp,
+            true => WaitsFor::Room,
+        })
+    }
+
     /// The first step of a cancel, before the next.
     #[cfg(test)]
     pub(super) fn begin_cancel(&self, id: TransferId) {
@@ -1216,5 +1233,46 @@ mod tests {
         rig.transfers.end(&link, Fence::Whole);
         let failed = Status::Concluded(Outcome::Failed);
         assert_eq!(rig.transfers.poll(id), Ok(failed));
+    }
+
+    #[test]
+    fn a_transfer_says_what_it_waits_for() {
+        let one_lane = |retry| {
+            let cut = Cut::new(4096, 0, 4096).unwrap();
+            let rig = Rig {
+                transfers: Transfers::new(0, 1, (cut, 1), 1, retry).unwrap(),
+                ..Rig::new(vec![Crossing::default()], false)
+            };
+            let link = Link::new((1, 1), &[0], None);
+            (
+                rig,
+                Arc::new(link.with_crossings(&[Crossing::default()], vec![0])),
+            )
+        };
+        let (rig, link) = one_lane(1);
+        let id = rig.begin(&link, Kind::Write, &Options::default());
+        let waits_for = |rig: &Rig| rig.transfers.waits_for(id);
+        assert_eq!(waits_for(&rig), Some(WaitsFor::Room));
+        assert!(rig.pulls(id, 0));
+        assert_eq!(waits_for(&rig), Some(WaitsFor::Completion));
+        rig.fail(&link, 0);
+        assert_eq!(waits_for(&rig), Some(WaitsFor::Qp));
+        link.open_lane(0);
+        assert_eq!(waits_for(&rig), Some(WaitsFor::Room));
+        // It ends by the new life, and waits for the fence of the old one.
+        assert!(rig.pulls(id, 0));
+        rig.transfers.done(0, 1);
+        assert_eq!(waits_for(&rig), Some(WaitsFor::Reset));
+        link.break_off();
+        assert_eq!(waits_for(&rig), Some(WaitsFor::End));
+        rig.transfers.end(&link, Fence::Whole);
+        assert_eq!(waits_for(&rig), None);
+        assert_eq!(rig.transfers.poll(id), Ok(Status::Concluded(Outcome::Done)));
+        // What is given up waits for the same.
+        let (rig, link) = one_lane(0);
+        let id = rig.begin(&link, Kind::Read, &Options::default());
+        assert!(rig.pulls(id, 0));
+        rig.fail(&link, 0);
+        assert_eq!(rig.transfers.waits_for(id), Some(WaitsFor::Reset));
     }
 }

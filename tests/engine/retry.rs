@@ -7,7 +7,7 @@ use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
     EngineConfig, EngineError, Kind, Operation, OperationStatus, Options, Outcome, Peer, Remote,
-    Status,
+    Status, WaitsFor,
 };
 
 use crate::cable::Cable;
@@ -116,6 +116,7 @@ fn nothing_that_has_lost_a_qp_is_concluded_before_both_ends_are_reset() {
         let id = to_b.write(a.at(0), b.at(0), MIB).unwrap();
         until("other QPs have moved all of it", || b.bytes() == expected);
         assert_eq!(a.engine.wait(id, SHORT), Ok(Status::Pending));
+        assert_eq!(a.engine.waits_for(id), Ok(Some(WaitsFor::Reset)));
         // What has lost no QP need not wait.
         let other = to_b.write(a.at(0), b.at(0), 8).unwrap();
         assert_eq!(a.concluded(other), Outcome::Done);

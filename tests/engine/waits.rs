@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::engine::{
-    EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Status,
+    EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Status, WaitsFor,
 };
 
 use crate::rails::Striped;
@@ -191,6 +191,8 @@ fn behind_a_wait_in_vain_a_frozen_rail_is_told_from_one_that_works() {
         a.engine.stalled(ids[0]).unwrap().len() == 2
     });
     assert_eq!(a.engine.wait(ids[0], SHORT).unwrap(), Status::Pending);
+    let waits_for = |id| a.engine.waits_for(id);
+    assert_eq!(waits_for(ids[0]), Ok(Some(WaitsFor::Completion)));
     a.hcas[1].pause(Duration::ZERO);
     // The one that works then has nothing in flight.
     let only_frozen = |id| {
@@ -224,9 +226,11 @@ fn behind_a_wait_in_vain_a_frozen_rail_is_told_from_one_that_works() {
         assert_eq!(a.concluded(id), Outcome::Done);
     }
     assert_eq!(a.engine.stalled(id).unwrap(), []);
+    assert_eq!(waits_for(id), Ok(None));
     a.engine.release(id).unwrap();
     let released = a.engine.stalled(id);
     assert!(matches!(released, Err(EngineError::Released { .. })));
+    assert_eq!(waits_for(id), Err(EngineError::Released { id }));
     assert!(matches!(
         b.engine.stalled(id),
         Err(EngineError::ForeignId { .. })
