@@ -131,11 +131,15 @@ def statistics() -> None:
             assert rail.in_flight in range(1, 17)
             assert rail.since_completion >= 0
             assert str(rail).startswith(f"{rail.in_flight} slices by {a.device}, none completed for ")
+        assert a.waits_for(transfer) in ("room on a QP", "completions", None)
         assert a.wait(transfer, LONG) is State.DONE
         assert a.stalled(transfer) == []
+        assert a.waits_for(transfer) is None
         done(a, transfer)
         with pytest.raises(warpverbs.Refused):
             a.stalled(transfer)
+        with pytest.raises(warpverbs.Refused):
+            a.waits_for(transfer)
         assert there == here
         all = a.statistics()
         assert (all.submitted, all.done, all.failed, all.cancelled, all.timed_out) == (1, 1, 0, 0, 0)

@@ -461,16 +461,24 @@ class Engine:
 
     def wait(self, transfer: Transfer, timeout: float | None = None) -> State:
         """Waits until a transfer is concluded: then the HCA has nothing more of it, and its memory may be used again, whatever the
-        state. :class:`TimeoutError` if it still runs behind ``timeout`` seconds: :meth:`stalled` tells slow from dead."""
+        state. :class:`TimeoutError` if it still runs behind ``timeout`` seconds: :meth:`waits_for` says what it
+        waits for, and :meth:`stalled` tells slow from dead."""
         if self._native.wait_any([transfer], timeout) is None:
-            rails = "".join(f"; {rail}" for rail in self.stalled(transfer))
-            raise TimeoutError(f"nothing was concluded for {timeout} seconds{rails}")
+            what = self.waits_for(transfer)
+            why = [] if what is None else [f"it waits for {what}"]
+            words = "".join(f"; {word}" for word in [*why, *self.stalled(transfer)])
+            raise TimeoutError(f"nothing was concluded for {timeout} seconds{words}")
         return self.poll(transfer)
 
     def stalled(self, transfer: Transfer) -> list[Stalled]:
         """The rails by which slices to the peer of a transfer are in flight, and for how long nothing has completed there: a slow rail
         completes, a dead one does not. Empty if the transfer is concluded, and while QPs are connected anew. It never waits."""
         return [Stalled(**rail) for rail in self._native.stalled(transfer)]
+
+    def waits_for(self, transfer: Transfer) -> str | None:
+        """What a transfer waits for at this moment, in words, also where nothing is in flight; nothing if it is concluded. It never
+        waits."""
+        return self._native.waits_for(transfer)
 
     def wait_any(self, transfers: Sequence[Transfer], timeout: float | None = None) -> int:
         """Waits until one of these is concluded or unknown, and returns its index."""

@@ -317,6 +317,24 @@
 // Instead of the number of a rail: copies within the machine.
 #define WV_NO_RAIL UINT32_MAX
 
+// What a transfer waits for: nothing, it is concluded.
+#define WV_WAITS_FOR_NOTHING 0
+
+// What a transfer waits for: room on a QP, for slices that are not posted.
+#define WV_WAITS_FOR_ROOM 1
+
+// What a transfer waits for: a QP. Both ends reset one of the connection first, and connect it again.
+#define WV_WAITS_FOR_QP 2
+
+// What a transfer waits for: completions of what is posted. wv_engine_stalled says more of them.
+#define WV_WAITS_FOR_COMPLETION 3
+
+// What a transfer waits for: the reset at both ends of QPs on which a slice has failed.
+#define WV_WAITS_FOR_RESET 4
+
+// What a transfer waits for: the end of its connection, with the reset of all its QPs.
+#define WV_WAITS_FOR_END 5
+
 // How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
 // it means in words is wv_status_text(), the whole message wv_last_error().
 typedef enum wv_status {
@@ -1849,8 +1867,8 @@ enum wv_status wv_engine_poll_many(const struct wv_engine *engine,
                                    uint32_t *states)
 WV_NOEXCEPT;
 
-// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`; wv_engine_stalled, and
-// the words of the error, say whether something completes.
+// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`; wv_engine_waits_for,
+// wv_engine_stalled, and the words of the error, say what it waits for and whether something completes.
 //
 // Requires:
 // `state` is a variable.
@@ -2002,6 +2020,15 @@ enum wv_status wv_engine_stalled(const struct wv_engine *engine,
                                  struct wv_transfer transfer,
                                  uint32_t rail,
                                  struct wv_stall *stall)
+WV_NOEXCEPT;
+
+// What a transfer waits for at this moment, also where nothing is in flight. Never waits.
+//
+// Requires:
+// `what` is a variable.
+enum wv_status wv_engine_waits_for(const struct wv_engine *engine,
+                                   struct wv_transfer transfer,
+                                   uint32_t *what)
 WV_NOEXCEPT;
 
 #ifdef __cplusplus

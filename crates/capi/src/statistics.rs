@@ -5,12 +5,12 @@
 
 use std::ffi::c_char;
 
-use warpverbs::engine::{RailState, RailStatus, SliceCounts, Statistics};
+use warpverbs::engine::{RailState, RailStatus, SliceCounts, Statistics, WaitsFor};
 
 use crate::engine::wv_engine;
 use crate::handle::Handle;
 use crate::sized::{place, sized};
-use crate::status::{Failure, guard, wv_status};
+use crate::status::{Failure, guard, put, room, wv_status};
 use crate::team::fixed;
 use crate::transfer::wv_transfer;
 
@@ -119,6 +119,19 @@ sized!(wv_rail_info {
 
 /// Instead of the number of a rail: copies within the machine.
 pub const WV_NO_RAIL: u32 = u32::MAX;
+
+/// What a transfer waits for: nothing, it is concluded.
+pub const WV_WAITS_FOR_NOTHING: u32 = 0;
+/// What a transfer waits for: room on a QP, for slices that are not posted.
+pub const WV_WAITS_FOR_ROOM: u32 = 1;
+/// What a transfer waits for: a QP. Both ends reset one of the connection first, and connect it again.
+pub const WV_WAITS_FOR_QP: u32 = 2;
+/// What a transfer waits for: completions of what is posted. wv_engine_stalled says more of them.
+pub const WV_WAITS_FOR_COMPLETION: u32 = 3;
+/// What a transfer waits for: the reset at both ends of QPs on which a slice has failed.
+pub const WV_WAITS_FOR_RESET: u32 = 4;
+/// What a transfer waits for: the end of its connection, with the reset of all its QPs.
+pub const WV_WAITS_FOR_END: u32 = 5;
 
 /// Whether something completes of what is in flight to a peer by one rail. WV_INIT first.
 #[repr(C)]
@@ -262,5 +275,31 @@ pub unsafe extern "C" fn wv_engine_stalled(
             since_completion_ns: u64::try_from(since).unwrap_or(u64::MAX),
         });
         Ok(())
+    })
+}
+
+/// What a transfer waits for at this moment, also where nothing is in flight. Never waits.
+///
+/// # Safety
+/// `what` is a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_waits_for(
+    engine: *const wv_engine,
+    transfer: wv_transfer,
+    what: *mut u32,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        room("what", what)?;
+        let found = match engine.waits_for(transfer.id())? {
+            None => WV_WAITS_FOR_NOTHING,
+            Some(WaitsFor::Qp) => WV_WAITS_FOR_QP,
+            Some(WaitsFor::Completion) => WV_WAITS_FOR_COMPLETION,
+            Some(WaitsFor::Reset) => WV_WAITS_FOR_RESET,
+            Some(WaitsFor::End) => WV_WAITS_FOR_END,
+            Some(_) => WV_WAITS_FOR_ROOM,
+        };
+        // SAFETY: checked above.
+        unsafe { put("what", what, found) }
     })
 }

@@ -517,8 +517,8 @@ pub unsafe extern "C" fn wv_engine_poll_many(
     })
 }
 
-/// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`; wv_engine_stalled, and
-/// the words of the error, say whether something completes.
+/// Waits until a transfer is concluded, and says what became of it. WV_TIMEOUT: it still runs after `timeout_ms`; wv_engine_waits_for,
+/// wv_engine_stalled, and the words of the error, say what it waits for and whether something completes.
 ///
 /// # Safety
 /// `state` is a variable.
@@ -534,9 +534,14 @@ pub unsafe extern "C" fn wv_engine_wait(
         room("state", state)?;
         let status = engine.wait(transfer.id(), millis(timeout_ms))?;
         if status == Status::Pending {
+            let waits_for = engine.waits_for(transfer.id())?;
+            let waits_for = waits_for.map(|what| format!("; it waits for {what}"));
             let rails = engine.stalled(transfer.id())?;
             let rails = rails.iter().map(|rail| format!("; {rail}"));
-            return Err(late(timeout_ms, &rails.collect::<String>()));
+            return Err(late(
+                timeout_ms,
+                &waits_for.into_iter().chain(rails).collect::<String>(),
+            ));
         }
         // SAFETY: checked above.
         unsafe { put("state", state, state_of(status)) }
@@ -571,8 +576,8 @@ pub unsafe extern "C" fn wv_engine_wait_any(
     })
 }
 
-fn late(timeout_ms: u32, rails: &str) -> Failure {
-    let words = format!("nothing was concluded for {timeout_ms} ms{rails}");
+fn late(timeout_ms: u32, why: &str) -> Failure {
+    let words = format!("nothing was concluded for {timeout_ms} ms{why}");
     Failure::new(wv_status::WV_TIMEOUT, words)
 }
 

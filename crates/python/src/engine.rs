@@ -455,6 +455,12 @@ impl Engine {
         found.collect()
     }
 
+    fn waits_for(&self, py: Python<'_>, transfer: &Transfer) -> PyResult<Option<String>> {
+        let found = self.engine.get(py)?.waits_for(transfer.0);
+        let found = found.map_err(|error| error.raise(py))?;
+        Ok(found.map(|what| what.to_string()))
+    }
+
     /// What was left. A forked child closes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Option<Left>> {
         if !self.engine.origin.is_here() {
