@@ -84,6 +84,10 @@ def test_tensors_that_cannot_be(run_ranks):
     compare(others, OTHERS["tensors"])
 
 
+def test_a_tensor_without_memory_is_not_one_that_is_not_given(run_ranks):
+    run_ranks(1, "wrong_calls:freed").check()
+
+
 @pytest.mark.parametrize(("function", "ranks"), [("process_groups", 1), ("vanishing_store", 2)])
 def test_process_groups_that_cannot_be(run_ranks, function, ranks):
     compare(json.loads(run_ranks(ranks, f"wrong_calls:{function}").check().lines[-1]), OTHERS[function])

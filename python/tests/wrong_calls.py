@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import groups
+import pytest
 import torch
 import torch.distributed as dist
 from refusals import Told
@@ -131,6 +132,16 @@ def tensors() -> None:
         assert out.isnan().any(1).tolist() == [False, True, False]
         assert bool(out[1].isnan().all())
     print(told.as_json())
+
+
+def freed() -> None:
+    """A tensor without memory is not one that is not given."""
+    with warpverbs.Team(deadline=20) as team:
+        call = warpverbs.Moe(team, "freed", **SHAPE).call()
+        weights = torch.ones(TOKENS, 2)
+        weights.untyped_storage().resize_(0)
+        with pytest.raises(warpverbs.Refused, match="weights has no memory, because its storage was freed; it must have 6 elements"):
+            call.dispatch(torch.ones(TOKENS, 128, dtype=torch.bfloat16), torch.tensor([[0, 1], [1, 2], [2, 3]]), weights)
 
 
 def process_groups() -> None:

@@ -252,6 +252,9 @@ def _place(name: str, found: Array, shape: tuple[int | None, ...], gpu: int | No
     if found.device != device and (gpu is None or found.device != "cuda"):
         where = "the CPU" if gpu is None else device
         raise Refused(f"{name} is on {found.device}; the team runs on {where} (WARPVERBS_GPU, or Team(gpu=..), chooses)")
+    if not found.address and 0 not in found.shape:
+        # Address 0 would stand for a tensor that is not given.
+        raise Refused(f"{name} has no memory, because its storage was freed; it must have {math.prod(found.shape)} elements")
     if found.address % align:
         raise Refused(
             f"{name} begins at address {found.address:#x}; it must be a multiple of {align}: pass a tensor of its own, not a slice"
