@@ -88,6 +88,11 @@ def test_a_tensor_without_memory_is_not_one_that_is_not_given(run_ranks):
     run_ranks(1, "wrong_calls:freed").check()
 
 
+@pytest.mark.parametrize("function", ["by_phases", "changed_in_place"])
+def test_no_shortcut_takes_a_wrong_tensor(run_ranks, function):
+    run_ranks(1, f"wrong_calls:{function}").check()
+
+
 @pytest.mark.parametrize(("function", "ranks"), [("process_groups", 1), ("vanishing_store", 2)])
 def test_process_groups_that_cannot_be(run_ranks, function, ranks):
     compare(json.loads(run_ranks(ranks, f"wrong_calls:{function}").check().lines[-1]), OTHERS[function])

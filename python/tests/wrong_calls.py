@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -134,6 +135,58 @@ def tensors() -> None:
     print(told.as_json())
 
 
+def by_phases() -> None:
+    """A tensor that a call of two launches refuses is refused as that of one launch is, and nothing is launched."""
+    with warpverbs.Team(deadline=20) as team:
+        for form, layout in itertools.product(("bf16", "fp8"), ("expert", "rank")):
+            phases_of(warpverbs.Moe(team, f"{form}-{layout}", format=form, layout=layout, **SHAPE))
+
+
+def phases_of(moe: warpverbs.Moe) -> None:
+    told, call = Told(), moe.call()
+
+    def same(name: str, one: Callable[[], object], two: Callable[[], object]) -> None:
+        told.of("one", one)
+        told.of("two", two)
+        assert told.texts["one"][0] == "Refused", (name, told.texts)
+        assert told.texts["one"] == told.texts["two"], name
+
+    x = torch.ones(TOKENS, 128, dtype=torch.bfloat16)
+    ids, mask = torch.tensor([[0, 1], [1, 2], [2, 3]]), torch.ones(1, dtype=torch.int32)
+    sends: dict[str, tuple[torch.Tensor, Callable[[Any], tuple[Any, Any, Any]]]] = {
+        "x": (x, lambda wrong: (wrong, ids, None)),
+        "experts": (ids, lambda wrong: (x, wrong, None)),
+        "active": (mask, lambda wrong: (x, ids, wrong)),
+    }
+    started, _ = moe.progress()
+    for name, (right, arguments) in sends.items():
+        for what, wrong in spoiled(right).items():
+            sent, experts, active = arguments(wrong)
+            same(
+                f"{name}, {what}",
+                lambda sent=sent, experts=experts, active=active: call.dispatch(sent, experts, active=active),
+                lambda sent=sent, experts=experts, active=active: call.dispatch_send(sent, experts, active=active),
+            )
+    assert moe.progress()[0] == started
+    # The native module knows torch's own class. A class below it and an array of another library are looked at by the package.
+    for sent in (x, torch.nn.Parameter(x), OfCpu(x)):
+        call.dispatch_send(sent, ids, active=mask)
+        got = call.dispatch_receive()
+        assert got.counts.tolist() == ([1, 2, 2, 1] if moe.layout == "expert" else [TOKENS])
+    assert moe.progress()[0] == started + 3
+    fields = ["x", "counts", "src_info", "stats", "wait_ns", "active"]
+    fields += ["layout_range"] if moe.layout == "expert" else ["experts", "weights"]
+    fields += ["scales_memory"] if moe.format == "fp8" else []
+    for field in fields:
+        for what, wrong in spoiled(getattr(moe.received(stats=True, wait_ns=True), field)).items():
+            out = moe.received(stats=True, wait_ns=True)
+            setattr(out, field, wrong)
+            call.dispatch_send(x, ids)
+            same(f"{field}, {what}", lambda out=out: moe.call().dispatch(x, ids, out=out), lambda out=out: call.dispatch_receive(out))
+            call.dispatch_receive()
+            call.check()
+
+
 def freed() -> None:
     """A tensor without memory is not one that is not given."""
     with warpverbs.Team(deadline=20) as team:
@@ -142,6 +195,72 @@ def freed() -> None:
         weights.untyped_storage().resize_(0)
         with pytest.raises(warpverbs.Refused, match="weights has no memory, because its storage was freed; it must have 6 elements"):
             call.dispatch(torch.ones(TOKENS, 128, dtype=torch.bfloat16), torch.tensor([[0, 1], [1, 2], [2, 3]]), weights)
+
+
+class OfCpu:
+    """An array that says by DLPack alone what it is."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+
+
+#: Ways to change a tensor of two dimensions that stays the same object, and words of the text that refuses it then.
+CHANGES: dict[str, tuple[Callable[[torch.Tensor], object], str]] = {
+    "resized": (lambda tensor: tensor.resize_(tensor.shape[0] + 1, *tensor.shape[1:]), "has the shape|has 3 rows|has 4"),
+    "of another memory": (
+        lambda tensor: tensor.set_(torch.zeros(1, *tensor.shape, dtype=tensor.dtype)),
+        "must be a tensor|has the shape",
+    ),
+    "of other data": (lambda tensor: setattr(tensor, "data", tensor.double()), "holds f64; it must hold"),
+    "with other strides": (lambda tensor: tensor.as_strided_(tensor.shape, (1, *tensor.shape[:-1])), "is not contiguous"),
+    "transposed": (lambda tensor: tensor.transpose_(0, 1), "has the shape|has 128|has 2 rows|is not contiguous"),
+    "without memory": (lambda tensor: tensor.untyped_storage().resize_(0), "has no memory, because its storage was freed"),
+}
+
+
+def changed_in_place() -> None:
+    """Between two calls a tensor stays the same object and becomes another one: the second call refuses it, and the next goes on."""
+    ones = torch.ones(TOKENS, 128, dtype=torch.bfloat16)
+    choices = torch.tensor([[0, 1], [1, 2], [2, 3]])
+
+    def refused(words: str, x: torch.Tensor, ids: torch.Tensor, step: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
+        with pytest.raises(warpverbs.Refused, match=words):
+            step(x, ids)
+
+    with groups.world() as group:
+        for hooks, (what, (change, words)) in itertools.product((True, False), CHANGES.items()):
+            buffer = deep_ep.Buffer(group, low_latency_mode=True, reuse_outputs=True)
+            weights = torch.full((TOKENS, 2), 0.5)
+
+            def step(x: torch.Tensor, ids: torch.Tensor, buffer=buffer, hooks=hooks, weights=weights) -> torch.Tensor:
+                rows, counts, handle, _, hook = buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False, return_recv_hook=hooks)
+                (hook or int)()
+                assert counts.tolist() == [1, 2, 2, 1]
+                sums, *_ = buffer.low_latency_combine(rows, choices, weights, handle)
+                assert torch.equal(sums, ones)
+                return rows
+
+            for place in range(2):
+                x, ids = ones.clone(), choices.clone()
+                first = step(x, ids)
+                (served,) = buffer._place._served.values()
+                before = served.layer.moe.progress()
+                change((x, ids)[place])
+                refused(words, x, ids, step)
+                # Another type at the same address.
+                refused("holds f16; it must hold bf16", ones.view(torch.float16), choices, step)
+                refused("holds f64; it must hold i32 or i64", ones, choices.view(torch.float64), step)
+                assert served.layer.moe.progress() == before, what
+                step(ones, choices)
+            # What it has returned, and would write again.
+            first = step(ones, choices)
+            before = served.layer.moe.progress()
+            change(first)
+            refused(words, ones, choices, step)
+            assert served.layer.moe.progress() == before, what
+            again = step(ones, choices)
+            assert again is not first
+            assert step(ones, choices) is again
 
 
 def process_groups() -> None:

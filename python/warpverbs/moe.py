@@ -47,7 +47,6 @@ class Received:
     """
 
     __slots__ = (
-        "_addresses",
         "active",
         "active_in_place",
         "counts",
@@ -103,8 +102,11 @@ class Received:
         #: Whether :attr:`active` is the caller's own mask, for example the one passed to the dispatch. Entries of ranks whose rows did
         #: not arrive become 0, and the others stay as they are.
         self.active_in_place = active_in_place
-        #: Those of the tensors that a buffer keeps and writes again and again, looked at once.
-        self._addresses: tuple[int, ...] | None = None
+
+    def _tensors(self) -> tuple[Any, ...]:
+        """All of them, in the order of the native module."""
+        x, scales, source, active = self.x, self.scales_memory, self.src_info, self.active
+        return x, scales, self.counts, source, self.layout_range, self.experts, self.weights, self.stats, self.wait_ns, active
 
     def __repr__(self) -> str:
         return f"<warpverbs.Received {_shown(self.x)}>"
@@ -156,6 +158,8 @@ class CallShape(NamedTuple):
     #: What its dispatch writes, in the order of the native module: what comes before the statistics, and what behind.
     before: list[_Output]
     behind: list[_Output]
+    #: Looks at tensors of torch in the native module. None: torch is older than that, or was not imported when this was made.
+    form: _native.Form | None
 
 
 def _address(name: str, value: Any, dtype: str, shape: tuple[int | None, ...], moe: Moe, align: int = 0) -> int:
@@ -354,7 +358,16 @@ class Moe:
         own = format is not None and format != self.format
         native = (FORMATS.index(format) + 1 if format is not None and own else 0, 0 if rows == self.max_tokens else rows)
         form = self.format if format is None else format
-        return CallShape(form, rows, native, *self._outputs(form, rows))
+        before, behind = self._outputs(form, rows)
+        return CallShape(form, rows, native, before, behind, self._form(form, rows, before, native))
+
+    def _form(self, format: str, rows: int, outputs: list[_Output], native: tuple[int, int]) -> _native.Form | None:
+        torch = _arrays.torch()
+        if torch is None or format == "opaque":
+            return None
+        sizes = rows, self.hidden, self.top_k, self.room, self.team.ranks
+        written = [(dtype, list(places), align) for _, dtype, places, align in outputs]
+        return _native.Form.of(torch.Tensor, self.gpu, sizes, written, native)
 
     def _lead(self, rows: int) -> tuple[int, int]:
         """The first dimensions of what a dispatch writes."""
@@ -377,11 +390,6 @@ class Moe:
             _Output("out.weights", "f32", picks, 4),
         ]
         return before, [_Output("out.wait_ns", "i64", (ranks,), 8), _Output("out.active", "i32", (ranks,), 4)]
-
-    def _addresses_of(self, out: Received, shape: CallShape) -> tuple[int, ...]:
-        """Those that come before the statistics, checked."""
-        gpu, address = self.gpu, _arrays.address
-        return tuple(address(name, getattr(out, name[4:]), dtype, places, gpu, align) for name, dtype, places, align in shape.before)
 
     def _scales(self, format: str, lead: tuple[int, int]) -> tuple[tuple[int, ...], str]:
         """Shape and element type of the scales of a dispatch, as they lie in memory."""
@@ -499,13 +507,23 @@ class Call:
         :param max_tokens: most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and ``y``, are as
             long as in a layer made for that number. None: those of the layer.
         """
-        given = self._input(x, experts, weights, scales, active, deadline, combine, self.moe._shape_of(format, max_tokens))
-        return self._send(given, (x, experts, weights, scales, active), stream)
+        shape = self.moe._shape_of(format, max_tokens)
+        if weights is None and scales is None and combine:
+            event = self._send_tensors(shape, (x, experts, active), deadline, self._stream(stream))
+            if event is not None:
+                return event
+        given = self._input(x, experts, weights, scales, active, deadline, combine, shape)
+        return self._native.dispatch_send(given, self._stream(stream), (x, experts, weights, scales, active))
 
     def dispatch_receive(self, out: Received | None = None, *, stream: int | None = None) -> Received:
         """Waits for the tokens of every rank and lays them out, in ``out`` where it is given."""
         out = out or self.moe._received(self._shape)
-        event = self._native.dispatch_receive(self._output(out), self._stream(stream), out)
+        at = self._stream(stream)
+        form, event = self._shape.form, None
+        if form is not None:
+            event = self._native.receive_tensors(form, out._tensors(), out.active_in_place, at)
+        if event is None:
+            event = self._native.dispatch_receive(self._output(out), at, out)
         return self._ended(event, out)
 
     def dispatch(
@@ -619,8 +637,34 @@ class Call:
         self._check_staging()
         return self.moe.staging(self.report().call % 2)
 
-    def _send(self, given: tuple[Any, ...], used: tuple[Any, ...], stream: int | None = None) -> _native.Event:
-        return self._native.dispatch_send(given, self._stream(stream), used)
+    def _send_tensors(
+        self,
+        shape: CallShape,
+        tensors: tuple[Any, Any, Any],
+        deadline: float | None,
+        stream: int,
+        waits: bool = False,
+        written: tuple[Any, ...] | None = None,
+    ) -> _native.Event | None:
+        """:meth:`dispatch_send` of x in BF16, choices and mask, which the native module looks at, and at what its receive phase will be
+        given. None: it has launched nothing, because it does not know one of them, or something is wrong."""
+        sent = None if shape.form is None else self._native.send_tensors(shape.form, tensors, deadline, stream, waits, written)
+        if sent is None:
+            return None
+        self._tokens, event = sent
+        self._masked, self._shape = tensors[2] is not None, shape
+        return event
+
+    def _send_for(self, out: Received, shape: CallShape, x: Any, experts: Any, deadline: float) -> None:
+        """:meth:`dispatch_send` by the names of DeepEP's calls, before :meth:`dispatch_receive` into ``out``. On the CPU it has ended
+        then: what follows in torch may write ``x``."""
+        stream, tensors = self._stream(None), (x, experts, out.active)
+        event = self._send_tensors(shape, tensors, deadline, stream, True, out._tensors())
+        if event is None:
+            given = self._input(x, experts, None, None, out.active, deadline, True, shape, "topk_idx")
+            self._output(out)
+            event = self._native.dispatch_send(given, stream, tensors)
+        self._ended(event, None)
 
     def _dispatch(self, given: tuple[Any, ...], x: Any, used: tuple[Any, ...], out: Received, stream: int | None = None) -> Received:
         written = self._output(out)
@@ -636,7 +680,7 @@ class Call:
         return 0 if torch is None else int(torch.cuda.current_stream(self.moe.gpu).cuda_stream)
 
     def _ended(self, event: _native.Event, result: _Result) -> _Result:
-        if not self.moe.on_cpu:
+        if event.ended or not self.moe.on_cpu:
             return result
         team, doubt = self.moe.team, False
         while True:
@@ -693,9 +737,7 @@ class Call:
 
     def _output(self, out: Received) -> tuple[tuple[int, ...], bool, bool, int]:
         address, gpu, shape = _arrays.address, self.moe.gpu, self._shape
-        before = out._addresses
-        if before is None:
-            before = self.moe._addresses_of(out, shape)
+        before = [address(name, getattr(out, name[4:]), dtype, places, gpu, align) for name, dtype, places, align in shape.before]
         at_stats, wide = (0, False) if out.stats is None else _arrays.integers("out.stats", out.stats, (self.moe.room,), gpu)
         behind: Sequence[int] = (0, 0)
         if out.wait_ns is not None or out.active is not None:

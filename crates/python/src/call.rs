@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use warpverbs::gpu::{GpuError, Stream};
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeError,
 };
 
 use crate::error::{Raise, raise};
+use crate::form::Form;
 use crate::interrupt::SIGNALS;
 use crate::moe::format_at;
 use crate::origin::Origin;
@@ -25,9 +26,9 @@ use crate::origin::Origin;
 /// max_tokens (0: the layer's).
 pub(crate) type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool, bool, u8, u32);
 /// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active.
-type Received = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+pub(crate) type Received = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
 /// The same, whether recv_stats is i32, whether active is the caller's mask, the format of the call.
-type ReceiveArguments = (Received, bool, bool, u8);
+pub(crate) type ReceiveArguments = (Received, bool, bool, u8);
 /// Of combine: y, whether it lies in staging memory, whether all weights count as 1, deadline in ns (0: that of its dispatch).
 type SendBackArguments = (u64, bool, bool, u64);
 /// Of combine: out, token_valid, weights, wait_ns, active, whether active is the caller's mask, whether to renormalise.
@@ -41,6 +42,8 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Event {
     event: warpverbs::gpu::Event,
+    /// Whether the launch has waited for it.
+    ended: bool,
     origin: Origin,
 }
 
@@ -55,6 +58,12 @@ impl Event {
             Some(seconds) => crate::team::seconds_of(py, "timeout", seconds)?,
         };
         wait(py, &self.event, limit)
+    }
+
+    /// Whether the launch has waited for the kernel, and it has ended well.
+    #[getter]
+    fn ended(&self) -> bool {
+        self.ended
     }
 
     #[getter]
@@ -160,10 +169,28 @@ impl Call {
         kind: Kind,
         body: impl Send + FnOnce(&Stream, &MoeCall) -> Result<warpverbs::gpu::Event, MoeError>,
     ) -> PyResult<Event> {
+        self.launch_for(py, stream, used, kind, None, body)
+    }
+
+    /// The same; where the kernel runs on the CPU, it waits for its end for as long as `limit` says.
+    fn launch_for(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        used: Py<PyAny>,
+        kind: Kind,
+        limit: Option<Duration>,
+        body: impl Send + FnOnce(&Stream, &MoeCall) -> Result<warpverbs::gpu::Event, MoeError>,
+    ) -> PyResult<Event> {
         self.origin.check(py, "the call")?;
         let stream = self.stream(py, stream)?;
-        let launched = py.detach(|| body(&stream, self.handle()));
-        let event = launched.map_err(|error| error.raise(py))?;
+        let limit = limit.filter(|_| self.stream.is_some());
+        let launched = py.detach(|| {
+            let event = body(&stream, self.handle())?;
+            let ended = limit.map(|limit| event.wait(limit));
+            Ok((event, ended))
+        });
+        let (event, ended) = launched.map_err(|error: MoeError| error.raise(py))?;
         let before = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             let place = match kind {
@@ -175,10 +202,14 @@ impl Call {
         };
         // Objects of Python are dropped outside the lock: their own code may call this handle.
         drop(before);
-        Ok(Event {
-            event,
-            origin: self.origin,
-        })
+        match ended {
+            Some(Err(error)) if !matches!(error, GpuError::Timeout { .. }) => Err(error.raise(py)),
+            ended => Ok(Event {
+                event,
+                ended: matches!(ended, Some(Ok(()))),
+                origin: self.origin,
+            }),
+        }
     }
 }
 
@@ -243,9 +274,9 @@ fn combine_output(of: ReceiveBackArguments) -> CombineOutput {
         .with_renormalise(renormalise)
 }
 
-// Each launch is sound for two reasons. Before it passes addresses, the package checks dtype, shape, strides and device of every
-// tensor against the layer's shape. And `used` keeps the tensors until the launch has ended. It is dropped behind a later launch of
-// the same handle, which runs behind this one, or behind the wait in `drop`.
+// Each launch is sound for two reasons. The package checks dtype, shape, strides and device of every tensor against the layer's shape
+// before it passes addresses; of the tensors that it passes as they are, a `Form` does. And `used` keeps the tensors until the launch
+// has ended. It is dropped behind a later launch of the same handle, which runs behind this one, or behind the wait in `drop`.
 #[pymethods]
 impl Call {
     fn dispatch_send(
@@ -260,6 +291,67 @@ impl Call {
             // SAFETY: as above.
             unsafe { self.moe.dispatch_send(stream, call, &input) }
         })
+    }
+
+    /// [`Call::dispatch_send`] of `tensors`, which it keeps: x in BF16, choices, mask or None. `deadline` is in seconds; None: the
+    /// layer's. With `waits` it waits for a kernel on the CPU, as long as Python may go without a look at signals. `written` is what
+    /// the receive phase will be given, looked at before anything is sent. Returns the number of tokens and the end of the launch.
+    /// None, and nothing is launched: something is not as `form` has it.
+    #[pyo3(signature = (form, tensors, deadline, stream, waits, written = None))]
+    fn send_tensors(
+        &self,
+        py: Python<'_>,
+        form: &Form,
+        tensors: &Bound<'_, PyTuple>,
+        deadline: Option<f64>,
+        stream: usize,
+        waits: bool,
+        written: Option<&Bound<'_, PyTuple>>,
+    ) -> PyResult<Option<(u32, Event)>> {
+        let Some(input) = form.input(tensors, deadline) else {
+            return Ok(None);
+        };
+        if written.is_some_and(|written| form.output(written, false).is_none()) {
+            return Ok(None);
+        }
+        let tokens = input.5;
+        let input = dispatch_input(py, input)?;
+        let used = tensors.clone().into_any().unbind();
+        let limit = waits.then_some(SIGNALS);
+        let event = self.launch_for(py, stream, used, Kind::Send, limit, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.dispatch_send(stream, call, &input) }
+        })?;
+        Ok(Some((tokens, event)))
+    }
+
+    /// [`Call::dispatch_receive`] into `tensors` in the same manner, and on the CPU it waits: the tensors before the statistics, these,
+    /// ns waited, mask; each may be None.
+    fn receive_tensors(
+        &self,
+        py: Python<'_>,
+        form: &Form,
+        tensors: &Bound<'_, PyTuple>,
+        active_in_place: bool,
+        stream: usize,
+    ) -> PyResult<Option<Event>> {
+        let Some(output) = form.output(tensors, active_in_place) else {
+            return Ok(None);
+        };
+        let output = dispatch_output(py, output)?;
+        let used = tensors.clone().into_any().unbind();
+        let event = self.launch_for(
+            py,
+            stream,
+            used,
+            Kind::Receive,
+            Some(SIGNALS),
+            |stream, call| {
+                // SAFETY: as above.
+                unsafe { self.moe.dispatch_receive(stream, call, &output) }
+            },
+        )?;
+        Ok(Some(event))
     }
 
     fn dispatch_receive(

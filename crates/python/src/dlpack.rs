@@ -1,17 +1,18 @@
-//! The runtime's memory as tensors of other libraries: `__dlpack__` on the CPU, `__cuda_array_interface__` on a GPU. A tensor keeps
-//! the memory that it shows.
+//! Tensors of other libraries. The runtime's memory becomes one by `__dlpack__` on the CPU and `__cuda_array_interface__` on a GPU, and
+//! the tensor keeps the memory that it shows. A tensor of another library is read by its capsule, or by the table of its class.
 
 // UNSAFETY: DLPack is a C struct in a capsule, which other libraries read, and free by the function that stands in it.
 #![expect(unsafe_code, reason = "the C structs of DLPack")]
 
-use std::ffi::{CStr, c_void};
-use std::ptr;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::{ptr, slice};
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 use warpverbs::gpu::DeviceMemory;
 use warpverbs::moe::CombineStaging;
 use warpverbs::team::Team;
@@ -22,6 +23,8 @@ use crate::team::runs_on_cpu;
 const UNUSED: &CStr = c"dltensor";
 /// kDLCPU of dlpack.h.
 const CPU: i32 = 1;
+/// kDLCUDA of dlpack.h.
+const CUDA: i32 = 2;
 /// kDLUInt of dlpack.h.
 const UNSIGNED: u8 = 1;
 
@@ -249,4 +252,110 @@ pub(crate) fn read_dlpack(py: Python<'_>, capsule: &Bound<'_, PyAny>) -> PyResul
         strides,
         tensor.device[1],
     ))
+}
+
+/// The attribute of a class that holds its table, and the name of the capsule around it.
+const TABLE: (&str, &CStr) = ("__dlpack_c_exchange_api__", c"dlpack_exchange_api");
+/// The version of the table that this module knows.
+const MAJOR: u32 = 1;
+
+/// Fills in the properties of a tensor of the class, whose owner it stays. 0; another number with an exception of Python.
+type Read = unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int;
+
+/// DLPackExchangeAPI of dlpack.h: the functions by which C code reads and makes tensors of a class.
+#[repr(C)]
+struct Table {
+    major: u32,
+    minor: u32,
+    older: *const c_void,
+    allocate: *const c_void,
+    keep: *const c_void,
+    make: *const c_void,
+    read: Option<Read>,
+    stream: *const c_void,
+}
+
+/// Reads tensors of one class by the table of that class: one call of C instead of six attributes.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    class: Py<PyType>,
+    read: Read,
+    /// Where its tensors lie, as DLPack says it.
+    device: [i32; 2],
+}
+
+impl Reader {
+    /// For tensors of `class` on the GPU with this number of CUDA's, or on the CPU. None: the class has no such table.
+    pub(crate) fn of(class: &Bound<'_, PyType>, gpu: Option<i32>) -> Option<Self> {
+        let capsule = class.getattr(TABLE.0).ok()?;
+        // SAFETY: any object may be asked.
+        if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), TABLE.1.as_ptr()) } != 1 {
+            return None;
+        }
+        // SAFETY: dlpack.h: a valid capsule of this name holds a table that lives as long as the process. Its first words are the
+        // version in every version, and version 1 has these fields.
+        let read = unsafe {
+            let table =
+                ffi::PyCapsule_GetPointer(capsule.as_ptr(), TABLE.1.as_ptr()).cast::<Table>();
+            match (*table).major {
+                MAJOR => (*table).read?,
+                _ => return None,
+            }
+        };
+        Some(Self {
+            class: class.clone().unbind(),
+            read,
+            device: gpu.map_or([CPU, 0], |number| [CUDA, number]),
+        })
+    }
+
+    /// What `of` makes of address and shape of `value`. None where `value` is not of this very class, is not dense, is empty, lies
+    /// on another device, or has other elements than `kind`, (code, bits), at addresses that are multiples of `align`.
+    pub(crate) fn dense<T>(
+        &self,
+        value: &Bound<'_, PyAny>,
+        kind: (u8, u8),
+        align: u64,
+        of: impl FnOnce(u64, &[i64]) -> Option<T>,
+    ) -> Option<T> {
+        if !value.get_type().is(&self.class) {
+            return None;
+        }
+        let mut tensor = MaybeUninit::<Tensor>::uninit();
+        // SAFETY: dlpack.h: for an object of the class that has the table, called with the GIL, it fills in the struct if it returns 0.
+        if unsafe { (self.read)(value.as_ptr(), tensor.as_mut_ptr()) } != 0 {
+            drop(PyErr::take(value.py()));
+            return None;
+        }
+        // SAFETY: it has returned 0.
+        let tensor = unsafe { tensor.assume_init() };
+        let is_right =
+            (tensor.code, tensor.bits) == kind && tensor.lanes == 1 && tensor.device == self.device;
+        let at = tensor.data.expose_provenance() as u64 + tensor.byte_offset;
+        let dimensions = usize::try_from(tensor.dimensions).ok()?;
+        if !is_right
+            || tensor.data.is_null()
+            || at % align != 0
+            || dimensions == 0
+            || tensor.strides.is_null()
+        {
+            return None;
+        }
+        // SAFETY: dlpack.h: shape and strides hold as many numbers as there are dimensions. They are the tensor's, which `value` keeps;
+        // no code of Python runs before the last use of them here, so none changes it.
+        let (shape, strides) = unsafe {
+            (
+                slice::from_raw_parts(tensor.shape, dimensions),
+                slice::from_raw_parts(tensor.strides, dimensions),
+            )
+        };
+        let mut expected = 1;
+        for (extent, stride) in shape.iter().zip(strides).rev() {
+            if *extent < 1 || (*extent != 1 && *stride != expected) {
+                return None;
+            }
+            expected *= extent;
+        }
+        of(at, shape)
+    }
 }

@@ -1,5 +1,5 @@
-//! `warpverbs._native`: the runtime as Python objects. Users import the package `warpverbs` (`python/warpverbs`), which checks
-//! tensors and calls this module with their addresses.
+//! `warpverbs._native`: the runtime as Python objects. Users import the package `warpverbs` (`python/warpverbs`), which calls
+//! this module with tensors that most calls have (module `form`), or checks them itself and calls with their addresses.
 //!
 //! Six rules hold for every function here:
 //!
@@ -12,8 +12,8 @@
 //! - Events of the runtime become records of Python's `logging`, on a thread of their own (module `log`).
 //! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
 
-// UNSAFETY: four modules open `unsafe_code`. In `call` launches read and write memory by the addresses of tensors. `dlpack` has a C
-// struct that other libraries read. In `engine` HCAs read and write buffers. `stubs` has a device that declares unsafe functions.
+// UNSAFETY: four modules open `unsafe_code`. In `call` launches read and write memory by the addresses of tensors. `dlpack` has C
+// structs that other libraries read, and calls functions of theirs. In `engine` HCAs read and write buffers. `stubs` has a device that declares unsafe functions.
 // PyO3 itself needs none here.
 
 mod call;
@@ -21,6 +21,7 @@ mod config;
 mod dlpack;
 mod engine;
 mod error;
+mod form;
 mod group;
 mod interrupt;
 mod log;
@@ -43,6 +44,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<moe::Moe>()?;
     module.add_class::<call::Call>()?;
     module.add_class::<call::Event>()?;
+    module.add_class::<form::Form>()?;
     module.add_class::<dlpack::Memory>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<engine::Engine>()?;

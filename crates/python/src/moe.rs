@@ -227,7 +227,13 @@ impl Moe {
         Ok(self.moe.last_fault().map(|fault| fault.to_string()))
     }
 
-    /// The same by parts; with no ranks it is this rank's own.
+    /// Number of records of faults so far. Host memory: no sync.
+    #[getter]
+    fn faults(&self) -> u32 {
+        self.moe.faults()
+    }
+
+    /// The newest fault by parts; with no ranks it is this rank's own.
     fn fault(&self, py: Python<'_>) -> PyResult<Option<FaultParts>> {
         self.origin.check(py, "the layer")?;
         Ok(self.moe.last_fault().map(|fault| {

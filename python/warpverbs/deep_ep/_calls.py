@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import torch
 
 from .. import _arrays
 from ..errors import Refused
-from ..moe import Moe, Received
+from ..moe import Call, Moe, Received
 from ..team import Team
-from ._layers import Batch, Handle, Hook, Receive, Served
+from ._layers import Batch, Handle, Hook, Layer, Receive, Served
 from .utils.event import EventHandle
 
-__all__ = ["Arguments", "Calls", "Told", "format_of", "one_of", "refuse", "size_hint"]
+__all__ = ["Arguments", "Calls", "format_of", "one_of", "refuse", "size_hint"]
 
 #: Choices of a token that a size hint assumes if the caller gives none.
 HINTED_TOP_K = 16
@@ -76,17 +76,6 @@ def size_hint(max_tokens: int, hidden: int, ranks: int, experts: int, top_k: int
     return sum(size[name] for name in ("slots", "staging", "signals", "state")) + 2 * size["handle"]
 
 
-class Told(NamedTuple):
-    """Tensors of the caller's that a call updates in stream order."""
-
-    #: Entries of ranks that the call misses become 0, if it is given.
-    active: Any = None
-    #: Added to: ns waited for each rank.
-    wait_ns: Any = None
-    #: Added to: rows of each local expert.
-    stats: Any = None
-
-
 class Calls:
     """Steps of the calls of a buffer."""
 
@@ -111,44 +100,70 @@ class Calls:
         served: Served,
         x: Any,
         topk_idx: Any,
-        told: Told,
+        active: Any,
+        wait_ns: Any,
+        stats: Any,
         deadline: float,
         async_finish: bool,
         return_recv_hook: bool,
     ) -> tuple[Received, Handle, EventHandle | None, Hook | None]:
-        """A new batch of these calls: sends ``x``, and receives now or by the hook. What is refused leaves all as it was."""
-        layer, active = served.layer, told.active
+        """A new batch of these calls: sends ``x``, and receives now or by the hook. What is refused leaves all as it was.
+
+        The caller's tensors that it updates in stream order, each where it is given: ``active``, in which entries of ranks that the call
+        misses become 0; ``wait_ns``, to which the ns waited for each rank are added; ``stats``, to which the rows of each local expert
+        are.
+        """
+        layer = served.layer
         call = layer.next_call()
-        given = call._input(x, topk_idx, None, None, active, deadline, True, served.of_call, "topk_idx")
-        batch = layer.begin(served, topk_idx)
-        received = layer.outputs(batch, self._reuses)
-        received.stats, received.wait_ns = told.stats, told.wait_ns
+        received = layer.outputs(call, served, self._reuses)
+        received.stats, received.wait_ns = stats, wait_ns
         received.active, received.active_in_place = active, active is not None
-        used = (x, topk_idx, active)
-
-        def send() -> None:
-            sent = call._send(given, used)
-            if self._on_cpu:
-                # What follows in torch on the CPU may write x: it has no streams.
-                call._ended(sent, None)
-
-        def receive() -> None:
-            call.dispatch_receive(received)
-            batch.stage = "dispatched"
-
-        def both() -> None:
-            call._dispatch(given, x, used, received)
-            batch.stage = "dispatched"
-
-        try:
-            event, hook = self._run(batch, "dispatch", send, receive, both, async_finish, return_recv_hook)
-        except (Refused, TypeError):
-            layer.cancel(batch)
-            raise
+        event = hook = None
+        if return_recv_hook:
+            self._send(served, call, x, topk_idx, received, deadline)
+            batch = layer.begin(served, topk_idx, received)
+            hook = self._hook(batch, "dispatch", batch.receive)
+        else:
+            given = call._input(x, topk_idx, None, None, active, deadline, True, served.of_call, "topk_idx")
+            batch = layer.begin(served, topk_idx, received)
+            event = self._send_and_receive(served, batch, given, x, async_finish)
         shape = served.shape
         handle = Handle((received.src_info, received.layout_range, shape.max_tokens, shape.hidden, shape.experts))
         handle.batch = batch
         return received, handle, event, hook
+
+    def _send(self, served: Served, call: Call, x: Any, topk_idx: Any, received: Received, deadline: float) -> None:
+        """The send phase of the next batch."""
+        layer, of_call = served.layer, served.of_call
+        try:
+            if self._on_cpu:
+                call._send_for(received, of_call, x, topk_idx, deadline)
+            else:
+                layer.launch(self._current(), call._send_for, received, of_call, x, topk_idx, deadline)
+        except (Refused, TypeError):
+            layer.forget(call, served)
+            raise
+        except BaseException:
+            # It was sent, or may have been: Ctrl-C ends the wait for its end.
+            layer.begin(served, topk_idx, received)
+            raise
+
+    def _send_and_receive(self, served: Served, batch: Batch, given: tuple[Any, ...], x: Any, async_finish: bool) -> EventHandle | None:
+        """Both phases of a dispatch of ``batch`` as one launch."""
+        received = batch.received
+        assert received is not None, "nothing was received yet"
+        used = (x, batch.topk_idx, received.active)
+
+        def both() -> None:
+            batch.call._dispatch(given, x, used, received)
+            batch.received, batch.stage = None, "dispatched"
+
+        try:
+            return self._at_once(batch, "dispatch", both, async_finish)
+        except (Refused, TypeError):
+            batch.layer.cancel(batch)
+            batch.layer.forget(batch.call, served)
+            raise
 
     def _combine(
         self,
@@ -156,63 +171,61 @@ class Calls:
         y: Any,
         out: Any,
         topk_weights: Any,
-        told: Told,
+        active: Any,
+        wait_ns: Any,
         staging: bool,
         async_finish: bool,
         return_recv_hook: bool,
         deadline: float | None = None,
     ) -> tuple[EventHandle | None, Hook | None]:
         """Sends ``y`` back, or what lies in the layer's own memory with ``staging``, and adds up now or by the hook. Without a ``deadline``
-        it waits as long as its dispatch did."""
+        it waits as long as its dispatch did. ``active`` and ``wait_ns`` as in a dispatch."""
         if y is None and not staging:
             raise Refused("x is None; pass what the experts made, or zero_copy=True")
-        layer = batch.layer
+        layer, call = batch.layer, batch.call
         if staging:
             # That of a smaller call is copied from.
             y = self._own_of(batch)
             staging = y is None
-        written = {"wait_ns": told.wait_ns, "active": told.active, "active_in_place": told.active is not None}
+        written = {"wait_ns": wait_ns, "active": active, "active_in_place": active is not None}
+        if not return_recv_hook:
+
+            def both() -> None:
+                call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
+                layer.end(batch, "combined")
+
+            return self._at_once(batch, "combine", both, async_finish), None
 
         def send() -> None:
-            sent = batch.call.combine_send(y, staging=staging, deadline=deadline)
+            sent = call.combine_send(y, staging=staging, deadline=deadline)
             batch.stage = "returned"
-            if self._on_cpu:
-                batch.call._ended(sent, None)
+            call._ended(sent, None)
 
         def receive() -> None:
-            batch.call.combine_receive(out, topk_weights, **written)
+            call.combine_receive(out, topk_weights, **written)
             layer.end(batch, "combined")
 
-        def both() -> None:
-            batch.call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
-            layer.end(batch, "combined")
+        if self._on_cpu:
+            send()
+        else:
+            layer.launch(self._current(), send)
+        return None, self._hook(batch, "combine", receive)
 
-        return self._run(batch, "combine", send, receive, both, async_finish, return_recv_hook)
+    def _hook(self, batch: Batch, kind: str, receive: Callable[[], None]) -> Hook:
+        """The hook that makes the second launch of a call, in the stream that is current then."""
+        batch.pending = pending = Receive(batch, kind, receive if self._on_cpu else self._in_current(batch.layer, receive))
+        return Hook(pending)
 
-    def _run(
-        self,
-        batch: Batch,
-        kind: str,
-        send: Callable[[], None],
-        receive: Callable[[], None],
-        both: Callable[[], None],
-        async_finish: bool,
-        return_recv_hook: bool,
-    ) -> tuple[EventHandle | None, Hook | None]:
-        """With a hook, both launches go to the caller's stream; else one goes to the buffer's, between waits of both streams."""
+    def _in_current(self, layer: Layer, body: Callable[[], None]) -> Callable[[], Any]:
+        return lambda: layer.launch(self._current(), body)
+
+    def _at_once(self, batch: Batch, kind: str, both: Callable[[], None], async_finish: bool) -> EventHandle | None:
+        """A call without a hook: its one launch goes to the buffer's stream, between waits of both streams."""
         layer, comm = batch.layer, self._comm_stream
-        if return_recv_hook:
-            if self._on_cpu:
-                send()
-                batch.pending = Receive(batch, kind, receive)
-            else:
-                layer.launch(self._current(), send)
-                batch.pending = Receive(batch, kind, lambda: layer.launch(self._current(), receive))
-            return None, Hook(batch.pending)
         layer.receive_before(batch, kind)
         if comm is None:
             both()
-            return (EventHandle() if async_finish else None), None
+            return EventHandle() if async_finish else None
         current = self._current()
         comm.wait_stream(current)
         with torch.cuda.stream(comm):
@@ -220,7 +233,7 @@ class Calls:
             event = EventHandle() if async_finish else None
         if not async_finish:
             current.wait_stream(comm)
-        return event, None
+        return event
 
     def _current(self) -> Any:
         return torch.cuda.current_stream(self._device)
@@ -254,15 +267,14 @@ class Calls:
     def _check_tokens(x: Any, topk_idx: Any) -> tuple[int, int]:
         """``x`` are tokens, and each has choices: returns how long a token is, and how many choices it has."""
         # The shape of a tensor is made anew each time that it is asked for.
-        choices: Sequence[int] = getattr(topk_idx, "shape", ())
-        tokens: Sequence[int] = getattr(x, "shape", ())
-        if len(choices) != 2:
-            raise Refused("topk_idx must be a tensor [tokens, choices]")
-        if len(tokens) != 2:
-            raise Refused("x must be a tensor [tokens, hidden]")
-        if tokens[0] != choices[0]:
-            raise Refused(f"topk_idx has {choices[0]} rows, and x has {tokens[0]}; each token has one of both")
-        return tokens[1], choices[1]
+        try:
+            (tokens, hidden), (rows, top_k) = x.shape, topk_idx.shape
+        except (AttributeError, TypeError, ValueError):
+            name, columns = ("topk_idx", "choices") if len(getattr(topk_idx, "shape", ())) != 2 else ("x", "hidden")
+            raise Refused(f"{name} must be a tensor [tokens, {columns}]") from None
+        if tokens != rows:
+            raise Refused(f"topk_idx has {rows} rows, and x has {tokens}; each token has one of both")
+        return hidden, top_k
 
     def abandon(self, handle: tuple[Any, ...]) -> None:
         """Ends the batch of ``handle``, which gets no combine; all ranks do the same. Engines do not know this name. Without the call, a

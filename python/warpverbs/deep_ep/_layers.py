@@ -84,19 +84,27 @@ class Receive:
 class Batch:
     """One dispatch, until what its combine brings back has been added up."""
 
-    __slots__ = ("call", "layer", "number", "own", "pending", "served", "shape", "stage", "tokens", "topk_idx")
+    __slots__ = ("call", "layer", "number", "own", "pending", "received", "shape", "stage", "tokens", "topk_idx")
 
-    def __init__(self, served: Served, call: Call, number: int, topk_idx: Any) -> None:
-        self.served, self.layer, self.shape = served, served.layer, served.shape
+    def __init__(self, served: Served, call: Call, number: int, topk_idx: Any, received: Received) -> None:
+        self.layer, self.shape = served.layer, served.shape
         self.call, self.number = call, number
+        #: What its dispatch writes, until it has.
+        self.received: Received | None = received
         #: What combine sends from with ``zero_copy`` where that is not memory of the layer.
         self.own: Any = None
         self.topk_idx = topk_idx
-        self.tokens = int(topk_idx.shape[0])
+        self.tokens = call._tokens
         #: ``sent``, ``dispatched``, ``returned``, ``combined`` or ``left``: a later batch has taken its place.
         self.stage = "sent"
         #: What the hook that has not been called stands for.
         self.pending: Receive | None = None
+
+    def receive(self) -> None:
+        """Receives what its dispatch has sent."""
+        received, self.received = self.received, None
+        self.call.dispatch_receive(received)
+        self.stage = "dispatched"
 
 
 class Hook:
@@ -152,7 +160,9 @@ class Layer:
         self._kept: dict[tuple[Call, Served], Received] = {}
         self._open: list[Batch] = []
         self._begun = 0
+        #: The newest fault that was looked at, and the number of faults then.
         self._seen: tuple[int, int, list[int], str] | None = None
+        self._faults = 0
         #: The stream of the last launch, and an event behind it: what a layer sends is in one order at all ranks.
         self._last: tuple[Any, Any] | None = None
         self._log.info("%r", self.moe)
@@ -168,30 +178,34 @@ class Layer:
             )
         return oldest.call
 
-    def begin(self, served: Served, topk_idx: Any) -> Batch:
-        """A new batch, of the call that :meth:`next_call` has said. With two open ones, the older is left."""
+    def begin(self, served: Served, topk_idx: Any, received: Received) -> Batch:
+        """A new batch, of the call that :meth:`next_call` has said, which knows its number of tokens. With two open ones, the older is
+        left."""
         if len(self._open) == OPEN:
             self.end(self._open[0], "left")
-        batch = Batch(served, self._idle.pop(), self._begun, topk_idx)
+        batch = Batch(served, self._idle.pop(), self._begun, topk_idx, received)
         self._begun += 1
         self._open.append(batch)
         return batch
 
-    def outputs(self, batch: Batch, reuse: bool) -> Received:
-        """What the dispatch of ``batch`` writes: new, or that of an earlier batch that is over."""
-        kept = self._kept.get((batch.call, batch.served)) if reuse else None
+    def outputs(self, call: Call, served: Served, reuse: bool) -> Received:
+        """What the dispatch of the next batch writes, which has this ``call``: new, or that of an earlier batch that is over."""
+        kept = self._kept.get((call, served)) if reuse else None
         if kept is not None:
             return kept
-        received = self.moe._received(batch.served.of_call, active=False)
+        received = self.moe._received(served.of_call, active=False)
         if reuse:
-            received._addresses = self.moe._addresses_of(received, batch.served.of_call)
-            self._kept[batch.call, batch.served] = received
+            self._kept[call, served] = received
         return received
+
+    def forget(self, call: Call, served: Served) -> None:
+        """Those are not used again: the caller may have changed them in place."""
+        self._kept.pop((call, served), None)
 
     def end(self, batch: Batch, stage: str) -> None:
         """``batch`` is over."""
         batch.stage = stage
-        batch.pending = batch.topk_idx = batch.own = None
+        batch.pending = batch.received = batch.topk_idx = batch.own = None
         self._open.remove(batch)
         self._idle.append(batch.call)
 
@@ -203,9 +217,9 @@ class Layer:
     def receive_before(self, batch: Batch, kind: str) -> None:
         """Receives what older batches still wait for, before `batch` does: later it could not be had any more. With ``combine``, those
         that were not sent back yet are over."""
-        if self._open and self._open[0] is batch:
-            return
-        for older in [each for each in self._open if each.number < batch.number]:
+        for older in tuple(self._open):
+            if older.number >= batch.number:
+                break
             if older.pending is not None and older.pending.kind == kind:
                 older.pending.run()
             elif kind == "combine" and older.stage == "dispatched":
@@ -224,8 +238,16 @@ class Layer:
 
     def check(self, tolerant: bool) -> RankLost | None:
         """What the newest phases have missed, if that is new: an error for the next call; with ``tolerant`` a line in the log."""
-        found = self.moe._native.fault()
-        if found is None or found == self._seen:
+        native = self.moe._native
+        # Read before the record, which is then as new or newer.
+        number = native.faults
+        if number == self._faults:
+            return None
+        found = native.fault()
+        if found is None:
+            return None
+        self._faults = number
+        if found == self._seen:
             return None
         self._seen = found
         call, phase, ranks, text = found
@@ -242,16 +264,16 @@ class Layer:
             call,
         )
 
-    def launch(self, stream: Any, body: Callable[[], None]) -> Any:
-        """Launches ``body`` in ``stream``, torch's current one, behind the layer's launch before. Returns an event behind it; None on the
-        CPU and while the stream is captured."""
+    def launch(self, stream: Any, body: Callable[..., None], *arguments: Any) -> Any:
+        """Launches ``body`` with these arguments in ``stream``, torch's current one, behind the layer's launch before. Returns an event
+        behind it; None on the CPU and while the stream is captured."""
         if stream is None:
-            body()
+            body(*arguments)
             return None
         captures = torch.cuda.is_current_stream_capturing()
         if self._last is not None and self._last[0] != stream and not captures:
             stream.wait_event(self._last[1])
-        body()
+        body(*arguments)
         if not captures:
             event = torch.cuda.Event()
             event.record(stream)

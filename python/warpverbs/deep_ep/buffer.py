@@ -10,7 +10,7 @@ import torch
 
 from .. import _arrays
 from ..errors import RankLost, Refused
-from ._calls import Arguments, Calls, Told, format_of, one_of, refuse, size_hint
+from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
 from ._layers import Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
 from .utils.event import EventHandle, EventOverlap
@@ -177,7 +177,8 @@ class Buffer(Calls):
         hook of the oldest batch has not been called. Batches are received in their order: a hook that is called before that of an older
         batch receives both. Combining a batch ends older batches that were not combined.
         """
-        _arguments.unknown("low_latency_dispatch", unknown)
+        if unknown:
+            _arguments.unknown("low_latency_dispatch", unknown)
         if topk_weights is not None:
             refuse("topk_weights", "at dispatch returns weights by row, which the low-latency mode here does not; pass them to combine")
         if use_nvfp4 or x_global_scale is not None or use_ue8m0_for_sf:
@@ -193,10 +194,11 @@ class Buffer(Calls):
         self._look(place, layer)
         if stats is not None:
             _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._gpu)
-        told = Told(self._active if self.enable_shrink else None, dispatch_wait_recv_cost_stats, stats)
+        active = self._active if self.enable_shrink else None
         deadline = self.warm_deadline if self._dispatches < WARM_CALLS else self.deadline
-
-        received, handle, event, hook = self._dispatch(served, x, topk_idx, told, deadline, async_finish, return_recv_hook)
+        received, handle, event, hook = self._dispatch(
+            served, x, topk_idx, active, dispatch_wait_recv_cost_stats, stats, deadline, async_finish, return_recv_hook
+        )
         self._dispatches += 1
         used = (x, topk_idx, received.x, received.scales, received.counts, *handle[:2], stats) if async_finish else None
         rows = (received.x, received.scales) if use_fp8 else received.x
@@ -251,8 +253,8 @@ class Buffer(Calls):
         if out is None:
             out = torch.empty((batch.tokens, batch.shape.hidden), dtype=torch.bfloat16, device=self._device)
 
-        told = Told(self._active if self.enable_shrink else None, combine_wait_recv_cost_stats)
-        event, hook = self._combine(batch, x, out, topk_weights, told, zero_copy, async_finish, return_recv_hook)
+        active, waited = self._active if self.enable_shrink else None, combine_wait_recv_cost_stats
+        event, hook = self._combine(batch, x, out, topk_weights, active, waited, zero_copy, async_finish, return_recv_hook)
         used = (x, topk_idx, topk_weights, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import _arrays
-from ..deep_ep._calls import Arguments, Calls, Told, format_of, one_of, size_hint
+from ..deep_ep._calls import Arguments, Calls, format_of, one_of, size_hint
 from ..deep_ep._layers import Handle, Hook, Layer, Shape
 from ..deep_ep.utils.event import EventOverlap
 from ..errors import Refused
@@ -154,8 +154,9 @@ class Buffer(Calls):
         place = self._place
         served = place.served(num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
         self._look(place, served.layer)
-        told = Told(active_ranks)
-        received, handle, event, hook = self._dispatch(served, x, topk_idx, told, deadline, async_finish, return_recv_hook)
+        received, handle, event, hook = self._dispatch(
+            served, x, topk_idx, active_ranks, None, None, deadline, async_finish, return_recv_hook
+        )
         used = (x, topk_idx, active_ranks, received.x, received.scales, received.counts, *handle[:2])
         rows = received.x if form == "bf16" else (received.x, received.scales)
         return rows, received.counts, handle, EventOverlap(event, used if async_finish else None), hook
@@ -192,7 +193,7 @@ class Buffer(Calls):
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
             out = torch.empty((batch.tokens, batch.shape.hidden), dtype=torch.bfloat16, device=self._device)
-        event, hook = self._combine(batch, x, out, topk_weights, Told(active_ranks), zero_copy, async_finish, return_recv_hook, deadline)
+        event, hook = self._combine(batch, x, out, topk_weights, active_ranks, None, zero_copy, async_finish, return_recv_hook, deadline)
         used = (x, topk_idx, topk_weights, active_ranks, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
 
