@@ -1,4 +1,4 @@
-//! Programs of others between two processes, as they come: most of them busy-poll, so on two cores they and the engines of both
+//! Programs of others between two processes, as they come. Most of them busy-poll, so on two cores they and the engines of both
 //! HCAs share each core. `cargo bench -p softhca --bench pollers [-- NAME..]`, where a NAME is a part of a row's name.
 //!
 //! Each figure is the median of [`RUNS`] runs with the least and the largest. As root every row runs a second time as an ordinary user.
@@ -192,8 +192,8 @@ fn run(row: &Row, prefix: &[String]) -> f64 {
         .unwrap_or_else(|| panic!("no figure in:\n{}", ended.client.report()))
 }
 
-/// Each of [`RANKS`] programs sends itself something and then sleeps: the share of a core that their engines take from then on, in
-/// percent, five times.
+/// Each of [`RANKS`] programs sends itself something and then sleeps. Five samples of the share of a core that their engines take
+/// from then on, in percent.
 fn idle(prefix: &[String]) -> Vec<f64> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/idle.py");
     let scratch = scratch();

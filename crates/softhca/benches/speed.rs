@@ -242,7 +242,7 @@ fn wire_ping_pong(name: &str) {
     report(name, times, false, 60.0, "us");
 }
 
-/// QPs that are connected to nobody.
+/// QPs that are connected to no peer.
 fn idle_ends(hca: &Hca, count: usize) -> Vec<End> {
     let small = Shape {
         data_bytes: 4096,

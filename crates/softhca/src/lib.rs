@@ -12,8 +12,8 @@
 //! | [`wire`] | RoCE: packets, the reliable transport, carriers |
 //! | [`address`], [`link`], [`partition`], [`profile`] | addresses of HCAs, the link layer of their port, its partitions, the card |
 //!
-//! What only other programs ask of an HCA (SRQs, XRC, datagrams, memory windows, UMR, Ethernet frames) stands in the folders
-//! `for_judges` of `device`, `engine` and `wire`; an RC write meets none of it.
+//! Some objects and operations serve other programs than Warpverbs alone: SRQs, XRC, datagrams, memory windows, UMR, Ethernet
+//! frames. They stand in the folders `for_judges` of `device`, `engine` and `wire`; an RC write meets none of them.
 
 pub mod address;
 pub mod device;

@@ -12,9 +12,9 @@
 //! So a subnet is a /16 of addresses, and no node has to be asked. It has no subnet manager (`sm_lid` is 1, one that does not
 //! answer) and no management datagram. LMC is 0, and the partition keys are those that the HCA was made with.
 //!
-//! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. Of a datagram that was sent without a
-//! GRH bit 0 of the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the fields
-//! of a GRH besides its GIDs are not carried. A receiver sees service level 0 and the GRH's hop limit 64.
+//! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. A datagram that was sent without a GRH
+//! sets bit 0 of the first reserved byte of its DETH. So its receiver gets no GRH either. The service level and the fields of a GRH
+//! besides its GIDs are not carried. A receiver sees service level 0 and the GRH's hop limit 64.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -173,8 +173,8 @@ fn the_capture_of_a_killed_process_is_readable_up_to_then() {
 
 /// In a namespace of its own: two interfaces joined, frames on them, and TCP for the programs over `lo`.
 ///
-/// $1 peer, $2 library, $3 port, $4 capture; $5 the carrier of the second, which may be UDP: then the address belongs to the
-/// interface and the kernel makes the headers; $6 the entry of the GID table that both use.
+/// $1 peer, $2 library, $3 port, $4 capture, $5 the carrier of the second peer, $6 the entry of the GID table that both use. If
+/// that carrier is UDP, the address belongs to the interface and the kernel makes the headers.
 const NAMESPACE: &str = r#"
 set -e
 ip link set lo up

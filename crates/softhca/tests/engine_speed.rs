@@ -17,8 +17,8 @@ fn an_idle_engine_sleeps() {
         end.run(1);
     }
     // Each sleep of an idle engine is twice as long as the one before it, up to 4 ms. A machine that is slow makes them longer and
-    // never shorter, so so many sleeps take at least this long; half of it is left for sleeps that something else ends, such as
-    // a fault on a page.
+    // never shorter. So `SLEEPS` of them take at least 4 ms each. The test asks for half of that: something else may end a sleep,
+    // such as a fault on a page.
     const SLEEPS: u64 = 128;
     const LEAST: Duration = Duration::from_millis(4 * SLEEPS / 2);
     let (before, start, time) = (engine_sleeps(), Instant::now(), engine_time());
@@ -36,8 +36,8 @@ fn an_idle_engine_sleeps() {
     assert!(elapsed >= LEAST, "{elapsed:?}");
 }
 
-/// Posts batches and waits for the last of each; WQEs per second, and the least time per WQE from doorbell to completion of a
-/// batch, in nanoseconds: what the engine needs if no other thread takes its core.
+/// Posts batches and waits for the last WQE of each. Returns WQEs per second, and the least time per WQE from doorbell to
+/// completion of a batch, in nanoseconds. The engine needs that time if no other thread takes its core.
 fn rate(pair: &mut Pair, bytes: u32, batch: u16, time: Duration) -> (f64, f64) {
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     let start = Instant::now();

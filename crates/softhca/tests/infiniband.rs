@@ -1,4 +1,4 @@
-//! The InfiniBand link layer: peers named by LID, or by GID with a GRH, in one process and between programs that are not part of
+//! The InfiniBand link layer: peers named by LID, or by GID with a GRH. They are in one process, or programs that are not part of
 //! this project. A program that is missing is reported as skipped.
 
 use mlx5_prm::be::{Be16, Be32};

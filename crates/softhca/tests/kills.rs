@@ -97,8 +97,8 @@ fn a_program_killed_at_any_moment_leaves_nothing_behind() {
     let mut left_a_tree = 0;
     for round in 0..if full { 500 } else { 25 } {
         let what = format!("seed {seed} round {round}");
-        // Of three rounds one ends at any moment from the start, one at any moment from the first device, and one in which the
-        // device is there for sure, however slow the machine is.
+        // Of three rounds one ends at any moment from the start, and one at any moment from the first device. In the third the
+        // victim holds its device, however slow the machine is.
         let kind = round % 3;
         let before = trees(&runtime);
         let mut victim = start(if kind == 2 { "hold" } else { "for ever" }, &runtime);

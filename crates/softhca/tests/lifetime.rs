@@ -1,4 +1,4 @@
-//! The tree of a program that has the HCA linked in: there while it has devices, gone when it ends.
+//! The tree of a program that has the HCA linked in exists while the program has devices, and is gone when it ends.
 
 use softhca_rig::patience::{HANG, wait_until};
 use std::fs;

@@ -85,7 +85,7 @@ fn a_thousand_opens_and_closes_leave_everything_as_it_was() {
         "{before:?} {after:?}"
     );
 
-    // What the program does not end goes with the device: nothing stays there, whatever libmlx5 leaks.
+    // Objects that the program does not destroy go with the device: the HCA keeps none, whatever libmlx5 leaks.
     for _ in 0..20 {
         cycle(hca.name(), &memory, false);
     }

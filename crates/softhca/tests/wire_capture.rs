@@ -1,5 +1,5 @@
-//! What tshark reads in a capture: every kind of packet by its name and with its fields, none of them malformed; and every
-//! ICRC as scapy computes it.
+//! What tshark reads in a capture: every kind of packet by its name and with its fields, none of them malformed. Every ICRC is as
+//! scapy computes it.
 
 mod captures;
 mod packets;

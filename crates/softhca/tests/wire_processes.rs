@@ -64,7 +64,7 @@ fn row(round: usize, place: usize) -> Vec<u8> {
     pattern((round * ROWS + place) as u64 + 1, ROW)
 }
 
-/// Waits for the signal of each round and looks at once whether all its rows are there.
+/// Waits for the signal of each round and checks at once that all its rows have arrived.
 fn signals(driver: &Driver, rounds: usize) {
     for round in 1..=rounds {
         let end = Instant::now() + HANG;

@@ -20,20 +20,20 @@
 //! | `completion` | completion entries, the events for them, the flush of a QP in error |
 //! | `for_judges` | datagrams, shared receive queues, UMR: not met by an RC write |
 //!
-//! `transport` is the boundary to the wire, `path` makes the wire's configuration of a QP's address path, and `local` finds the
-//! local memory of a WQE.
+//! `transport` is the boundary to the wire. `path` makes the wire's configuration of a QP's address path. `local` finds the local
+//! memory of a WQE.
 //!
 //! # How a WQE travels
 //!
-//! 1. The thread (`run::thread::run`) takes the lock and runs one turn (`run::turn::turn`) after the other. For each HCA a
-//!    turn takes doorbells: `intake::doorbell::take` exchanges the registers that `intake::watch` names with 0. For each
-//!    doorbell `look` reads the QP's doorbell record, checks that its counter can be right, and keeps it as
-//!    `SendQueue::posted`; `HcaState::schedule` puts the QP in line.
+//! 1. The thread (`run::thread::run`) takes the lock and runs one turn (`run::turn::turn`) after the other. For each HCA a turn
+//!    takes doorbells: `intake::doorbell::take` exchanges the registers that `intake::watch` names with 0. For each doorbell `look`
+//!    reads the QP's doorbell record, checks that its counter can be right, and keeps it as `SendQueue::posted`.
+//!    `HcaState::schedule` then puts the QP in line.
 //! 2. `run::turn::run_ready` gives each QP in line a turn of its own, `send::turn`: so many WQEs, or about a MiB.
 //! 3. `send::turn` first offers the posted WQEs to `send::express::run`, the fast path. What that does not take goes on here,
 //!    WQE by WQE.
-//! 4. `send::begin` makes the WQE an operation: `intake::fetch::fetch` copies it out of its ring, and checks its index, QP number
-//!    and length; `intake::decode::decode` says what it asks for. A NOP or a UMR is over with that.
+//! 4. `send::begin` makes the WQE an operation. `intake::fetch::fetch` copies it out of its ring, and checks its index, QP number
+//!    and length. `intake::decode::decode` says what it asks for. A NOP or a UMR is over with that.
 //! 5. `send::way` chooses how the operation gets to its peer:
 //!    - To an HCA of this process, `send::loopback::step` carries it out: `find_peer` finds the other end and compares sequence
 //!      numbers. `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
@@ -44,8 +44,8 @@
 //! 6. On either way `completion::complete_send` or `fail_send` ends the WQE, and `Cq::push` writes its entry if software wants
 //!    one. `completion::arming` raises an event if software waits for one. A QP in error has the rest flushed by
 //!    `completion::flush::flush`.
-//! 7. Behind the turn the thread gives the lock back, delivers events, and bumps the word of [`softhca_wake_word`] if there is
-//!    something new to see.
+//! 7. Behind the turn the thread gives the lock back and delivers events. It bumps the word of [`softhca_wake_word`] if the turn
+//!    has written something that software may wait for.
 //!
 //! # The fast path
 //!
@@ -54,8 +54,8 @@
 //!
 //! - the QP is RC and in Rts, its peer is in this process, and nothing of it is under way, parked or failed;
 //! - the peer exists, is awake and past Rtr (a first request in Rtr is an event), and expects the sequence number that is due;
-//! - the checker looks neither at bytes of WQEs nor for overlaps, no fault for completions is set, and no
-//!   [`Adversary`](crate::device::Adversary) holds back writes to the peer;
+//! - the checker looks neither at bytes of WQEs nor for overlaps;
+//! - no fault for completions is set, and no [`Adversary`](crate::device::Adversary) holds back writes to the peer;
 //!
 //! and it goes on while the next WQE is a WRITE or a READ that bears the index and the QP number that are due. The WQE has one data
 //! segment or inline data, and moves 1 byte to 1 MiB. Both keys give memory in one piece, with the rights that it needs. An entry

@@ -1,9 +1,9 @@
 //! The boundary between the engine, which knows objects and memory, and the wire, which knows packets.
 //!
-//! The engine decodes a WQE into an [`Operation`] and hands it to the wire together with whatever it wants to get back at
-//! completion (its `Wqe`). The wire reaches back through [`Device`]. It fetches the bytes of the WQE's local segments, reports
-//! completions, and carries out what a remote QP asks. A loopback inside the process uses the same two: it takes the bytes from
-//! one `Device` and gives them to another.
+//! The engine decodes a WQE into an [`Operation`] and hands it to the wire. With it goes the engine's `Wqe`, which the wire gives
+//! back at completion. The wire reaches back through [`Device`]. It fetches the bytes of the WQE's local segments, reports
+//! completions, and carries out what a remote QP asks. A loopback inside the process uses the same two: it takes the bytes from one
+//! `Device` and gives them to another.
 //!
 //! Nothing here blocks; all calls come from the engine thread that owns the device.
 
@@ -240,7 +240,7 @@ pub trait Device {
     /// Where the datagram of a WQE goes, and in which headers; `None` if no HCA can have that address.
     fn destination(&self, wqe: &Self::Wqe, to: &Datagram) -> Option<Destination>;
 
-    /// Copies `data` to `offset` of the WQE's local segments: READ responses in order, each byte once; for an atomic the
+    /// Copies `data` to `offset` of the WQE's local segments. READ responses come in order, each byte once. An atomic gives its
     /// original value: 8 bytes in the order of the host, or 4 big-endian.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn softhca_set_faults(
     unsafe { put(&told, text, room) }
 }
 
-/// Copies as much as there is room for; the length of all.
+/// Copies the first `room` bytes of `source` at most, and returns the whole length of `source` in bytes.
 ///
 /// # Safety
 ///

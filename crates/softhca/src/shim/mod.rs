@@ -17,7 +17,7 @@
 //! | `fopen*`, `opendir`, `realpath` | programs that read `/sys/class/infiniband` by a hard-coded path (UCX) |
 //!
 //! `mmap` is not among them. The uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel itself maps doorbell
-//! pages, and code that hooks mmap for its own ends does not matter.
+//! pages. Code that hooks mmap for its own ends does not matter.
 //!
 //! These functions run in every process that the library is loaded into: before main, inside malloc, in the child of a vfork, in
 //! signal handlers. So until a path or descriptor is known to be ours they allocate nothing and take no lock. They make exactly

@@ -191,8 +191,8 @@ impl TreePath {
         true
     }
 
-    /// Gives the child of a fork, process `id`, a path of its own: the one that was set, `-` and the id. Without one there is
-    /// none for the child either. Neither allocates nor calls libc.
+    /// Gives the child of a fork, process `id`, a path of its own: the one that was set, `-` and the id. If no path was set, the
+    /// child has none either. This function neither allocates nor calls libc.
     ///
     /// # Safety
     ///

@@ -3,8 +3,8 @@
 //! `libc::syscall` is the one libc function used here: it is not interposed, it allocates nothing, and it
 //! sets `errno`. One thing is lost against libc's wrappers: these calls are no cancellation points.
 //!
-//! rustix makes its system calls without libc too, but not these: it takes descriptors that are open and paths that it may
-//! read, and sets no `errno`. Here the kernel judges what another program passed, whatever it is.
+//! The crate rustix makes system calls without libc too, but it cannot make these. It takes descriptors that are open and paths
+//! that it may read, and it sets no `errno`. Here the kernel judges what another program passed, whatever it is.
 
 // UNSAFETY: system calls with pointers that the caller of a libc function gave.
 #![expect(unsafe_code, reason = "raw system calls")]

@@ -1,8 +1,8 @@
 //! The sysfs tree in which libibverbs and other tools find the software HCAs of this process.
 //!
-//! It is a real directory, since libibverbs and libc walk it with calls that cannot be taken over, named by
-//! `SYSFS_PATH`. Its shape is that of the kernel: class directories hold links to devices below a PCI function,
-//! so that `realpath` on a class link gives a PCI path.
+//! It is a real directory, since libibverbs and libc walk it with calls that cannot be taken over, named by `SYSFS_PATH`. Its shape
+//! is that of the kernel: class directories hold links to devices below a PCI function. So `realpath` on a class link gives a PCI
+//! path.
 //!
 //! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same. So a program that
 //! lists devices meanwhile sees whole ones only. The files of `hw_counters` are written anew each time this process opens one.

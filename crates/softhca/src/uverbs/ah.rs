@@ -1,8 +1,8 @@
 //! Address handles: how the owner of a queue pair learns the MAC behind a GID.
 //!
-//! The kernel resolves route and neighbour when a handle is made and returns the destination MAC to libmlx5 in the driver's part
-//! of the reply. libmlx5 asks for that where `cmds_supp_uhw` says so. Otherwise it does its own ARP, which software addresses do
-//! not answer. Here every MAC follows from the IP address, in any process.
+//! The kernel resolves route and neighbour when a program makes a handle. It returns the destination MAC to libmlx5 in the driver's
+//! part of the reply. Where `cmds_supp_uhw` says so, libmlx5 asks for that. Otherwise libmlx5 does its own ARP, which software
+//! addresses do not answer. Here every MAC follows from the IP address, in any process.
 
 use bytemuck::Zeroable;
 
@@ -67,8 +67,8 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
 
 /// The MAC of the software HCA that has `gid`, for packets from entry `index` of the GID table of `own`.
 ///
-/// As Linux resolves it (`ib_resolve_unicast_gid_dmac`): `RoCE` v1 finds the MAC in a link-local GID itself, and asks the IP stack
-/// for all others, where both GIDs must be of one IP version.
+/// It follows `ib_resolve_unicast_gid_dmac` of Linux. `RoCE` v1 finds the MAC in a link-local GID itself. For all other GIDs the IP
+/// stack resolves it, and both GIDs must be of one IP version.
 pub(super) fn mac(own: &Identity, index: u8, gid: Gid) -> Result<[u8; 6], Errno> {
     let (kind, source) = own.gids.get(usize::from(index)).ok_or(Errno::EINVAL)?;
     let (ip, name) = Name::of(&gid).ok_or(Errno::EHOSTUNREACH)?;

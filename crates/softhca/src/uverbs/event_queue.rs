@@ -3,8 +3,8 @@
 //! It is the reading end of a pipe; [`EventQueue`] holds the other end. A pipe keeps records whole, since they are shorter than
 //! `PIPE_BUF`. When it is full, events are dropped, as the kernel does beyond its limit.
 //!
-//! When an object is destroyed, its caller gets the number of its events that were read, and libibverbs waits until the program
-//! has acknowledged just as many. So the events that were not read yet are taken out of the pipe again.
+//! When a program destroys an object, it gets the number of the object's events that were read. Then libibverbs waits until the
+//! program has acknowledged just as many. So the events that were not read yet are taken out of the pipe again.
 
 // UNSAFETY: borrows a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "the caller's eventfd")]

@@ -1,7 +1,7 @@
 //! The frame of a verbs ioctl: a header, attributes, and the rules that hold for all methods.
 //!
-//! Each method declares its attributes ([`Method`]). The checks here are those that the kernel's ioctl layer makes before it
-//! calls a handler, with the same error numbers. rdma-core chooses its fallbacks by them: `EPROTONOSUPPORT` means "this kernel
+//! Each method declares its attributes ([`Method`]). The checks here are those that the kernel's ioctl layer makes before it calls
+//! a handler, with the same error numbers. By these numbers rdma-core chooses its fallbacks: `EPROTONOSUPPORT` means "this kernel
 //! does not know that method or attribute".
 //!
 //! Source: `struct ib_uverbs_ioctl_hdr` and `struct ib_uverbs_attr` in `rdma_user_ioctl_cmds.h`;

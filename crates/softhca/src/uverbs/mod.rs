@@ -1,8 +1,8 @@
 //! The kernel's side of `/dev/infiniband/uverbsN`: what happens to an ioctl on such a descriptor.
 //!
-//! [`open`] gives a descriptor. Behind it is a [`Context`], the counterpart of the kernel's `ib_uverbs_file`: one context of the
-//! device model, and the handles by which user space names its objects. `frame` checks what all ioctls have in common; the other
-//! modules hold the methods, by kind of object:
+//! [`open`] gives a descriptor. Behind it is a [`Context`], the counterpart of the kernel's `ib_uverbs_file`. It has one context of
+//! the device model, and the handles by which user space names its objects. `frame` checks what all ioctls have in common; the
+//! other modules hold the methods, by kind of object:
 //!
 //! | module | methods |
 //! |---|---|
@@ -21,8 +21,8 @@
 //!
 //! Queues made by verbs are those that DevX makes: their memory is pinned (`pinned`), and the same commands are sent.
 //!
-//! A missing feature is refused as a kernel without it refuses: `EPROTONOSUPPORT` for a method that does not exist,
-//! `EOPNOTSUPP` for a command of the older interface.
+//! A missing feature is refused as a kernel without it refuses. A method that does not exist gives `EPROTONOSUPPORT`, a command of
+//! the older interface `EOPNOTSUPP`.
 
 mod ah;
 mod clock;

@@ -1,7 +1,7 @@
 //! Queue pairs made by verbs.
 //!
-//! The kernel pins the memory that libmlx5 has allocated (receive ring first, send ring directly behind it) and sends the
-//! commands that a program with DevX would send.
+//! The kernel pins the memory that libmlx5 has allocated: the receive ring first, the send ring directly behind it. Then it sends
+//! the commands that a program with DevX would send.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,5 @@
-//! Doorbell pages. The page lies in the memfd that the uverbs descriptor is, so the offset that is answered here
-//! is one that the kernel's own `mmap` understands.
+//! Doorbell pages. The uverbs descriptor is a memfd, and the page lies in it. So the kernel's own `mmap` understands the offset
+//! that the reply gives.
 
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;

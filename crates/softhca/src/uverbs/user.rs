@@ -66,8 +66,8 @@ fn copy(direction: Direction, address: u64, local: iovec) -> Result<(), Errno> {
             _ => Err(Errno::EFAULT),
         };
     }
-    // SAFETY: the sandbox denies the checked copy, so a caller with a bad address crashes here, as it would in
-    // any library; one with a good address is right to expect this copy.
+    // SAFETY: the sandbox denies the checked copy. So a caller with a bad address crashes here, as it would in any library. A
+    // caller with a good address has given a range that this copy may use.
     unsafe {
         match direction {
             Direction::FromUser => {

@@ -1,8 +1,8 @@
 //! `INVOKE_WRITE`: commands of the interface before ioctls, whose structs travel in two attributes.
 //!
-//! rdma-core still sends these for calls that never got an ioctl method of their own. A command that is not here gives
-//! `EOPNOTSUPP`, one whose structs are too short `ENOSPC`. rdma-core asks for the latter on purpose, to find out whether the
-//! kernel knows the method.
+//! rdma-core still sends these for calls that never got an ioctl method of their own. A command that this module lacks gives
+//! `EOPNOTSUPP`, one whose structs are too short `ENOSPC`. To find out whether the kernel knows a method, rdma-core sends structs
+//! that are too short on purpose.
 
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};

@@ -14,8 +14,8 @@ pub enum CarrierConfig {
     /// A UDP socket bound to the HCA's address and port 4791.
     #[default]
     Udp,
-    /// Ethernet frames, one in each UDP datagram between two sockets, as QEMU's `-netdev dgram` has it. The HCA is a host
-    /// of its own on that Ethernet and needs an address there.
+    /// Ethernet frames, one in each UDP datagram between two sockets, as QEMU's `-netdev dgram` has it. The HCA is a host of its
+    /// own on that Ethernet, so it needs an address in its subnet.
     Frames {
         /// The socket's own address.
         local: SocketAddr,

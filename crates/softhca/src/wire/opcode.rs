@@ -1,8 +1,8 @@
 //! BTH opcodes: four services, one list of operations, and those of our own.
 //!
-//! An opcode byte is `service[7:5] | operation[4:0]` (IBTA volume 1, "Base Transport Header", OpCode field; annex A14 for
-//! XRC). The constants here are those of RC; [`BthOpcode::of_service`] makes the same operation of another service, where
-//! that has it: UC has writes and SENDs, UD only SENDs in one packet, XRC all of RC.
+//! An opcode byte is `service[7:5] | operation[4:0]` (IBTA volume 1, "Base Transport Header", OpCode field; annex A14 for XRC). The
+//! constants here are those of RC. [`BthOpcode::of_service`] gives the same operation of another service, if that service has it.
+//! UC has writes and SENDs, UD only SENDs in one packet, XRC all of RC.
 //!
 //! Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers. The masked atomics of mlx5 have no standard wire form. So
 //! softhcas use 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header [`super::headers::MaskedAtomicEth`].

@@ -1,8 +1,8 @@
 //! The port of one HCA: its wire and the carrier of its packets.
 //!
-//! The engine calls [`Port::poll`] whenever the descriptor is ready, the deadline has come, or a QP got something to do. A
-//! call does a bounded piece of work: it receives, then looks at the clock (so that what has arrived is not taken for
-//! missing), then sends.
+//! The engine calls [`Port::poll`] whenever the descriptor is ready, the deadline has come, or a QP got something to do. A call
+//! does a bounded piece of work: it receives, then looks at the clock, then sends. In this order it never takes a packet for
+//! missing that has arrived.
 
 use super::carrier::{Carrier, Source};
 use super::endpoint::{Endpoint, WireCounters};

@@ -4,10 +4,10 @@
 //! after `retry_count` such rounds. Its peer is hardware that always answers within microseconds. Here the peer is a thread
 //! that may wait long for a core, behind a socket buffer that drops when it is full. So:
 //!
-//! - *Sending again* follows the measured round trip: `smoothed + 4 * deviation`, at least 20 ms (a time slice of several
-//!   runnable threads per core), doubled at each timeout up to 640 ms. A timeout sends one packet, not the window. The answer to
-//!   it says how far the peer really got, and a peer that merely sleeps finds one more packet in its buffer instead of sixteen.
-//!   Losses that the peer notices are repaired at once by NAK, without this timer.
+//! - *Sending again* follows the measured round trip: `smoothed + 4 * deviation`. It is at least 20 ms, a time slice of several
+//!   runnable threads per core, and doubles at each timeout up to 640 ms. A timeout sends one packet, not the window. The answer to
+//!   it says how far the peer really got. A peer that merely sleeps finds one more packet in its buffer instead of sixteen. Losses
+//!   that the peer notices are repaired at once by NAK, without this timer.
 //! - *Giving up* follows the QP's attributes: after `(retry_count + 1) * max(4.096 us * 2^ack_timeout, 500 ms)` without progress.
 //!   A process starved on an oversubscribed machine may need the floor of 500 ms. So the smallest bound is 0.5 s, the usual
 //!   (timeout 14, retry 7) is 4 s, and (20, 7) is 34 s. `ack_timeout` 0 means, as the standard has it, that the QP never gives

@@ -4,11 +4,10 @@
 //! IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it. A packet too large for the path is not sent, and
 //! counts as lost. The kernel drops what does not fit into a receiver's buffer without a report.
 //!
-//! On the loopback network and over IPv6 some packets go out as one message (UDP GSO) and come in as one (UDP GRO), where the
-//! kernel has that. They follow each other for one destination and are of one size. Other packets have one message each. All
-//! buffers are made once.
+//! On the loopback network and over IPv6, where the kernel has UDP GSO and GRO, several packets go out and come in as one message.
+//! They follow each other for one destination and are of one size. Other packets have one message each. All buffers are made once.
 //!
-//! rustix has no recvmmsg, and its control messages are not those of GSO and GRO.
+//! The crate rustix has no recvmmsg, and its control messages are not those of GSO and GRO.
 
 // UNSAFETY: sendmmsg, recvmmsg and setsockopt take pointers to arrays that live on the stack or in this module's buffers.
 #![expect(unsafe_code, reason = "batched socket calls of libc")]
@@ -142,8 +141,8 @@ impl UdpCarrier {
                 header.msg_controllen = put_segment(&mut controls[index], run.segment_bytes);
             }
         }
-        // SAFETY: the first `count` headers point to a name, an iovec, a control buffer and data of the lengths given, which
-        // live until the end of this function; `count` is at most the array's length.
+        // SAFETY: the first `count` headers point to a name, an iovec, a control buffer and data of the lengths given. These live
+        // until the end of this function. `count` is at most the array's length.
         let sent = unsafe {
             libc::sendmmsg(
                 socket,
@@ -260,8 +259,8 @@ fn receive_batch(
         header.msg_control = control.0.as_mut_ptr().cast();
         header.msg_controllen = CONTROL_BYTES;
     }
-    // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which live until
-    // the end of this function and are borrowed by no other code.
+    // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given. These live until
+    // the end of this function, and no other code borrows them.
     let count = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -377,8 +376,8 @@ fn put_segment(control: &mut Control, bytes: usize) -> usize {
 
 /// The size of the segments that were joined into a received message, if they were.
 fn received_segment(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has filled the control buffer that `header` points to and set its length; the CMSG functions stay
-    // within it, and an UDP_GRO message holds an int.
+    // SAFETY: the kernel has filled the control buffer that `header` points to and set its length. The CMSG functions stay within
+    // it. A UDP_GRO message holds an int.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while let Some(found) = control.as_ref() {

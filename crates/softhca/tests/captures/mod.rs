@@ -10,8 +10,8 @@ use std::process::Command;
 
 /// Prints, per packet with a BTH, what is wrong with its ICRC; then their number.
 ///
-/// scapy computes it for IPv4. For RoCE v1 and IPv6, whose headers of 40 bytes have the same fields that may change, it is the
-/// recipe of the specification with zlib.
+/// scapy computes it for IPv4. For RoCE v1 and IPv6 the script follows the recipe of the specification with zlib. Both headers have
+/// 40 bytes, and the same fields may change.
 const ICRC_SCRIPT: &str = "
 import sys
 import zlib
@@ -47,7 +47,7 @@ for number, packet in enumerate(PcapReader(sys.argv[1]), 1):
 print(count)
 ";
 
-/// Whether tshark and scapy are there; if not, says that the test `what` is skipped.
+/// Whether tshark and scapy are installed; if not, prints that the test `what` is skipped.
 pub(crate) fn judges_are_there(what: &str) -> bool {
     let missing = missing_judge();
     if let Some(missing) = missing {
@@ -56,7 +56,7 @@ pub(crate) fn judges_are_there(what: &str) -> bool {
     missing.is_none()
 }
 
-/// Whether they are there; if not, says that the rest of a test goes on without `what`.
+/// Whether tshark and scapy are installed; if not, prints that the rest of a test goes on without `what`.
 pub(crate) fn judges_of_a_part_are_there(what: &str) -> bool {
     let missing = missing_judge();
     if let Some(missing) = missing {
@@ -105,8 +105,8 @@ pub(crate) fn dissect(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<Str
         .collect()
 }
 
-/// Fails if tshark finds a packet malformed, or a checksum of ours wrong, or scapy an ICRC. Returns how many RoCE packets
-/// there are.
+/// Fails if tshark finds a packet malformed, or a checksum of ours wrong, or scapy an ICRC. Returns the number of RoCE packets in
+/// `file`.
 pub(crate) fn judge(file: &Path) -> usize {
     let malformed = dissect(
         file,
@@ -130,12 +130,12 @@ pub(crate) fn judge(file: &Path) -> usize {
     count
 }
 
-/// How many packets there are of each operation, by tshark's name for it.
+/// The number of packets of each operation, by tshark's name for it.
 pub(crate) fn operations(file: &Path) -> BTreeMap<String, usize> {
     count_operations(file, "infiniband")
 }
 
-/// Of the packets that match `filter`, how many there are of each operation.
+/// The number of packets of each operation among those that match `filter`.
 pub(crate) fn count_operations(file: &Path, filter: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for row in dissect(file, filter, &["_ws.col.Info"]) {

@@ -13,8 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
 
-/// The four entries: which GID, RoCE v1 or v2, and what stands in front of a datagram from there: the version of its first
-/// header with its next header, and the bits of the CQE that name the kind (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
+/// The four entries: the GID, RoCE v1 or v2, what a datagram from that entry begins with, and bits of its CQE. A datagram begins
+/// with the version of its first header and its next header. The bits name the kind (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
 const ENTRIES: [(Name, u8, (u8, u8), u32); 4] = [
     (Name::LinkLocal, 1, (6, 0x1b), 0),
     (Name::LinkLocal, 2, (6, 17), 1),

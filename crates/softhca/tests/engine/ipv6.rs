@@ -1,5 +1,5 @@
-//! HCAs with an address of an IPv6 subnet: connections and datagrams by it, in memory, by UDP and by Ethernet frames; and
-//! addresses that cannot be.
+//! HCAs with an address of an IPv6 subnet: connections and datagrams by it, in memory, by UDP and by Ethernet frames. Also
+//! addresses that an HCA refuses.
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

@@ -465,7 +465,7 @@ fn keys_that_this_device_does_not_have_are_refused() {
             0,
             syndrome::MKEY_LIST_TOO_LONG,
         ),
-        // A list that is not there, one that is too long, and one that is shorter than the key.
+        // A command without its list, with a list that is too long, and with one that is shorter than the key.
         (mkc, 2, syndrome::INPUT_TOO_SHORT),
         (
             mkc.with_translations_octword_size(0),

@@ -288,8 +288,8 @@ fn the_ring_ends_within_inline_data() {
         let mut pair = Pair::with(&config, shape.clone(), shape);
         let bytes: Vec<u8> = (0..1 << 16).map(stored).collect();
         pair.a.data.write(0, &bytes);
-        // Three WQEBBs, in a ring of eight: of eight WQEs one begins one WQEBB before the ring's end, and one two, which is both
-        // times within the first inline data, that of bytes 36 to 136.
+        // Three WQEBBs, in a ring of eight: of eight WQEs one begins one WQEBB before the ring's end, and one two. Both times the
+        // ring ends within the first inline data, bytes 36 to 136 of the WQE.
         let parts = [Inline(100), Memory(40, 500), Inline(20)];
         for round in 0..24u16 {
             let what = format!("loopback {loopback}, round {round}");

@@ -47,8 +47,8 @@ fn unsignalled(end: &mut End, remote: u64, rkey: u32) {
     end.write_wqe(opcode, 0, 0, 0, &segments.concat());
 }
 
-/// Writes data and behind it a flag, and looks for the flag after each turn of the devices: how often, of `rounds`, the data
-/// was not all there yet. The clock is the test's, so that no look comes too late.
+/// Writes data and behind it a flag, and looks for the flag after each turn of the devices. Returns in how many of `rounds` the
+/// flag came before all data. The clock is the test's, so that no look comes too late.
 fn early_flags(order: DataOrder, seed: u64, rounds: u64) -> u64 {
     let simulation = Simulation::new();
     let network = Network::with_latency(1000);
@@ -77,7 +77,7 @@ fn early_flags(order: DataOrder, seed: u64, rounds: u64) -> u64 {
                 flagged = true;
                 early += u64::from(!whole());
             }
-            // A completion is one: everything before it is there.
+            // A completion is a signal: all data before it is in memory.
             if !completed && a.poll_for(Duration::ZERO, |_| true).is_some() {
                 completed = true;
                 assert!(whole(), "seed {seed} round {round}");

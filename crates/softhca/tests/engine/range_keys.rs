@@ -1,5 +1,5 @@
-//! Keys over part of a region that one command makes, as the host engine gives them to peers: where they let a peer in, as what, and
-//! until when.
+//! Keys over part of a region that one command makes, as the host engine gives them to peers. The tests check the range, the access
+//! and the end of such a key.
 
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cmd::Opcode;

@@ -77,7 +77,7 @@ fn a_region_may_change_rights_domain_and_memory_under_the_same_keys() {
     assert_eq!(other.read(8, 8), b"anything");
     pair.assert_clean();
     assert_eq!(pair.b.context.live_objects().mr, 1);
-    // Refused changes leave it as it was: a domain that does not exist, memory that is not there.
+    // Refused changes leave the region as it was: a domain that does not exist, memory that is not mapped.
     let no_domain = MrChange {
         pdn: Some(0x99_9999),
         ..MrChange::default()

@@ -28,7 +28,7 @@ impl Tool {
             .flat_map(measures)
     }
 
-    /// The values that each option can have with this tool. Where an option means nothing there is the empty one only.
+    /// The values that each option can have with this tool. An option that means nothing to this tool has the empty value only.
     fn axes(self) -> [&'static [&'static str]; 8] {
         const NONE: &[&str] = &[""];
         let is_bandwidth = !self.is_latency;
@@ -133,7 +133,7 @@ impl Cell {
     }
 }
 
-/// All cells that exist: what no tool or no device can do is not there.
+/// All cells that a tool and a device can run.
 pub(crate) fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for tool in Tool::all() {
@@ -157,12 +157,12 @@ pub(crate) fn cells() -> Vec<Cell> {
 /// Not what perftest refuses, cannot do on any NIC, or does wrong by itself.
 fn is_possible(cell: &Cell) -> bool {
     let tool = cell.tool.name();
-    // Before 23.07 this tool waits for completions of its two CQs on one channel, takes the event of a received message
-    // for that of its own send, and goes on with a work completion that it never read ("Use separate completion
-    // channels for send and receive", commit 2209cf8 of perftest). It ends so on any device that is quick enough.
+    // Before 23.07 this tool waits for completions of its two CQs on one channel. It takes the event of a received message for that
+    // of its own send, and goes on with a work completion that it never read. Source: "Use separate completion channels for send
+    // and receive", commit 2209cf8 of perftest. It ends so on any device that is quick enough.
     let is_broken = tool == "ib_send_lat" && cell.has("-e") && is_before_23_07();
-    // Nor do the bandwidth tools poll all completions before they wait for the next event: 16 of a send queue, as many as
-    // one receive queue has ("Fix BW tests stuck pending completion event", commit 14955fe). These options bring more.
+    // Nor do the bandwidth tools poll all completions before they wait for the next event. They poll 16 of a send queue, as many as
+    // one receive queue has; these options bring more. Source: "Fix BW tests stuck pending completion event", commit 14955fe.
     let is_stuck = cell.has("-e")
         && (cell.has("-Q 1") || cell.has("-l 8") || tool == "ib_send_bw" && cell.has("-b"))
         && is_before_23_07();

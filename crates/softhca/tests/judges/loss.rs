@@ -30,18 +30,18 @@ fn run(command: &str, faults: &str) -> Option<PairEnded> {
 
 /// How often a command is run at most.
 ///
-/// A run in which [`lost_the_last_ack`] is no failure of softhca, and shows nothing about the command; so the command is run
-/// again with another seed, and each such run is printed and counted. Each packet is lost with 1% at either end. So about one run
-/// in thirty loses its last ACK, and four in a row do by chance once in a million: if they do, softhca has lost the ACK, and the
-/// test fails.
+/// A run in which [`lost_the_last_ack`] is no failure of softhca, and shows nothing about the command. So the test runs the command
+/// again with another seed, and prints and counts each such run. Each packet is lost with 1% at either end. So about one run in
+/// thirty loses its last ACK, and four in a row do by chance once in a million. If they do, softhca has lost the ACK, and the test
+/// fails.
 const ATTEMPTS: usize = 4;
 
 /// Whether one end has ended well and the other one with exceeded retries.
 ///
 /// The end that receives the last message acknowledges it, destroys its QP and exits. If the wire loses that one ACK, the sender
-/// sends the message again, and no QP is there to answer. The tools do not tell each other that they may go, so no transport can
-/// exclude this, and a NIC of silicon answers nothing for a QP that is gone either. Every other failure fails the test at once:
-/// wrong data, an end that hangs, both ends failed, or another error.
+/// sends the message again, and no QP is left to answer. The tools do not tell each other that they may exit, so no transport can
+/// exclude this. A NIC of silicon answers nothing for a destroyed QP either. Every other failure fails the test at once: wrong
+/// data, an end that hangs, both ends failed, or another error.
 fn lost_the_last_ack(ended: &PairEnded) -> bool {
     let exceeded = |ended: &Ended| {
         !ended.is_success()

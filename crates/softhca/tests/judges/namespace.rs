@@ -1,6 +1,6 @@
 //! Two network namespaces joined by a veth pair, as long as the value lives.
 //!
-//! A namespace lives as long as a process is in it: here `cat`, which ends with the pipe to its standard input, so that nothing
+//! A namespace lives as long as a process is in it. Here that is `cat`, which ends with the pipe to its standard input. So nothing
 //! is left however the test ends. A user other than root gets one as root of a user namespace, where the machine permits that.
 
 use std::io::Read;
@@ -113,7 +113,7 @@ fn namespace_of(pid: &str, kind: &str) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()
 }
 
-/// Starts a process in new namespaces, and waits until it is there: it prints what it reads, once it runs.
+/// Starts `cat` in new namespaces, and waits until it runs: until it prints what it has read.
 fn hold(prefix: &[String], kinds: &[&str]) -> Result<Holder, String> {
     let mut words = prefix.iter().map(String::as_str).chain(["unshare"]);
     let mut child = Command::new(words.next().unwrap())

@@ -109,8 +109,8 @@ fn check(gid_index: &str, expected: &Outcomes, outcomes: &Outcomes) {
     );
 }
 
-/// The directory of the tests as Debian packs them: where `./x test` has put the contents of the package that is
-/// installed, or where that package has put its documentation (slim images leave it out).
+/// The directory of the tests as Debian packs them. `./x test` puts the contents of the installed package into it. Otherwise the
+/// tests are in the package's documentation, which slim images leave out.
 fn packed_tests() -> Option<PathBuf> {
     const WHAT: &str = "pyverbs tests";
     const SHIPPED: &str = "usr/share/doc/rdma-core/tests";

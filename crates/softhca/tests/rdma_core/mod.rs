@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, ptr};
 
 use libloading::{Library, Symbol};
-/// Links the HCA into the test program: without this line nothing of it would be there.
+/// Links the HCA into the test program: without this line the linker would leave it out.
 use softhca as _;
 
 fn ibverbs() -> &'static Library {

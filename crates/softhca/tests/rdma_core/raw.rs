@@ -92,7 +92,7 @@ impl Device {
 /// Calls the function pointer `offset` bytes into a struct of libibverbs or libmlx5 whose first argument is the struct.
 macro_rules! member {
     ($object:expr, $offset:expr, fn($($argument:ty),*) $(-> $result:ty)?) => {{
-        // SAFETY: a live struct of the header, which has a function of this signature there.
+        // SAFETY: a live struct of the header, which has a function of this signature at this offset.
         unsafe {
             let place = $object.cast::<u8>().add($offset).cast::<*const c_void>();
             std::mem::transmute::<*const c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(place.read())

@@ -193,7 +193,7 @@ impl Cq {
         }
     }
 
-    /// Polls until there is a completion.
+    /// Polls until the CQ gives a completion.
     pub(crate) fn wait(&self) -> Completion {
         let mut completion = None;
         wait_until("a completion", || {

@@ -30,7 +30,7 @@ pub(crate) struct Wiring {
 }
 
 impl Guest {
-    /// Makes kernel and initramfs below the repository's `.tools` unless they are there; why not, if that fails.
+    /// Makes kernel and initramfs below the repository's `.tools`, unless they exist. The error says in words why that fails.
     pub(crate) fn prepare() -> Result<PathBuf, String> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let tools = here.join("../../.tools");

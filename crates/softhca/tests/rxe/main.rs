@@ -1,9 +1,9 @@
-//! Linux Soft-RoCE in a virtual machine as the peer of an HCA on the frame carrier: another implementation of the protocol,
-//! in both directions, with and without lost packets.
+//! Linux Soft-RoCE in a virtual machine is the peer of an HCA on the frame carrier. It is another implementation of the protocol.
+//! Traffic runs in both directions, with and without lost packets.
 //!
-//! The guest boots once for all cases. Guest and host run the same program (`peer.c`, on libibverbs alone, checks every byte),
-//! and Debian's pingpongs. Between them is a wire of this test, which loses the chosen packets. tshark and scapy judge what the
-//! HCA captured: Soft-RoCE sets the identification field, which the ICRC covers.
+//! The guest boots once for all cases. Guest and host run the same program (`peer.c`, on libibverbs alone, checks every byte), and
+//! Debian's pingpongs. Between them is a wire of this test, which loses the chosen packets. Programs of others (tshark, scapy)
+//! judge what the HCA captured: Soft-RoCE sets the identification field, which the ICRC covers.
 
 // Programs of one file share it, so it stands beside them, where the compiler does not look for modules of this one.
 #[path = "../captures/mod.rs"]

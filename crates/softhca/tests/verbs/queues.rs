@@ -72,7 +72,7 @@ fn a_queue_with_an_unread_event_is_destroyed_without_waiting_for_it() {
     pair.send_and_wait(1);
     c.destroy().unwrap();
     other.destroy().unwrap();
-    // The event of the queue that is still there has stayed.
+    // The event of the queue that has not been destroyed has stayed.
     assert_eq!(pair.channel.wait(), pair.receive_cq.0);
     pair.receive_cq.acknowledge(1);
     assert!(!is_readable(pair.channel.fd(), 0));

@@ -1,6 +1,7 @@
 //! Services of the kernel's verbs layer for a program: commands of its own, and queue memory that it pins for them.
 //!
-//! The commands are those that a program with DevX sends itself. Unlike there, a refusal is reported by `errno` alone.
+//! The commands are those that a program with DevX sends itself. A program with DevX also reads status and syndrome of a refusal;
+//! here `errno` alone reports it.
 
 use super::{Context, DevxObject, own};
 use crate::device::command::Class;

@@ -350,7 +350,7 @@ impl Inner {
             hca.pds.remove(pdn);
         }
         hca.contexts.remove(id);
-        // This function has no caller to whom it could report a failed executor. What the executor still ran would be its own
+        // This function has no caller that could take the error of a failed executor. What the executor still ran would be its own
         // defect.
         let _ = fabric.write_through(self.hca);
         fabric.sweep(self.hca);

@@ -1,14 +1,15 @@
 //! Execution outside of this library: an executor runs the WQEs, and softhca keeps commands, states and keys.
 //!
-//! An HCA with [`Execution::External`] never touches the memory that programs register. It takes regions by their address alone,
-//! so they may be memory that only a GPU reaches. What the executor needs of QPs, CQs and keys stands in tables of its own memory
-//! ([`Qp`], [`Cq`], [`Key`]). softhca writes them through at the end of each command, before the command returns. The executor is
-//! a kernel (crate `gpuhca`), attached by [`softhca_attach`].
+//! An HCA with [`Execution::External`] never touches the memory that programs register. It takes regions by their address alone, so
+//! they may be memory that only a GPU reaches. What the executor needs of QPs, CQs and keys stands in tables of its own memory
+//! ([`Qp`], [`Cq`], [`Key`]). The engine of softhca writes them through at the end of each command, before the command returns. The
+//! executor is a kernel (crate `gpuhca`), attached by [`softhca_attach`].
 //!
 //! # How an entry changes
 //!
 //! An entry begins with a head word: a life and a state, or 0 for no entry. A kernel reads the head first and uses the rest only
-//! while the head is not 0. softhca never changes the rest of an entry that a kernel may be using:
+//! while the head is not 0. A change of an entry takes three steps, since softhca must not write the rest while a kernel may use
+//! it:
 //!
 //! 1. It writes 0 into the heads of all entries that end or change.
 //! 2. It raises the generation word and waits for the answer of the executor ([`Executor::settle`]). The answer says that each of
@@ -21,9 +22,9 @@
 //!
 //! # Doorbells
 //!
-//! Each UAR page has a twin in the executor's memory with the registers at the same places. softhca writes the twin's address
-//! into the page at [`TWIN`], below the registers. `map_mmio` of the executor's devices reads it, and kernels then ring the twin
-//! itself. The engine thread carries over what a host rings in the page (probes, mailboxes).
+//! Each UAR page has a twin in the executor's memory with the registers at the same places. The page holds the twin's address at
+//! [`TWIN`], below the registers. `map_mmio` of the executor's devices reads it, and kernels then ring the twin itself. The engine
+//! thread carries over what a host rings in the page (probes, mailboxes).
 //!
 //! # What it does not do
 //!

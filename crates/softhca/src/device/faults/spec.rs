@@ -26,8 +26,8 @@ use std::time::Duration;
 /// | `freeze@1s+200ms` | the HCA does nothing for 200 ms |
 /// | `fatal@5s` | the HCA fails for good |
 ///
-/// Packet items: `drop-in`, `drop-out` and so on for one direction; `=#3` in place of a chance for the third packet alone;
-/// `:peer=127.9.0.2` for one peer; `@1s..2s` (`@1s..`, `@..2s`) for a time. Completion items: `:qp=0x40` for one QP.
+/// Packet items: `drop-in`, `drop-out` and so on for one direction. A `=#3` in place of a chance takes the third packet alone.
+/// `:peer=127.9.0.2` limits an item to one peer, `@1s..2s` (`@1s..`, `@..2s`) to a time. Completion items: `:qp=0x40` for one QP.
 /// Times count from the moment in which the faults are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
-//! Changes of keys that come from queue pairs: UMR WQEs, by which windows are bound, indirect keys are set up and both
-//! are invalidated, and a peer's SEND with invalidate.
+//! Changes of keys that come from queue pairs. A UMR WQE binds a window, sets up an indirect key or invalidates either. A peer's
+//! SEND with invalidate ends a key, too.
 //!
 //! A window is an indirect key of one piece, and binding it is a UMR WQE. That the region behind it allows windows is
 //! checked here; hardware leaves that to the library.

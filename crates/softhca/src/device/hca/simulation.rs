@@ -69,8 +69,8 @@ impl Simulation {
         }
     }
 
-    /// Gives the engine turns until nothing is left to do at all. Whenever nothing is left to do before the next deadline, it
-    /// moves the clock there. Gives up after `turns`; whether it came to rest.
+    /// Gives the engine turns until nothing is left to do at all. Whenever nothing is left to do before the next deadline, it moves
+    /// the clock to that deadline. Gives up after `turns`; whether it came to rest.
     #[must_use]
     pub fn run(&self, turns: usize) -> bool {
         let mut now_ns = self.now_ns();

@@ -33,8 +33,8 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// The range stays mapped, readable, and writable where this module's writing functions are used, for as long as the
-    /// region or a part of it is used.
+    /// The range stays mapped and readable for as long as the region or a part of it is used. It also stays writable if this
+    /// module's writing functions are used on it.
     pub(crate) unsafe fn new(address: u64, bytes: u64) -> Option<Self> {
         let address = usize::try_from(address).ok()?;
         let bytes = usize::try_from(bytes).ok()?;

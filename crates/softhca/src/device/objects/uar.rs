@@ -158,8 +158,8 @@ impl MappedPage {
     }
 
     fn register(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: ARM_PLACE, TWIN and the offsets of PLACES are inside the page and aligned; the page is mapped while `self` lives; all
-        // agents store whole words.
+        // SAFETY: ARM_PLACE, TWIN and the offsets of PLACES are inside the page and aligned. The page is mapped while `self` lives.
+        // All agents store whole words.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 }

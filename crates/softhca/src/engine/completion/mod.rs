@@ -289,9 +289,9 @@ fn fatal(hca: &mut HcaState, qpn: u32) {
     enter_error(hca, qpn);
 }
 
-/// A send WQE has failed. A reliable QP is in error then. Of an unreliable one only the send queue is, and the receive side goes
-/// on (InfiniBand specification, "Queue Pair and EE Context States", and the transition that `mlx5_ib` has from there back to
-/// Rts).
+/// A send WQE has failed. A reliable QP goes to the error state. An unreliable QP goes to SQER: its send queue fails and its
+/// receive side goes on. Sources: InfiniBand specification, "Queue Pair and EE Context States", and the transition of `mlx5_ib`
+/// from SQER back to Rts.
 pub(super) fn send_failed(hca: &mut HcaState, qpn: u32) {
     match hca.qps.get_mut(qpn) {
         Some(qp) if !qp.service.is_reliable() => {

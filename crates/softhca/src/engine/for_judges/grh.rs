@@ -1,9 +1,9 @@
 //! The 40 bytes in front of a received datagram.
 //!
 //! With RoCE v2 over IPv4 the first 20 mean nothing and the last 20 are the IPv4 header of the packet. By that software
-//! (`ibv_init_ah_from_wc`) distinguishes it from an IPv6 header, which takes all 40 in v2 between other GIDs. Source: annex A17
-//! of the InfiniBand specification. In RoCE v1 and on `InfiniBand` it is the GRH itself (chapter 8 of the specification), which
-//! differs from an IPv6 header in its next header alone.
+//! (`ibv_init_ah_from_wc`) distinguishes it from an IPv6 header, which takes all 40 in v2 between other GIDs. Source: annex A17 of
+//! the InfiniBand specification. In RoCE v1 and on `InfiniBand` the 40 bytes are the GRH itself (chapter 8 of the specification).
+//! It differs from an IPv6 header in its next header alone.
 
 use crate::wire::frame::global;
 use crate::wire::icrc::{Addresses, IBA_TRANSPORT};

@@ -44,7 +44,7 @@ fn offset(ring: &Region, index: u16) -> usize {
 ///
 /// # Errors
 ///
-/// It is not the WQE that belongs there; the checker has the finding.
+/// The ring does not hold the WQE that is due at `index`; the checker has the finding.
 pub(in crate::engine) fn fetch(
     hca: &mut HcaState,
     qpn: u32,

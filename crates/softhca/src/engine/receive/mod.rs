@@ -1,8 +1,8 @@
-//! Requests of peers to a QP. [`responder`] gives them memory by rkey and carries out their writes, reads and atomics, whether
-//! they come from the wire or from an HCA of the same process.
+//! Requests of peers to a QP. [`responder`] finds their memory by rkey and carries out their writes, reads and atomics. Requests
+//! come from the wire or from an HCA of the same process.
 //!
-//! Here are receive WQEs: taken for a message ([`begin`]), filled, completed. From the QP's own queue, from the SRQ that it was
-//! made with, or from the one that an XRC packet names.
+//! This module has the receive WQEs: it takes one for a message ([`begin`]), fills it and completes it. The WQE comes from the QP's
+//! own queue, from the QP's SRQ, or from the SRQ that an XRC packet names.
 
 mod atomics;
 mod responder;

@@ -74,8 +74,8 @@ impl HcaState {
         })
     }
 
-    /// The domain that keys of a peer's requests must be of. An XRC target has none. A key is good if one of the SRQs of its XRC
-    /// domain is of the key's domain (the specification asks for the very SRQ that the request names).
+    /// The domain that keys of a peer's requests must be of. An XRC target has none. Its requests may use a key if one of the SRQs
+    /// of its XRC domain is of the key's domain. The specification asks for the very SRQ that the request names.
     fn remote_domain(&self, qp: &Qp, rkey: u32) -> u32 {
         let Some(xrcd) = qp.xrcd() else {
             return qp.pdn;

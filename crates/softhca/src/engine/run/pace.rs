@@ -25,7 +25,8 @@ const SPIN_NS: u64 = 40_000;
 const LONG_YIELD_NS: u64 = 50_000;
 /// Long yields may take one part in so many of the time.
 const YIELD_SHARE: u64 = 20;
-/// When long yields have taken so much more than their share, the engine takes its core for shared until half of it is made up for.
+/// When long yields have taken so much more than their share, the engine takes its core for shared. It does so until half of that
+/// excess is made up for.
 const MOST_LOST_NS: u64 = 8_000_000;
 /// The time over which the engine sees how much it works.
 const MEMORY_NS: u64 = 2_000_000;
@@ -162,7 +163,8 @@ mod tests {
 
     const START_NS: u64 = 1_000_000_000;
 
-    /// The waits of an engine that finds nothing for `time_ns`, on a core of its own or on a shared one, where a yield takes 3 ms.
+    /// The waits of an engine that finds nothing for `time_ns`, on a core of its own or on a shared one. On a shared core a yield
+    /// takes 3 ms.
     fn waits(time_ns: u64, shared: bool, kicked: bool) -> Vec<Wait> {
         let mut pace = Pace::new(START_NS);
         let (mut now_ns, mut waits) = (START_NS, Vec::new());

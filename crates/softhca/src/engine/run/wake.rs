@@ -4,8 +4,8 @@
 //! asleep or about to be. Software that waits for completions or bytes of peers sleeps on a futex word that the
 //! engine bumps.
 //!
-//! [`sleep`] calls `ppoll` of libc: rustix asks for descriptors that stay open, and those of an HCA may be closed meanwhile.
-//! rustix has no signal masks.
+//! [`sleep`] calls `ppoll` of libc: rustix asks for descriptors that stay open, and those of an HCA may be closed meanwhile. Nor
+//! does rustix have signal masks.
 
 // UNSAFETY: exported C symbols; ppoll, signal masks.
 #![expect(unsafe_code, reason = "exported symbols, ppoll and signal masks")]

@@ -1,8 +1,8 @@
 //! Packets that get lost, doubled, late, out of order or damaged because a test asked for it.
 //!
-//! A [`FaultLayer`] stands between an endpoint and its carrier. It asks no clock and no operating system: time comes as an
-//! argument and chance from a seed, so that the same packets meet the same fate again. Each direction draws from a
-//! sequence of its own. A packet is held here as long as it is late; [`FaultLayer::deadline_ns`] says until when.
+//! A [`FaultLayer`] stands between an endpoint and its carrier. It asks no clock and no operating system: time comes as an argument
+//! and chance from a seed. So the same packets meet the same fate again. Each direction draws from a sequence of its own. A packet
+//! is held here as long as it is late; [`FaultLayer::deadline_ns`] says until when.
 //!
 //! A damaged packet keeps its old ICRC: the receiver has to notice.
 

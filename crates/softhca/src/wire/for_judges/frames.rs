@@ -5,8 +5,8 @@
 //! so only software HCAs are reached by IPv6. Every peer is a neighbour: routing is not supported. The headers are its own. So
 //! RoCE v1 and v2 are what they say, the ICRC is exact in both directions, and its captures show the packets of the wire.
 //!
-//! Packets for a peer whose MAC address is not known yet wait for it, [`HELD_PACKETS`] at most, and are lost when it does not
-//! answer [`ATTEMPTS`] times.
+//! Packets for a peer without a known MAC address wait for its answer, [`HELD_PACKETS`] at most. The carrier drops them when the
+//! peer has not answered [`ATTEMPTS`] requests.
 
 mod neighbours;
 mod socket;

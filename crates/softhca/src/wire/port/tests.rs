@@ -247,7 +247,7 @@ fn over_a_network_in_memory_time_is_what_the_caller_says() {
         let next_ns = deadlines.into_iter().flatten().min();
         now_ns = next_ns.expect("a QP waits");
     }
-    // The request there and the acknowledge back.
+    // The request takes one latency to the peer, the acknowledge one back.
     assert_eq!(now_ns, 2 * LATENCY_NS);
     assert_eq!(there.device.memory, [7; 64]);
 }

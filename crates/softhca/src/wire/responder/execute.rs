@@ -223,8 +223,8 @@ impl Responder {
             return Err(INVALID);
         }
         self.room_for_answer()?;
-        // What has been answered is out of here, though it may get lost and be asked for again: a requester that keeps to
-        // the limit never has more waiting.
+        // A job that has been answered has left the list, though its answer may get lost and the requester may ask again. So a
+        // requester that keeps to the limit never has more jobs waiting.
         let waiting = |job: &&Job| {
             matches!(
                 job,

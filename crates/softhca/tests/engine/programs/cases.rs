@@ -74,7 +74,7 @@ fn write(to: Remote) -> Wqe {
     )
 }
 
-/// Ends where there is no memory.
+/// Ends beyond the side's memory.
 fn nowhere(bytes: u32) -> Segment {
     piece(MEMORY - 8, bytes)
 }

@@ -1,8 +1,8 @@
 //! Fences where a program needs them.
 //!
-//! A READ or an atomic is under way while later WQEs run. Software that uses its result, or writes what it reads (a READ
-//! whose answer was lost is carried out again), sets the fence bit; so must a program that is to have one outcome.
-//! Behind a READ whose result has no place, what follows may have been carried out before that is found.
+//! A READ or an atomic is under way while later WQEs run. Software that uses its result, or writes what it reads, sets the fence
+//! bit: a READ whose answer was lost runs again. So must a program that is to have one outcome. Behind a READ whose result has no
+//! place, what follows may have been carried out before that is found.
 
 use super::program::{Operation, Piece, Program, Round, Segment, Work, Wqe};
 use super::reference::{LOCAL_WRITE, Side};
@@ -75,7 +75,7 @@ fn own(wqe: &Wqe) -> Vec<Span> {
     wqe.segments().iter().map(span).collect()
 }
 
-/// The peer's memory that a WQE names, and whether it writes there.
+/// The peer's memory that a WQE names, and whether the WQE writes it.
 fn remote(wqe: &Wqe) -> Option<(Span, bool)> {
     let bytes: u64 = wqe.local.iter().map(Piece::bytes).sum();
     match &wqe.operation {

@@ -122,7 +122,7 @@ impl Side {
         }
     }
 
-    /// Receive WQEs for which there is room.
+    /// Receive WQEs that still fit into the ring.
     pub(crate) fn room(&self) -> usize {
         (1 << LOG_RECEIVES) - self.receives.len()
     }
@@ -460,7 +460,7 @@ impl Model {
             }
         };
         let failed = failed.or_else(|| {
-            // The data may be there; the key is not one to invalidate.
+            // The data may have been written; the key is not one to invalidate.
             matches!(with, With::Invalidate(_)).then_some((ACCESS, REMOTE_ACCESS))
         });
         if let Some((syndrome, remote)) = failed {

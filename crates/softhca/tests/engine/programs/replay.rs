@@ -60,7 +60,7 @@ pub(crate) fn replay(program: &Program) -> Result<Outcome, String> {
 fn start_memory(side: usize) -> &'static [u8] {
     static BYTES: [OnceLock<Vec<u8>>; 2] = [OnceLock::new(), OnceLock::new()];
     let byte = |at: usize| {
-        // Words of small numbers here and there, for comparisons to succeed on.
+        // Each fourth block of 64 bytes has words of small numbers, so that some comparisons succeed.
         if (at / 64).is_multiple_of(4) {
             u8::from(at.is_multiple_of(8))
         } else {
@@ -184,7 +184,7 @@ impl Bench {
         Ok(!self.model.ambiguous)
     }
 
-    /// Writes and rings what there is room for; that.
+    /// Writes and rings the WQEs that fit into the rings, and returns those.
     fn post(&mut self, side: usize, work: &Work) -> Work {
         let mut work = work.clone();
         let peer = &self.model.sides[1 - side];

@@ -1,8 +1,8 @@
 //! A failing program made smaller, as long as it fails.
 //!
-//! proptest does not replace this. What a WQE may be depends on all before it, so programs are drawn one step after the other
-//! and not from strategies; its shrinking takes any failure for the one sought, and a program must fail in the same way; and its
-//! `simplify` and `complicate` over programs would be the same candidates, written by hand.
+//! The crate proptest does not replace this. What a WQE may be depends on all before it, so programs are drawn one step after the
+//! other and not from strategies. Shrinking by proptest takes any failure for the one sought, but a program must fail in the same
+//! way. Its `simplify` and `complicate` over programs would be the same candidates, written by hand.
 
 use super::fences::fence;
 use super::program::{Program, Round, Work};
