@@ -117,12 +117,12 @@ WV_DEVICE bool awaits_none(const Call& call, const uint32_t* active) {
   return any;
 }
 
-/// Waits while this rank exchanges with no other: for its deadline, until a suspect sends a word,
-/// or until the host finds another (`alone` is its word at the begin) or prepares a change. Calls
-/// of such a rank are of no use to any rank, and a view that takes it back begins behind all of
-/// them. Ranks that have not made as many would have to, before anything else changes. So it makes
-/// few. Calls before the newest view are those that it is itself behind, and do not wait. One
-/// thread.
+/// Waits while this rank exchanges with no other. The wait ends at the deadline, when a suspect
+/// sends a word, or when the host finds another rank or prepares a change. `alone` is the host's
+/// word at the begin. Calls of such a rank are of no use to any rank, and a view that takes it back
+/// begins behind all of them. Ranks that have not made as many would have to, before anything else
+/// changes. So it makes few. Calls before the newest view are those that it is itself behind, and
+/// do not wait. One thread.
 WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alone) {
   if (!is_newest(call.moe, call.handle.view)) return;
   const MoeBoard& board = *call.moe.board;

@@ -2,10 +2,10 @@
 // not wait for.
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
-// waited a quarter of its deadline writes a beat to every member for which it does not wait, and
-// again every quarter. A new beat of a peer starts the clock against it again. No phase waits
-// longer than two deadlines. Clocks stand still while a change is prepared, and that time has a
-// limit too.
+// waited a quarter of its deadline writes a beat to every member for which it does not wait. It
+// writes again every quarter. A new beat of a peer starts the clock against it again. No phase
+// waits longer than two deadlines. Clocks stand still while a change is prepared, and that time has
+// a limit too.
 #pragma once
 
 #include "credit.cuh"

@@ -160,12 +160,12 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
 /// Whether this call may change the state of `peer` beyond the words of the phase that runs
 /// (`open`, `credit`, which stay 0 without a guard).
 ///
-/// The host clears all of it (`Board::clear_peer`) when `peer` is in no view that a call needs, is
-/// closed, and no kernel holds a guard of it. A call that runs has the view of its number, so the
-/// host waits for the end of those that have `peer`. A call that ends `aborted` may have a number
-/// behind the change for which it was held, and the view before it. The host does not wait for its
-/// end, which comes when the program calls its combine. So it needs a guard. It gets none from
-/// before the clearing until a later view opens the peer.
+/// The host clears all of it (`Board::clear_peer`) under three conditions. `peer` is in no view
+/// that a call needs, it is closed, and no kernel holds a guard of it. A call that runs has the
+/// view of its number, so the host waits for the end of those that have `peer`. A call that ends
+/// `aborted` may have a number behind the change for which it was held, and the view before it. The
+/// host does not wait for its end, which comes when the program calls its combine. So it needs a
+/// guard. It gets none from before the clearing until a later view opens the peer.
 WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
   return call.handle.aborted == 0 || call.is_open(peer);
 }

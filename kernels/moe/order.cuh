@@ -1,7 +1,7 @@
-// The ways in which the words of a signal get to a peer: behind the data that they stand for, and
-// behind earlier words on the same QP. The team has chosen one of three strategies for all ranks,
-// by the promises of the devices (`MoeContext::order`). A peer whose memory can be reached gets
-// stores instead.
+// The ways in which the words of a signal get to a peer. Each puts them behind the data that they
+// stand for, and behind earlier words on the same QP. The team has chosen one of three strategies
+// for all ranks, by the promises of the devices (`MoeContext::order`). A peer whose memory can be
+// reached gets stores instead.
 //
 // A peer sees the words of one QP in the order in which they were sent. A credit that an older one
 // overtook would be lost.

@@ -24,7 +24,7 @@ WV_DEVICE void tell_active(uint32_t* active, bool in_place, uint32_t peer, bool 
 /// still may.
 ///
 /// Exactly (epoch, call) is accepted. An older word is ignored. A newer one, or a word that names
-/// the call as not sent, ends the wait at once: no data will come, and no rank is to blame. Words
+/// the call as not sent, ends the wait at once. No data will come, and no rank is to blame. Words
 /// of the other set or kind say nothing.
 WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival, bool* foreign) {
   const MoeSignal* const signal = call.signal_from(peer, call.index);

@@ -199,10 +199,10 @@ WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
   return Outcome::skipped;
 }
 
-/// Sends every peer what it gets. A peer that takes part gets `rows(peer)`, by the whole warp. A
-/// member gets a word that nothing comes if the caller has masked it, if it gives no credit in
-/// time, or if the call is refused. Others get nothing. `keep(peer, outcome)` takes it down, by one
-/// thread. The whole grid; it drops the guards of the phase.
+/// Sends every peer what it gets. A peer that takes part gets `rows(peer)`, by the whole warp. In
+/// three cases a member gets a word that nothing comes. The caller has masked it, it gives no
+/// credit in time, or the call is refused. Others get nothing. `keep(peer, outcome)` takes it down,
+/// by one thread. The whole grid; it drops the guards of the phase.
 ///
 /// Every peer that gives credit has its rows before this rank waits for any.
 template <class Rows, class Keep>

@@ -27,13 +27,15 @@ struct Amo {
 /// Does `Op` to a word of the peer. Warp, block: each active thread to its own, in the order of the
 /// threads; several may name the same word. Results must be different places.
 ///
-/// It takes effect after everything that was posted before on this QP. The old value is there when
-/// `wait_data` has returned `ok` for the ticket. The library never repeats an atomic: after an
-/// error it may or may not have happened.
+/// It takes effect after everything that was posted before on this QP. The old value is in its
+/// place when `wait_data` has returned `ok` for the ticket. The library never repeats an atomic:
+/// after an error it may or may not have happened.
 ///
-/// Takes one WQEBB per thread; swap, and, or of 8 bytes two, and one more per call.
+/// Takes one WQEBB per thread, or two for `swap`, `and` and `or` of 8 bytes. It takes one more per
+/// call.
+///
 /// @return as put; `invalid` also if the device cannot do it (`QpContext::atomics`), if an address
-/// is off its boundary, or for a result that has no place and no `QpContext::atomic_sink`.
+/// is off its boundary, or if a result has neither a place nor `QpContext::atomic_sink`.
 template <AmoOp Op, class Scope, class Q, class T>
 WV_DEVICE Posted amo(Scope scope, const Q& qp, const Amo<T>& what, const PostOptions& options,
                      bool active = true) {

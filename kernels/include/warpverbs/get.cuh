@@ -19,10 +19,10 @@ struct Get {
 
 /// Gets `what`. Warp, block: each active thread gets its own.
 ///
-/// The peer's bytes are taken after everything that was posted before on this QP has taken effect
-/// there. Puts that are posted behind it do not wait for it. They read their sources while the
-/// answer is on its way, unless they say PostOptions::fence. `dst` must be left alone until the
-/// ticket is done. @return as put.
+/// The NIC reads the peer's bytes after everything that was posted before on this QP has taken
+/// effect at the peer. Puts that are posted behind it do not wait for it. They read their sources
+/// while the answer is on its way, unless they say PostOptions::fence. `dst` must be left alone
+/// until the ticket is done. @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted get(Scope scope, const Q& qp, const Get& what, const PostOptions& options,
                      bool active = true) {

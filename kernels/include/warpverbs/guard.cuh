@@ -32,8 +32,8 @@ struct Guard {
   /// QP number `i` to the peer; null if it does not exist.
   WV_DEVICE QpContext* qp(uint32_t i) const { return peer_qp(*team, peer, i); }
 
-  /// Index at which the life of QP `i` began: tickets at or below it are stale. 0 if there is no
-  /// such QP.
+  /// Index at which the life of QP `i` began: tickets at or below it are stale. 0 if the peer has
+  /// no QP `i`.
   WV_DEVICE uint64_t base(uint32_t i) const {
     const QpContext* const context = qp(i);
     return context == nullptr ? 0 : platform::load_relaxed(&context->base);

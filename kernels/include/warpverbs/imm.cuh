@@ -1,9 +1,9 @@
 // Writes with an immediate: put_imm at one end, wait_imm and try_imm at the other.
 //
 // Each put_imm takes one receive WQE of the peer's QP (QpConfig::log_recv_depth at the host) and
-// leaves a CQE with the immediate there. Receive WQEs are empty and all alike, so taking a CQE and
-// giving the WQE back to the NIC is one step. With none left the NIC holds the sender back; nothing
-// is lost.
+// leaves a CQE with the immediate in its CQ. Receive WQEs are empty and all alike, so taking a CQE
+// and giving the WQE back to the NIC is one step. With none left the NIC holds the sender back;
+// nothing is lost.
 //
 // Any number of threads may take. `recv_consumed` says which CQE is next; the thread that moves it
 // on owns that CQE. The receive counter of the doorbell record only ever grows, by one writer at a

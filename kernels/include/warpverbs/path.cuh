@@ -44,7 +44,9 @@ struct Path {
 };
 
 /// Opens the path of QP number `i` to `window` at `peer`: one look at the peer's entry.
-/// @return `invalid` if there is no such peer, window or QP, or the QP is of another kind than Q.
+///
+/// @return `invalid` if the team has no such peer, window or QP, or the QP is of another kind than
+/// Q.
 template <class Q>
 WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, const Window& window,
                            Path<Q>* out) {

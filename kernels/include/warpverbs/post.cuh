@@ -32,9 +32,9 @@ struct PostOptions {
 
 namespace detail {
 
-/// One batch of `n` WQEBBs: the leader admits, reserves and publishes; `write(index, last)` is
-/// called by all threads of the scope and writes WQEs below index + n; `last` says whether the WQE
-/// at index + n - 1 must be signalled. That WQE is one WQEBB long.
+/// One batch of `n` WQEBBs: the leader admits, reserves and publishes. All threads of the scope
+/// call `write(index, last)`, which writes WQEs below index + n. `last` says whether the WQE at
+/// index + n - 1 must be signalled. That WQE is one WQEBB long.
 template <class Scope, class Q, class Write>
 WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& options,
                       Write write) {

@@ -44,8 +44,8 @@ enum class SignalOp {
 /// Puts `what`. Warp, block: each thread whose `active` is set puts its own `what`, lowest thread
 /// first.
 ///
-/// @return the ticket, the same for all threads; `invalid` if a length is 0, no thread is active,
-/// or more WQEBBs are needed than a quarter of the ring has; otherwise as sq::admit. Nothing is
+/// @return the ticket, the same for all threads. `invalid` if a length is 0, no thread is active,
+/// or the call needs more WQEBBs than a quarter of the ring. Otherwise as sq::admit. Nothing is
 /// posted unless `ok`.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Q& qp, const Put& what, const PostOptions& options,
@@ -124,9 +124,10 @@ struct SignalTail {
 /// leader's arguments count.
 ///
 /// It lands after everything that was posted before on this QP. An addition counts as an atomic: it
-/// is not repeated, so after an error it may or may not have happened. @return as put; `invalid`
-/// also for an addition that the device cannot do
-/// (`QpContext::atomics`) or without `QpContext::atomic_sink`, where its result goes.
+/// is not repeated, so after an error it may or may not have happened.
+///
+/// @return as put; `invalid` also for an addition that the device cannot do (`QpContext::atomics`),
+/// or without `QpContext::atomic_sink`, where its result goes.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted signal(Scope scope, const Q& qp, RemoteAddr dst, const T& value,
                         const PostOptions& options) {

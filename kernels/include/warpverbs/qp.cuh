@@ -161,7 +161,7 @@ WV_DEVICE Q reopen(QpContext* context) {
 
 /// Opens the QP at `context` for the given kind of use.
 ///
-/// @return `invalid` if there is no QP (null) or the host made it for another kind of use; then
+/// @return `invalid` if `context` is null or the host made the QP for another kind of use; then
 /// `*qp` must not be used.
 template <class Q>
 WV_DEVICE Status open_qp(QpContext* context, Q* qp) {

@@ -103,8 +103,9 @@ WV_DEVICE Status quiet_all(Scope scope, QpContext* const* qps, uint64_t count, D
 /// Waits until everything that was posted before the call on all QPs to `peer` is done, signalled
 /// or not, held back or not. Once per scope; its threads share the QPs among them. QPs of another
 /// kind than Q are `invalid`.
-/// @return `ok`, or a failure (as quiet of a QP) after all have been waited for; `invalid` if there
-/// is no such peer.
+///
+/// @return `ok`, or a failure (as quiet of a QP) after the scope has waited for all; `invalid` if
+/// `peer` is no rank of the team.
 template <class Q = AnyQp<Sharing::shared>, class Scope>
 WV_DEVICE Status quiet(Scope scope, const TeamContext& team, uint32_t peer, Deadline deadline) {
   if (peer >= team.ranks) return Status::invalid;

@@ -50,21 +50,21 @@ WV_DEVICE_COLD Status wait_on(QpContext* context, Ticket ticket, Deadline deadli
     if (!rung && ++looks > LOOKS_BEFORE_RING) rung = ring_held<Q>(context, ticket.index);
     return Status::would_block;
   });
-  // However short the waits: a thread that waits often enough gets there.
+  // A timeout rings, too: waits that are shorter than LOOKS_BEFORE_RING looks would never ring.
   if (status == Status::timeout && !rung) ring_held<Q>(context, ticket.index);
   return status;
 }
 
 }  // namespace detail
 
-/// Waits until the post behind `ticket`, and everything before it on this QP, is done: the bytes
-/// are in the peer's memory and the sources may change. The post must have been signalled, or a
-/// later one; if its doorbell was held back, the wait rings.
+/// Waits until the post behind `ticket`, and everything before it on this QP, is done. Then the
+/// bytes are in the peer's memory and the sources may change. The post must have been signalled, or
+/// a later one; if its doorbell was held back, the wait rings.
 ///
 /// Needs no fence: nothing in this rank's memory is read because of it. Once per scope.
-/// @return `ok`; `stale_life` if the QP was recovered since; the QP's failure (the outcome of
-/// what was in flight is unknown); `aborted`; `timeout` (the QP is healthy and the ticket stays
-/// valid).
+/// @return `ok`; `stale_life` if the QP was recovered since; the QP's failure; `aborted`;
+/// `timeout`. After a failure the outcome of WQEs that were in flight is unknown. After `timeout`
+/// the QP is healthy and the ticket stays valid.
 template <class Scope, class Q>
 WV_DEVICE Status wait(Scope scope, const Q& qp, Ticket ticket, Deadline deadline) {
   Status status = Status::ok;
@@ -116,6 +116,7 @@ WV_DEVICE Status test(Scope scope, const Q& qp, Ticket ticket) {
 
 /// Waits until everything that was posted on this QP before the call is done, signalled or not,
 /// held back or not.
+///
 /// @return as wait and put.
 template <class Scope, class Q>
 WV_DEVICE Status quiet(Scope scope, const Q& qp, Deadline deadline) {
@@ -123,8 +124,7 @@ WV_DEVICE Status quiet(Scope scope, const Q& qp, Deadline deadline) {
   return nop.status == Status::ok ? wait(scope, qp, nop.ticket, deadline) : nop.status;
 }
 
-/// Waits until `look()` says that the signal is there, then lets this scope read what was written
-/// before it.
+/// Waits until `look()` finds the signal, then lets this scope read what was written before it.
 ///
 /// `look` reads words that peers write with `platform::load_relaxed_sys` and returns `would_block`
 /// to wait on, anything else to end. The leader looks.

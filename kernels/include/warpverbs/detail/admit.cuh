@@ -4,10 +4,10 @@
 // index. A thread that gives up here leaves the QP as it was.
 //
 // Between its claim and its publication a thread meets no other lane of its warp. The compiler lets
-// the lanes of a warp wait for each other where their ways join again. A lane could wait there with
-// its claim for lanes that still look for space. Then a few such warps would hold the whole ring,
-// and no lane could go on. So `admit` runs the rest of the post inside the branch that has the
-// claim, and `./x sass` looks at what the compiler made of it.
+// the lanes of a warp wait for each other where their ways join again. A lane that holds a claim
+// could wait at such a join for lanes that still look for space. Then a few such warps would hold
+// the whole ring, and no lane could go on. So `admit` runs the rest of the post inside the branch
+// that has the claim, and `./x sass` looks at what the compiler made of it.
 #pragma once
 
 #include "cq.cuh"
@@ -101,7 +101,7 @@ WV_DEVICE_COLD Status wait_for_space(QpContext* context, uint32_t n, Deadline de
 }
 
 /// Gets leave to reserve `n` WQEBBs (1 to max_batch) and calls `post()` with it, which reserves. A
-/// thread by itself also writes and publishes there, and waits for nothing (see above).
+/// thread by itself also writes and publishes in `post`, and waits for nothing (see above).
 ///
 /// @param try_only  never waits; may then refuse within one batch per poster of a full ring.
 /// @return `ok`; `would_block` (only with try_only); the QP's failure, `aborted` or `timeout`. All

@@ -62,8 +62,8 @@ WV_DEVICE void copy(uint64_t dst, uint64_t src, uint64_t bytes, uint32_t thread,
   copy_words<uint8_t>(dst + whole, src + whole, bytes - whole, thread, threads);
 }
 
-/// Copies what each active thread names, a warp together where there are whole ones. Then all of
-/// the scope know of it.
+/// Copies what each active thread names; the lanes of a whole warp copy together. Then all threads
+/// of the scope know that the copies are done.
 template <class Scope>
 WV_DEVICE Posted transfer(Scope scope, uint64_t dst, uint64_t src, uint64_t bytes, bool active) {
   if (scope.any(active && bytes == 0) || !scope.any(active)) return {Status::invalid, {0}};

@@ -1,6 +1,6 @@
 // Posting to one send queue from any number of threads: the parked-token protocol.
 //
-// - admit asks for ring space (`claim`). The only place where a post waits; it holds nothing there.
+// - admit asks for ring space (`claim`). A post waits here alone, and holds nothing while it waits.
 // - reserve takes indices (`resv`). They fit for certain: from here to publication no thread waits.
 // - write fills the WQEs (wqe.cuh).
 // - publish exchanges the flag word of the first index. A QP has one doorbell token. A thread holds
@@ -8,13 +8,13 @@
 //   finds it in its flag word holds it now.
 // - serve: the holder rings for itself and for all that was published behind it, then parks it.
 //
-// The protocol has no lock and no head word, and no thread waits for a predecessor. admit.cuh has
-// the first two steps, serve.cuh the flag words and the last one, doorbell.cuh what the NIC sees,
-// order.cuh the scopes of words and fences.
+// The protocol has no lock and no head word, and no thread waits for a predecessor. The first two
+// steps are in admit.cuh, the flag words and the last step in serve.cuh. What the NIC sees is in
+// doorbell.cuh, the scopes of words and fences are in order.cuh.
 //
-// Checked against non-FIFO store buffers by the model of the posting protocol; its names: I1 a
-// reservation fits, I3 the NIC runs exactly the WQE due, I4 the doorbell record is monotone and
-// never behind a doorbell, I5 no doorbell is lost.
+// The model of the posting protocol checks it against non-FIFO store buffers. Its invariants have
+// names here, too: I1 a reservation fits, I3 the NIC runs exactly the WQE due. I4 the doorbell
+// record is monotone and never behind a doorbell, I5 no doorbell is lost.
 #pragma once
 
 #include "admit.cuh"
@@ -29,8 +29,8 @@ WV_DEVICE uint32_t max_batch(const Q& qp) {
   return qp.depth / 4;
 }
 
-/// Whether batch [index, index + n) passes a quarter of the ring: its last WQE must be signalled
-/// although no caller asked, and it is not held back.
+/// Whether batch [index, index + n) passes a quarter of the ring. The last WQE of such a batch must
+/// be signalled although no caller asked, and the batch is not held back.
 template <class Q>
 WV_DEVICE bool passes_quarter(const Q& qp, uint64_t index, uint32_t n) {
   const uint64_t quarter = max_batch(qp);  // a power of two
@@ -54,9 +54,10 @@ WV_DEVICE void publish(const Q& qp, uint64_t index, uint32_t n, bool more = fals
     record(qp, index + n, doorbells + 1);
     ring(qp, index + n);
   } else {
-    // Release. The WQEs before R(index), pairs with the holder's scan and, by its record, the NIC;
-    // and before this thread's own record, which the NIC may read for an older doorbell (I3).
-    // Without a record, and in a block, the holder's fence comes in time.
+    // Release. It orders the WQEs before R(index), and pairs with the holder's scan and, by its
+    // record, with the NIC. It also orders them before this thread's own record, which the NIC may
+    // read for an older doorbell (I3). Without a record, and in a block, the holder's fence comes
+    // in time.
     const bool fenced = !Q::is_cta() && qp.has_record();
     if (fenced) order::fence_publish(qp);
     uint64_t* const word = qp.flags + (index & qp.mask);
