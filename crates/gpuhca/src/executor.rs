@@ -88,8 +88,8 @@ impl Shared {
         self.attached.swap(attached, Ordering::AcqRel)
     }
 
-    /// Waits until each block has finished a pass that began with `generation`: 0, `ETIMEDOUT` if one has not in time, `ESHUTDOWN`
-    /// if the kernel has ended, so that nothing uses the tables any more.
+    /// Waits until each block has finished a pass that began with `generation`. Returns 0, `ETIMEDOUT` if a block has not in time,
+    /// or `ESHUTDOWN` if the kernel has ended. An ended kernel no longer uses the tables.
     fn settle(&self, generation: u64) -> i32 {
         let until = Instant::now() + PATIENCE;
         for block in 0..self.blocks as usize {

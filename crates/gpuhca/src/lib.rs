@@ -1,8 +1,9 @@
 //! `gpuhca`: the HCA as a kernel, so that one GPU runs whole steps of several ranks at the speed of its memory, without a NIC.
 //!
-//! A persistent kernel executes the WQEs of all ranks of one process on one GPU. libmlx5, DevX, QP states and keys are softhca's, with
-//! external execution (`softhca::device::external`): softhca writes tables of QPs, CQs and keys into the GPU's memory, and this
-//! kernel reads them. The ranks' kernels are the ones that drive a ConnectX, unchanged: they write WQEs, ring, and poll CQEs.
+//! A persistent kernel executes the WQEs of all ranks of one process on one GPU. The ranks use libmlx5 and DevX over softhca, which
+//! keeps QP states and keys and leaves execution to the kernel (`softhca::device::external`). It writes tables of QPs, CQs and keys
+//! into the GPU's memory, and this kernel reads them. The ranks' kernels are the ones that drive a ConnectX, unchanged: they write
+//! WQEs, ring, and poll CQEs.
 //!
 //! ```text
 //! rank 0's kernel ─ WQE, record, doorbell ─┐                     ┌─ tables of QPs, CQs, keys ── softhca ── libmlx5
@@ -27,10 +28,10 @@
 //!   copy what each WQE moves, with several loads in flight.
 //! - **A fence behind each WQE.** ConnectX places the bytes of a WQE before those of the next one of the same QP. The runtime's
 //!   signals depend on it. One system fence per WQE keeps that without knowing which WQE is a signal.
-//! - **Doorbells are words of the GPU's memory.** Each UAR page has a twin there, which [`Gpuhca::for_rank`]'s `map_mmio` gives kernels in
-//!   place of the page. What a host rings in the page, softhca's engine carries over.
-//! - **Nothing that ends is used afterwards.** softhca ends entries and waits until each block has finished the pass in which it may
-//!   have read them: `seen` holds the generation of each block's last pass.
+//! - **Doorbells are words of the GPU's memory.** Each UAR page has a twin in that memory. The `map_mmio` of [`Gpuhca::for_rank`]
+//!   gives kernels the twin in place of the page. What a host rings in the page, softhca's engine carries over.
+//! - **Nothing that ends is used afterwards.** When softhca ends entries, it waits until each block has finished the pass in which
+//!   it may have read them. `seen` holds the generation of each block's last pass.
 //! - **It ends.** By [`Gpuhca::stop`] or drop, or by its deadline. WQEs that have not run by then never do; a thread that waits
 //!   for them ends by its own deadline.
 
@@ -155,7 +156,7 @@ impl Gpuhca {
     ///
     /// # Errors
     ///
-    /// [`GpuhcaError::Option`]; [`GpuhcaError::Claimed`] while another process has a kernel of this name; what the GPU refuses; and
+    /// [`GpuhcaError::Option`]; [`GpuhcaError::Claimed`] while another process has a kernel of this name; what the GPU refuses.
     /// [`GpuhcaError::Attach`] where softhca has an executor already or is another version.
     pub fn start(
         gpu: Arc<dyn Gpu>,

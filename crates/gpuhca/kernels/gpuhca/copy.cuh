@@ -64,9 +64,10 @@ WV_DEVICE void copy_words(uint64_t to, uint64_t from, uint64_t count) {
 
 /// Copies `bytes` bytes. All threads of the block; no thread waits for another.
 ///
-/// The middle is moved by the widest words that both addresses allow, by weak loads and stores: the
-/// caller has taken an acquire fence since the bytes were announced, and takes a release fence
-/// before it announces them. What is shorter than 64 bytes one thread moves, in ascending order.
+/// The block moves the middle by the widest words that both addresses allow. Weak loads and stores
+/// suffice: the caller has taken an acquire fence since the bytes were announced. It takes a
+/// release fence before it announces the copy. One thread moves what is shorter than 64 bytes, in
+/// ascending order.
 WV_DEVICE void copy_block(uint64_t to, uint64_t from, uint64_t bytes) {
   const uint64_t apart = to ^ from;
   const uint32_t width = apart % 16 == 0 ? 16 : apart % 8 == 0 ? 8 : apart % 4 == 0 ? 4 : 1;

@@ -26,7 +26,7 @@ WV_DEVICE uint64_t life_of(uint64_t head) { return head >> 8; }
 
 /// What the owner of a QP finds when it looks.
 struct Look {
-  /// There is something to do.
+  /// A WQE of the QP may run, or must be flushed.
   bool work;
   /// A doorbell was taken.
   bool rung;
@@ -59,7 +59,7 @@ WV_DEVICE uint32_t take_doorbells(uint64_t page, uint32_t qpn, uint64_t* last) {
   uint32_t taken = 0;
   for (uint32_t i = 0; i < REGISTERS; ++i) {
     if (words[i] == 0 || be32(static_cast<uint32_t>(words[i] >> 32)) >> 8 != qpn) continue;
-    // A register is of one QP, so no doorbell of another one is in there meanwhile.
+    // A register is of one QP, so it cannot hold a doorbell of another one meanwhile.
     const uint64_t word =
         platform::exchange_relaxed_sys(at<uint64_t>(page + register_offset(i)), uint64_t{0});
     if (word == 0) continue;
@@ -85,8 +85,8 @@ WV_DEVICE void accept(HcaQpProgress* progress, uint32_t depth, uint32_t posted) 
   platform::store_relaxed(&progress->posted, posted);
 }
 
-/// Looks at one QP: takes its doorbells and says whether there is something to do. One thread of
-/// the block that owns it.
+/// Looks at one QP: takes its doorbells and says whether one of its WQEs may run or must be
+/// flushed. One thread of the block that owns it.
 WV_DEVICE Look look(const GpuhcaParams& p, uint32_t place) {
   const HcaQp* const qp = p.qps + place;
   HcaQpProgress* const progress = p.qp_progress + place;

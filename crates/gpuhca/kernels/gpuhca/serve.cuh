@@ -22,7 +22,8 @@ enum class Defect {
 /// The thread of a block that decides.
 WV_DEVICE bool decides() { return wv::thread_in_block() == 0; }
 
-/// Whether the peer of a QP is silent, asleep or there.
+/// The state of a QP's peer. `there` accepts the next WQE. `asleep` is paused or has not begun its
+/// life. `silent` does not answer.
 enum class Peer { there, asleep, silent };
 
 WV_DEVICE Peer find_peer(const GpuhcaParams& p, const HcaQp& qp, const HcaQpProgress* progress) {
@@ -81,7 +82,8 @@ WV_DEVICE void wait_for_receive(const GpuhcaParams& p, Work* work, HcaQpProgress
   op->step = Step::stop;
 }
 
-/// Receive WQEs of a QP that are there to be taken, or NONE if its counter makes no sense.
+/// The number of receive WQEs that a message may take from a QP, or NONE if the QP's counter is
+/// invalid.
 WV_DEVICE uint32_t receives_ready(const HcaQp* qp, const HcaQpProgress* progress) {
   const uint64_t record = platform::load_relaxed(&qp->record);
   const uint32_t ready =
@@ -172,8 +174,8 @@ WV_DEVICE uint64_t outcome(const Work* work, uint64_t old) {
       const bool wide = op.atomic_bytes == 8;
       const uint64_t add = wide ? qword(work, 32) : dword(work, 32);
       const uint64_t boundary = wide ? qword(work, 40) : dword(work, 36);
-      // Without the boundary bits no carry passes one; their own sum is the exclusive or of what
-      // meets there.
+      // Without the boundary bits no carry passes one. The sum of a boundary bit is the exclusive
+      // or of both operands and the carry into it.
       const uint64_t sum = (old & ~boundary) + (add & ~boundary);
       return sum ^ (old & boundary) ^ (add & boundary);
     }
