@@ -37,7 +37,8 @@ pub mod uar {
     pub const REGISTER_STRIDE: usize = 0x200;
     /// A register has two halves; software may alternate between them, they mean the same.
     pub const HALF: usize = 0x100;
-    /// Byte offset of the register for send queues without a doorbell record: what is stored there says how far to run.
+    /// Byte offset of the register for send queues without a doorbell record: the value that software stores in it says how far to
+    /// run.
     pub const NO_RECORD: usize = 0x600;
     /// Byte offset at which completion queues are armed.
     pub const CQ_ARM: usize = 0x20;
@@ -49,8 +50,8 @@ pub mod uar {
     }
 }
 
-/// The 8 bytes that ring a send queue, as a host-order word to be stored with one 8-byte store on a little-endian
-/// machine: `next_index << 8` and `qpn << 8`, both big-endian.
+/// The 8 bytes that ring a send queue: `next_index << 8` and `qpn << 8`, both big-endian. The result is a host-order word for one
+/// 8-byte store on a little-endian machine.
 ///
 /// `next_index` is the index behind the last WQE posted. Software may also store the first 8 bytes of its last WQE.
 #[must_use]

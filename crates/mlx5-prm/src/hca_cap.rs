@@ -130,7 +130,7 @@ layout! {
         log_max_mrw_sz / with_log_max_mrw_sz / set_log_max_mrw_sz @ 0x109 : 7,
         /// UMR WQEs may have offsets of more than 16 bits.
         umr_extended_translation_offset / with_umr_extended_translation_offset / set_umr_extended_translation_offset @ 0x118 : 1,
-        /// There is a key that stands for no memory.
+        /// The device has a key that stands for no memory.
         null_mkey / with_null_mkey / set_null_mkey @ 0x119 : 1,
         /// log2 of the longest list of an indirect key.
         log_max_klm_list_size / with_log_max_klm_list_size / set_log_max_klm_list_size @ 0x11a : 6,
@@ -154,7 +154,7 @@ layout! {
         nic_flow_table / with_nic_flow_table / set_nic_flow_table @ 0x1a6 : 1,
         /// This function manages the switch.
         eswitch_manager / with_eswitch_manager / set_eswitch_manager @ 0x1a7 : 1,
-        /// There is memory on the device.
+        /// The device has memory of its own.
         device_memory / with_device_memory / set_device_memory @ 0x1a8 : 1,
         /// Delay of acknowledgements, encoded as a timeout.
         local_ca_ack_delay / with_local_ca_ack_delay / set_local_ca_ack_delay @ 0x1ab : 5,

@@ -120,7 +120,7 @@ macro_rules! layout {
                 &mut self.0
             }
 
-            /// Views the first [`Self::BYTES`] bytes of `bytes`; `None` if there are fewer.
+            /// Views the first [`Self::BYTES`] bytes of `bytes`; `None` if `bytes` has fewer.
             #[must_use]
             pub fn from_bytes(bytes: &[u8]) -> Option<&Self> {
                 bytemuck::try_from_bytes(bytes.get(..$bytes)?).ok()
@@ -131,7 +131,7 @@ macro_rules! layout {
                 bytemuck::try_from_bytes_mut(bytes.get_mut(..$bytes)?).ok()
             }
 
-            /// Copies as many bytes as there are and leaves the rest zero: for commands that omit their tail.
+            /// Copies as many bytes as `bytes` has and leaves the rest zero: for commands that omit their tail.
             #[must_use]
             pub fn from_prefix(bytes: &[u8]) -> Self {
                 let mut layout = Self::default();

@@ -37,7 +37,7 @@ layout! {
         mkey_7_0 / with_mkey_7_0 / set_mkey_7_0 @ 0x38 : 8,
         /// The key covers the whole address space.
         length64 / with_length64 / set_length64 @ 0x60 : 1,
-        /// There is a signature context.
+        /// The key has a signature context (BSF).
         bsf_en / with_bsf_en / set_bsf_en @ 0x61 : 1,
         /// UMR WQEs are ordered with accesses.
         sync_umr / with_sync_umr / set_sync_umr @ 0x62 : 1,
@@ -57,7 +57,7 @@ layout! {
         relaxed_ordering_read / with_relaxed_ordering_read / set_relaxed_ordering_read @ 0x1d9 : 1,
         /// log2 of the page size; of a KSM list: of what an entry covers.
         log_page_size / with_log_page_size / set_log_page_size @ 0x1db : 5,
-        /// There is encryption.
+        /// The key has an encryption context.
         crypto_en / with_crypto_en / set_crypto_en @ 0x1e3 : 2,
     }
 }

@@ -71,7 +71,7 @@ layout! {
         duplicate_request / with_duplicate_request / set_duplicate_request @ 0x200 : 32,
         /// Receiver-not-ready answers received.
         rnr_nak_retry_err / with_rnr_nak_retry_err / set_rnr_nak_retry_err @ 0x240 : 32,
-        /// Sequence-error answers received: packets have been lost on the way there.
+        /// Sequence-error answers received: packets have been lost on the way to the peer.
         packet_seq_err / with_packet_seq_err / set_packet_seq_err @ 0x280 : 32,
         /// Answers that implied a loss without being a sequence error.
         implied_nak_seq_err / with_implied_nak_seq_err / set_implied_nak_seq_err @ 0x2c0 : 32,

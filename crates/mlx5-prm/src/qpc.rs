@@ -104,7 +104,7 @@ layout! {
         log_rq_size / with_log_rq_size / set_log_rq_size @ 0x49 : 4,
         /// log2 of the receive stride, in units of 16 bytes.
         log_rq_stride / with_log_rq_stride / set_log_rq_stride @ 0x4d : 3,
-        /// There is no send queue.
+        /// The QP has no send queue.
         no_sq / with_no_sq / set_no_sq @ 0x50 : 1,
         /// log2 of the send queue's length, in WQEBBs.
         log_sq_size / with_log_sq_size / set_log_sq_size @ 0x51 : 4,
@@ -226,7 +226,7 @@ impl Qpc {
     pub const ST_XRC: u32 = 3;
     /// `send_dbr_mode`: the doorbell record says how far to run.
     pub const SEND_DBR_MODE_RECORD: u32 = 0;
-    /// `send_dbr_mode`: there is no record, the doorbell says it; software rings.
+    /// `send_dbr_mode`: the send queue has no record; the doorbell that software rings says how far to run.
     pub const SEND_DBR_MODE_NONE: u32 = 1;
     /// `pm_state`: migrated, the only one without alternate paths.
     pub const PM_STATE_MIGRATED: u32 = 3;

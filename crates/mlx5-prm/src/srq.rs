@@ -177,7 +177,7 @@ layout! {
         pd / with_pd / set_pd @ 0xc8 : 24,
         /// Limit water mark: fewer WQEs than this raise an event, once; 0 is none.
         lwm / with_lwm / set_lwm @ 0xe0 : 16,
-        /// WQEs that are there. Output only.
+        /// WQEs that the queue holds now. Output only.
         wqe_cnt / with_wqe_cnt / set_wqe_cnt @ 0xf0 : 16,
         /// Doorbell record: its offset in the UMEM, of which the lowest two bits are 0.
         dbr_addr / with_dbr_addr / set_dbr_addr @ 0x140 : 64,

@@ -24,7 +24,7 @@ open_enum! {
         SEND_INVAL = 0x01,
         /// Write remote memory.
         RDMA_WRITE = 0x08,
-        /// Write remote memory and consume a receive WQE there.
+        /// Write remote memory and consume a receive WQE of the peer.
         RDMA_WRITE_IMM = 0x09,
         /// Send.
         SEND = 0x0a,
@@ -174,7 +174,7 @@ pub struct DatagramSeg {
 }
 
 impl DatagramSeg {
-    /// `dqp_dct`: all 48 bytes are there; otherwise only the first 16.
+    /// `dqp_dct`: the segment has all 48 bytes; otherwise only the first 16.
     pub const EXTENDED: u32 = 1 << 31;
     /// `qkey`: take the queue key of the queue pair.
     pub const OWN_QKEY: u32 = 1 << 31;
