@@ -1,10 +1,10 @@
-//! WRITEs with an immediate that count at the receiver, over one pair of QPs that fails and is used again, and two lives of the sender.
+//! WRITEs with an immediate that count at the receiver. The sender has two lives, and one pair of QPs that fails and is used again.
 //!
 //! The bytes of a WRITE land first, then it takes a receive WQE and completes at the receiver; only then it is acknowledged. The
 //! receiver's worker reaps the completion, counts, and posts the receive WQE again. The pair may fail at any moment. The sender
 //! then knows nothing of WRITEs that were not acknowledged, and reports them as failed, behind the fence. The receiver resets its
-//! end when its QP is in error and all that was received is counted. The program may ask for the counter late; behind the end of
-//! the sender's first life it sets the counter back, and the second life writes anew.
+//! end when its QP is in error and all that was received is counted. The program may ask for the counter late. Behind the end of
+//! the sender's first life it sets the counter back. Then the second life writes anew.
 
 use super::MOST_STATES;
 use super::keys::one_of;
@@ -13,7 +13,7 @@ use crate::explore::{Codec, Model, broken};
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// The counter says n only where the bytes of n WRITEs are there.
+    /// The counter says n only where the bytes of n WRITEs have landed.
     Order,
     /// No WRITE is counted twice.
     Twice,
@@ -128,7 +128,7 @@ pub fn mutants() -> Vec<(Counting, Property)> {
 enum Way {
     NotPosted,
     Posted,
-    /// Its bytes are there; it waits for a receive WQE.
+    /// Its bytes have landed; it waits for a receive WQE.
     Landed,
     /// It has completed at the receiver.
     Received,
@@ -305,7 +305,7 @@ impl Counting {
         Ok(())
     }
 
-    /// WRITEs, of the present life of the sender, whose bytes are there.
+    /// WRITEs of the present life of the sender whose bytes have landed.
     fn landed(&self, state: &State) -> u8 {
         let is_there = |number: &usize| {
             state.writes[*number].has_bytes && state.is_second == self.is_of_second(*number)

@@ -4,8 +4,8 @@
 //! the key's time and the end of the connection all want it ended, in any order. The peer reads late. It names a key that may be
 //! dead, or that belongs to another by now. A read finds its key in one step, and moves its bytes in a later one.
 //!
-//! The HCA has two numbers for keys. A command that ends a key takes it from readers at once, and is over when no read that has
-//! found the key is under way. The HCA may refuse it; then the owner tries it again.
+//! The HCA has two numbers for keys. A command that ends a key takes it from readers at once. The command is over when no read that
+//! has found the key is under way. The HCA may refuse it; then the owner tries it again.
 
 use super::MOST_STATES;
 use crate::explore::{Codec, Model, broken};

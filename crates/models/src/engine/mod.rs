@@ -1,9 +1,9 @@
 //! The host engine, in six models: one striped transfer, the ids of its slots, notices in two ways, keys of peers, and counters.
 //!
 //! `transfer` has workers that pull slices from one account word, post chains, reap, retry and fail, while a user cancels and
-//! polls. `slots` has a slot that is used again while an old id is polled. `notices` has a ring of records over a connection
-//! that breaks and is made again; `stream` has them on control streams, as the engine sends them. `keys` has a key of a
-//! peer's own, which ends while the peer still reads, and others' keys that get its number. `counting` has WRITEs that count at the receiver.
+//! polls. `slots` has a slot that is used again while an old id is polled. `notices` has a ring of records over a connection that
+//! breaks and is made again. `stream` has notices on control streams, as the engine sends them. `keys` has a key of a peer's own,
+//! which ends while the peer still reads, and others' keys that get its number. `counting` has WRITEs that count at the receiver.
 //! `account` is the word of a transfer: the model runs on any that has its transitions.
 
 pub mod account;

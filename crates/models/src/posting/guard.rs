@@ -66,8 +66,8 @@ impl Step<'_> {
 
     // ---- kernels that run on ----
 
-    /// Between two operations of a kernel that runs on: `closed` is read, and where it is set the guard is dropped and
-    /// taken again, with everything that was read under it.
+    /// Between two operations a kernel that runs on reads `closed`. If it is set, the kernel drops the guard and takes it again,
+    /// and reads anew what it had read under it.
     pub(crate) fn refresh(&mut self) {
         let c = self.configuration;
         let ops = c.programs[usize::from(self.thread.program)].len();

@@ -1,10 +1,10 @@
-//! What the modes change: scopes of fences, lanes of a warp that share a post or post by themselves, a mailbox and its host
-//! thread, a QP with one user.
+//! What the modes change. Fences have scopes, and lanes of a warp share a post or post by themselves. A mailbox has its host
+//! thread, and a QP may have one user.
 //!
-//! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so what
-//! a thread is to make visible is tracked: `known` are the WQEs that it wrote or learned of by an acquire fence after reading a
-//! flag whose writer knew them. A release fence that reaches the NIC is cumulative: it waits for all of those, in any thread's
-//! store buffer.
+//! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so the
+//! model tracks in `known` what a thread is to make visible. These are the WQEs that the thread wrote. It also learns those that
+//! the writer of a flag knew, by an acquire fence after reading that flag. A release fence that reaches the NIC is cumulative: it
+//! waits for all of those, in any thread's store buffer.
 
 use super::Violation;
 use super::configuration::{Configuration, Fence, Scope};

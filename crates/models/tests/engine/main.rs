@@ -1,8 +1,8 @@
-//! The host engine's protocols, checked: every interleaving of small configurations of a striped transfer, of the ids of its
-//! slots, of notices in a ring and on streams, of keys of peers, and of counters.
+//! The host engine's protocols, checked: every interleaving of small configurations. They are a striped transfer, the ids of its
+//! slots, notices in a ring and on streams, keys of peers, and counters.
 //!
-//! All but the last three are anew what an independent model has checked before, so the numbers of states must be the same: encodings
-//! differ, states do not. A mutant does one thing wrong and must break the property named with it; every property has one.
+//! An independent model has checked all but the last three before. So the numbers of states must be the same: encodings differ,
+//! states do not. A mutant does one thing wrong and must break the property named with it; every property has one.
 //!
 //! `cargo test -p models --test engine -- --nocapture` prints the table. What this proves and what not: docs/models.md.
 

@@ -7,8 +7,8 @@
 //!
 //! `parted` has two ranks that both live, part from each other and unite again.
 //!
-//! `extended` has what the kernels do beyond those rules, and what those runs left out: skips that cover gaps, peers
-//! waited for all at once, aborted and refused calls, callers' masks, numbers that wrap.
+//! `extended` has what the kernels do beyond those rules, and what those runs left out. It has skips that cover gaps, waits for all
+//! peers at once, aborted and refused calls, callers' masks, numbers that wrap.
 //!
 //! A mutant does one thing wrong and must break the property named with it; every property has one.
 //!

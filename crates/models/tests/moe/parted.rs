@@ -1,7 +1,7 @@
 //! Two ranks that part and unite: configurations, and mutants with the property that each breaks.
 //!
-//! The first calls of the two views fall on every call that interleavings allow, so on both sets and on distances of 0 to all
-//! calls. A leap stands for the calls of a pair that is parted for long. Of 256 numbers it passes all but a few, so leftover
+//! The first calls of the two views fall on every call that interleavings allow. So they fall on both sets, at distances of 0 to
+//! all calls. A leap stands for the calls of a pair that is parted for long. Of 256 numbers it passes all but a few, so leftover
 //! words look new (`words.cuh` has 2^32).
 //!
 //! Without a leap words and `last` of before the parting do no harm. Both ends have promised the view that parts them, so all

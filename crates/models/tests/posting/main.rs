@@ -1,7 +1,7 @@
 //! The posting protocol, checked: every interleaving of small configurations of `models::posting`.
 //!
-//! A mutant does one thing wrong and must break the property named with it; every property has one. `posts` and `limits` hold
-//! every configuration and every mutant of an earlier, independent model of the same protocol, with its numbers of states:
+//! A mutant does one thing wrong and must break the property named with it; every property has one. An earlier, independent model
+//! checked the same protocol. `posts` and `limits` hold all its configurations and mutants, with its numbers of states. The test
 //! `nothing_of_the_reference_is_missing` compares with the sums that it published.
 //!
 //! `cargo test -p models --test posting -- --nocapture` prints the table. What this proves and what not: docs/models.md.

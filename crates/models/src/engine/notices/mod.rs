@@ -3,7 +3,7 @@
 //! The sender writes a record's body, then its header with its absolute number, in order on one QP. The receiver takes the record
 //! that is due and writes credit back: an absolute count of records. The connection may break at any moment, between the same two
 //! incarnations. The receiver then resets its end, takes what is whole, clears the ring, and reports the number that it has
-//! accepted. The sender goes on there.
+//! accepted. The sender goes on from that number.
 //!
 //! The Python model of the reference has the same states. `state` has what is remembered, `steps` what may happen,
 //! `configurations` what is checked.

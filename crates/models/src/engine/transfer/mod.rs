@@ -40,7 +40,7 @@ pub enum Property {
     T4,
     /// The HCA has nothing of a transfer that is concluded.
     T5,
-    /// Nothing lands behind the conclusion. Where the report says that the other end is unknown, nothing lands there once its
+    /// Nothing lands behind the conclusion. If the report says that the other end is unknown, nothing lands at that end once its
     /// program has learned that this side is gone.
     T6,
     /// A status is seen with its cause.

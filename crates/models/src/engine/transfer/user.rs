@@ -1,4 +1,4 @@
-//! The steps of the user and of the engine's clock: a cancel, a deadline, the end of the grace, a look at the status, the notice.
+//! The steps of the user and of the engine's clock: a cancel, a deadline, the grace's end, a look at the status, the notice.
 
 use super::state::{Closer, Notice, Place, Qp, Slice, State, User};
 use super::steps::Step;

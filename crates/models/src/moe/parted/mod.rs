@@ -1,4 +1,4 @@
-//! A parted pair with two living ends: what J2 must do with words, credits and slots where nobody died.
+//! A parted pair with two living ends: what J2 must do with words, credits and slots where both ranks live.
 //!
 //! Two ranks run calls with each other. The QPs between them fail, at each end at another time, with words in flight. A view
 //! parts them: each end fences its QP before it promises, and each applies the view at its own time. When the calls before that

@@ -2,7 +2,7 @@
 
 /// Sets of slots.
 pub(super) const SETS: u8 = 2;
-/// `RENEWAL`: 2^28 there.
+/// `RENEWAL`: 2^28 in the kernels.
 pub(super) const RENEWAL: u8 = 1 << 4;
 
 /// Whether call `a` is newer than call `b`.
