@@ -72,7 +72,7 @@ impl<'a> Batch<'a> {
     /// Token `index`, BF16 bits.
     ///
     /// # Panics
-    /// If there is no such token.
+    /// If the batch has no token `index`.
     #[must_use]
     pub fn token(&self, shape: &Shape, index: usize) -> &'a [u16] {
         &self.x[index * shape.hidden..(index + 1) * shape.hidden]
@@ -105,7 +105,7 @@ pub enum BatchError {
         token: usize,
         /// The id.
         expert: i32,
-        /// Experts that there are.
+        /// Experts of the layer; ids are below it.
         experts: usize,
     },
     /// A token that chooses one expert twice: its weight would be ambiguous.

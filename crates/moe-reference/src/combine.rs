@@ -60,7 +60,7 @@ pub fn combine_seen(
 /// The same for the slots that the rank has [chosen](choose): a choice without a slot is not added.
 ///
 /// # Panics
-/// If the batch was not checked, or there is no such slot.
+/// If the batch was not checked, or `chosen` names a slot that `homes` lacks.
 #[must_use]
 pub fn combine_chosen(
     shape: &Shape,
@@ -73,11 +73,11 @@ pub fn combine_chosen(
     combine_asked(shape, homes, batch, chosen, all, plain, expert).out
 }
 
-/// The result of combine for one rank's `batch`, whose choices went to the slots `chosen`, where `returned(r)` says whether the
-/// rows of rank r came back. `expert(e, x, y)` fills `y` with what expert `e` makes of token `x`.
+/// The result of combine for one rank's `batch`, whose choices went to the slots `chosen`. `returned(r)` says whether the rows of
+/// rank r came back. `expert(e, x, y)` fills `y` with what expert `e` makes of token `x`.
 ///
 /// # Panics
-/// If the batch was not checked, or there is no such slot.
+/// If the batch was not checked, or `chosen` names a slot that `homes` lacks.
 #[must_use]
 pub fn combine_asked(
     shape: &Shape,

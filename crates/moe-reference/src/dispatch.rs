@@ -44,8 +44,8 @@ pub fn choose(
     batch.experts.iter().enumerate().map(slot).collect()
 }
 
-/// What `rank` receives of a dispatch in which all ranks take part: for each of its expert slots, in order, the sources of its
-/// rows, in order.
+/// What `rank` receives of a dispatch in which all ranks take part. The result has one list for each of its expert slots: the
+/// sources of its rows, in order.
 ///
 /// # Panics
 /// If a batch was not checked.
@@ -66,7 +66,7 @@ pub fn dispatch(
 /// The same for the slots that each rank has [chosen](choose).
 ///
 /// # Panics
-/// If there is no such slot.
+/// If `chosen` names a slot that `homes` lacks.
 #[must_use]
 pub fn dispatch_chosen(
     shape: &Shape,
@@ -95,7 +95,7 @@ pub fn dispatch_chosen(
 /// [`choose`]).
 ///
 /// # Panics
-/// If there is no such slot.
+/// If `chosen` names a slot that `homes` lacks.
 #[must_use]
 pub fn dispatch_by_rank(
     shape: &Shape,

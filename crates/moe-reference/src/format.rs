@@ -108,7 +108,7 @@ pub fn quantize(kind: Scales, token: &[u16]) -> (Vec<u8>, Vec<u8>) {
 /// Scale `group` among the bytes of a token's scales.
 ///
 /// # Panics
-/// If there is no such scale.
+/// If `scales` has no scale `group`.
 #[must_use]
 pub fn scale_at(kind: Scales, scales: &[u8], group: usize) -> f32 {
     match kind {

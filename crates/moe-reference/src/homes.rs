@@ -13,7 +13,7 @@ pub struct Home {
 }
 
 /// Where every expert lives. An expert may have slots at several ranks (replicas), or none for now. Slots are numbered rank by
-/// rank, and in a rank by their place there.
+/// rank, and in a rank by their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Homes {
     /// By slot.
@@ -29,7 +29,7 @@ impl Homes {
     /// ranks hold one more.
     ///
     /// # Panics
-    /// If there are no ranks, or 2^32 experts.
+    /// If `ranks` is 0, or `experts` is 2^32 or more.
     #[must_use]
     pub fn blocks(experts: usize, ranks: usize) -> Self {
         let ids: Vec<u32> = (0..number(experts)).collect();
@@ -93,7 +93,7 @@ impl Homes {
     /// Where slot `slot` is.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not below the number of slots.
     #[must_use]
     pub fn home(&self, slot: u32) -> Home {
         self.homes[slot as usize]
@@ -150,7 +150,7 @@ pub enum HomesError {
         rank: usize,
         /// The expert.
         expert: u32,
-        /// Experts that there are.
+        /// Experts of the layer; ids are below it.
         experts: usize,
     },
     /// Two slots of one rank hold the same expert.

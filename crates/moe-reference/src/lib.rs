@@ -3,8 +3,8 @@
 //! The crate depends on nothing, and shares no code with Warpverbs, whose kernels it judges. Two judges are here, which know
 //! the same rules and share no code either:
 //!
-//! - the reference: [`dispatch`] and [`combine`] (with their variants) compute by scalar loops what a kernel must give, bit for
-//!   bit where the kernel adds in the same order;
+//! - the reference: [`dispatch`] and [`combine`] (with their variants) compute by scalar loops what a kernel must give. Where the
+//!   kernel adds in the same order, the bits are the same;
 //! - the [`oracle`]s hold the outputs of a kernel against the inputs of all ranks, and return the first [`oracle::Finding`].
 //!   They ask for no order that is not promised, and judge sums and casts to rounding.
 //!

@@ -108,7 +108,7 @@ pub struct Case {
 pub struct Row {
     /// Rank that it comes from.
     pub source: u32,
-    /// Its row in the input there.
+    /// Its row in the input of that rank.
     pub token: u32,
     /// What it chose here: (k, local expert), in ascending k.
     pub picks: Vec<(usize, u32)>,

@@ -1,5 +1,5 @@
-//! Combine: sums in f32 over the ranks in ascending order, and within a rank over the choices in ascending k, with no rounding
-//! in between; and which tokens are whole.
+//! Combine: sums in f32 over the ranks in ascending order, and within a rank over the choices in ascending k. It does not round in
+//! between. The oracle also judges which tokens are whole.
 
 use super::finding::length;
 use super::payload::{bf16, values};

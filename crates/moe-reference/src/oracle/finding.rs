@@ -42,7 +42,7 @@ pub enum Finding {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A row is missing, came twice, or should not be there.
+    /// A row is missing, came twice, or has no source that sends it.
     Rows {
         /// `expert` or `rank`.
         what: &'static str,

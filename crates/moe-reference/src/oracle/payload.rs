@@ -1,8 +1,8 @@
 //! The bytes of one row: the token as it was given, or its FP8 with scales that are computed again here.
 //!
-//! The cast is judged, not repeated: a scale is the largest magnitude of its 128 channels (at least 1e-4) over 448, to the last
-//! bits of an f32, or exactly the next power of two above that; a number is the FP8 nearest to input / scale, to rounding of
-//! that quotient. So another order of f32 operations passes, and another rounding mode does not.
+//! The oracle judges the cast and does not repeat it. A scale is the largest magnitude of its 128 channels (at least 1e-4) over
+//! 448, to the last bits of an f32. Or it is exactly the next power of two above that. A number is the FP8 nearest to input /
+//! scale, to rounding of that quotient. So another order of f32 operations passes, and another rounding mode does not.
 
 use super::{Case, Finding, Wire};
 use crate::format::Scales;
