@@ -27,7 +27,8 @@ fn cpu_time() -> Duration {
     )
 }
 
-/// Held by each test: all launches of a process sleep on one wake word, so a launch of another test would wake those of this one.
+/// Each test holds this lock. All launches of a process sleep on one wake word, so a launch of another test would wake those of
+/// this one.
 fn alone() -> MutexGuard<'static, ()> {
     static LAUNCHES: Mutex<()> = Mutex::new(());
     LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,8 +1,8 @@
 //! Lanes of a warp that wait for each other behind divergent code, as nvcc makes them.
 //!
-//! nvcc puts BSSY in front of a divergent branch or loop, and BSYNC where the ways join again. BSSY notes which lanes run there
-//! together; BSYNC holds each of them until all noted lanes that have not exited have come. Code hangs on a GPU if it is right
-//! only when a lane gets past such a place while others of its warp still spin before it.
+//! The compiler nvcc puts BSSY in front of a divergent branch or loop, and BSYNC where the ways join again. BSSY notes which lanes
+//! run it together. BSYNC holds each of them until all noted lanes that have not exited have come. Some code is right only when a
+//! lane gets past a BSYNC while others of its warp still spin before it. Such code hangs on a GPU.
 //!
 //! Kernels mark such parts: `simt_diverge` in front, `simt_reconverge` behind (`wv::platform::Divergence`). Without
 //! `LaunchConfig::reconverge` both do nothing. With it:

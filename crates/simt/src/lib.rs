@@ -11,10 +11,10 @@
 //! - Warp operations meet by mask. Stricter than CUDA: naming a lane that has exited is an error, and so is meeting in
 //!   different operations. Lanes beyond the end of a partial warp may be named. A shuffle from a lane outside the mask gives
 //!   all ones.
-//! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed. Code that
-//!   does not bear convergence, since lanes that hold something would wait for lanes that spin for it, fails with
-//!   [`LaunchConfig::reconverge`]: lanes then wait for each other behind the parts that kernels mark as divergent.
-//!   `__activemask` is refused at compile time, as are static `__shared__` variables (`SIMT_SHARED` instead).
+//! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed. With
+//!   [`LaunchConfig::reconverge`] lanes wait for each other behind the parts that kernels mark as divergent. Code that does not
+//!   bear convergence then fails: lanes that hold something would wait for lanes that spin for it. `__activemask` is refused at
+//!   compile time, as are static `__shared__` variables (`SIMT_SHARED` instead).
 //! - Memory is that of the CPU: orders weaker than x86's cannot be seen, scopes make no difference.
 //! - A switch happens at schedule points only: meetings, barriers, atomics, `simt_yield`, `simt_poll`, `__nanosleep`. A spin on
 //!   a plain variable never ends; polls must go through functions that call `simt_yield` or `simt_poll`.
@@ -30,16 +30,16 @@
 //!
 //! # Polling
 //!
-//! A thread that waits for memory calls `simt_poll` (or `__nanosleep`) after each look in vain. When all threads of a worker
-//! that can run have done so since the last thing that happened, its OS thread sleeps, from 1 µs doubling to 200 µs. It wakes
+//! A thread that waits for memory calls `simt_poll` (or `__nanosleep`) after each look in vain. The OS thread of a worker sleeps
+//! when all its threads that can run have looked in vain since the last progress. Its sleeps double from 1 µs to 200 µs. It wakes
 //! early when the word named by [`set_wake_word`] is bumped, or when a thread on another worker did something. Stores and
 //! read-modify-writes that others wait for call `simt_progress`; CUDA's atomics do so by themselves.
 //!
 //! # Building kernels
 //!
-//! [`build`] compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names.
-//! This crate's own build script and every dependant's need a C++ compiler and nothing else. It is no feature: Cargo would build
-//! everything that uses this crate once with it and once without.
+//! [`build`] compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names. This crate's own build script
+//! and every dependant's need a C++ compiler and nothing else. The module is no feature: Cargo would build everything that uses
+//! this crate once with it and once without.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 

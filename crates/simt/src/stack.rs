@@ -21,8 +21,8 @@ const PAGE: usize = 4096;
 /// Canary words at the low end of a stack.
 const CANARY_WORDS: usize = 32;
 const CANARY_BYTES: usize = CANARY_WORDS * 8;
-/// Added to the size of a stack, a multiple of the page. With it and the canary, the tops of successive stacks lie 384 bytes
-/// apart modulo a page, so that the hot lines of a warp spread over the cache sets.
+/// Added to the size of a stack, a multiple of the page. With it and the canary, the tops of successive stacks lie 384 bytes apart
+/// modulo a page. So the hot lines of a warp spread over the cache sets.
 const COLOUR_BYTES: usize = 128;
 /// Stacks that idle slabs may hold together; stacks beyond that are unmapped.
 const POOLED_STACKS: usize = 16_384;

@@ -1,4 +1,5 @@
-//! Barriers and fences that are there and are taken for missing: the findings are those of the kernel that lacks them.
+//! Barriers and fences that a kernel has and that the checker takes for missing: the findings are those of a kernel that lacks
+//! them.
 //!
 //! The kernels run under names of their own, so that other tests of the process see nothing of it.
 

@@ -1,6 +1,6 @@
-// SIMT_EXPORT(kernel): the entry that the Rust side calls once per CUDA thread, with the argument
-// array of a launch (one pointer per parameter, as for cuLaunchKernel). `simt::build` finds these
-// lines and lists the kernels.
+// SIMT_EXPORT(kernel): the entry that the Rust side calls once per CUDA thread. It gets the
+// argument array of a launch: one pointer per parameter, as for cuLaunchKernel. `simt::build` finds
+// these lines and lists the kernels.
 #pragma once
 
 #include <cxxabi.h>

@@ -47,8 +47,9 @@ inline size_t take_static_shared(size_t bytes) {
   return place;
 }
 
-// Where the bytes of one place in the source are; `Place` is a type of its own there. Which thread
-// of the process is the first to ask is none of the kernel's order, so no sanitizer looks at it.
+// The offset of the bytes that one place in the source uses; each place has a type `Place` of its
+// own. Which thread of the process is the first to ask is none of the kernel's order, so no
+// sanitizer looks at it.
 template <class Place, size_t bytes>
 __attribute__((no_sanitize_thread)) size_t static_shared() {
   static const size_t place = take_static_shared(bytes);

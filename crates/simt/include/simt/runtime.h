@@ -41,8 +41,8 @@ void simt_reconverge(void);
 void simt_count_loads(uint32_t loads);
 // CLOCK_MONOTONIC in ns: one clock for all processes of the machine.
 uint64_t simt_now_ns(void);
-// 8-byte release store to a device register, then the kick hook of the software device in this
-// process, if there is one.
+// 8-byte release store to a device register. Then it calls the kick hook, if a software device in
+// this process has set one.
 void simt_mmio_store64(uint64_t* reg, uint64_t value);
 // Lane of the calling thread, 0..31.
 uint32_t simt_lane_id(void);

@@ -115,8 +115,8 @@ pub extern "C" fn device_access(addr: u64, bytes: u64, writes: bool) {
     STATE.with(|state| state.device(addr, bytes, writes));
 }
 
-/// Memory of the host at `host` that kernels reach at `addr`. Only fences of scope sys order what a device does there, and a
-/// kernel that uses the host's address is a finding.
+/// Memory of the host at `host` that kernels reach at `addr`. Only fences of scope sys order what a device does in it, and a kernel
+/// that uses the host's address is a finding.
 pub fn map_host_memory(addr: u64, host: u64, bytes: u64) {
     STATE.with(|state| state.map_host(addr, host, bytes));
 }

@@ -8,16 +8,17 @@
 //!   comes from a chain of release fence, store, load and acquire fence of sufficient scope, from a barrier or from `__syncwarp`.
 //!   Atomics conflict only where the scope of one does not hold both. A shuffle or vote orders nothing. A store that depends on a
 //!   relaxed load or a shuffle does come after it.
-//! - **untold**: a device reads what a thread wrote (or overwrites what it used) without a release fence before the doorbell that
-//!   started the device: of scope gpu for device memory, of scope sys for host-mapped memory.
+//! - **untold**: a device reads what a thread wrote, or overwrites what it used, without a release fence before the doorbell that
+//!   started the device. The fence must have scope gpu for device memory, and scope sys for host-mapped memory.
 //! - **stale**: a weak load finds a sector in its block's L1 that was loaded before memory changed.
 //! - **not constant**: a non-coherent load (`__ldg`, `ld.global.nc`) of bytes that a device, or a thread of the same launch, has
 //!   written.
 //! - **host address**: a thread uses the address that host-mapped memory has for the host, which a GPU need not have.
 //!
-//! What it does not see: order weaker than that of the schedule that ran (a race is found when both accesses happen, in whatever
-//! order, so seeds matter little); accesses of the host; blocks one after the other in one seat (few, with a seed that is not 0);
-//! more than 24 accesses of one 8-byte word back. Devices count as one, which does everything in order.
+//! The checker does not see order weaker than that of the schedule that ran. It finds a race when both accesses happen, in whatever
+//! order, so seeds matter little. Nor does it see accesses of the host, and races of blocks that run one after the other in one
+//! seat. With a seed that is not 0 few blocks do. It looks 24 accesses of one 8-byte word back. Devices count as one, which does
+//! everything in order.
 //!
 //! A launch with findings ends in `LaunchError::Findings`. Findings that no launch and no
 //! `take_findings` has reported are printed when the process ends, which then exits with status 66.
