@@ -225,7 +225,7 @@ impl Own {
     unsafe fn completions(&self, mut left: i32) -> Outcome<()> {
         let start = Instant::now();
         while left > 0 {
-            // SAFETY: the CQ is open, and there is room for one entry.
+            // SAFETY: the CQ is open, and `entry` has room for one entry.
             let (found, status) = unsafe {
                 let mut entry: ibv_wc = zeroed();
                 (ibv_poll_cq(self.cq, 1, addr_of_mut!(entry)), entry.status)

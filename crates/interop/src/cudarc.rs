@@ -59,7 +59,7 @@ pub fn gpu(context: &CudaContext) -> Result<Arc<dyn Gpu>, GpuError> {
     Ok(gpu)
 }
 
-/// A stream: launches in it come behind what is there.
+/// A stream. Kernels that Warpverbs launches in it run behind the program's earlier work in it.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub fn gpu(context: &CudaContext) -> Result<Arc<dyn Gpu>, GpuError> {
 ///
 /// # Safety
 ///
-/// The stream lives until all clones of the result are gone, and what was launched there has ended.
+/// The stream lives until all clones of the result are gone, and what was launched in it has ended.
 pub unsafe fn stream<'a>(
     gpu: &dyn Gpu,
     stream: &'a CudaStream,

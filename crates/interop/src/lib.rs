@@ -1,4 +1,4 @@
-//! What a program has opened by another crate, handed to Warpverbs with its type: by rdma-sys, cust and cudarc, each behind the
+//! Hands objects that a program has opened by rdma-sys, cust or cudarc to Warpverbs with their types. Each of these crates has a
 //! feature of its name. A program that has anything else hands over addresses: `Context::adopt`, `Pd::adopt`, `Gpu::wrap_stream`,
 //! `Gpu::wrap_memory` of the crate `warpverbs` take them from any binding.
 //!

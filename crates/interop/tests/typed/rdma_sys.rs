@@ -1,4 +1,5 @@
-//! Objects of rdma-sys: what the program's own QPs and a team do in one context and domain, and what the head of a context is read by.
+//! Objects of rdma-sys: the program's own QPs and a team share one context and domain. One test checks the layout by which
+//! Warpverbs reads the head of a context.
 
 // UNSAFETY: calls into libibverbs, as a program with rdma-sys makes them.
 #![expect(unsafe_code, reason = "calls into libibverbs")]
@@ -23,7 +24,7 @@ mod orders;
 #[path = "../../examples/ping_pong.rs"]
 mod ping_pong;
 
-/// The example opens the first device that there is.
+/// The example opens the first device of the list.
 static ONE_DEVICE: Mutex<()> = Mutex::new(());
 
 #[test]
