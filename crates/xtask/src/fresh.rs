@@ -1,6 +1,6 @@
-//! `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step;
-//! `./x fresh test`: all tests in it; `./x fresh wheel`: the Python wheel in it, as its README says; `./x fresh interop`: the part
-//! interop in it; `./x fresh walk`: a stranger's first hour.
+//! `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step. Other words run
+//! other things in that root. `./x fresh test` runs all tests, `./x fresh wheel` the Python wheel as its README says. `./x fresh
+//! interop` runs the part interop, `./x fresh walk` a stranger's first hour.
 
 use std::ffi::OsString;
 use std::fs;

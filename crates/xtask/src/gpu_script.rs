@@ -256,7 +256,7 @@ fn a_gpu_that_no_kernel_runs_on_is_a_failure_and_says_why() {
     assert_eq!(results["ended"], "failed");
     let outcome = results["steps"][0]["outcome"].as_str().unwrap();
     assert!(outcome.contains("libcuda.so.1 is not there"), "{outcome}");
-    // The same where it is asked for, and where the tool of the driver is there.
+    // The run also fails if `--require-gpu` asks for a GPU, and if the machine has the tool of the driver.
     fs::remove_file(pack.path("dev/nvidia0")).unwrap();
     assert_eq!(pack.run(&["--require-gpu"]).status.code(), Some(1));
     pack.program("tools/nvidia-smi", "#!/bin/sh\n");

@@ -16,8 +16,8 @@ use crate::tree::{build, fresh_folder, prepare, target};
 /// Where cust looks for libcuda. It gets the driver without a GPU.
 const CUDA: &str = "target/interop";
 const DRIVER: &str = "crates/test-support/fake_cuda/libcuda.c";
-/// Also `-p warpverbs-python`, and a feature that `warpverbs` gives its tests: alone, the package would resolve other features of
-/// the library and of test-support, and build both and their kernels once more.
+/// The list also has `-p warpverbs-python`, and `FEATURES` one feature that `warpverbs` gives its tests. Alone, the package would
+/// resolve other features of the library and of test-support. Cargo would build both and their kernels once more.
 pub(crate) const PACKAGES: &[&str] = &["-p", "warpverbs-python", "-p", "warpverbs-interop"];
 pub(crate) const FEATURES: &str =
     "warpverbs-interop/rdma-sys,warpverbs-interop/cust,warpverbs-interop/cudarc,test-support/cuda";

@@ -137,8 +137,8 @@ pub(crate) fn from_libtest(program: &str, output: &str, ended_well: bool) -> Vec
     passed.chain(failed).collect()
 }
 
-/// The tests of the lines `test NAME ... ok`, wherever in its line that stands (other processes may have written in front of
-/// it), and of those with `FAILED`.
+/// The tests of the lines `test NAME ... ok`, and of those with `FAILED`. The words may stand anywhere in their line: other
+/// processes may have written in front of them.
 fn said_in_between(output: &str) -> (Vec<&str>, Vec<&str>) {
     let of_result = |result: &str| {
         let named = output.lines().filter_map(|line| {

@@ -41,7 +41,7 @@ moe         warpverbs::moe.options:: warpverbs::moe.orders:: warpverbs::moe.team
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";
 
-/// How many tests of a part run at the same time, on a machine with fewer cores: most of them wait for deadlines most of their time.
+/// How many tests of a part run at the same time on a machine with fewer cores. Most of them wait for deadlines most of their time.
 const THREADS: &[(&str, u32)] = &[
     ("tests", 4),
     ("control", 4),

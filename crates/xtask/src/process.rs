@@ -4,8 +4,8 @@
 //! that the owner of a directory removes it on the way out. The kernel ends the children of a process that was killed
 //! (PDEATHSIG).
 //!
-//! rustix would make five of the seven blocks here safe, and 4 s of one core longer what `./x` compiles before anything else;
-//! it has no `signal`.
+//! The crate rustix would make five of the seven blocks here safe. But `./x` would compile 4 s longer on one core before anything
+//! else, and rustix has no `signal`.
 
 // UNSAFETY: handlers of signals, signals to groups of processes, and what a child does before it becomes a program.
 #![expect(unsafe_code, reason = "system calls that std does not have")]

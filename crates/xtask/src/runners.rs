@@ -55,7 +55,7 @@ pub(crate) struct Manner<'a> {
     pub(crate) logs: &'a Path,
 }
 
-/// Set WV_RUNNER=libtest to do as if it were not there.
+/// Whether cargo-nextest is installed. With WV_RUNNER=libtest each test program runs by itself, as without cargo-nextest.
 fn has_nextest() -> Result<bool> {
     if std::env::var_os("WV_RUNNER").is_some_and(|runner| runner == "libtest") {
         return Ok(false);

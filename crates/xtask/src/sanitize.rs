@@ -36,12 +36,12 @@ const PLANTED_MEMORY: Sanitized<'_> = Sanitized {
 };
 
 /// The library under the checker of memory order: every operation at every scope, every kind of QP, every failure, signals, guards,
-/// recovery, hold-back, and MoE: data, every order of phases, late and dead ranks, masks, held calls, views. Left out, by name:
+/// recovery, hold-back. Of MoE: data, every order of phases, late and dead ranks, masks, held calls, views. Left out, by name:
 /// - 70_000, 65534, more_than_a_gib: each byte would be noted;
 /// - a_wrong_choice_is_seen_to_break: it plants signals that overtake their data and looks for them in bytes; the checker says so
 ///   first;
-/// - the_protocol_itself_shows_none_of_this: its NIC is a thread of the test, of whose reads the checker knows nothing, so that the
-///   second lap of the ring looks like a race. `put` and `conformance` run the same kernels on softhca for many laps.
+/// - the_protocol_itself_shows_none_of_this: its NIC is a thread of the test. The checker does not know the reads of that thread,
+///   so the second lap of the ring looks like a race. `put` and `conformance` run the same kernels on softhca for many laps.
 const ORDER: Sanitized<'_> = Sanitized {
     feature: "tsan",
     package: "warpverbs",

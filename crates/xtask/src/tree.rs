@@ -13,8 +13,8 @@ pub(crate) fn target() -> PathBuf {
     PathBuf::from(folder.unwrap_or_else(|| "target".into())).join("debug")
 }
 
-/// The packages of which others get programs, libraries or wheels. Those of one command of cargo share features, and so do all
-/// crates below them: of these they are those of the whole workspace, and the tests find the libraries built.
+/// The packages of which others get programs, libraries or wheels. One command of cargo builds all of them, so they and all crates
+/// below them share features. Those are the features of the whole workspace, so the tests find the libraries built.
 const FOR_OTHERS: [&str; 10] = [
     "-p",
     "warpverbs",

@@ -1,5 +1,6 @@
-//! `./x fresh walk`: what a stranger does in the first hour, by the pages alone. The demo of the README, then the example with a kernel
-//! of its own (docs/examples/own-kernel): a changed kernel whose test fails, that kernel in gdb, the test that fits, and one more test.
+//! `./x fresh walk`: what a stranger does in the first hour, by the pages alone. It runs the demo of the README, then the example
+//! with a kernel of its own (docs/examples/own-kernel). It changes that kernel so that its test fails, stops gdb in it, makes the
+//! test fit, and adds one more test.
 
 use std::fs;
 use std::path::PathBuf;
