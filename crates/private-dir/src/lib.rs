@@ -5,9 +5,9 @@
 //! up what the dead have left. Creating and sweeping race without harm: the holder of the lock decides, and a creator that finds
 //! its new directory swept tries again.
 //!
-//! Names: `pPID-RANDOM` is the tree of a process, `pPID-RANDOM-CHILD` that of process CHILD, which the former or a child of it
-//! has forked. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the processes below it, each with a lock of its own: it is
-//! swept only when they are all dead.
+//! Names: `pPID-RANDOM` is the tree of a process, `pPID-RANDOM-CHILD` that of process CHILD, which the former or a child of it has
+//! forked. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the processes below it, each with a lock of its own. A later
+//! start sweeps it only when all of them are dead.
 //!
 //! softhca and `wv sim` keep this one rule. It is a crate because `wv` must not link softhca, whose symbols would take the place of
 //! libc's.
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why there is no private directory.
+/// Why a process got no private directory.
 #[derive(Debug, Error)]
 pub enum PrivateDirError {
     /// A system call failed.
@@ -108,7 +108,7 @@ impl PrivateDir {
         &self.path
     }
 
-    /// Removes it with everything in it, and the standard parent if nothing else is in there.
+    /// Removes it with everything in it, and the standard parent if that is empty then.
     pub fn remove(&self) {
         // A process that still lives in it may be adding files. What cannot be removed now is swept by a later start.
         for _ in 0..3 {

@@ -237,7 +237,7 @@ pub(crate) fn read_dlpack(py: Python<'_>, capsule: &Bound<'_, PyAny>) -> PyResul
         return Err(raise(py, "Refused", words));
     }
     let numbers = |at: *mut i64| -> Vec<i64> {
-        // SAFETY: dlpack.h: shape, and strides unless null, hold as many numbers as there are dimensions.
+        // SAFETY: dlpack.h: shape, and strides unless null, hold one number for each dimension.
         (0..dimensions)
             .map(|i| unsafe { at.add(i).read() })
             .collect()

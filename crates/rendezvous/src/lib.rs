@@ -166,8 +166,8 @@ pub trait Store: Send + Sync + Debug {
     /// [`StoreError::NoAnswer`] all are gone or none. Nothing that is newer than the call goes when the request is late.
     fn remove_below(&self, key: &str) -> Result<u64, StoreError>;
 
-    /// The entries of `keys` and of the keys below `below`, at every depth, that are set and have changed after revision `since`; 0
-    /// asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
+    /// The entries of `keys`, and of the keys below `below` at every depth, that are set and have changed after revision `since`.
+    /// Revision 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
     ///
     /// Keys that were removed are not listed: [`Store::count`] shows that some are gone.
     ///

@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// result when no further call fits before `until`, with the time since the first call.
 ///
 /// # Errors
-/// The last error of `call`. If that call was still waiting at `until`, the error of the call before it: a call with too little
+/// The last error of `call`. If that call was still waiting at `until`, it is the error of the call before. A call with too little
 /// time shows nothing about the store.
 pub fn repeat<T>(
     until: Instant,

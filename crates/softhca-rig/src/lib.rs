@@ -419,7 +419,7 @@ impl End {
         softhca::engine::softhca_kick();
     }
 
-    /// Makes the device execute what was written: record, if there is one, and doorbell.
+    /// Makes the device execute the WQEs that were written: it writes the record, if the QP has one, and rings the doorbell.
     pub fn post(&self) {
         if !self.shape.no_record {
             self.record();

@@ -41,7 +41,7 @@ impl Memory {
         self.base.as_ptr().addr() as u64
     }
 
-    /// How many there are.
+    /// The length of the memory in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }

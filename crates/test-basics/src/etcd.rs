@@ -64,7 +64,7 @@ pub struct TlsServer<'a> {
 }
 
 impl Etcd {
-    /// Starts `members` of them and waits until they serve; where etcd is not installed there is none, and the test is skipped.
+    /// Starts `members` of them and waits until they serve. `None` where etcd is not installed: the test is skipped.
     pub fn start(members: usize) -> Option<Self> {
         Self::start_with(members, None)
     }
@@ -370,7 +370,7 @@ impl TlsServer<'_> {
     }
 }
 
-/// The text of a field of an answer; empty if it is not there.
+/// The text of a field of an answer; empty if the answer lacks the field.
 fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     let begin = format!("\"{name}\":\"");
     let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 /// The subnet.
 pub const SUBNET: &str = "fd00:5::/96";
 
-/// Runs its arguments there.
+/// Runs its arguments in a network with all addresses of the subnet.
 const SCRIPT: &str = "ip link set lo up; ip -6 route add local fd00:5::/96 dev lo; exec \"$@\"";
 
 /// What starts a command in such a network; if this machine has none, `test` is reported as skipped.

@@ -14,9 +14,9 @@
 //! gpu.add_kernels(&KERNELS)?;
 //! ```
 //!
-//! The set holds three things: the kernels compiled for the CPU by the C++ compiler (`simt::build` says how), the PTX by
-//! architecture, and the text of every `.cu`, `.cuh` and `.h` file, which NVRTC compiles on a machine whose driver cannot read the
-//! PTX, or where there is no PTX. A kernel is what its source exports by `WV_EXPORT(name)`.
+//! The set holds the kernels compiled for the CPU by the C++ compiler (`simt::build` says how), and the PTX by architecture. It
+//! also holds the text of every `.cu`, `.cuh` and `.h` file. NVRTC compiles that text where the set has no PTX, or where the driver
+//! cannot read it. A kernel is what its source exports by `WV_EXPORT(name)`.
 //!
 //! `#include <warpverbs/put.cuh>` finds the device library of the `warpverbs` that the package depends on. Its build script
 //! passes the folder to those of its dependents, as `DEP_WARPVERBS_INCLUDE`.
@@ -120,8 +120,9 @@ impl Kernels {
         self
     }
 
-    /// Leaves the kernels for the CPU out where the environment variable `name` is set. For crates whose kernels include a header
-    /// that a test of the same crate renders: they do not compile while it is stale, and the test needs the crate.
+    /// Leaves the kernels for the CPU out where the environment variable `name` is set. This is for crates with kernels that
+    /// include a header which a test of the same crate renders. Such kernels do not compile while the header is stale, and the test
+    /// needs the crate.
     #[must_use]
     pub fn no_cpu_if_set(mut self, name: &str) -> Self {
         println!("cargo::rerun-if-env-changed={name}");
