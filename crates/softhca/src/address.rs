@@ -48,7 +48,7 @@ pub enum AddressError {
     NoIpv6 {
         /// The address that was tried.
         ip: Ipv6Addr,
-        /// Its subnet.
+        /// The subnet in which the HCA should have an address.
         subnet: Ipv6Subnet,
     },
     /// Every loopback address that was tried is taken.

@@ -55,22 +55,22 @@ pub enum DeviceError {
         limit: usize,
     },
     /// No object of this number, or it belongs to another context.
-    #[error("there is no {what} {number:#x} in this context")]
+    #[error("this context has no {what} {number:#x}")]
     NoObject {
         /// Kind of object.
         what: &'static str,
-        /// Its number.
+        /// The number that the call gave.
         number: u32,
     },
     /// No device of this name.
-    #[error("there is no such device")]
+    #[error("no software HCA has this name")]
     NoDevice,
     /// Other objects use it.
     #[error("{what} {number:#x} is used by {users} other objects")]
     Busy {
         /// Kind of object.
         what: &'static str,
-        /// Its number.
+        /// The number of the object that is in use.
         number: u32,
         /// How many objects use it.
         users: usize,
@@ -80,7 +80,7 @@ pub enum DeviceError {
     Fault {
         /// First address.
         address: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
     },
     /// A value is out of range.

@@ -161,7 +161,7 @@ impl Slot {
     }
 }
 
-/// One HCA.
+/// The state of one HCA: contexts, objects, counters and faults.
 pub(crate) struct HcaState {
     pub(crate) number: usize,
     pub(crate) identity: Identity,

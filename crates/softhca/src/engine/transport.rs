@@ -108,7 +108,7 @@ pub enum OperationKind {
     },
     /// Atomic; the original value goes to the local segment as [`Device::scatter`] describes.
     Atomic(AtomicEth),
-    /// SEND.
+    /// SEND: the bytes go to a receive WQE of the peer.
     Send {
         /// What comes with the message.
         with: SendWith,
@@ -118,7 +118,7 @@ pub enum OperationKind {
 /// What a SEND carries besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendWith {
-    /// Nothing.
+    /// Its bytes alone.
     Nothing,
     /// Immediate data.
     Immediate(u32),

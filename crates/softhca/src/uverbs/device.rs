@@ -17,7 +17,7 @@ const RESP_UCTX: u16 = 0x1000;
 
 /// Completion vectors of a context.
 pub(super) const COMPLETION_VECTORS: u32 = 4;
-/// The one port.
+/// The number of the only port of an HCA.
 pub(super) const PORT: u32 = 1;
 
 pub(super) const METHODS: &[Method] = &[

@@ -63,7 +63,7 @@ pub enum Kept {
     Ipv4,
     /// UDP over IPv4, and over IPv6 between the addresses of a subnet.
     Udp,
-    /// All.
+    /// Packets arrive with every field as it was sent.
     All,
 }
 

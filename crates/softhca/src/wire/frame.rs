@@ -193,7 +193,7 @@ pub enum Frame<'a> {
 pub struct Arp {
     /// Asks; otherwise answers.
     pub is_request: bool,
-    /// Its sender.
+    /// Addresses of the host that sent the packet.
     pub sender: (Ipv4Addr, Mac),
     /// In a request the address that is asked for, in an answer the asker.
     pub target: (Ipv4Addr, Mac),

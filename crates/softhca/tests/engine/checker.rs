@@ -288,7 +288,7 @@ fn a_key_that_is_used_after_its_end_is_told_from_one_that_never_was() {
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     pair.a.write(0, 8, remote, rkey ^ 0x100);
     assert!(!all_well(&pair.a.run(1)));
-    found(&pair.hca_b, Finding::RemoteKey, "there is no such key");
+    found(&pair.hca_b, Finding::RemoteKey, "no such key");
     assert_eq!(count(&pair.hca_b, Finding::KeyEnded), 0);
 }
 

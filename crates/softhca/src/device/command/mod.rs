@@ -75,7 +75,7 @@ impl Call<'_> {
         ))
     }
 
-    /// The HCA.
+    /// The state of the HCA that the context of this call has opened.
     pub(super) fn hca(&mut self) -> Result<&mut HcaState, Refusal> {
         Ok(&mut self.slot()?.state)
     }

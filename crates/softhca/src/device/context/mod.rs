@@ -47,7 +47,7 @@ pub struct MrKeys {
     pub rkey: u32,
 }
 
-/// A UAR page.
+/// A UAR page that a context has allocated: its number and its place in the UAR space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UarPage {
     /// Page id: what QP and CQ contexts name as `uar_page`.
@@ -241,7 +241,7 @@ impl Context {
         })
     }
 
-    /// The port is up.
+    /// Whether the port is active; a fault or a test may take it down.
     #[must_use]
     pub fn port_is_up(&self) -> bool {
         let mut fabric = self.inner.world.lock();

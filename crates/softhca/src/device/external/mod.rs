@@ -104,7 +104,7 @@ pub const CONTROL_QPS: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Executor {
-    /// [`VERSION`].
+    /// [`VERSION`] of the crate that the executor was built with; another one is refused.
     pub version: u32,
     /// Bytes of [`Qp`], [`Cq`], [`Key`], [`QpProgress`], [`CqProgress`], in this order.
     pub bytes: [u32; 5],

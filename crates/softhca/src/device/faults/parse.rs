@@ -27,8 +27,8 @@ pub struct FaultSpecError {
 pub enum FaultItemError {
     /// No such item.
     #[error(
-        "there is no item {0:?}; there are seed, drop, dup, reorder, corrupt, delay, partition, cmd, enomem, cqe, port-down, port-up, \
-         freeze and fatal"
+        "no item {0:?}; it must be seed, drop, dup, reorder, corrupt, delay, partition, cmd, enomem, cqe, port-down, port-up, \
+         freeze or fatal"
     )]
     Unknown(String),
     /// It says too little.

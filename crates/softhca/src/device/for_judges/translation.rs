@@ -7,7 +7,7 @@
 use mlx5_prm::umr::{Klm, RepeatBlock, RepeatEntry};
 use std::fmt;
 
-/// Bytes of an entry.
+/// Bytes of a KLM or KSM entry in a list.
 pub(crate) const ENTRY_BYTES: usize = 16;
 
 /// An entry as it came.

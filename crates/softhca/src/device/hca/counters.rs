@@ -64,7 +64,7 @@ pub struct ObjectCounts {
     pub mw: usize,
     /// Memory keys made by command.
     pub mkey: usize,
-    /// UMEMs.
+    /// User memories (UMEMs) that DevX has registered.
     pub umem: usize,
     /// UAR pages.
     pub uar: usize,

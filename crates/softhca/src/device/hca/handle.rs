@@ -101,7 +101,7 @@ pub enum EventSupport {
     All,
     /// Those of the device alone.
     Device,
-    /// None.
+    /// Every subscription is refused.
     None,
 }
 
@@ -275,13 +275,13 @@ impl Hca {
         self.identity.ip
     }
 
-    /// Live objects.
+    /// How many objects of each kind exist now, over all contexts.
     #[must_use]
     pub fn live_objects(&self) -> ObjectCounts {
         self.with(|slot| slot.state.live())
     }
 
-    /// Counters.
+    /// What the HCA has counted since it was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.world.lock().count(self.number);

@@ -127,7 +127,7 @@ pub(crate) enum Backing {
     Indirect(Box<Translation>),
 }
 
-/// The user of a key.
+/// The protection domain and the QP of an access by a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyUser {
     pub(crate) pdn: u32,
@@ -309,8 +309,8 @@ impl MemoryKey {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stale { now } => write!(f, "there is no such key, only {now:#x}"),
-            Self::NoKey => write!(f, "there is no such key"),
+            Self::Stale { now } => write!(f, "no such key, only {now:#x}"),
+            Self::NoKey => write!(f, "no such key"),
             Self::OtherDomain { own, key } => {
                 write!(
                     f,

@@ -148,7 +148,7 @@ impl SendQueue {
     }
 }
 
-/// The receive queue.
+/// The receive ring that a QP has of its own.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     pub(crate) ring: Region,

@@ -44,11 +44,11 @@ pub(in crate::engine) fn take(
         Err(error) => {
             hca.checker.note(Finding::SrqList, srqn, || match error {
                 TakeError::Link { index } => format!(
-                    "SRQ {srqn:#x}: a WQE names {index} as the next, there are {entries}"
+                    "SRQ {srqn:#x}: a WQE names {index} as the next; it must be below {entries}"
                 ),
                 TakeError::BeyondQueue { ahead } => format!(
-                    "SRQ {srqn:#x}: the counter of the doorbell record is {ahead} ahead of the device, there are \
-                     {entries} WQEs"
+                    "SRQ {srqn:#x}: the counter of the doorbell record is {ahead} ahead of the device; it must be \
+                     at most {entries}"
                 ),
                 TakeError::Empty | TakeError::Broken => String::new(),
             });

@@ -75,7 +75,7 @@ fn parse(hca: &mut HcaState, qpn: u32, bytes: usize) -> Result<Change, Wrong> {
     let has_offset = umr.flags & UmrCtrlSeg::FLAG_TRANSLATION_OFFSET != 0;
     if !has_offset && offset != 0 {
         return Err(Wrong::Wqe(format!(
-            "a signature context of {offset} units: there are no signatures"
+            "a signature context of {offset} units: the device has no signatures"
         )));
     }
     let list_bytes = octowords * ENTRY_BYTES;

@@ -67,7 +67,7 @@ fn take_own(hca: &mut HcaState, qpn: u32) -> Result<Receiving, ReceiveError> {
     let Some(queue) = &mut qp.receive else {
         hca.checker.note(Finding::RemoteRight, qpn, || {
             format!(
-                "QP {qpn:#x}: the peer's message needs a receive WQE, and there is no receive queue"
+                "QP {qpn:#x}: the peer's message needs a receive WQE, and the QP has no receive queue"
             )
         });
         return Err(INVALID);
