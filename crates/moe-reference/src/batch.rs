@@ -132,7 +132,7 @@ impl fmt::Display for BatchError {
                 experts,
             } => write!(
                 f,
-                "token {token} chooses expert {expert}; there are {experts} experts, from 0 on, and -1 for none"
+                "token {token} chooses expert {expert}; it must be below {experts}, or -1 for none"
             ),
             Self::Twice { token, expert } => {
                 write!(f, "token {token} chooses expert {expert} twice")
@@ -182,9 +182,7 @@ mod tests {
     #[test]
     fn a_choice_out_of_range_or_made_twice_is_named_by_token_and_value() {
         let range = |token, expert| {
-            format!(
-                "token {token} chooses expert {expert}; there are 4 experts, from 0 on, and -1 for none"
-            )
+            format!("token {token} chooses expert {expert}; it must be below 4, or -1 for none")
         };
         assert_eq!(message(2, &[0, 1, 4, 0]), range(1, 4));
         assert_eq!(message(1, &[-2, 1]), range(0, -2));

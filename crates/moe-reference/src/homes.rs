@@ -6,7 +6,7 @@ use std::fmt;
 /// Where an expert slot is: a place for one expert at one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Its rank.
+    /// The rank that holds the slot.
     pub rank: u32,
     /// Its place among the slots of that rank.
     pub local: u32,
@@ -78,7 +78,7 @@ impl Homes {
         Self { homes, slots, held }
     }
 
-    /// Ranks.
+    /// The number of ranks, those without a slot included.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.held.len()
@@ -148,16 +148,16 @@ pub enum HomesError {
     Expert {
         /// Rank of the slot.
         rank: usize,
-        /// The expert.
+        /// The id that the slot names.
         expert: u32,
         /// Experts of the layer; ids are below it.
         experts: usize,
     },
     /// Two slots of one rank hold the same expert.
     Twice {
-        /// The rank.
+        /// The rank that holds both slots.
         rank: usize,
-        /// The expert.
+        /// The expert that both slots hold.
         expert: u32,
     },
 }
@@ -171,7 +171,7 @@ impl fmt::Display for HomesError {
                 experts,
             } => write!(
                 f,
-                "a slot of rank {rank} holds expert {expert}; there are {experts} experts"
+                "a slot of rank {rank} holds expert {expert}; it must be below {experts}"
             ),
             Self::Twice { rank, expert } => write!(f, "rank {rank} holds expert {expert} twice"),
         }
@@ -230,7 +230,7 @@ mod tests {
         let message = |held| Homes::from_slots(4, held).unwrap_err().to_string();
         assert_eq!(
             message(vec![vec![3], vec![0, 4]]),
-            "a slot of rank 1 holds expert 4; there are 4 experts"
+            "a slot of rank 1 holds expert 4; it must be below 4"
         );
         assert_eq!(
             message(vec![vec![3], vec![0, 3, 0]]),

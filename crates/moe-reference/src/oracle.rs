@@ -141,7 +141,7 @@ impl Case {
         }
     }
 
-    /// Ranks.
+    /// The number of ranks of the case: one batch each.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.inputs.len()

@@ -31,7 +31,7 @@ pub enum Finding {
     Range {
         /// Local expert.
         expert: usize,
-        /// Rank.
+        /// The rank whose range is wrong.
         rank: usize,
         /// Its first row.
         begin: u64,
@@ -59,9 +59,9 @@ pub enum Finding {
     Order {
         /// Source.
         rank: usize,
-        /// Token.
+        /// The token of the row, by its place in the input of its source.
         token: u32,
-        /// The one before it.
+        /// The token of the row before it.
         before: u32,
     },
     /// A byte of a row is not that of its token.
@@ -74,7 +74,7 @@ pub enum Finding {
         row: usize,
         /// Source.
         rank: u32,
-        /// Token.
+        /// The token of the row, by its place in the input of its source.
         token: u32,
         /// First byte that differs.
         byte: usize,
@@ -87,7 +87,7 @@ pub enum Finding {
     Scale {
         /// Source.
         rank: u32,
-        /// Token.
+        /// The token of the row, by its place in the input of its source.
         token: u32,
         /// Which 128 channels.
         group: usize,
@@ -100,9 +100,9 @@ pub enum Finding {
     Cast {
         /// Source.
         rank: u32,
-        /// Token.
+        /// The token of the row, by its place in the input of its source.
         token: u32,
-        /// Channel.
+        /// The place of the number in its row.
         channel: usize,
         /// The output's.
         got: f64,
@@ -113,7 +113,7 @@ pub enum Finding {
     Choice {
         /// Source.
         rank: usize,
-        /// Row.
+        /// The place of the row in the output.
         row: usize,
         /// Choice.
         k: usize,
@@ -130,7 +130,7 @@ pub enum Finding {
         place: &'static str,
         /// Which one.
         index: usize,
-        /// Row.
+        /// The place of the row in the output.
         row: usize,
         /// First byte.
         byte: usize,
@@ -150,7 +150,7 @@ pub enum Finding {
     },
     /// The mask that a call gives back is wrong.
     Active {
-        /// Rank.
+        /// The rank that the mask judges.
         rank: usize,
         /// The output's.
         got: u32,
@@ -159,7 +159,7 @@ pub enum Finding {
     },
     /// A token that lost an expert is called valid, or the other way round.
     Valid {
-        /// Token.
+        /// The token, by its place in the batch.
         token: usize,
         /// The output's.
         got: u8,
@@ -168,9 +168,9 @@ pub enum Finding {
     },
     /// A sum is not a number, though all that was added is.
     NotANumber {
-        /// Token.
+        /// The token, by its place in the batch.
         token: usize,
-        /// Channel.
+        /// The place of the sum in its row.
         channel: usize,
         /// The output's.
         got: f32,
