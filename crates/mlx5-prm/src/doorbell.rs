@@ -9,7 +9,7 @@ pub mod qp_record {
     pub const RCV: usize = 0;
     /// Byte offset of the send counter: WQEBBs posted, modulo 2^16.
     pub const SND: usize = 4;
-    /// Bytes.
+    /// Bytes of the record: one big-endian 32-bit counter for each direction.
     pub const BYTES: usize = 8;
 }
 
@@ -19,7 +19,7 @@ pub mod cq_record {
     pub const CONSUMER_INDEX: usize = 0;
     /// Byte offset of the arm word: sequence `[29:28]`, solicited only `[24]`, consumer index `[23:0]`.
     pub const ARM: usize = 4;
-    /// Bytes.
+    /// Bytes of the record: the consumer counter and the arm word, 32 bits each, big-endian.
     pub const BYTES: usize = 8;
     /// Mask of the consumer index.
     pub const INDEX_MASK: u32 = 0x00ff_ffff;
@@ -27,7 +27,7 @@ pub mod cq_record {
 
 /// A UAR page of 4 KiB.
 pub mod uar {
-    /// Bytes of a page.
+    /// Bytes of a UAR page, whatever the page size of the CPU.
     pub const PAGE_BYTES: usize = 4096;
     /// Doorbell registers in a page.
     pub const REGISTERS: usize = 2;

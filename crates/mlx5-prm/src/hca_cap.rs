@@ -32,11 +32,11 @@ crate::open_enum::open_enum! {
         VECTOR_CALC = 0xb,
         /// Rates and scheduling.
         QOS = 0xc,
-        /// Memory of the device.
+        /// Sizes and operations of memory on the device.
         DEVICE_MEMORY = 0xf,
         /// TLS offload.
         TLS = 0x11,
-        /// Events of the device.
+        /// Events of the device to which DevX may subscribe.
         DEVICE_EVENT = 0x14,
         /// Encryption.
         CRYPTO = 0x1a,

@@ -138,7 +138,7 @@ impl QpModifyIn {
     pub const OPT_RWE: u32 = 1 << 3;
     /// `pkey_index` of the primary path.
     pub const OPT_PKEY_INDEX: u32 = 1 << 4;
-    /// `q_key`.
+    /// The command changes `q_key`.
     pub const OPT_Q_KEY: u32 = 1 << 5;
     /// `min_rnr_nak`.
     pub const OPT_RNR_TIMEOUT: u32 = 1 << 6;
@@ -148,13 +148,13 @@ impl QpModifyIn {
     pub const OPT_SRA_MAX: u32 = 1 << 8;
     /// `log_rra_max`.
     pub const OPT_RRA_MAX: u32 = 1 << 9;
-    /// `pm_state`.
+    /// The command changes `pm_state`.
     pub const OPT_PM_STATE: u32 = 1 << 10;
-    /// `retry_count`.
+    /// The command changes `retry_count`.
     pub const OPT_RETRY_COUNT: u32 = 1 << 12;
-    /// `rnr_retry`.
+    /// The command changes `rnr_retry`.
     pub const OPT_RNR_RETRY: u32 = 1 << 13;
-    /// `ack_timeout`.
+    /// The command changes `ack_timeout`.
     pub const OPT_ACK_TIMEOUT: u32 = 1 << 14;
     /// `lag_tx_port_affinity`: the port of a link aggregation group.
     pub const OPT_LAG_TX_AFF: u32 = 1 << 15;

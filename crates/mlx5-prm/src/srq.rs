@@ -187,7 +187,7 @@ layout! {
 impl XrcSrqc {
     /// `state`: in use.
     pub const STATE_GOOD: u32 = 0;
-    /// `state`: in error.
+    /// `state`: the queue is in error and takes no more WQEs.
     pub const STATE_ERROR: u32 = 1;
 }
 

@@ -26,7 +26,7 @@ open_enum! {
         RDMA_WRITE = 0x08,
         /// Write remote memory and consume a receive WQE of the peer.
         RDMA_WRITE_IMM = 0x09,
-        /// Send.
+        /// Send to a receive WQE of the peer.
         SEND = 0x0a,
         /// Send with immediate data.
         SEND_IMM = 0x0b,
@@ -99,7 +99,7 @@ impl CtrlSeg {
         self
     }
 
-    /// Opcode.
+    /// The operation that the segment asks for: bits 7:0 of its first word.
     #[must_use]
     pub const fn opcode(&self) -> WqeOpcode {
         WqeOpcode(self.opmod_idx_opcode.bytes()[3])
@@ -249,7 +249,7 @@ pub struct InlineHeader {
 impl InlineHeader {
     /// Marks a segment as inline data.
     pub const INLINE: u32 = 1 << 31;
-    /// Mask of the length.
+    /// Bits of the header that hold the length of the data in bytes.
     pub const LENGTH_MASK: u32 = 0x3ff;
 
     /// Header of `bytes` bytes of payload.
