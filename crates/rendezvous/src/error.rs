@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::thread::ThreadPanicked;
 
-/// An error of a store.
+/// What refuses or fails a call on a store, with the place and the value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -20,7 +20,7 @@ pub enum StoreError {
     /// The directory does not exist.
     #[error("the store directory {} does not exist; make it before the ranks start", directory.display())]
     Missing {
-        /// The directory.
+        /// The directory of the URL `file://`.
         directory: PathBuf,
     },
     /// A directory that another user could change.
@@ -147,7 +147,7 @@ pub enum StoreError {
         what: &'static str,
         /// The key, cut.
         key: String,
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
         /// Most bytes.
         limit: usize,
@@ -155,7 +155,7 @@ pub enum StoreError {
     /// A look at too many keys.
     #[error("a look names {keys} keys; at most {limit} are read at once")]
     TooMany {
-        /// Keys.
+        /// How many keys the look names.
         keys: usize,
         /// Most keys.
         limit: usize,
@@ -163,7 +163,7 @@ pub enum StoreError {
     /// A time to live that no backend can keep.
     #[error("a lease of {ttl:?} on '{key}'; it must be {least:?} to {most:?}")]
     Ttl {
-        /// The key.
+        /// The key that the lease was to hold.
         key: String,
         /// The requested time.
         ttl: Duration,
@@ -183,7 +183,7 @@ pub enum StoreError {
     /// A record that another run or another version has written.
     #[error("the record '{key}' is {found}, not {wanted}")]
     OtherRecord {
-        /// The key.
+        /// The key that holds the record.
         key: String,
         /// Version and run that wrote it.
         found: String,
@@ -193,7 +193,7 @@ pub enum StoreError {
     /// Bytes that are no record at all.
     #[error("'{key}' holds {bytes} bytes that are no record of warpverbs")]
     NotARecord {
-        /// The key.
+        /// The key that holds the bytes.
         key: String,
         /// Length of the value.
         bytes: usize,
@@ -201,7 +201,7 @@ pub enum StoreError {
     /// No rank set the key in time.
     #[error("no rank has set '{key}' within {waited:.1?}")]
     Timeout {
-        /// The key.
+        /// The key for which the call waited.
         key: String,
         /// How long was waited.
         waited: Duration,
@@ -211,7 +211,7 @@ pub enum StoreError {
         "the call on '{key}' had no turn within {waited:.1?}: others changed the key each time"
     )]
     Late {
-        /// The key.
+        /// The key that the call was to change or read.
         key: String,
         /// How long the call took.
         waited: Duration,

@@ -85,7 +85,7 @@ pub(super) struct Keys {
 pub(super) struct Newest {
     /// Its number; 0: the key was never set.
     pub(super) version: u64,
-    /// Its content.
+    /// The bytes of that version.
     pub(super) content: Vec<u8>,
     /// Names of the beats in the home.
     pub(super) beats: Vec<String>,

@@ -8,9 +8,9 @@ pub const MAX_LOOK: usize = 64;
 /// One key as a look found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
+    /// The name of the key, whole.
     pub key: String,
-    /// Its value.
+    /// The bytes that it held at the time of the look.
     pub value: Vec<u8>,
     /// Revision of its newest change.
     pub revision: u64,

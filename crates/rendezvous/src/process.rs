@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// What can be said of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It runs.
+    /// The process exists and has not exited.
     Runs,
     /// It has ended, with all its threads. It stays so.
     Ended,
