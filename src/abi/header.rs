@@ -41,7 +41,7 @@ pub struct Constant {
     pub doc: &'static [&'static str],
     /// C++ declaration without the value.
     pub declaration: String,
-    /// Value.
+    /// The number that the header gives it.
     pub value: u64,
 }
 

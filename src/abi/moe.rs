@@ -55,7 +55,7 @@ abi_struct! {
 abi_struct! {
     /// An expert slot: a place of an expert on a rank.
     pub struct ExpertHome {
-        /// Rank.
+        /// The rank that holds the slot.
         pub rank: u32,
         /// Its place among the expert slots of that rank.
         pub local: u32,
@@ -65,7 +65,7 @@ abi_struct! {
 abi_struct! {
     /// The expert slots that hold one expert: `count` of them from `first` in `MoeView::replicas`.
     pub struct ExpertSlots {
-        /// First.
+        /// Place of the first of them in `MoeView::replicas`.
         pub first: u32,
         /// How many; 0: no rank holds the expert now.
         pub count: u32,
@@ -87,7 +87,7 @@ abi_struct! {
         pub local_experts: u32,
         /// Expert slots by number.
         pub homes: DevicePtr<ExpertHome>,
-        /// By expert.
+        /// The slots of each expert, by its id.
         pub experts: DevicePtr<ExpertSlots>,
         /// Numbers of expert slots, grouped by expert.
         pub replicas: DevicePtr<u32>,
@@ -185,7 +185,7 @@ abi_struct! {
     /// One MoE layer at one rank. Device memory; constant except for the last line, which the phases change.
     align(128)
     pub struct MoeContext {
-        /// The team.
+        /// The team whose QPs and windows the kernels use.
         pub team: DevicePtr<TeamContext>,
         /// State per peer, by rank.
         pub peers: DevicePtr<MoePeer>,
@@ -353,7 +353,7 @@ abi_struct! {
         pub local: u32,
         /// Row of the expert's output.
         pub row: u32,
-        /// Weight.
+        /// The weight that the source gave the choice.
         pub weight: f32,
     }
 }

@@ -154,7 +154,7 @@ abi_struct! {
         pub counts: DevicePtr<u32>,
         /// Scale and shift of each local expert: `[local experts][2]`.
         pub factors: DevicePtr<f32>,
-        /// Local experts.
+        /// Expert slots of this rank.
         pub local_experts: u32,
         /// Rows between two experts.
         pub rows: u32,

@@ -66,7 +66,7 @@ abi_struct! {
 abi_struct! {
     /// The team of a rank. Device memory; constant while the team lives.
     pub struct TeamContext {
-        /// This rank.
+        /// The rank of this process, from 0 on.
         pub rank: u32,
         /// Ranks of the team.
         pub ranks: u32,

@@ -131,7 +131,7 @@ abi_struct! {
         pub ring: u64,
         /// Doorbell record, which has the consumer index.
         pub record: u64,
-        /// Entries.
+        /// CQEs that the ring holds.
         pub entries: u32,
         /// Bytes of an entry.
         pub stride: u32,
@@ -215,7 +215,7 @@ abi_struct! {
         pub inline_writes: u64,
         /// RDMA READs.
         pub reads: u64,
-        /// Atomics.
+        /// Atomics that the executor has carried out.
         pub atomics: u64,
         /// What was odd about its doorbells and WQEs, ODD_*.
         pub odd: u64,

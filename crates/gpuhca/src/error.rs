@@ -22,13 +22,13 @@ pub enum GpuhcaError {
         "gpuhca {name} runs in another process: kernels of several processes take turns on a GPU, so all ranks must be threads of that one"
     )]
     Claimed {
-        /// The name.
+        /// The name that the options gave, which processes of a machine compare.
         name: String,
     },
     /// The name cannot be claimed.
     #[error("gpuhca {name} cannot be claimed: {source}")]
     Claim {
-        /// The name.
+        /// The name that the options gave.
         name: String,
         /// What the system said.
         source: std::io::Error,

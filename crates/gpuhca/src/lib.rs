@@ -100,14 +100,14 @@ impl Options {
         self
     }
 
-    /// With this deadline.
+    /// Sets the time after which the kernel ends by itself.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// With this name.
+    /// Sets the name that this process claims among all processes of the machine.
     #[must_use]
     pub fn with_name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());

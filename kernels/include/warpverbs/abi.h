@@ -301,7 +301,7 @@ static_assert(offsetof(DeviceConfig, reserved) == 12);
 
 /// The team of a rank. Device memory; constant while the team lives.
 struct TeamContext {
-  /// This rank.
+  /// The rank of this process, from 0 on.
   uint32_t rank;
   /// Ranks of the team.
   uint32_t ranks;
@@ -579,7 +579,7 @@ static_assert(offsetof(MoePeer, reserved) == 116);
 
 /// An expert slot: a place of an expert on a rank.
 struct ExpertHome {
-  /// Rank.
+  /// The rank that holds the slot.
   uint32_t rank;
   /// Its place among the expert slots of that rank.
   uint32_t local;
@@ -590,7 +590,7 @@ static_assert(offsetof(ExpertHome, local) == 4);
 
 /// The expert slots that hold one expert: `count` of them from `first` in `MoeView::replicas`.
 struct ExpertSlots {
-  /// First.
+  /// Place of the first of them in `MoeView::replicas`.
   uint32_t first;
   /// How many; 0: no rank holds the expert now.
   uint32_t count;
@@ -612,7 +612,7 @@ struct alignas(128) MoeView {
   uint32_t local_experts;
   /// Expert slots by number.
   ExpertHome *homes;
-  /// By expert.
+  /// The slots of each expert, by its id.
   ExpertSlots *experts;
   /// Numbers of expert slots, grouped by expert.
   uint32_t *replicas;
@@ -743,7 +743,7 @@ static_assert(offsetof(MoeBoard, suspected) == 768);
 
 /// One MoE layer at one rank. Device memory; constant except for the last line, which the phases change.
 struct alignas(128) MoeContext {
-  /// The team.
+  /// The team whose QPs and windows the kernels use.
   TeamContext *team;
   /// State per peer, by rank.
   MoePeer *peers;
@@ -975,7 +975,7 @@ struct MoePick {
   uint32_t local;
   /// Row of the expert's output.
   uint32_t row;
-  /// Weight.
+  /// The weight that the source gave the choice.
   float weight;
 };
 static_assert(sizeof(MoePick) == 12 && alignof(MoePick) == 4);
@@ -1247,7 +1247,7 @@ struct DemoExpertParams {
   uint32_t *counts;
   /// Scale and shift of each local expert: `[local experts][2]`.
   float *factors;
-  /// Local experts.
+  /// Expert slots of this rank.
   uint32_t local_experts;
   /// Rows between two experts.
   uint32_t rows;

@@ -34,8 +34,8 @@ struct Amo {
 /// Takes one WQEBB per thread, or two for `swap`, `and` and `or` of 8 bytes. It takes one more per
 /// call.
 ///
-/// @return as put; `invalid` also if the device cannot do it (`QpContext::atomics`), if an address
-/// is off its boundary, or if a result has neither a place nor `QpContext::atomic_sink`.
+/// @return as put. `invalid` also if the device cannot do it (`QpContext::atomics`), an address is
+/// off its boundary, or a result has neither a place nor `QpContext::atomic_sink`.
 template <AmoOp Op, class Scope, class Q, class T>
 WV_DEVICE Posted amo(Scope scope, const Q& qp, const Amo<T>& what, const PostOptions& options,
                      bool active = true) {

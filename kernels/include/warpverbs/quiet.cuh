@@ -104,7 +104,7 @@ WV_DEVICE Status quiet_all(Scope scope, QpContext* const* qps, uint64_t count, D
 /// or not, held back or not. Once per scope; its threads share the QPs among them. QPs of another
 /// kind than Q are `invalid`.
 ///
-/// @return `ok`, or a failure (as quiet of a QP) after the scope has waited for all; `invalid` if
+/// @return `ok`, or a failure (as quiet of a QP) after the scope has waited for all. `invalid` if
 /// `peer` is no rank of the team.
 template <class Q = AnyQp<Sharing::shared>, class Scope>
 WV_DEVICE Status quiet(Scope scope, const TeamContext& team, uint32_t peer, Deadline deadline) {

@@ -177,7 +177,7 @@ struct alignas(16) HcaCq {
   uint64_t ring;
   /// Doorbell record, which has the consumer index.
   uint64_t record;
-  /// Entries.
+  /// CQEs that the ring holds.
   uint32_t entries;
   /// Bytes of an entry.
   uint32_t stride;
@@ -273,7 +273,7 @@ struct alignas(16) HcaQpProgress {
   uint64_t inline_writes;
   /// RDMA READs.
   uint64_t reads;
-  /// Atomics.
+  /// Atomics that the executor has carried out.
   uint64_t atomics;
   /// What was odd about its doorbells and WQEs, ODD_*.
   uint64_t odd;

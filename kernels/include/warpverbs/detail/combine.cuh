@@ -49,8 +49,8 @@ WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {
   return piece;
 }
 
-/// The same at any scope. It combines nothing for a thread by itself, for a block that is not of
-/// whole warps, and for values that do not fit in pairs.
+/// The same at any scope. It combines nothing for a thread by itself, a block that is not of whole
+/// warps, or values that do not fit in pairs.
 template <class Scope, class T>
 WV_DEVICE Piece combine(Scope scope, RemoteAddr dst, const T& value, bool active) {
   if constexpr (2 * sizeof(T) <= MAX_INLINE_BYTES) {
