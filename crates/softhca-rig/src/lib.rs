@@ -133,7 +133,7 @@ pub struct End {
     pub pdn: u32,
     /// The registered memory.
     pub data: Memory,
-    /// Its keys.
+    /// lkey and rkey of the registered memory.
     pub keys: MrKeys,
     control: Memory,
     /// Where doorbells are stored.
@@ -495,9 +495,9 @@ pub struct Pair {
     pub a: End,
     /// The other end.
     pub b: End,
-    /// The HCA of `a`.
+    /// The HCA on which `a` was made.
     pub hca_a: Hca,
-    /// The HCA of `b`.
+    /// The HCA on which `b` was made.
     pub hca_b: Hca,
 }
 

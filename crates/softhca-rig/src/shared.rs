@@ -14,7 +14,7 @@ const RING: usize = 4096;
 
 /// A shared receive queue with its ring.
 pub struct SharedQueue {
-    /// Its number.
+    /// The SRQ number, for the contexts of QPs.
     pub number: u32,
     /// What ends it.
     pub object: DevxObject,

@@ -9,7 +9,7 @@ use rcgen::{
     date_time_ymd,
 };
 
-/// An authority.
+/// A certificate authority that a test has made.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: tempfile::TempDir,
@@ -18,7 +18,7 @@ pub struct Authority {
 
 /// The files of a certificate.
 pub struct Issued {
-    /// The certificate.
+    /// Path of the certificate, as PEM.
     pub certificate: PathBuf,
     /// Its key, which only this user may read.
     pub key: PathBuf,

@@ -19,7 +19,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// What is missing without [`program`], and why.
 pub const NO_PROGRAM: &str =
-    "stores etcd://: there is no etcd here (./x test unpacks Debian's etcd-server)";
+    "stores etcd://: etcd is not installed (./x test unpacks Debian's etcd-server)";
 
 /// Most bytes of an etcd that is small, and of each key that fills it.
 const SMALL: usize = 8 << 20;

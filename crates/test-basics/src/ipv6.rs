@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// The subnet.
+/// The subnet whose addresses the network has.
 pub const SUBNET: &str = "fd00:5::/96";
 
 /// Runs its arguments in a network with all addresses of the subnet.

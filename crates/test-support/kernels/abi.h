@@ -60,9 +60,9 @@ struct PutListParams {
   QpContext *qp;
   /// Entry of the window at the peer.
   PeerEntry *peer;
-  /// The window.
+  /// The window at the peer that the items go to.
   Window window;
-  /// The items.
+  /// The items of the list.
   PutItem *items;
   /// How many items.
   uint64_t count;
@@ -100,7 +100,7 @@ struct PingPongParams {
   Status *status;
   /// Where the warp stores how many words were not those of their round.
   uint32_t *mismatches;
-  /// Rounds.
+  /// Rounds of the ping-pong.
   uint32_t rounds;
   /// 0: sends first. 1: answers.
   uint32_t side;
@@ -126,13 +126,13 @@ static_assert(offsetof(PingPongParams, reserved) == 100);
 
 /// Waits for a ticket, or for a signal word that is nonzero.
 struct WaitParams {
-  /// The QP.
+  /// The QP of the ticket.
   QpContext *qp;
   /// The signal word; null: the ticket is waited for.
   uint64_t *word;
   /// Ticket index.
   uint64_t ticket;
-  /// Deadline, ns.
+  /// Longest wait, in nanoseconds.
   uint64_t deadline_ns;
   /// Where thread t stores how it ended.
   Status *status;
@@ -172,7 +172,7 @@ static_assert(offsetof(GuardSeen, ticket) == 24);
 
 /// Threads that put words to one peer under guards, until they have put all or the test stops them.
 struct GuardPutParams {
-  /// The team.
+  /// The team of this rank.
   TeamContext *team;
   /// Local words at offset 0; remote words at `dst_offset`.
   Window window;
@@ -184,7 +184,7 @@ struct GuardPutParams {
   uint32_t *stop;
   /// Where each scope stores what it has seen.
   GuardSeen *seen;
-  /// The peer.
+  /// The rank that gets the words.
   uint32_t peer;
   /// Number of the QP to it.
   uint32_t qp;
@@ -316,7 +316,7 @@ static_assert(offsetof(OpItem, compare) == 56);
 struct OpResult {
   /// The call.
   Status posted;
-  /// The wait for its ticket, if there was one.
+  /// The status of the wait for its ticket, if the post was ok and the step asks for a wait.
   Status waited;
   /// Index of the ticket.
   uint64_t ticket;
@@ -338,7 +338,7 @@ struct OpsParams {
   QpContext *qp;
   /// Entry of the window at the peer.
   PeerEntry *peer;
-  /// The window.
+  /// The window at the peer that steps write and read.
   Window window;
   /// The steps, scope by scope.
   OpStep *steps;
@@ -363,7 +363,7 @@ static_assert(offsetof(OpsParams, deadline_ns) == 72);
 
 /// One warp puts words by all QPs to a peer and waits for all of them, or for one after the other.
 struct OpsSeveralParams {
-  /// The team.
+  /// The team of this rank.
   TeamContext *team;
   /// The window; words from offset 0.
   Window window;
@@ -377,7 +377,7 @@ struct OpsSeveralParams {
   Status *ended;
   /// By QP: in which round, with mode 2.
   uint32_t *order;
-  /// The peer.
+  /// The rank that gets the words.
   uint32_t peer;
   /// 0: quiet of the team. 1: of the peer. 2: `wait_any`.
   uint32_t mode;
@@ -401,7 +401,7 @@ static_assert(offsetof(OpsSeveralParams, reserved) == 84);
 
 /// Writes one WQE of each format into a ring, without posting; see `ops_wqe.cu` for the operands.
 struct OpsWqeParams {
-  /// The QP.
+  /// The QP whose ring gets the WQEs.
   QpContext *qp;
   /// Index of the first WQE; each has two WQEBBs.
   uint64_t index;
@@ -421,7 +421,7 @@ static_assert(offsetof(OpsWqeParams, status) == 24);
 
 /// Calls that never poll: each scope makes `calls` of one kind on one QP.
 struct NoPollParams {
-  /// The team.
+  /// The team of this rank.
   TeamContext *team;
   /// Source at offset 0, 8 bytes for each thread; target of the same offset behind `dst_offset`.
   Window window;
@@ -429,7 +429,7 @@ struct NoPollParams {
   uint64_t dst_offset;
   /// Where each thread stores how its last call ended.
   Status *status;
-  /// The peer.
+  /// The rank at the other end of the QP.
   uint32_t peer;
   /// Number of the QP to it.
   uint32_t qp;
@@ -469,10 +469,10 @@ inline constexpr uint32_t CONFORMANCE_PUT_SIGNAL = 0x3;
 /// signal: the number of the round.
 inline constexpr uint32_t CONFORMANCE_SIGNAL = 0x4;
 
-/// flush.
+/// `wv::flush` on the QP.
 inline constexpr uint32_t CONFORMANCE_FLUSH = 0x5;
 
-/// fence.
+/// `wv::fence` on the QP.
 inline constexpr uint32_t CONFORMANCE_FENCE = 0x6;
 
 /// One batch of `batch` NOPs.
@@ -493,9 +493,9 @@ inline constexpr uint32_t CONFORMANCE_ADD = 0xb;
 /// signal that adds 1.
 inline constexpr uint32_t CONFORMANCE_SIGNAL_ADD = 0xc;
 
-/// amo number `batch`, in the order of `AmoOp`, on the item's 4 or 8 bytes at the peer; value ~number of the item; every other
-/// comparison is with what a source has at that offset; the old value goes to the item's local place. From here on the code
-/// that looks at the mode bits.
+/// amo number `batch`, in the order of `AmoOp`, on the item's 4 or 8 bytes at the peer, with the value ~number of the item.
+/// Every other comparison is with what a source has at that offset. The old value goes to the item's local place. From here on
+/// the code that looks at the mode bits.
 inline constexpr uint32_t CONFORMANCE_AMO = 0xd;
 
 /// put_imm: items, and the number of each.
@@ -514,13 +514,13 @@ inline constexpr uint32_t CONFORMANCE_END_WAIT = 0x1;
 /// Flush, and wait for its ticket.
 inline constexpr uint32_t CONFORMANCE_END_FLUSH = 0x2;
 
-/// quiet.
+/// `wv::quiet` on the QP.
 inline constexpr uint32_t CONFORMANCE_END_QUIET = 0x3;
 
 /// Test for the last ticket until it is not `would_block` or the deadline has passed.
 inline constexpr uint32_t CONFORMANCE_END_TEST = 0x4;
 
-/// Test once.
+/// One `wv::test` for the last ticket, without a wait.
 inline constexpr uint32_t CONFORMANCE_END_TEST_ONCE = 0x5;
 
 /// wait_data for the last ticket.
@@ -573,13 +573,13 @@ static_assert(offsetof(ConformanceEnd, end_ns) == 32);
 
 /// Each scope carries out `operation` `rounds` times or until it fails, then `end`.
 struct ConformanceParams {
-  /// The QP.
+  /// The QP that all scopes post to.
   QpContext *qp;
   /// Entry of the window at the peer.
   PeerEntry *peer;
-  /// The window.
+  /// The window at the peer that operations write and read.
   Window window;
-  /// Thread t of all scopes' threads takes item round * threads + t, if there is one.
+  /// Thread t of all scopes' threads takes item round * threads + t, if that is below `count`.
   PutItem *items;
   /// How many items.
   uint64_t count;

@@ -1,8 +1,8 @@
-// One scope carries out one operation a number of times on a QP of any kind, as the table of the
-// conformance and failure tests asks. On one collapsed CQE the code that runs is that of the exact
-// kind; with a wide CQ it is so for one way to ring per sharing, else the code that looks at the
-// mode bits (`AnyQp`). That also carries out all atomics, immediates and `wait_any`, which build on
-// the same posting and polling: every instance costs build time.
+// One scope carries out one operation a number of times on a QP of any kind. The table of the
+// conformance and failure tests names operation and kind. A QP with one collapsed CQE runs the code
+// of its exact kind. With a wide CQ one way to ring per sharing has exact code. The other kinds run
+// the code that looks at the mode bits (`AnyQp`). All atomics, immediates and `wait_any` run
+// `AnyQp`, too: they build on the same posting and polling, and every instance costs build time.
 #pragma once
 
 #include <warpverbs/amo.cuh>
@@ -181,7 +181,8 @@ struct Conformance {
     }
   }
 
-  // Every other compare_swap finds what it expects: each word there is that of its own offset.
+  // Every other compare_swap finds what it expects: each word at the peer holds the value of its
+  // own offset.
   template <wv::AmoOp Op, class T>
   WV_DEVICE Posted amo_with() const {
     const uint64_t there = source_word(item.dst_offset / 8);
@@ -190,8 +191,8 @@ struct Conformance {
     return wv::amo<Op>(scope, qp, word, options, active);
   }
 
-  // Takes an immediate, the number of an item whose bytes must be there; counts it in word `imm` of
-  // the window.
+  // Takes an immediate, the number of an item whose bytes must have arrived. Counts it in word
+  // `imm` of the window.
   WV_DEVICE Posted take() const {
     uint32_t imm = 0;
     const Status status = options.try_only ? wv::try_imm(scope, qp, &imm)

@@ -2,9 +2,9 @@
 // compiler's output
 // (`./x sass`, .ci/sass); none is ever launched.
 //
-// The parameters are marks for the counting: what is computed from `window` is window memory,
-// `context` is a QP, and a walk through the kernel counts only if it stores to `result`, which
-// happens if the call succeeds.
+// The parameters are marks for the counting. What is computed from `window` is window memory, and
+// `context` is a QP. A walk through the kernel counts only if it stores to `result`, which happens
+// if the call succeeds.
 #pragma once
 
 #include <warpverbs/wait.cuh>

@@ -183,8 +183,8 @@ struct Program {
     }
   }
 
-  /// Brings the old value of an atomic into the byte order of numbers, where it is: tests read it
-  /// there.
+  /// Brings the old value of an atomic into the byte order of numbers, in its place: tests read it
+  /// from that place.
   WV_DEVICE void number(Status waited) const {
     if (waited != Status::ok || !active || item.local == ~uint64_t{0}) return;
     if (step.kind != OpKind::amo) return;

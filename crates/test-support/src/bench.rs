@@ -1,4 +1,4 @@
-//! Two ranks joined by a pair of QPs of one row of the table, and what kernels on side 0 need to post to side 1.
+//! Two ranks joined by a pair of QPs of one row of the table, and the objects that kernels on side 0 post with.
 
 use std::mem::offset_of;
 
@@ -55,8 +55,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536, and which try `retry` times again to reach a peer
-    /// that does not answer.
+    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536. Each tries `retry` times again to reach a peer that does
+    /// not answer.
     pub fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         Self::on(Execution::Engine, cell, seed, base, retry)
     }

@@ -8,8 +8,9 @@ use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch};
 
 use crate::kernels::open;
 
-/// Where kernels of tests run: simt, or the CUDA device whose number WARPVERBS_TEST_GPU is, with its "device memory" in the
-/// host, where the software HCA can reach it. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets both).
+/// Where kernels of tests run: simt, or the CUDA device with the number in WARPVERBS_TEST_GPU. The "device memory" of that GPU is
+/// memory of the host, which the software HCA can reach. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets
+/// both).
 pub fn test_gpu() -> Arc<dyn Gpu> {
     match std::env::var("WARPVERBS_TEST_GPU") {
         #[cfg(feature = "cuda")]

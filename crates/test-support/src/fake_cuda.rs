@@ -1,7 +1,7 @@
 //! A CUDA driver without a GPU, for tests of what the runtime asks of one: `fake_cuda/libcuda.c` says what it does.
 //!
-//! The runtime finds it as it finds NVIDIA's, by the loader, so each test that uses it is a process of its own whose
-//! `LD_LIBRARY_PATH` begins with it: [`FakeDriver::run`] starts the test's program again for that one test.
+//! The runtime finds it as it finds NVIDIA's driver, by the loader. So each test that uses it is a process of its own whose
+//! `LD_LIBRARY_PATH` begins with it. [`FakeDriver::run`] starts the test's program again for that one test.
 
 use std::any::type_name;
 use std::collections::hash_map::DefaultHasher;
@@ -60,8 +60,8 @@ impl FakeDriver {
         }
     }
 
-    /// Runs `body`, which is the whole of the test that calls this, in a process that has the driver. Where there is no C
-    /// compiler the test is skipped.
+    /// Runs `body`, which is the whole of the test that calls this, in a process that has the driver. Without a C compiler the test
+    /// is skipped.
     ///
     /// # Panics
     ///
@@ -194,7 +194,7 @@ impl Fake {
     ///
     /// # Panics
     ///
-    /// If there can be none.
+    /// If `mkfifo` cannot make its two pipes.
     #[must_use]
     pub fn hold(&self) -> Hold {
         let path = self.file("hold");
@@ -267,7 +267,7 @@ fn test_of<F>() -> String {
     path.trim_end_matches("::{{closure}}").to_owned()
 }
 
-/// The folder with the driver, compiled once for all tests beside their programs; why there is none, in words.
+/// The folder with the driver, compiled once for all tests beside their programs. The error says in words why it cannot be made.
 fn library(lacks: Option<&str>) -> Result<PathBuf, String> {
     let mut hash = DefaultHasher::new();
     (SOURCE, lacks).hash(&mut hash);
@@ -302,7 +302,7 @@ fn compile(library: &Path, lacks: Option<&str>) -> Result<(), String> {
     let output = match output {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(format!("there is no C compiler ({compiler})"));
+            return Err(format!("the C compiler {compiler} is missing"));
         }
         Err(error) => panic!("{compiler}: {error}"),
     };

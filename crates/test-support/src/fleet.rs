@@ -41,8 +41,8 @@ impl Setup {
 
     /// HCAs that place data in order, as mlx5 does by default, and rows by relaxed ordering as oddly as that allows.
     ///
-    /// All ranks are threads of this process: with `direct`, which a test may turn on, they store into each other's memory and
-    /// use no HCA at all.
+    /// All ranks are threads of this process. With `direct`, which a test may turn on, they store into each other's memory and use
+    /// no HCA at all.
     pub fn adverse(ranks: u32) -> Self {
         let hca = HcaConfig {
             order: DataOrder::InOrder,
@@ -63,8 +63,8 @@ impl Setup {
     }
 }
 
-/// An adversary. To the checker of memory order the same bytes once more, behind their signal, are a slot that is used again too
-/// early: under it none are repeated, and all else is as late and as odd.
+/// An adversary. Under the checker of memory order it repeats no bytes. The checker would take bytes that come again behind their
+/// signal for a slot that is used too early. All else is as late and as odd.
 pub fn adversary(seed: u64) -> Adversary {
     Adversary {
         repeats: !simt::check::ENABLED,

@@ -39,7 +39,8 @@ pub fn memheap(data: &[u8]) {
     assert!(heap.is_empty() && heap.stats().largest_free == SIZE);
 }
 
-/// The first byte says whether the others are a hello or an offer of rank 1: a good one, or one that is refused with that rank.
+/// The first byte says whether the others are a hello or an offer of rank 1. The record is good, or the error that refuses it names
+/// rank 1.
 pub fn hello(data: &[u8]) {
     let Some((kind, record)) = data.split_first() else {
         return;

@@ -11,7 +11,7 @@ type Pair = (usize, usize, usize, usize);
 /// Cells that are looked at for each that is taken.
 const CANDIDATES: usize = 60;
 
-/// All cells of a grid with so many values in each dimension, of which only those that `exists` names are there.
+/// The cells of a grid that `exists` accepts. `sizes` has the number of values in each dimension.
 pub fn all(sizes: &[usize], exists: impl Fn(&Point) -> bool) -> Vec<Point> {
     let mut points = vec![Vec::new()];
     for &size in sizes {

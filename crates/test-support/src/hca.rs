@@ -1,4 +1,4 @@
-//! Software HCAs that are really there.
+//! Software HCAs that the device list must contain.
 //!
 //! Were softhca not linked, the device list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its
 //! device is not listed, and no test counts zero devices as a skip.

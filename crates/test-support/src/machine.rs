@@ -48,7 +48,7 @@ impl MachineTree {
     /// The machine of this name in `tests/data/machines`.
     ///
     /// # Panics
-    /// If there is no such machine.
+    /// If no description of a machine has this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         let all = descriptions();
@@ -116,7 +116,7 @@ impl<'a> Thing<'a> {
         things
     }
 
-    /// The word behind `name`, if that is there.
+    /// The word behind `name`, if the line has that.
     fn option(&self, name: &str) -> Option<&'a str> {
         let at = self.words.iter().position(|word| *word == name)?;
         self.words.get(at + 1).copied()

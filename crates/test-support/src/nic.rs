@@ -1,5 +1,5 @@
-//! A NIC in a thread that knows one send queue: it follows the doorbell register or the record, runs the bytes of the ring,
-//! and reports everything that silicon would not tell.
+//! A NIC in a thread that knows one send queue. It follows the doorbell register or the record, runs the bytes of the ring, and
+//! reports everything that silicon would not report.
 //!
 //! It shares no code with softhca, and it can do what softhca does not: read the record late, or follow it unasked.
 
@@ -41,7 +41,7 @@ pub struct Queue {
     pub qpn: u32,
     /// Index of the first WQE.
     pub first: u64,
-    /// Whether there is a doorbell record.
+    /// Whether the send queue has a doorbell record.
     pub has_record: bool,
     /// The CQ is a ring of `depth` CQEs; `consumed` counts those that were taken. Else one CQE is overwritten.
     pub wide_cq: bool,

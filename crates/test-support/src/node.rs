@@ -73,7 +73,7 @@ impl Node {
         Self::on(Pd::new(&context)?, heap_bytes)
     }
 
-    /// The same in a domain that is there.
+    /// The same in a protection domain that the caller has.
     pub fn on(pd: Arc<Pd>, heap_bytes: usize) -> Result<Self, VerbsError> {
         let gpu = test_gpu();
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
@@ -158,7 +158,7 @@ impl Node {
         };
         if host.addr().is_multiple_of(8) && bytes.len().is_multiple_of(8) {
             for (nth, word) in bytes.chunks_exact(8).enumerate() {
-                // SAFETY: an aligned word of host memory, which the heap or the proxy of this node keeps; all access is atomic,
+                // SAFETY: an aligned word of host memory, which the heap or the proxy of this node keeps. All access is atomic,
                 // here, in kernels and by the HCA.
                 let place = unsafe { AtomicU64::from_ptr(host.wrapping_add(8 * nth).cast()) };
                 let word = word.try_into().expect("eight bytes");

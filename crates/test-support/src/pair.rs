@@ -1,5 +1,5 @@
-//! Two ranks on two software HCAs, each with a window at the other, joined by one pair of QPs: what a kernel needs to post from
-//! one to the other.
+//! Two ranks on two software HCAs, each with a window at the other, joined by one pair of QPs. A kernel of one rank can post to the
+//! other.
 
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
@@ -166,8 +166,8 @@ impl End {
 
     /// Starts a kernel with these parameters.
     pub fn start(&self, launch: &Launch<'_>, params: &impl Pod) -> Event {
-        // SAFETY: the parameters are those of the kernel; they name memory of the pair or of the test, which outlives every test's
-        // waits, and which kernels, HCA and host share by the posting protocol or touch one after the other.
+        // SAFETY: the parameters are those of the kernel. They name memory of the pair or of the test, which outlives every test's
+        // waits. Kernels, HCA and host share it by the posting protocol or touch it one after the other.
         unsafe { self.node.gpu.launch(launch, bytes_of(params)) }.unwrap()
     }
 

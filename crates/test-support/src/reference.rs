@@ -18,7 +18,7 @@ pub fn shape(config: &MoeConfig) -> Shape {
         max_tokens: config.max_tokens as usize,
         returns: match (config.layout, config.returns) {
             (RowLayout::ExpertMajor, moe::Returns::Rows) => Returns::Rows,
-            // By rank there is one row of a token, whatever comes back.
+            // By rank a token has one row, whatever comes back.
             _ => Returns::Sums,
         },
     }

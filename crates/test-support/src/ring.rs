@@ -218,8 +218,8 @@ impl Ring {
 
     /// Runs `kernel` on `blocks` x `threads`; returns how each thread ended and how many words it put.
     pub fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
-        // SAFETY: the parameters are those of the kernel and name memory of this ring, which outlives the wait below; the
-        // NIC and the kernel share it by the posting protocol.
+        // SAFETY: the parameters are those of the kernel. They name memory of this ring, which outlives the wait below. The NIC and
+        // the kernel share it by the posting protocol.
         let event = unsafe { self.gpu.launch(launch, bytes_of(params)) }.unwrap();
         self.gpu.wait(&event, HANG).unwrap();
         self.results((launch.grid.count() * launch.block.count()) as usize)

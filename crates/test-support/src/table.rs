@@ -83,7 +83,7 @@ impl Cell {
         }
     }
 
-    /// The QP of this row: the shortest ring there is, and receive WQEs for immediates.
+    /// The QP of this row: the shortest ring that a QP may have, and receive WQEs for immediates.
     pub fn config(&self) -> QpConfig {
         QpConfig::default()
             .with_log_depth(8)

@@ -82,7 +82,7 @@ impl Patience {
 
 /// An HCA with registered memory and QPs whose rings the test writes.
 pub struct Driver {
-    /// The HCA.
+    /// The HCA that executes what the rings hold.
     pub hca: Hca,
     context: Context,
     window: Memory,

@@ -17,9 +17,9 @@ abi_const! {
     pub const CONFORMANCE_PUT_SIGNAL: u32 = 3;
     /// signal: the number of the round.
     pub const CONFORMANCE_SIGNAL: u32 = 4;
-    /// flush.
+    /// `wv::flush` on the QP.
     pub const CONFORMANCE_FLUSH: u32 = 5;
-    /// fence.
+    /// `wv::fence` on the QP.
     pub const CONFORMANCE_FENCE: u32 = 6;
     /// One batch of `batch` NOPs.
     pub const CONFORMANCE_BATCH: u32 = 7;
@@ -33,9 +33,9 @@ abi_const! {
     pub const CONFORMANCE_ADD: u32 = 11;
     /// signal that adds 1.
     pub const CONFORMANCE_SIGNAL_ADD: u32 = 12;
-    /// amo number `batch`, in the order of `AmoOp`, on the item's 4 or 8 bytes at the peer; value ~number of the item; every other
-    /// comparison is with what a source has at that offset; the old value goes to the item's local place. From here on the code
-    /// that looks at the mode bits.
+    /// amo number `batch`, in the order of `AmoOp`, on the item's 4 or 8 bytes at the peer, with the value ~number of the item.
+    /// Every other comparison is with what a source has at that offset. The old value goes to the item's local place. From here on
+    /// the code that looks at the mode bits.
     pub const CONFORMANCE_AMO: u32 = 13;
     /// put_imm: items, and the number of each.
     pub const CONFORMANCE_PUT_IMM: u32 = 14;
@@ -49,11 +49,11 @@ abi_const! {
     pub const CONFORMANCE_END_WAIT: u32 = 1;
     /// Flush, and wait for its ticket.
     pub const CONFORMANCE_END_FLUSH: u32 = 2;
-    /// quiet.
+    /// `wv::quiet` on the QP.
     pub const CONFORMANCE_END_QUIET: u32 = 3;
     /// Test for the last ticket until it is not `would_block` or the deadline has passed.
     pub const CONFORMANCE_END_TEST: u32 = 4;
-    /// Test once.
+    /// One `wv::test` for the last ticket, without a wait.
     pub const CONFORMANCE_END_TEST_ONCE: u32 = 5;
     /// wait_data for the last ticket.
     pub const CONFORMANCE_END_WAIT_DATA: u32 = 6;
@@ -76,13 +76,13 @@ abi_const! {
 abi_struct! {
     /// Each scope carries out `operation` `rounds` times or until it fails, then `end`.
     pub struct ConformanceParams {
-        /// The QP.
+        /// The QP that all scopes post to.
         pub qp: DevicePtr<QpContext>,
         /// Entry of the window at the peer.
         pub peer: DevicePtr<PeerEntry>,
-        /// The window.
+        /// The window at the peer that operations write and read.
         pub window: Window,
-        /// Thread t of all scopes' threads takes item round * threads + t, if there is one.
+        /// Thread t of all scopes' threads takes item round * threads + t, if that is below `count`.
         pub items: DevicePtr<PutItem>,
         /// How many items.
         pub count: u64,

@@ -49,9 +49,9 @@ abi_struct! {
         pub qp: DevicePtr<QpContext>,
         /// Entry of the window at the peer.
         pub peer: DevicePtr<PeerEntry>,
-        /// The window.
+        /// The window at the peer that the items go to.
         pub window: Window,
-        /// The items.
+        /// The items of the list.
         pub items: DevicePtr<PutItem>,
         /// How many items.
         pub count: u64,
@@ -83,7 +83,7 @@ abi_struct! {
         pub status: DevicePtr<Status>,
         /// Where the warp stores how many words were not those of their round.
         pub mismatches: DevicePtr<u32>,
-        /// Rounds.
+        /// Rounds of the ping-pong.
         pub rounds: u32,
         /// 0: sends first. 1: answers.
         pub side: u32,
@@ -97,13 +97,13 @@ abi_struct! {
 abi_struct! {
     /// Waits for a ticket, or for a signal word that is nonzero.
     pub struct WaitParams {
-        /// The QP.
+        /// The QP of the ticket.
         pub qp: DevicePtr<QpContext>,
         /// The signal word; null: the ticket is waited for.
         pub word: DevicePtr<u64>,
         /// Ticket index.
         pub ticket: u64,
-        /// Deadline, ns.
+        /// Longest wait, in nanoseconds.
         pub deadline_ns: u64,
         /// Where thread t stores how it ended.
         pub status: DevicePtr<Status>,
@@ -113,7 +113,7 @@ abi_struct! {
 abi_struct! {
     /// Threads that put words to one peer under guards, until they have put all or the test stops them.
     pub struct GuardPutParams {
-        /// The team.
+        /// The team of this rank.
         pub team: DevicePtr<TeamContext>,
         /// Local words at offset 0; remote words at `dst_offset`.
         pub window: Window,
@@ -125,7 +125,7 @@ abi_struct! {
         pub stop: DevicePtr<u32>,
         /// Where each scope stores what it has seen.
         pub seen: DevicePtr<GuardSeen>,
-        /// The peer.
+        /// The rank that gets the words.
         pub peer: u32,
         /// Number of the QP to it.
         pub qp: u32,

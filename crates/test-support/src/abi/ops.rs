@@ -96,7 +96,7 @@ abi_struct! {
     pub struct OpResult {
         /// The call.
         pub posted: Status,
-        /// The wait for its ticket, if there was one.
+        /// The status of the wait for its ticket, if the post was ok and the step asks for a wait.
         pub waited: Status,
         /// Index of the ticket.
         pub ticket: u64,
@@ -114,7 +114,7 @@ abi_struct! {
         pub qp: DevicePtr<QpContext>,
         /// Entry of the window at the peer.
         pub peer: DevicePtr<PeerEntry>,
-        /// The window.
+        /// The window at the peer that steps write and read.
         pub window: Window,
         /// The steps, scope by scope.
         pub steps: DevicePtr<OpStep>,
@@ -132,7 +132,7 @@ abi_struct! {
 abi_struct! {
     /// One warp puts words by all QPs to a peer and waits for all of them, or for one after the other.
     pub struct OpsSeveralParams {
-        /// The team.
+        /// The team of this rank.
         pub team: DevicePtr<TeamContext>,
         /// The window; words from offset 0.
         pub window: Window,
@@ -146,7 +146,7 @@ abi_struct! {
         pub ended: DevicePtr<Status>,
         /// By QP: in which round, with mode 2.
         pub order: DevicePtr<u32>,
-        /// The peer.
+        /// The rank that gets the words.
         pub peer: u32,
         /// 0: quiet of the team. 1: of the peer. 2: `wait_any`.
         pub mode: u32,
@@ -160,7 +160,7 @@ abi_struct! {
 abi_struct! {
     /// Writes one WQE of each format into a ring, without posting; see `ops_wqe.cu` for the operands.
     pub struct OpsWqeParams {
-        /// The QP.
+        /// The QP whose ring gets the WQEs.
         pub qp: DevicePtr<QpContext>,
         /// Index of the first WQE; each has two WQEBBs.
         pub index: u64,

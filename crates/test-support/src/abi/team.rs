@@ -7,7 +7,7 @@ use warpverbs::abi_struct;
 abi_struct! {
     /// Calls that never poll: each scope makes `calls` of one kind on one QP.
     pub struct NoPollParams {
-        /// The team.
+        /// The team of this rank.
         pub team: DevicePtr<TeamContext>,
         /// Source at offset 0, 8 bytes for each thread; target of the same offset behind `dst_offset`.
         pub window: Window,
@@ -15,7 +15,7 @@ abi_struct! {
         pub dst_offset: u64,
         /// Where each thread stores how its last call ended.
         pub status: DevicePtr<Status>,
-        /// The peer.
+        /// The rank at the other end of the QP.
         pub peer: u32,
         /// Number of the QP to it.
         pub qp: u32,
