@@ -108,7 +108,7 @@ impl Default for LaunchConfig {
     }
 }
 
-/// Lanes of a warp.
+/// Lanes of a warp, as on every NVIDIA GPU.
 pub(crate) const WARP_LANES: u32 = 32;
 
 /// A checked [`LaunchConfig`].

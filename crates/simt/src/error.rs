@@ -37,7 +37,7 @@ pub enum LaunchError {
     BadConfig {
         /// Which field.
         field: &'static str,
-        /// Its value.
+        /// The value that the launch asked for.
         value: u128,
         /// Smallest allowed value.
         min: u64,
@@ -102,7 +102,7 @@ pub enum LaunchError {
     /// A thread wrote below its stack.
     #[error("{thread}: overflowed its stack of {stack_bytes} bytes")]
     StackOverflow {
-        /// The thread.
+        /// The thread whose stack overflowed.
         thread: ThreadId,
         /// Size of a stack.
         stack_bytes: usize,
@@ -113,7 +113,7 @@ pub enum LaunchError {
          that the mapping returns, not that of the process"
     )]
     Register {
-        /// The thread.
+        /// The thread that stored.
         thread: ThreadId,
         /// Where it would have stored.
         addr: u64,
@@ -128,7 +128,7 @@ pub enum LaunchError {
     /// A block wrote past its dynamic shared memory.
     #[error("block ({},{},{}) wrote past its {shared_bytes} bytes of shared memory", block.x, block.y, block.z)]
     SharedOverflow {
-        /// The block.
+        /// The block that wrote, by its place in the grid.
         block: Dim3,
         /// Size of its dynamic shared memory.
         shared_bytes: usize,

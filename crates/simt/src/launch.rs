@@ -33,7 +33,7 @@ pub type Entry = unsafe extern "C-unwind" fn(*mut *mut c_void);
 pub struct Kernel {
     /// The name of the `__global__` function.
     pub name: &'static str,
-    /// Its entry.
+    /// The function that a launch calls once for each thread.
     pub entry: Entry,
 }
 

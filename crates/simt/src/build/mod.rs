@@ -83,7 +83,7 @@ pub enum BuildError {
     /// Two kernels have one name.
     #[error("kernel {name} is exported by {} and by {}", first.display(), second.display())]
     Duplicate {
-        /// The name.
+        /// The name that both files export.
         name: String,
         /// One source.
         first: PathBuf,
