@@ -242,7 +242,7 @@
 // wv_group_event.cause: wv_group_suspect, for what `text` says.
 #define WV_CAUSE_TOLD 11
 
-// Bytes of a descriptor.
+// Bytes of a descriptor. The size is part of the ABI.
 #define WV_DESCRIPTOR_BYTES 72
 
 // Path of a peer: transfers to it go by the NIC.
@@ -254,7 +254,7 @@
 // Path of a peer: by copies between two processes of this machine and user.
 #define WV_PATH_MACHINE 2
 
-// Bytes of a grant.
+// Bytes of a grant. The size is part of the ABI.
 #define WV_GRANT_BYTES 96
 
 // What a peer may do: read.
@@ -491,7 +491,7 @@ typedef struct wv_team_end {
 typedef struct wv_team_info {
     // sizeof: WV_INIT.
     size_t size;
-    // This rank.
+    // The rank of this process, from 0 on.
     uint32_t rank;
     // Ranks of the team, members or not.
     uint32_t ranks;
@@ -868,9 +868,9 @@ typedef struct wv_group_event {
     uint64_t at_ns;
     // What: WV_EVENT_...
     uint32_t kind;
-    // A rank.
+    // The rank that the event is about.
     uint32_t rank;
-    // Its generation.
+    // The generation of that rank, from 1 on.
     uint32_t generation;
     // Why: WV_CAUSE_...
     uint32_t cause;
@@ -878,11 +878,11 @@ typedef struct wv_group_event {
     uint32_t detail;
     // WV_GROUP_...
     uint32_t state;
-    // A view.
+    // The epoch of the view that the event is about.
     uint32_t epoch;
-    // A call.
+    // The number of the call that the event is about.
     uint32_t call;
-    // A proposal.
+    // The number of the proposal that the event is about.
     uint64_t proposal;
     // How long something took.
     uint64_t duration_ns;
@@ -924,13 +924,13 @@ typedef struct wv_engine_end {
     size_t size;
     // Transfers that still ran when the time for them was over, and so have failed.
     uint64_t cut_off;
-    // Since the engine was made: done.
+    // Transfers that were done since the engine was made.
     uint64_t done;
-    // Failed.
+    // Transfers that failed since the engine was made.
     uint64_t failed;
-    // Cancelled.
+    // Transfers that were cancelled since the engine was made.
     uint64_t cancelled;
-    // Timed out.
+    // Transfers that ran into their deadline since the engine was made.
     uint64_t timed_out;
 } wv_engine_end;
 
@@ -1023,7 +1023,7 @@ typedef struct wv_transfer_report {
     uint32_t remote_unknown;
     // Bytes that are known to have landed.
     uint64_t bytes_landed;
-    // Operations.
+    // How many operations the transfer has.
     uint64_t operations;
     // 1: the fields below describe the first failure.
     uint32_t has_failure;
@@ -1051,7 +1051,7 @@ typedef struct wv_notice {
     size_t size;
     // The life of the peer that has sent it.
     uint64_t incarnation;
-    // Its bytes.
+    // Length of the notice in bytes.
     uint64_t bytes;
     // State of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
     uint32_t transfer;
@@ -1978,9 +1978,9 @@ enum wv_status wv_engine_counter_word(const struct wv_engine *engine,
                                       const uint64_t **word)
 WV_NOEXCEPT;
 
-// Lets `word`, 8 aligned bytes that this process and a kernel reach, say what counter `id` says: now, and from then on until
-// wv_mirror_destroy or the end of the engine. A kernel waits for it by loads of system scope; the bytes of as many WRITEs are there
-// when it has seen a value.
+// Copies the value of counter `id` into `word`, 8 aligned bytes that this process and a kernel reach. The engine writes it now and
+// at each change, until wv_mirror_destroy or the end of the engine. A kernel waits for the word by loads of system scope. When it
+// has seen a value, the bytes of as many WRITEs have landed.
 //
 // Requires:
 // `word` stays memory until the mirror is destroyed or the engine is closed; `mirror` is a variable.
@@ -2010,9 +2010,9 @@ enum wv_status wv_engine_get_rail(const struct wv_engine *engine,
                                   struct wv_rail_info *info)
 WV_NOEXCEPT;
 
-// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: what its connection has in flight by rail
-// `rail`, and for how long nothing has completed there. `rail` is below the `rails` of wv_engine_info, or WV_NO_RAIL. Nothing is in
-// flight for a transfer that is concluded. Never waits.
+// Tells a transfer that is slow from one that is dead, after a wait for it was in vain. The answer is what its connection has in
+// flight by rail `rail`, and for how long nothing has completed on that rail. `rail` is below the `rails` of wv_engine_info, or
+// WV_NO_RAIL. Nothing is in flight for a transfer that is concluded. Never waits.
 //
 // Requires:
 // `stall` is a struct.

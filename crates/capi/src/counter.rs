@@ -112,9 +112,9 @@ pub struct wv_mirror {
 
 handle!(wv_mirror);
 
-/// Lets `word`, 8 aligned bytes that this process and a kernel reach, say what counter `id` says: now, and from then on until
-/// wv_mirror_destroy or the end of the engine. A kernel waits for it by loads of system scope; the bytes of as many WRITEs are there
-/// when it has seen a value.
+/// Copies the value of counter `id` into `word`, 8 aligned bytes that this process and a kernel reach. The engine writes it now and
+/// at each change, until wv_mirror_destroy or the end of the engine. A kernel waits for the word by loads of system scope. When it
+/// has seen a value, the bytes of as many WRITEs have landed.
 ///
 /// # Safety
 /// `word` stays memory until the mirror is destroyed or the engine is closed; `mirror` is a variable.

@@ -19,7 +19,7 @@ use crate::sized::{place, read, sized};
 use crate::status::{Failure, array, guard, put, room, room_of, text, wv_status};
 use crate::team::{fixed, millis};
 
-/// Bytes of a descriptor.
+/// Bytes of a descriptor. The size is part of the ABI.
 pub const WV_DESCRIPTOR_BYTES: usize = 72;
 
 const _: () = assert!(WV_DESCRIPTOR_BYTES == DESCRIPTOR_BYTES);
@@ -82,13 +82,13 @@ pub struct wv_engine_end {
     pub size: usize,
     /// Transfers that still ran when the time for them was over, and so have failed.
     pub cut_off: u64,
-    /// Since the engine was made: done.
+    /// Transfers that were done since the engine was made.
     pub done: u64,
-    /// Failed.
+    /// Transfers that failed since the engine was made.
     pub failed: u64,
-    /// Cancelled.
+    /// Transfers that were cancelled since the engine was made.
     pub cancelled: u64,
-    /// Timed out.
+    /// Transfers that ran into their deadline since the engine was made.
     pub timed_out: u64,
 }
 

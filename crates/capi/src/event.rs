@@ -103,9 +103,9 @@ pub struct wv_group_event {
     pub at_ns: u64,
     /// What: WV_EVENT_...
     pub kind: u32,
-    /// A rank.
+    /// The rank that the event is about.
     pub rank: u32,
-    /// Its generation.
+    /// The generation of that rank, from 1 on.
     pub generation: u32,
     /// Why: WV_CAUSE_...
     pub cause: u32,
@@ -113,11 +113,11 @@ pub struct wv_group_event {
     pub detail: u32,
     /// WV_GROUP_...
     pub state: u32,
-    /// A view.
+    /// The epoch of the view that the event is about.
     pub epoch: u32,
-    /// A call.
+    /// The number of the call that the event is about.
     pub call: u32,
-    /// A proposal.
+    /// The number of the proposal that the event is about.
     pub proposal: u64,
     /// How long something took.
     pub duration_ns: u64,

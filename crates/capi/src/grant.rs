@@ -13,7 +13,7 @@ use crate::sized::place;
 use crate::status::{Failure, array, guard, put, room_of, wv_status};
 use crate::team::millis;
 
-/// Bytes of a grant.
+/// Bytes of a grant. The size is part of the ABI.
 pub const WV_GRANT_BYTES: usize = 96;
 
 const _: () = assert!(WV_GRANT_BYTES == GRANT_BYTES);

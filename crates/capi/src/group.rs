@@ -422,7 +422,7 @@ impl Rule {
         };
         assert!(
             used <= room,
-            "a placement rule says {used} slots; there is room for {room}"
+            "a placement rule says {used} slots; it must be at most {room}"
         );
         experts.truncate(used as usize);
         (counts, experts)

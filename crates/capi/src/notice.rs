@@ -28,7 +28,7 @@ pub struct wv_notice {
     pub size: usize,
     /// The life of the peer that has sent it.
     pub incarnation: u64,
-    /// Its bytes.
+    /// Length of the notice in bytes.
     pub bytes: u64,
     /// State of the transfer that it was sent with: WV_TRANSFER_DONE and so on. WV_TRANSFER_PENDING: it was sent alone.
     pub transfer: u32,

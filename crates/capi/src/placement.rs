@@ -83,7 +83,7 @@ impl wv_placement {
 pub(crate) fn table(experts: u32, counts: &[u32], slots: &[u32]) -> Result<Placement, Failure> {
     let all: u64 = counts.iter().map(|count| u64::from(*count)).sum();
     if all != slots.len() as u64 {
-        let limit = format!("{} together, as many as there are slots", slots.len());
+        let limit = format!("{} together, the number of slots", slots.len());
         return Err(Failure::argument("placement.counts", all, &limit));
     }
     let mut left = slots;

@@ -241,9 +241,9 @@ pub unsafe extern "C" fn wv_engine_get_rail(
     })
 }
 
-/// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: what its connection has in flight by rail
-/// `rail`, and for how long nothing has completed there. `rail` is below the `rails` of wv_engine_info, or WV_NO_RAIL. Nothing is in
-/// flight for a transfer that is concluded. Never waits.
+/// Tells a transfer that is slow from one that is dead, after a wait for it was in vain. The answer is what its connection has in
+/// flight by rail `rail`, and for how long nothing has completed on that rail. `rail` is below the `rails` of wv_engine_info, or
+/// WV_NO_RAIL. Nothing is in flight for a transfer that is concluded. Never waits.
 ///
 /// # Safety
 /// `stall` is a struct.

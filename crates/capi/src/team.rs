@@ -88,7 +88,7 @@ sized!(wv_team_config {
 pub struct wv_team_info {
     /// sizeof: WV_INIT.
     pub size: usize,
-    /// This rank.
+    /// The rank of this process, from 0 on.
     pub rank: u32,
     /// Ranks of the team, members or not.
     pub ranks: u32,
@@ -316,7 +316,7 @@ impl wv_team_config {
                 }
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    let words = "no group meets in the store, so there is none to join";
+                    let words = "no group meets in the store, so this rank can join none";
                     return Err(Failure::new(wv_status::WV_TIMEOUT, words));
                 }
                 store.wait_for_change(left.min(LOOK));

@@ -112,7 +112,7 @@ pub struct wv_transfer_report {
     pub remote_unknown: u32,
     /// Bytes that are known to have landed.
     pub bytes_landed: u64,
-    /// Operations.
+    /// How many operations the transfer has.
     pub operations: u64,
     /// 1: the fields below describe the first failure.
     pub has_failure: u32,

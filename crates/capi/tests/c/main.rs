@@ -1,6 +1,6 @@
 //! The C ABI as C programs see it. The header is what the sources say, and every error of the library has a status. Programs in C,
-//! compiled as C and as C++, run dispatch and combine, kernels on windows, and groups in which a rank dies and comes back. They
-//! also move memory between host engines.
+//! compiled as C and as C++, run dispatch and combine, and kernels on windows. Others run groups in which a rank dies and comes
+//! back, or move memory between host engines.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
