@@ -129,7 +129,7 @@ abi_struct! {
 abi_struct! {
     /// One warp puts bytes of this rank's window into that of a peer, and waits for the end.
     pub struct DoctorPutParams {
-        /// The team.
+        /// The team of both ranks.
         pub team: DevicePtr<TeamContext>,
         /// The window of both.
         pub window: Window,
@@ -141,9 +141,9 @@ abi_struct! {
         pub bytes: u64,
         /// How it ended: device memory that is `Status::TIMEOUT` before.
         pub outcome: DevicePtr<Status>,
-        /// Deadline, ns.
+        /// Longest wait for the end, in nanoseconds.
         pub deadline_ns: u64,
-        /// The peer.
+        /// The rank whose window gets the bytes.
         pub peer: u32,
         /// Which QP to it.
         pub qp: u32,

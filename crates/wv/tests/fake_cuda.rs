@@ -1,5 +1,5 @@
 //! `wv` on a CUDA driver without a GPU. The tests check the kernels that `wv bench others` and `wv bench registers` load and
-//! launch, the way in which they register pages, their messages after a refusal, and the GPU that `wv demo` refuses. No kernel
+//! launch, and how they register pages. They also check the messages after a refusal, and the GPU that `wv demo` refuses. No kernel
 //! runs, so nothing here is a figure.
 
 #![cfg(feature = "cuda")]

@@ -156,7 +156,7 @@ static_assert(offsetof(StampBenchParams, at) == 0);
 
 /// One warp puts bytes of this rank's window into that of a peer, and waits for the end.
 struct DoctorPutParams {
-  /// The team.
+  /// The team of both ranks.
   TeamContext *team;
   /// The window of both.
   Window window;
@@ -168,9 +168,9 @@ struct DoctorPutParams {
   uint64_t bytes;
   /// How it ended: device memory that is `Status::TIMEOUT` before.
   Status *outcome;
-  /// Deadline, ns.
+  /// Longest wait for the end, in nanoseconds.
   uint64_t deadline_ns;
-  /// The peer.
+  /// The rank whose window gets the bytes.
   uint32_t peer;
   /// Which QP to it.
   uint32_t qp;

@@ -1,8 +1,9 @@
 // One launch of a measurement of posting: block 0 is the sink, every other block is one poster.
 //
-// The sink stands for a NIC. It takes doorbells from the registers (words of device or host memory
-// here) and answers each with CQEs, as a NIC does, but fetches no payload and sends nothing. A
-// poster is a thread, or a warp of 32 puts behind one doorbell, and posts through a `Queue`:
+// The sink stands for a NIC. It takes doorbells from the registers, which are words of device or
+// host memory here. It answers each with CQEs, as a NIC does, but fetches no payload and sends
+// nothing. A poster is a thread, or a warp of 32 puts behind one doorbell, and posts through a
+// `Queue`:
 //
 //   Status open(const PostBenchParams&, uint32_t qp);
 //   Status post(uint64_t at, uint32_t bytes, bool asks, Deadline);  // asks: for a completion

@@ -45,9 +45,9 @@ pub enum BenchError {
     Option {
         /// Which one.
         what: &'static str,
-        /// Its value.
+        /// The value that the user gave, in words.
         value: String,
-        /// The limit.
+        /// What the option may be.
         limit: String,
     },
     /// A run that did not do what it should have: it is no measurement.

@@ -28,19 +28,19 @@ pub struct Facts {
     pub kernels: Vec<Kernel>,
 }
 
-/// One attribute.
+/// One attribute of the device, as the driver reports it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Attribute {
     /// Its name, with its unit.
     pub name: &'static str,
-    /// Its value.
+    /// The value, in the unit of the name.
     pub value: u64,
 }
 
-/// One kernel.
+/// What the driver's compiler has made of one kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kernel {
-    /// Its name.
+    /// The name under which the kernel is exported.
     pub name: String,
     /// Registers of a thread.
     pub registers: u32,

@@ -36,7 +36,7 @@ pub struct FillOptions {
     pub page: u64,
     /// Pages of a repeat.
     pub pages: u64,
-    /// Repeats.
+    /// Repeats that were measured.
     pub repeats: u32,
     /// Pages of a transfer.
     pub batch: u32,

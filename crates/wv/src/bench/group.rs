@@ -52,7 +52,7 @@ pub type Helper<'a> = &'a dyn Fn() -> io::Result<Child>;
 
 /// Where the ranks meet.
 pub struct Meeting<'a> {
-    /// The store.
+    /// The store in which the ranks meet.
     pub store: Arc<dyn Store>,
     /// The processes of its servers.
     pub servers: Vec<u32>,
@@ -61,7 +61,7 @@ pub struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// In memory.
+    /// In the memory of this process, without a server.
     #[must_use]
     pub fn in_memory() -> Self {
         Self {

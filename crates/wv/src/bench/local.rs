@@ -38,7 +38,7 @@ pub struct LocalReport {
     pub workers: u32,
     /// Bytes of a slice.
     pub slice: u32,
-    /// Rounds.
+    /// Rounds of each row.
     pub rounds: u32,
     /// One for each way, direction and length.
     pub rows: Vec<LocalRow>,

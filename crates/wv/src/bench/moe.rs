@@ -30,7 +30,7 @@ use warpverbs::team::MemoryStore;
 /// One step to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoeCase {
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
     /// Shape of the layer. Every rank has `max_tokens` tokens.
     pub config: MoeConfig,

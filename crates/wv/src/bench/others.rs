@@ -74,7 +74,7 @@ pub struct Others {
 /// One project.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Its name.
+    /// The name of the project.
     pub name: &'static str,
     /// Why it has fewer rows than this one.
     pub refused: Option<String>,
@@ -313,7 +313,7 @@ fn adapters(folder: &Path) -> Result<Vec<(Project, &'static KernelSet)>, BenchEr
     }
     match found.is_empty() {
         true => Err(refused(
-            "there is no sm_NN/NAME.ptx of a known project".to_owned(),
+            "it has no sm_NN/NAME.ptx of a known project".to_owned(),
         )),
         false => Ok(found),
     }

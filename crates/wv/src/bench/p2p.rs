@@ -37,9 +37,9 @@ pub struct P2pOptions {
 /// A vector of operations that is posted in each round.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Pattern {
-    /// Its name.
+    /// The name of the pattern in the table.
     pub name: &'static str,
-    /// Operations.
+    /// Operations of the vector.
     pub operations: u64,
     /// Bytes of each.
     pub bytes: u64,

@@ -126,7 +126,7 @@ pub struct PatternOptions {
     pub qps: u32,
     /// Bytes of a slice.
     pub slice: u32,
-    /// Rounds.
+    /// Rounds of the pattern.
     pub rounds: u32,
     /// Of lengths and places.
     pub seed: u64,

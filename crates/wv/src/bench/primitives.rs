@@ -81,7 +81,7 @@ pub struct Primitives {
     pub clock_step_ns: Option<u64>,
     /// Operations of one thread.
     pub operations: Vec<Operation>,
-    /// Barriers of a grid.
+    /// The time of one barrier of all blocks, by number of blocks.
     pub grid_barriers: Vec<OfGrid>,
     /// From a launch to what the host hears of its end.
     pub launches: Vec<OfGrid>,
@@ -103,7 +103,7 @@ pub struct Operation {
 pub struct OfGrid {
     /// `barrier`, or how the grid was launched: `plain`, `cooperative`, `graph`.
     pub how: &'static str,
-    /// Blocks.
+    /// Blocks of the grid.
     pub blocks: u32,
     /// Each, ns; the median of launches.
     pub ns: Option<f64>,

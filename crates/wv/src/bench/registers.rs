@@ -39,7 +39,7 @@ pub struct Registers {
     pub ways: Vec<Way>,
 }
 
-/// One way.
+/// One way to map the page of the register, and what became of its doorbells.
 #[derive(Clone, Debug, Serialize)]
 pub struct Way {
     /// `memory`, `io` (a page registered as either), or `host` (memory of the driver's).

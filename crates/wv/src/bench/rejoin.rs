@@ -47,7 +47,7 @@ pub enum RejoinMethod {
 /// What one way cost each of the others in one return.
 #[derive(Clone, Debug, Serialize)]
 pub struct RejoinRow {
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
     /// QPs to each peer.
     pub qps_per_peer: u32,

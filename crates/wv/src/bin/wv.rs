@@ -16,7 +16,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure and count the costs of a post on a GPU (on the CPU it is only checked), a MoE step and a returning rank
+    /// Measure and count what a post on a GPU, a MoE step and a returning rank cost. On the CPU a post is only checked
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Kill, freeze and part rank processes at random while they dispatch and combine, and check every step

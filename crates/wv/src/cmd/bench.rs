@@ -26,22 +26,22 @@ use warpverbs::gpu::{self, GpuSelector};
 /// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Measure what a put costs the thread that posts it, and how many are posted in a second. The rings are in device memory,
-    /// and a block of the same kernel answers their doorbells as a NIC would. No NIC is used, and none is measured
+    /// Measure what a put costs the thread that posts it, and how many puts a second it posts. The rings are in device memory, and
+    /// a block of the same kernel answers their doorbells as a NIC would. No NIC is used, and none is measured
     Post(PostArgs),
-    /// Measure the same puts, by one thread, posted by other projects too, whose device headers `./x gpu others` has compiled.
-    /// Their cost stands beside this one's, on the same rings and sink
+    /// Measure the same puts by one thread, with this project's headers and with those of other projects. `./x gpu others` compiles
+    /// the latter. All post to the same rings and sink
     Others(others::OthersArgs),
     /// Print what a GPU, its driver and its machine report, and what the driver has made of the kernels: registers, spills
     Facts(device::DeviceArgs),
     /// Measure what single operations of a GPU cost: atomics, loads, fences behind stores, stores to a register, barriers of a
-    /// grid, launches, and the step of its clock
+    /// grid, launches. Print the step of its clock
     Primitives(device::DeviceArgs),
-    /// Check that doorbells of a GPU reach a CPU that exchanges the register, whatever the register's page is mapped as
+    /// Check that doorbells of a GPU reach a CPU that exchanges the register, for each way to map the register's page
     Registers(device::RegistersArgs),
-    /// Count what a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine. The counts
-    /// come from software HCAs and kernels on the CPU, beside what DeepEP's algorithm needs; they are no times. Then measure how
-    /// fast the kernels of one rank move tokens on a GPU, beside a copy: no figure without one
+    /// Count what a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine. The counts come
+    /// from software HCAs and kernels on the CPU, beside what DeepEP's algorithm needs; they are no times. Then measure how fast
+    /// the kernels of one rank move tokens on a GPU, beside a copy. Without a GPU that figure is left out
     Moe(moe::MoeArgs),
     /// Measure what a returning rank costs the others, in commands, memory and time. Its QPs are reset in place, beside all QPs
     /// of all ranks made again. Ranks are threads, on software HCAs
@@ -82,16 +82,16 @@ pub struct PostArgs {
     /// Ring length in WQEBBs
     #[arg(long, default_value_t = 1024)]
     depth: u32,
-    /// Bytes that each put names; no HCA moves them
+    /// Bytes that each put names; the sink does not move them
     #[arg(long, default_value_t = 4096)]
     bytes: u32,
-    /// Every so many calls asks for a completion; 0: only the last
+    /// Calls from one that asks for a completion to the next; 0: only the last asks
     #[arg(long, default_value_t = 16)]
     signal_every: u32,
     /// Where the doorbell register is: a word of device memory, or of host memory, so that the store crosses PCIe
     #[arg(long, value_enum, default_value_t = Memory::Host)]
     doorbell: Memory,
-    /// Let the sink look at every WQE that was rung for: a test of the protocol on this device, slower
+    /// Let the sink check every WQE that a doorbell covers: a test of the protocol on this device, slower
     #[arg(long)]
     check: bool,
     /// Bound of each case, in seconds

@@ -12,7 +12,7 @@ use warpverbs::config::{
 
 use super::output;
 
-/// Say which variables a rank or a host engine reads, what each may be, and what it is here; fail if one is invalid
+/// Print which variables a rank or a host engine reads, what each may be, and its value in this process; fail if one is invalid
 #[derive(Debug, Args)]
 pub struct ConfigOptions {
     /// Print JSON
@@ -179,8 +179,8 @@ pub fn page() -> String {
          A rank reads these variables once, at its start, and so does a host engine: each table says which of them. A value beyond \
          its limits ends the start with an error that names the variable, the value and the limits.\n\n\
          Of a rank, `Config` (Rust) has a field for each, with a setter; `wv_team_config` (C) takes them as `settings`; `Team(..)` \
-         (Python) takes each by the name of its field, such as `mtu=1024`. Of an engine that are `EngineConfig`, \
-         `wv_engine_config` and `Engine(..)`; there a field has no `ENGINE_` before its name, as in `qps=8`. `wv config` prints \
+         (Python) takes each by the name of its field, such as `mtu=1024`. For an engine these are `EngineConfig`, \
+         `wv_engine_config` and `Engine(..)`; their fields have no `ENGINE_` before the name, as in `qps=8`. `wv config` prints \
          what is set, and names variables that nothing reads.\n\n\
          `wv config --markdown` writes this page, from the table that the reader of the variables follows (`src/config/variables.rs`).\n",
     );

@@ -14,7 +14,7 @@ use super::store::{configured, place};
 /// The command in its messages.
 const NAME: &str = "wv group";
 
-/// List the members of a group of ranks, the pairs that are parted, and what each rank says against others
+/// List the members of a group of ranks, the pairs that are parted, and what each rank reports of the others
 ///
 /// The run is WARPVERBS_RUN_ID. The status is 0 if a group has met in the store, 1 if none has or the store cannot be read.
 #[derive(Args)]

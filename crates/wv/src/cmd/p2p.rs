@@ -39,14 +39,14 @@ struct Common {
     /// RDMA device [default: what WARPVERBS_DEVICE says, else the first usable one]
     #[arg(long)]
     device: Option<String>,
-    /// File with the key that both ends have: 32 bytes or 64 hexadecimal digits, which only its user may read [default: what
+    /// File with the key that both ends have: 32 bytes or 64 hexadecimal digits. Only its user may read it [default: what
     /// WARPVERBS_ENGINE_KEY_FILE says, else none]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Longest wait for the other end, in seconds
     #[arg(long, default_value_t = 30, value_parser = time::seconds())]
     timeout: u64,
-    /// Print what the engine of this process has done, too, at the end
+    /// Print what the engine of this process has done at the end, too
     #[arg(long)]
     statistics: bool,
     /// Print the result at the end as JSON, with what the engine of this process has done
@@ -57,13 +57,14 @@ struct Common {
 /// Options of `wv p2p serve`.
 #[derive(Args)]
 pub struct ServeArgs {
-    /// The directory
+    /// Directory that clients put files into and get files from
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// Where clients ask; port 0 is any [default: what WARPVERBS_ENGINE_LISTEN says, else 127.0.0.1:7418]
+    /// Address at which the server listens; port 0 takes a free one [default: what WARPVERBS_ENGINE_LISTEN says, else
+    /// 127.0.0.1:7418]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// Serve other machines too, although no client is asked for a key
+    /// Serve other machines, too, without a key that a client must have
     #[arg(long)]
     insecure: bool,
     /// End after so many requests
@@ -76,10 +77,10 @@ pub struct ServeArgs {
 /// Options of `wv p2p put`.
 #[derive(Args)]
 pub struct PutArgs {
-    /// The server
+    /// Address of the server
     #[arg(value_name = "HOST:PORT")]
     server: String,
-    /// The file
+    /// Path of the file
     file: PathBuf,
     /// Its name at the server [default: its own]
     name: Option<String>,
@@ -90,18 +91,18 @@ pub struct PutArgs {
 /// Options of `wv p2p get`.
 #[derive(Args)]
 pub struct GetArgs {
-    /// The server
+    /// Address of the server
     #[arg(value_name = "HOST:PORT")]
     server: String,
     /// Its name at the server
     name: String,
-    /// Where it goes [default: its name, here]
+    /// Path of the copy [default: its name, in the working directory]
     file: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
 
-/// Runs it.
+/// Runs `wv p2p`.
 #[must_use]
 pub fn run(command: &P2pCommand) -> ExitCode {
     let done = match command {

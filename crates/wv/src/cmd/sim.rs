@@ -46,19 +46,20 @@ pub struct SimArgs {
     #[arg(long, value_name = "A.B.C.D")]
     pub ip: Option<Ipv4Addr>,
 
-    /// Each device has an address of this /96 in addition, with its IPv4 address in the last bits, as GID 4; with the carrier
+    /// Each device has an address of this /96 in addition, with its IPv4 address in the last bits, as GID 4. With the carrier
     /// udp this machine must have it: ip -6 route add local fd00:5::/96 dev lo
     #[arg(long, value_name = "SUBNET", verbatim_doc_comment)]
     pub ipv6: Option<String>,
 
-    /// What goes wrong: drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=50us..2ms@5%,partition=A.B.C.D,
+    /// Faults to inject: drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=50us..2ms@5%,partition=A.B.C.D,
     /// cmd=CREATE_QP#2:status=0x5,enomem=CREATE_CQ#1,cqe=wqe#100:syndrome=0x15,cqe=drop#50,cqe=delay#50:10ms,
-    /// port-down@2s,port-up@3s,freeze@1s+200ms,fatal@5s; seed=N for other chances
+    /// port-down@2s,port-up@3s,freeze@1s+200ms,fatal@5s. Add seed=N for other chances
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub fault: Option<String>,
 
-    /// Card that the devices look like: cx5 (no atomics, one read at once, no doorbells without a record), cx6, cx6dx, cx7, bf3,
-    /// cx7-lag (two ports aggregated, each QP names one) or cx7-lag-hash (a hash finds the port) [default: cx7]
+    /// Card that the devices look like: cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash [default: cx7]. A cx5 has no atomics,
+    /// one read at once and no doorbells without a record. The last two aggregate two ports: each QP of cx7-lag names its port, a
+    /// hash chooses it for cx7-lag-hash
     #[arg(long, value_name = "CARD")]
     pub profile: Option<String>,
 
@@ -71,7 +72,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "LIST")]
     pub pkeys: Option<String>,
 
-    /// What the checker looks for besides what costs nothing: wqe, overlap or all; quiet prints nothing
+    /// Checks that cost time, in addition to the others: wqe, overlap or all; quiet prints no finding
     #[arg(long, value_name = "LIST")]
     pub check: Option<String>,
 
@@ -79,7 +80,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
-    /// What carries packets: udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE [default: udp]
+    /// Carrier of packets: udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE [default: udp]
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 

@@ -21,7 +21,7 @@ pub enum LibraryError {
         path: PathBuf,
     },
     /// It is nowhere.
-    #[error("{FILE} was not found: WARPVERBS_SOFTHCA is not set, and there is no {}", List(.tried))]
+    #[error("{FILE} was not found: WARPVERBS_SOFTHCA is not set, and it is not at {}", List(.tried))]
     NotFound {
         /// Where it was looked for.
         tried: Vec<PathBuf>,
@@ -113,7 +113,7 @@ mod tests {
         let error = find_from(None, Path::new("/nowhere/bin/wv")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "libsofthca.so was not found: WARPVERBS_SOFTHCA is not set, and there is no \
+            "libsofthca.so was not found: WARPVERBS_SOFTHCA is not set, and it is not at \
              /nowhere/bin/libsofthca.so, /nowhere/bin/deps/libsofthca.so or \
              /nowhere/bin/../lib/warpverbs/libsofthca.so"
         );

@@ -34,10 +34,10 @@ pub enum P2pError {
     /// A variable.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Memory.
+    /// The memory for the file cannot be allocated.
     #[error(transparent)]
     Memory(#[from] ProviderError),
-    /// A file.
+    /// A file cannot be opened, read or written.
     #[error("{path}: {source}")]
     File {
         /// Which.
@@ -50,13 +50,13 @@ pub enum P2pError {
         "'{name}' is no name of a file; it must be 1 to 255 bytes without '/', that do not begin with '.'"
     )]
     Name {
-        /// The name.
+        /// The name that the other end or the user gave.
         name: String,
     },
     /// The other end.
     #[error("{place}: {reason}")]
     Other {
-        /// Its place.
+        /// Address of the other end.
         place: String,
         /// What it said, or why it said nothing.
         reason: String,
@@ -100,7 +100,7 @@ impl From<EngineError> for P2pError {
 /// A file that was copied.
 #[derive(Clone, Debug)]
 pub struct Copied {
-    /// Its bytes.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// What the engine of this process has done for it.
     pub engine: EngineFigures,

@@ -16,7 +16,7 @@ use super::{P2pError, SLOT, SLOTS};
 /// How a server works.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Its directory.
+    /// The directory that clients put files into and get files from.
     pub directory: PathBuf,
     /// Where clients ask.
     pub listen: SocketAddr,

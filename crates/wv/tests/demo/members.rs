@@ -140,9 +140,9 @@ fn eight_ranks_are_killed_in_turn_and_no_survivor_fails_a_step() {
         assert_eq!(value[none], 0, "{none}: {value}");
     }
     assert_eq!(times(&value, "rejoin").len(), count, "{value}");
-    // No time of a survivor is asserted: how soon it notices, goes on without the dead rank and comes back to its pace depends on
-    // the machine. A survivor may learn of a death by the next view, and then has not noticed it by itself. One that dies meanwhile
-    // does not come back to its pace.
+    // The test asserts no time of a survivor. How soon it notices, goes on without the dead rank and comes back to its pace depends
+    // on the machine. A survivor may learn of a death by the next view, and then has not noticed it by itself. One that dies
+    // meanwhile does not come back to its pace.
     for name in ["detect", "resume", "recover"] {
         assert!(times(&value, name).len() <= 7 * count, "{name}: {value}");
     }

@@ -26,7 +26,7 @@ pub struct GroupReport {
 /// One number of ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupRow {
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
     /// From the start of the first until all serve, ms.
     pub bring_up_ms: f64,

@@ -363,7 +363,7 @@ impl fmt::Display for Bandwidth {
         let (gpu, tokens) = (&self.gpu, self.tokens);
         writeln!(
             f,
-            "\nkernels of one rank alone on {gpu}, {tokens} tokens, beside a copy of as many bytes there"
+            "\nkernels of one rank alone on {gpu}, {tokens} tokens, beside a copy of as many bytes on it"
         )?;
         writeln!(
             f,
@@ -383,7 +383,7 @@ impl fmt::Display for Bandwidth {
             }
         }
         if self.rows.iter().all(|row| row.seconds.is_none()) {
-            writeln!(f, "simt is no hardware: there is no figure of its speed")?;
+            writeln!(f, "simt is no hardware, so its speed has no figure")?;
         }
         Ok(())
     }

@@ -10,9 +10,9 @@ use warpverbs::moe::{Placement, Returns};
 pub struct Need {
     /// Work requests, signals among them.
     pub wqes: u64,
-    /// Doorbells.
+    /// Stores to a doorbell register.
     pub doorbells: u64,
-    /// Signals.
+    /// Words that announce data to a peer.
     pub signals: u64,
     /// Payload bytes.
     pub bytes: u64,

@@ -107,7 +107,7 @@ impl Counts {
 /// One phase of one case. Sums over the ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct MoeRow {
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
     /// Elements of a token.
     pub hidden: u32,

@@ -41,7 +41,7 @@ pub struct FillArgs {
     /// Transfers at a time
     #[arg(long, default_value_t = 64)]
     in_flight: u32,
-    /// What chooses places, bytes and the repeats that are compared
+    /// Seed of places, bytes and the repeats that are compared
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where to write the result as JSON
@@ -63,7 +63,7 @@ enum Provider {
     Nic,
 }
 
-/// Runs it.
+/// Runs `wv bench fill`.
 pub(super) fn run(args: &FillArgs) -> ExitCode {
     let options = options(args);
     if let Err(error) = options.check() {

@@ -25,10 +25,10 @@ pub struct GroupArgs {
     /// Numbers of ranks, 3 to 4096 each [default: 4,64 in memory; 64 with an etcd]
     #[arg(long, value_delimiter = ',')]
     ranks: Vec<u32>,
-    /// Where ranks meet: in the memory of this process, or in an etcd of one server that is started for it
+    /// Where ranks meet: in the memory of this process, or in an etcd of one server that the command starts
     #[arg(long, value_enum, default_value_t = StoreKind::Memory)]
     store: StoreKind,
-    /// The program of that etcd
+    /// Path or name of the etcd program
     #[arg(long, value_name = "FILE", default_value = "etcd")]
     etcd_program: PathBuf,
     /// Deaths, each with a return of the rank
@@ -37,7 +37,7 @@ pub struct GroupArgs {
     /// Time to live of a lease, in ms; an etcd counts it in whole seconds, 2 at least
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(500..=60_000))]
     lease_ms: u64,
-    /// Seconds in which nothing happens, and calls are counted
+    /// Seconds without an event, in which the command counts calls of the store
     #[arg(long, default_value_t = 10, value_parser = time::seconds())]
     peace: u64,
     /// Deaths of a newcomer that dies again and again, in memory; 0: none
@@ -54,7 +54,7 @@ enum StoreKind {
     Etcd,
 }
 
-/// Runs it.
+/// Runs `wv bench group`.
 pub(super) fn run(args: &GroupArgs) -> ExitCode {
     finish(run_all(args), args.json.as_deref())
 }

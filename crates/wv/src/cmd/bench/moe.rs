@@ -39,11 +39,11 @@ pub struct MoeArgs {
     /// How dispatch lays out what it received
     #[arg(long, value_enum, default_value_t = LayOut::Expert)]
     layout: LayOut,
-    /// Where the kernels of one rank alone run, whose bytes per second stand beside a copy's: auto, simt (without such a figure),
-    /// or the number of a GPU. The counts above are always taken on simt
+    /// Where the kernels of one rank alone run: auto, simt, or the number of a GPU. On a GPU their bytes per second stand beside a
+    /// copy's. The counts are always taken on simt
     #[arg(long, default_value = "auto")]
     gpu: String,
-    /// What runs the ranks' WQEs: softhca, or gpuhca, a kernel that runs beside those of the ranks, where --gpu says
+    /// Executor of the ranks' WQEs: softhca, or gpuhca, a kernel beside those of the ranks on the device of --gpu
     #[arg(long, default_value = "softhca", value_parser = ["softhca", "gpuhca"])]
     device: String,
     /// Seed of tokens and routing

@@ -22,7 +22,7 @@ pub struct OthersArgs {
     /// The adapters that `./x gpu others` has compiled, sm_NN/NAME.ptx; without, only this project is measured
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
-    /// Bytes that a put names; no HCA moves them
+    /// Bytes that each put names; the sink does not move them
     #[arg(long, value_delimiter = ',', default_values_t = [8, 4096])]
     bytes: Vec<u32>,
     /// Numbers of posters, one block each [default: 1,8,132 on a GPU; 1,4 on simt]
@@ -37,7 +37,7 @@ pub struct OthersArgs {
     /// Where the doorbell register is: a word of device memory, or of host memory, so that the store crosses PCIe
     #[arg(long, value_enum, default_value_t = Memory::Host)]
     doorbell: Memory,
-    /// Let the sink look at every WQE that was rung for: a test of the adapters on this device, slower
+    /// Let the sink check every WQE that a doorbell covers: a test of the adapters on this device, slower
     #[arg(long)]
     check: bool,
     /// Bound of each case, in seconds

@@ -17,7 +17,7 @@ use crate::bench::patterns::{self, MOST_PEERS, PatternOptions, PatternReport, Sh
 /// Options of `wv bench p2p`.
 #[derive(Args, Debug)]
 pub struct P2pArgs {
-    /// What completes: nothing that moves bytes, or software HCAs
+    /// Provider: sink, which completes slices and moves no bytes, or software HCAs
     #[arg(long, value_enum, default_value_t = Provider::Sink)]
     provider: Provider,
     /// Measure the local path: copies to another process of this machine, mapped and by the kernel. Beside them: memcpy and a
@@ -85,7 +85,7 @@ enum Provider {
     Softhca,
 }
 
-/// Runs it.
+/// Runs `wv bench p2p`.
 pub(super) fn run(args: &P2pArgs) -> ExitCode {
     let is_soft = args.provider == Provider::Softhca;
     if (is_soft || args.path.is_some() || args.pattern.is_some()) && !args.inside {

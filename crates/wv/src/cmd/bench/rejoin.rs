@@ -29,7 +29,7 @@ pub struct RejoinArgs {
     inside: bool,
 }
 
-/// Runs it.
+/// Runs `wv bench rejoin`.
 pub(super) fn run(args: &RejoinArgs) -> ExitCode {
     let most = args.ranks.iter().copied().max().unwrap_or(0);
     if args.ranks.is_empty() || args.ranks.iter().any(|ranks| !(3..=64).contains(ranks)) {

@@ -39,9 +39,9 @@ pub enum DemoError {
     /// What a step gave is not what the reference gives.
     #[error("rank {rank}, step {step}: {words}")]
     Mismatch {
-        /// The rank.
+        /// The rank that failed.
         rank: u32,
-        /// The step.
+        /// The step in which it failed, from 1 on.
         step: u32,
         /// What differs: token, first element, both values.
         words: String,
@@ -75,13 +75,13 @@ pub enum DemoError {
     /// The shape, a routing or a call.
     #[error(transparent)]
     Moe(#[from] MoeError),
-    /// The team.
+    /// The team of the ranks has failed.
     #[error(transparent)]
     Team(#[from] TeamError),
-    /// The group.
+    /// The group of the ranks has failed.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The store.
+    /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The HCA.

@@ -206,7 +206,7 @@ fn set_faults(spec: &str) -> Result<(), String> {
     let spec = CString::new(spec).map_err(|error| error.to_string())?;
     // SAFETY: RTLD_DEFAULT searches the libraries of the process for a C string's name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softhca_set_faults".as_ptr()) };
-    let found = NonNull::new(found).ok_or("there is no software HCA in this process")?;
+    let found = NonNull::new(found).ok_or("this process has no software HCA")?;
     // SAFETY: libsofthca gives its function of this name this type, and is never unloaded.
     let call = unsafe { transmute::<NonNull<c_void>, SetFaults>(found) };
     let mut text = [0u8; 512];
@@ -307,6 +307,6 @@ mod tests {
             );
         }
         let error = set_faults("drop=1%").unwrap_err();
-        assert_eq!(error, "there is no software HCA in this process");
+        assert_eq!(error, "this process has no software HCA");
     }
 }

@@ -34,8 +34,8 @@ pub struct DemoOptions {
     /// Experts that each token chooses, 1 to 32 [default: that of the routing file, else 8]
     #[arg(long)]
     pub top_k: Option<u32>,
-    /// What tokens are on their way: BF16, or FP8 (e4m3) that dispatch casts, with a scale for each 128 channels. The experts of
-    /// other than BF16 by expert compute on the host
+    /// Format of tokens on their way: BF16, or FP8 (e4m3) that dispatch casts, with a scale for each 128 channels. Experts compute
+    /// on the device for BF16 by expert, else on the host
     #[arg(long, value_enum, default_value_t = TokenFormat::Bf16)]
     pub format: TokenFormat,
     /// How dispatch lays out what it received: by expert, or by rank with each token once
@@ -59,17 +59,17 @@ pub struct DemoOptions {
     /// Generate the routing: even, skewed, or every token to the same experts
     #[arg(long, value_enum, conflicts_with = "routing")]
     pub routing_kind: Option<RoutingKind>,
-    /// RDMA device: auto takes the best one for each rank's GPU if DevX can drive one, else the software HCA; ^NAME, auto
-    /// without that device; sim; a name; NAME,NAME, which ranks take in turn; or gpuhca, a kernel of the GPU itself, for ranks
-    /// that are threads of one process
+    /// RDMA device: auto, ^NAME, sim, NAME, NAME,NAME or gpuhca. With auto each rank takes the best device for its GPU that DevX
+    /// can drive, else the software HCA. ^NAME is auto without that device. Ranks take the devices of NAME,NAME in turn. With
+    /// gpuhca, a kernel of the GPU itself, all ranks are threads of one process
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Where kernels run: auto (GPUs in turn, if there are any), simt (the CPU), simt-dmabuf (with memory that a software HCA
-    /// takes as DMA-BUFs), or the number of a GPU. Ranks take several, separated by commas, in turn
+    /// Where kernels run: auto (the GPUs in turn, else the CPU), simt (the CPU), simt-dmabuf, or the number of a GPU. With
+    /// simt-dmabuf a software HCA takes the CPU's memory as DMA-BUFs. Ranks take several numbers, separated by commas, in turn
     #[arg(long, default_value = "auto")]
     pub gpu: String,
-    /// Ranks load from and store to each other's memory where they can, and the HCA is left alone, as with WARPVERBS_DIRECT=1.
-    /// Without either all goes by the HCA
+    /// Let ranks load from and store to each other's memory where they can, and leave the HCA out, as with WARPVERBS_DIRECT=1.
+    /// Without either all traffic goes by the HCA
     #[arg(long)]
     pub direct: bool,
     /// Bound of the whole run, in seconds
@@ -84,7 +84,7 @@ pub struct DemoOptions {
     /// Draw the state of each rank over time
     #[arg(long, value_name = "FILE.svg", requires = "kill")]
     pub timeline: Option<PathBuf>,
-    /// Say which bytes, QPs and signals this shape takes, and do not run
+    /// Print which bytes, QPs and signals this shape takes, and do not run
     #[arg(long)]
     pub explain: bool,
     /// The result as one JSON object on stdout; everything else goes to stderr

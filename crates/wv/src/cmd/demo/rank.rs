@@ -122,7 +122,7 @@ fn address(context: &Context) -> Option<String> {
 /// The settings of the next generation of a rank, which joins the serving ranks.
 fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
     let Some(view) = newest_view(store, config.ranks)? else {
-        let why = "there is no group to join";
+        let why = "no group meets in the store, so this rank can join none";
         return Err(DemoError::Option(why.to_owned()));
     };
     let generation = next_generation(store.as_ref(), config.rank)?;
@@ -343,8 +343,8 @@ impl Rank {
         };
         let grid = self.moe.grid();
         let launch = Launch::new("wv_demo_expert", grid.blocks, grid.threads);
-        // SAFETY: the buffers are those of the workspace, as large as the layer needs; they, and the factors, stay until `wait`
-        // has seen the kernel's end, and no other code uses them meanwhile.
+        // SAFETY: the buffers are those of the workspace, as large as the layer needs. They, and the factors, stay until `wait` has
+        // seen the kernel's end. No other code uses them meanwhile.
         let event = unsafe {
             self.moe
                 .team()

@@ -120,8 +120,8 @@ impl Member {
             reserved: 0,
         };
         let launch = Launch::new(PUT, 1, 32);
-        // SAFETY: the window and the team live as long as `self`, and `outcome` until the kernel has ended or the process does;
-        // nothing else uses the bytes meanwhile.
+        // SAFETY: the window and the team live as long as `self`, and `outcome` until the kernel has ended or the process does. No
+        // other code uses the bytes meanwhile.
         let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;
         if let Err(error) = gpu.wait(&event, PATIENCE + GRACE) {
             std::mem::forget(outcome);

@@ -11,9 +11,10 @@ use super::check::{Look, Text};
 pub(super) const TEXT: Text = Text {
     id: "nic-engine",
     what: "what a host engine would use",
-    why: "A host engine, as of wv p2p, opens the devices that are named or the first that does, and has queues for all its peers from its start.",
-    mend: "WARPVERBS_DEVICE=NAME:PORT (or a list, over which transfers are striped) and WARPVERBS_GID name other \
-           devices and addresses; wv config prints the variables of an engine that are set, docs/configuration.md has the limits of all.",
+    why: "A host engine, as of wv p2p, opens the devices that WARPVERBS_DEVICE names, else the first usable one. It makes queues \
+          for all its peers at its start.",
+    mend: "WARPVERBS_DEVICE=NAME:PORT and WARPVERBS_GID name another device and address; transfers are striped over a list of \
+           devices. wv config prints the variables of an engine that are set, docs/configuration.md has the limits of all.",
 };
 
 pub(super) fn look() -> Look {

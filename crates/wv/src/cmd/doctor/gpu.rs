@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check<Gpu>] = &[
     Check {
         id: "gpu-bar1",
         what: "BAR1",
-        why: "A NIC reaches GPU memory through this window of PCIe: what is larger cannot all be registered at once.",
+        why: "A NIC reaches GPU memory through this window of PCIe: a program cannot register more memory than that at once.",
         mend: "Switch Above 4G Decoding and Resizable BAR on in the firmware of the machine; nvidia-smi -q -d MEMORY shows BAR1.",
         look: bar1,
     },

@@ -16,8 +16,8 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
         id: "uverbs",
         what: "device files of NICs",
         why: "A process opens a NIC through /dev/infiniband/uverbsN, to read and write.",
-        mend: "modprobe ib_uverbs mlx5_ib; in a container docker run --device=/dev/infiniband; for the rights a udev rule with MODE=\"0666\", \
-               as rdma-core installs it.",
+        mend: "modprobe ib_uverbs mlx5_ib. In a container: docker run --device=/dev/infiniband. For the rights: a udev rule with \
+               MODE=\"0666\", as rdma-core installs it.",
         look: uverbs,
     },
     Check {
@@ -44,16 +44,15 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
     Check {
         id: "peer-memory",
         what: "nvidia_peermem",
-        why: "GPU memory by its address, the way where there are no DMA-BUFs, needs this module, and a kernel that takes peer-memory \
-              clients.",
+        why: "Without DMA-BUFs a NIC takes GPU memory by its address. That needs this module, and a kernel that takes peer-memory clients.",
         mend: "modprobe nvidia_peermem; kernels of DOCA-OFED and of Ubuntu take it. With DMA-BUFs it is not needed.",
         look: peer_memory,
     },
     Check {
         id: "nvreg",
         what: "options of the NVIDIA kernel driver",
-        why: "With PeerMappingOverride=1 the GPU may map the doorbell registers of a NIC, for every user; else for root alone, and a \
-              thread of the host rings.",
+        why: "With PeerMappingOverride=1 the GPU may map the doorbell registers of a NIC for every user. Otherwise it may for root alone, \
+              and a thread of the host rings.",
         mend: "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d/nvidia.conf; then load the module anew. \
                Until then: WARPVERBS_DOORBELL=mailbox.",
         look: nvreg,

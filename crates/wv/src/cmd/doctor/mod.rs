@@ -44,12 +44,12 @@ use warpverbs::verbs::VerbsError;
 /// The command in its messages.
 const NAME: &str = "wv doctor";
 
-/// Say what this machine can do: software, kernel, NICs, GPUs, each GPU with each NIC, and the store that ranks meet in
+/// Report what this machine can do: software, kernel, NICs, GPUs, each GPU with each NIC, and the store that ranks meet in
 ///
-/// Each check is ok, degraded, missing or not-looked-at, with what was found, why it matters and what mends it. The status is 0
-/// if the machine can be used, 1 if something that is needed is missing, 2 for a wrong command line. The doctor changes nothing,
-/// but the store's measurement takes and removes keys of its own. A directory or prefix that no run has used yet belongs to the
-/// run WARPVERBS_RUN_ID then.
+/// Each check is ok, degraded, missing or not-looked-at, with the finding, why it matters and what mends it. The status is 0 if the
+/// machine can be used, 1 if a needed part is missing, 2 for a wrong command line. The doctor changes nothing on the machine. In
+/// the store it sets and removes keys of its own. A directory or prefix that no run has used yet then belongs to the run
+/// WARPVERBS_RUN_ID.
 #[derive(Args)]
 pub struct DoctorOptions {
     /// Groups to look at [default: all]
@@ -61,11 +61,11 @@ pub struct DoctorOptions {
     /// Show each NIC with each GPU, not only those that `auto` takes
     #[arg(long)]
     all: bool,
-    /// Print why one check matters and what mends it, and look at nothing
+    /// Print why one check matters and what mends it, without a look at the machine
     #[arg(long, value_name = "ID", value_parser = known)]
     explain: Option<String>,
-    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun), which meets in WARPVERBS_STORE. Rank 0
-    /// prints, also which ranks reach each other
+    /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun), which meets in WARPVERBS_STORE. Rank 0 prints
+    /// its checks and which ranks reach each other
     #[arg(long)]
     launched: bool,
     /// This rank has a software HCA of its own

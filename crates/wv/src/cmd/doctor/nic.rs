@@ -35,7 +35,7 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
     Check {
         id: "nic-devx",
         what: "DevX",
-        why: "Queues in GPU memory are made by DevX commands.",
+        why: "The runtime makes queues in GPU memory by DevX commands.",
         mend: "mlxconfig -d DEVICE set UCTX_EN=1 and a restart of the firmware (mlxfwreset); access to /dev/infiniband/uverbsN: docker run \
                --device=/dev/infiniband.",
         look: devx,
@@ -44,14 +44,14 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
         id: "nic-port",
         what: "port",
         why: "Only an active port carries packets.",
-        mend: "ip link set INTERFACE up; look at the cable (mlxlink -d DEVICE -m); on InfiniBand a subnet manager must run (systemctl start opensm).",
+        mend: "ip link set INTERFACE up; look at the cable (mlxlink -d DEVICE -m). On InfiniBand a subnet manager must run (systemctl start opensm).",
         look: port,
     },
     Check {
         id: "nic-speed",
         what: "speed and width",
         why: "A link that has come up with fewer lanes or slower, to the switch or to the PCIe slot, halves every figure.",
-        mend: "Reseat card and cable; lspci -vv -s ADDRESS shows LnkSta beside LnkCap, mlxlink -d DEVICE the port; use a slot of full width.",
+        mend: "Reseat card and cable, or use a slot of full width. lspci -vv -s ADDRESS shows LnkSta beside LnkCap, mlxlink -d DEVICE the port.",
         look: speed,
     },
     Check {
@@ -64,14 +64,14 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
     Check {
         id: "nic-gid",
         what: "GIDs",
-        why: "Packets name where they come from by a GID: on Ethernet an IP address of the port's interface, which a router knows.",
+        why: "Packets name their sender by a GID. On Ethernet that is an IP address of the port's interface, which a router knows.",
         mend: "ip addr add ADDRESS/PREFIX dev INTERFACE; WARPVERBS_GID=10.1.0.0/16, or an interface, chooses among several.",
         look: gids,
     },
     Check {
         id: "nic-mtu",
         what: "MTU",
-        why: "Payload travels in packets of the RDMA MTU, which fits into the MTU of the interface: 4096 needs 4200 there.",
+        why: "Payload travels in packets of the RDMA MTU, which must fit into the MTU of the interface: an RDMA MTU of 4096 needs 4200.",
         mend: "ip link set INTERFACE mtu 9000, and as much at the switches and at all machines.",
         look: mtu,
     },
@@ -79,14 +79,14 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
         id: "nic-lag",
         what: "bond (link aggregation)",
         why: "On a bond each QP names the port that its packets leave by; other bonding modes than these three have no RDMA over both ports.",
-        mend: "Bond in mode active-backup, balance-xor or 802.3ad: ip link add bond0 type bond mode 802.3ad; with firmware that takes the \
+        mend: "Bond in mode active-backup, balance-xor or 802.3ad: ip link add bond0 type bond mode 802.3ad. The firmware must take the \
                port of a QP on the way to RTR.",
         look: lag,
     },
     Check {
         id: "nic-function",
         what: "physical or virtual function",
-        why: "A virtual function has what its host lets it have: rights, rates and some capabilities are set there.",
+        why: "The host of a virtual function sets its rights, its rates and some of its capabilities.",
         mend: "On the host: ip link set INTERFACE vf N trust on; or hand the physical function to the guest.",
         look: function,
     },
@@ -107,9 +107,9 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
     Check {
         id: "nic-order",
         what: "order of data",
-        why: "Where writes of a QP may overtake each other, a signal is kept behind its data by a swap or a flush, which costs a round trip.",
-        mend: "mlxreg -d DEVICE --reg_name ROCE_ACCEL --set \"adaptive_routing_forced_en=0\" where adaptive routing is the cause; else accept the \
-               cost: WARPVERBS_MOE_ORDER=auto takes what the device keeps.",
+        why: "Where writes of a QP may overtake each other, a swap or a flush keeps a signal behind its data. Either costs a round trip.",
+        mend: "mlxreg -d DEVICE --reg_name ROCE_ACCEL --set \"adaptive_routing_forced_en=0\" where adaptive routing is the cause. Else accept the \
+               cost: WARPVERBS_MOE_ORDER=auto takes an order that the device keeps.",
         look: order,
     },
     Check {
@@ -130,8 +130,8 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
         id: "nic-losses",
         what: "losses since the port is up",
         why: "RoCE without loss needs a lossless or a well-tuned network: each lost packet costs a timeout or a round trip.",
-        mend: "Look at PFC and ECN of switches and ports (mlnx_qos -i INTERFACE), give WARPVERBS_TRAFFIC_CLASS the lossless class, look at \
-               cables where symbols are lost.",
+        mend: "Look at PFC and ECN of switches and ports (mlnx_qos -i INTERFACE), and set WARPVERBS_TRAFFIC_CLASS to the lossless class. \
+               Look at cables where symbols are lost.",
         look: losses,
     },
 ];

@@ -15,12 +15,13 @@ Made from the texts of `wv doctor` (crates/wv/src/cmd/doctor); a test compares. 
 
 `wv doctor` looks at libraries, kernel, NICs, GPUs, each GPU with each NIC, and the store. `--loopback` moves data by kernels from each
 NIC to itself. `--launched` is one rank of a launcher's job: it adds which ranks reach each other. `--json` prints JSON by
-`crates/wv/data/doctor.schema.json`, `--explain ID` what stands here of one check, `--only GROUP,GROUP` looks at these groups alone.
+`crates/wv/data/doctor.schema.json`, `--explain ID` prints what this page says of one check, `--only GROUP,GROUP` looks at these groups alone.
 
-A check is *ok*; *degraded*: it works, and something is slower, smaller or less safe than it could be; *missing*: it does not work; or
-*not-looked-at*: it gave no answer within 2 s (`--loopback` 5 s), or what it looks at cannot be read. The status is 0 if the machine can
-be used, degraded or not, 1 if something that is needed is missing, 2 for a wrong command line. Of several NICs or GPUs one that lacks
-nothing is enough. The doctor needs no NIC, GPU, libmlx5 or root, and changes nothing; root sees the configuration of bridges, too.
+A check has one of four results. *ok*: as it should be. *degraded*: it works, and something is slower, smaller or less safe than it
+could be. *missing*: it does not work. *not-looked-at*: it gave no answer within 2 s (`--loopback` 5 s), or its files cannot be read.
+The status is 0 if the machine can be used, degraded or not, 1 if a needed part is missing, 2 for a wrong command line. Of several NICs
+or GPUs one that lacks nothing is enough. The doctor needs no NIC, GPU, libmlx5 or root, and changes nothing on the machine. As root it
+also sees the configuration of bridges.
 ";
 
 /// `docs/doctor.md`.

@@ -30,21 +30,21 @@ pub(super) const CHECKS: &[Check<Pair>] = &[
         id: "pair-distance",
         what: "distance",
         why: "What GPU and NIC exchange crosses the PCIe switches between them; across a host bridge or sockets it is slower, often by half.",
-        mend: "WARPVERBS_DEVICE=auto takes a nearer NIC if there is one; else move the card to a slot behind the GPU's switch.",
+        mend: "WARPVERBS_DEVICE=auto takes a nearer NIC if the machine has one. Else move the card to a slot behind the GPU's switch.",
         look: distance,
     },
     Check {
         id: "pair-acs",
         what: "ACS redirect on the way",
         why: "A bridge with ACS redirect sends what GPU and NIC exchange up to the host bridge and back.",
-        mend: "setpci -s BRIDGE ECAP_ACS+6.w=0 for each bridge that is named (as root, after each boot), or ACS off in the firmware.",
+        mend: "setpci -s BRIDGE ECAP_ACS+6.w=0 for each bridge of the finding, as root after each boot; or ACS off in the firmware.",
         look: redirect,
     },
     Check {
         id: "pair-queues",
         what: "queues",
-        why: "The NIC reads queues where the GPU writes them: in GPU memory by DMA-BUF or by address, else in host memory, which costs a \
-              trip across PCIe per post.",
+        why: "The NIC reads queues where the GPU writes them: in GPU memory by DMA-BUF or by address, else in host memory. The latter \
+              costs a trip across PCIe per post.",
         mend: "See gpu-dmabuf, peer-memory and kernel; WARPVERBS_QUEUES=host keeps queues in host memory.",
         look: queues,
     },
@@ -65,7 +65,7 @@ pub(super) const CHECKS: &[Check<Pair>] = &[
     Check {
         id: "pair-signals",
         what: "signals",
-        why: "A signal is kept behind its data by the order of writes, by a swap, or by a flush, which costs a round trip.",
+        why: "The order of writes, a swap or a flush keeps a signal behind its data. A swap or flush costs a round trip.",
         mend: "See nic-order and gpu-ordering; WARPVERBS_MOE_ORDER chooses.",
         look: signals,
     },
@@ -209,9 +209,9 @@ pub(super) fn look(tree: &Tree, with_loopback: bool, report: &mut Report) {
 pub(super) const LOOPBACK: Text = Text {
     id: LOOPBACK_ID,
     what: "data of a kernel from the NIC to itself (--loopback)",
-    why: "It proves the whole way: a kernel posts, the NIC hears its doorbell, reads and writes memory, and the kernel sees the end.",
-    mend: "The step that fails is named: WARPVERBS_DOORBELL=mailbox and WARPVERBS_QUEUES=host leave out the register and queues in GPU \
-           memory; dmesg and the check of that step say more.",
+    why: "It proves the whole way: a kernel posts, the NIC gets the doorbell, reads and writes memory, and the kernel sees the end.",
+    mend: "The finding names the step that fails; dmesg and the check of that step say more. WARPVERBS_DOORBELL=mailbox and \
+           WARPVERBS_QUEUES=host leave out the register and queues in GPU memory.",
 };
 
 fn auto(pair: &Pair) -> Look {

@@ -11,7 +11,7 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
     Check {
         id: "rdma-core",
         what: "libibverbs and libmlx5",
-        why: "All objects of a NIC are made through them: without one of their functions nothing runs. UMEMs by DMA-BUF came with \
+        why: "The runtime makes all objects of a NIC through them: without one of their functions nothing runs. UMEMs by DMA-BUF came with \
               rdma-core 44.",
         mend: "apt-get install libibverbs1 ibverbs-providers; for rdma-core 44 a later release of the distribution, or DOCA-OFED. A \
                library on LD_LIBRARY_PATH goes before the system's.",
@@ -36,7 +36,7 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
         what: "page size",
         why: "Memory is given to the NIC in whole pages, and a doorbell register is a page of the process: with larger pages each takes \
               more.",
-        mend: "A kernel with pages of 4 KiB, where there is a choice (CONFIG_ARM64_4K_PAGES); else nothing: all sizes work.",
+        mend: "A kernel with pages of 4 KiB, where the architecture has a choice (CONFIG_ARM64_4K_PAGES); else nothing: all sizes work.",
         look: page_size,
     },
 ];

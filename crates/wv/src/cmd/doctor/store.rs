@@ -20,9 +20,9 @@ const BOUND: Duration = Duration::from_secs(5);
 pub(super) const TEXT: Text = Text {
     id: "store",
     what: "the store that ranks meet in",
-    why: "Ranks find each other there, and a rank whose lease ends because the store is slow is taken for dead.",
-    mend: "WARPVERBS_STORE=file:///DIRECTORY that all ranks share, or etcd://HOST:PORT/PREFIX; for a slow one GroupConfig::lease_ttl of 6 \
-           times its p99 or more.",
+    why: "Ranks find each other in the store. They take a rank for dead whose lease ends because the store is slow.",
+    mend: "WARPVERBS_STORE=file:///DIRECTORY that all ranks share, or etcd://HOST:PORT/PREFIX. For a slow store set \
+           GroupConfig::lease_ttl to 6 times its p99 or more.",
 };
 
 /// Which store to measure, and how.

@@ -39,9 +39,7 @@ fn of(records: &[Record]) -> Vec<Verdict> {
         _ => None,
     });
     let Some(ranks) = plan else {
-        return vec![odd(
-            "the story does not say how many ranks there are".to_owned()
-        )];
+        return vec![odd("the story lacks the number of ranks".to_owned())];
     };
     let mut verdicts = verdict::of(records);
     verdicts.extend(deeds(records, ranks).into_iter().map(odd));
@@ -499,7 +497,7 @@ mod tests {
 
         let mut no_plan = begin();
         no_plan.remove(0);
-        let wanted = "the story does not say how many ranks there are";
+        let wanted = "the story lacks the number of ranks";
         assert_eq!(words(&no_plan), [wanted]);
     }
 }

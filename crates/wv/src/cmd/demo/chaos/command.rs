@@ -44,10 +44,10 @@ pub struct ChaosOptions {
     /// Rank processes, 3 to 64
     #[arg(long, default_value_t = 6)]
     ranks: u32,
-    /// How long things go wrong, in minutes
+    /// Time in which the command does its deeds, in minutes
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// End when so many things have gone wrong, if that is earlier
+    /// End after so many deeds, if that is earlier
     #[arg(long, value_name = "COUNT")]
     deeds: Option<u32>,
     /// Seed of the deeds and of the ranks that they hit
@@ -56,22 +56,23 @@ pub struct ChaosOptions {
     /// Packets that are lost, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     loss: f64,
-    /// Do only these; may be given several times
+    /// Do only deeds of this kind; may be given several times
     #[arg(long, value_enum)]
     only: Vec<Kind>,
-    /// Kill, and do nothing else
+    /// Only kill ranks
     #[arg(long, conflicts_with = "only")]
     kills_only: bool,
-    /// Do so many things at once, and leave two ranks alone; without it most ranks are always left alone
+    /// Most deeds at once, which leave two ranks alone; without it most ranks are always left alone
     #[arg(long, value_name = "COUNT")]
     at_once: Option<u16>,
-    /// All processes stand still for 0.1 s to so many seconds, at most 600, short and long alike; without it for up to 6 s
+    /// Longest time in which all processes stand still, at most 600. Times are drawn from 0.1 s on, short and long alike. Without
+    /// it they last up to 6 s
     #[arg(long, value_name = "SECONDS")]
     longest_pause: Option<f64>,
     /// Software HCAs of each rank, 1 to 4
     #[arg(long, default_value_t = 1)]
     rails: u32,
-    /// The ranks meet in an etcd of 1 or 3 servers that are started for it; without it in a directory, which has no server
+    /// Let the ranks meet in an etcd of 1 or 3 servers that the command starts; without it in a directory, which has no server
     #[arg(long, value_name = "SERVERS")]
     etcd: Option<u16>,
     /// The program of those servers
@@ -85,7 +86,7 @@ pub struct ChaosOptions {
     /// Longest wait of a device call, in milliseconds, 50 to 60,000
     #[arg(long, default_value_t = 500)]
     deadline: u64,
-    /// A rank that makes no step for so many seconds hangs, and the run has failed [default: 30; 120 with --program]
+    /// Longest time without a step of a rank; a longer one fails the run [default: 30; 120 with --program]
     #[arg(long, value_name = "SECONDS", value_parser = time::seconds())]
     patience: Option<u64>,
     /// Tokens of each rank in each step
@@ -94,8 +95,8 @@ pub struct ChaosOptions {
     /// BF16 elements of a token, a multiple of 8
     #[arg(long, default_value_t = 128)]
     hidden: u32,
-    /// Kill the ranks of this program of Python, one after the other, --deeds times [default there: 20]; it says what its ranks do
-    /// as python/examples/elastic.py does
+    /// Kill the ranks of this program of Python, one after the other, --deeds times [default with it: 20]. The program must report
+    /// what its ranks do as python/examples/elastic.py does
     #[arg(long, value_name = "FILE.py", conflicts_with_all = NOT_OF_PROGRAMS)]
     program: Option<PathBuf>,
     /// The Python that has warpverbs and torch
@@ -109,7 +110,7 @@ pub struct ChaosOptions {
     /// Draw the state of each rank over time
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
-    /// Write every deed and every word of a rank, one JSON object a line; a run that fails writes it in any case, to a new file
+    /// Write every deed and every report of a rank, one JSON object a line. A run that fails writes them in any case, to a new file
     #[arg(long, value_name = "FILE.jsonl")]
     story: Option<PathBuf>,
     /// Judge the story of an earlier run, and do nothing else

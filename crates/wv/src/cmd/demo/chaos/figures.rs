@@ -42,8 +42,8 @@ pub(super) struct Figures {
     pub(super) steps_held_up: u64,
     /// Steps that no view covers, so that nothing was sent.
     pub(super) steps_aborted: u64,
-    /// Times from a deed, at each of the others: until it suspects the rank (`detect`), until its kernels stop waiting for it
-    /// (`mask`), and until it serves in a view without it (`resume`).
+    /// Times from a deed, at each of the other ranks. `detect` lasts until that rank suspects the hit one, `mask` until its kernels
+    /// stop waiting for it. `resume` lasts until it serves in a view without the hit rank.
     pub(super) detect: Times,
     pub(super) mask: Times,
     pub(super) resume: Times,

@@ -296,7 +296,7 @@ impl<'a> Fleet<'a> {
             Err(_) if self.over.contains(&who) => {}
             Err(error) => self.fail(
                 rank,
-                format!("told something that is no message ({error}): {line}"),
+                format!("wrote a line that is no message ({error}): {line}"),
             ),
         }
         News::Other

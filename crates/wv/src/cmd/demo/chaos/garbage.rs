@@ -1,8 +1,8 @@
 //! Garbage in the keys of a group and of its team, as another program or a disk might leave it. Keys that ranks read only while
 //! they found a team are left alone. So are keys of which only the name carries meaning.
 //!
-//! The garbage is never a valid value of its key: a valid value would be a lie, and no reader can tell a lie of a rank from its
-//! word.
+//! The garbage is never a valid value of its key. No reader can distinguish a valid value that the rank did not write from one that
+//! it did.
 
 use warpverbs::team::{Store, StoreError};
 

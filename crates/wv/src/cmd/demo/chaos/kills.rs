@@ -47,7 +47,9 @@ fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     }
     match victims.len() < inputs.ranks as usize {
         true => Ok(()),
-        false => Err(DemoError::Option("--kill leaves nobody".to_owned())),
+        false => Err(DemoError::Option(
+            "--kill leaves no rank; at least one must live on".to_owned(),
+        )),
     }
 }
 

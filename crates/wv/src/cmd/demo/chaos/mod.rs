@@ -71,7 +71,7 @@ fn publish(
         output::print(&format_args!("{text}\n"))
     } else {
         let verdict = match &ended {
-            Ok(()) => "equals the scalar reference for who was there, bit for bit",
+            Ok(()) => "equals the scalar reference for the ranks that took part, bit for bit",
             Err(_) => "was checked until one rank failed, see below",
         };
         let table = figures.table();

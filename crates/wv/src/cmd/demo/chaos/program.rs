@@ -186,7 +186,7 @@ impl Driven<'_> {
             return Ok(());
         };
         if rank >= self.drive.ranks {
-            return Err(self.failed(format!("there is no rank {rank}: {line}")));
+            return Err(self.failed(format!("the program has no rank {rank}: {line}")));
         }
         if let Err(words) = self.standing.hear(rank, said) {
             return Err(self.failed(format!("rank {rank}: {words}: {line}")));

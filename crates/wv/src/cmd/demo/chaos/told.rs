@@ -95,7 +95,7 @@ impl Standing {
                 let before = self.serving.insert(rank, (process, generation));
                 if let Some((process, generation)) = before {
                     return Err(format!(
-                        "generation {generation}, process {process}, is replaced, and nobody has killed it"
+                        "generation {generation}, process {process}, is replaced, and no deed has killed it"
                     ));
                 }
             }
@@ -225,7 +225,7 @@ mod tests {
         let replaced = standing.hear(0, serves(8)).unwrap_err();
         assert_eq!(
             replaced,
-            "generation 1, process 7, is replaced, and nobody has killed it"
+            "generation 1, process 7, is replaced, and no deed has killed it"
         );
         let wrong = standing.hear(0, Line::Wrong).unwrap_err();
         assert_eq!(wrong, "its sums are wrong");
