@@ -315,7 +315,7 @@ def grants() -> None:
         assert remote.bytes == 16
         done(a, to_b.read(local.address, remote.address, 16))
         assert here[:16] == there[8:24]
-        with pytest.raises(warpverbs.Refused, match="the peer has granted reads there"):
+        with pytest.raises(warpverbs.Refused, match="the peer has granted reads on this region"):
             to_b.write(local.address, remote.address, 16)
         with pytest.raises(warpverbs.Refused, match="incarnation"):
             to_a.import_grant(grant)

@@ -296,7 +296,7 @@ impl Control {
             Fence::Whole if !is_reset => Remote::Quiet,
             Fence::Whole => {
                 if let Err(error) = self.part() {
-                    tracing::debug!("{} is not told all notices: {error}", self.name);
+                    tracing::debug!("{} does not get all notices: {error}", self.name);
                 }
                 Remote::Quiet
             }

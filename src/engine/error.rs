@@ -48,7 +48,7 @@ pub enum EngineError {
     /// An id of another engine.
     #[error("transfer {id:?} is not of engine {engine}: ask the engine that it was submitted to")]
     ForeignId {
-        /// The id.
+        /// The id that the caller gave.
         id: TransferId,
         /// The engine that was asked.
         engine: u32,
@@ -56,7 +56,7 @@ pub enum EngineError {
     /// A transfer that is to be released runs.
     #[error("transfer {id:?} is not concluded yet: wait for it, or cancel it and wait")]
     Pending {
-        /// The id.
+        /// The id of the transfer that still runs.
         id: TransferId,
     },
     /// Slices too short or too long.
@@ -145,7 +145,7 @@ pub enum EngineError {
     /// A notice that is too long.
     #[error("a notice of {bytes} bytes; it must be at most {MOST_NOTICE_BYTES}")]
     NoticeBytes {
-        /// Its bytes.
+        /// Length of the notice in bytes.
         bytes: usize,
     },
     /// The peer's program has not taken the notices that it has. Nothing was done; it may be sent again when it has.
@@ -165,7 +165,7 @@ pub enum EngineError {
     /// A transfer whose id says nothing any more.
     #[error("transfer {id:?} was released")]
     Released {
-        /// The id.
+        /// The id that the caller gave.
         id: TransferId,
     },
     /// The connection has ended.
@@ -202,7 +202,7 @@ pub enum EngineError {
     /// A region that the engine does not have.
     #[error("region {number} is not of this engine, or was taken away")]
     UnknownRegion {
-        /// Its number.
+        /// The number that the caller gave.
         number: u64,
     },
     /// A region that transfers or grants use.
@@ -210,7 +210,7 @@ pub enum EngineError {
         "{users} uses of region {number} by running transfers and grants: wait for them, or revoke the grants"
     )]
     Busy {
-        /// Its number.
+        /// The number of the region that is in use.
         number: u64,
         /// Running transfers and grants that use it.
         users: u32,
@@ -242,7 +242,7 @@ pub enum EngineError {
     /// A device was named twice.
     #[error("the engine has RDMA device {name} twice: name each port once")]
     SameDevice {
-        /// Its name.
+        /// The name that the configuration has twice.
         name: String,
     },
     /// An engine would use some of its devices for no connection.
@@ -295,11 +295,11 @@ pub enum EngineError {
     /// A grant that the engine has not made.
     #[error("grant {number} is not of this engine")]
     UnknownGrant {
-        /// Its number.
+        /// The number that the caller gave.
         number: u64,
     },
     /// An operation that the peer has not allowed.
-    #[error("operation {operation} is a {kind}: the peer has granted {rights} there")]
+    #[error("operation {operation} is a {kind}: the peer has granted {rights} on this region")]
     Right {
         /// Index of the operation, from 0 on.
         operation: u32,
@@ -317,10 +317,10 @@ pub enum EngineError {
     /// A word that a counter cannot be mirrored to.
     #[error("a word at {address:#x}; it must be at a multiple of 8")]
     Word {
-        /// Its address.
+        /// The address that the caller gave.
         address: u64,
     },
-    /// A READ that is to count.
+    /// A READ in a transfer that is to count at the peer.
     #[error("operation {operation} is a READ: only WRITEs count at the peer, submit it apart")]
     CountedRead {
         /// Index of the operation, from 0 on.
@@ -333,7 +333,7 @@ pub enum EngineError {
     CountedParts {
         /// Index of the operation, from 0 on.
         operation: u32,
-        /// Its bytes.
+        /// Length of the operation in bytes.
         bytes: u64,
         /// Most local ranges.
         gather: u32,
@@ -424,7 +424,7 @@ pub enum HostError {
     /// A key file that is not taken.
     #[error("the key file {}: {problem}", file.display())]
     KeyFile {
-        /// The file.
+        /// Path of the file that holds the key.
         file: PathBuf,
         /// The reason why it is not taken, in words.
         problem: String,

@@ -1,8 +1,8 @@
 //! Whether something completes of what is in flight: a slow rail completes, a dead one does not. And what a transfer waits for, also
 //! where nothing is in flight.
 //!
-//! A worker alone writes the [`Flow`] of its lane. It reads the clock now and then, not for each completion, so a time is as exact as a
-//! few turns of the worker are long.
+//! A worker alone writes the [`Flow`] of its lane. It reads the clock once in a few turns, not for each completion. So a time is as
+//! exact as a few turns of the worker are long.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -16,7 +16,7 @@ const MAGIC: [u8; 4] = *b"WVEN";
 pub(super) const VERSION: u16 = 6;
 /// A message as JSON.
 pub(super) const CLEAR: u16 = 1;
-/// A notice.
+/// The form of a frame that carries a notice.
 pub(super) const NOTICE: u16 = 2;
 /// A handshake of Noise.
 pub(super) const NOISE: u16 = 3;

@@ -8,7 +8,7 @@ use super::plan::Kind;
 use super::rails::RailKeys;
 use crate::verbs::Access;
 
-/// Bytes of a grant.
+/// Bytes of a grant as [`Grant::to_bytes`] gives it. The size is part of the format.
 pub const GRANT_BYTES: usize = 96;
 /// What a grant begins with: its form, by number.
 const MAGIC: [u8; 4] = *b"WVG\x02";
@@ -20,7 +20,7 @@ pub enum Rights {
     Read,
     /// Write them.
     Write,
-    /// Both.
+    /// READs and WRITEs.
     Both,
 }
 
@@ -94,7 +94,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// As bytes.
+    /// The bytes that a program carries to the peer, with a check of their own.
     #[must_use]
     pub fn to_bytes(self) -> [u8; GRANT_BYTES] {
         let words = [

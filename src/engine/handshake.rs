@@ -140,7 +140,8 @@ impl Handshake<'_> {
                 let seat = self.local.seat(peer);
                 self.tell(wire, &Message::Seat(seat.as_ref().map(place_of)))?;
                 let Message::Seat(place) = self.hear(wire)? else {
-                    return Err(self.refused("it has not said where it keeps what it was told"));
+                    return Err(self
+                        .refused("it has not named the place of its messages within the machine"));
                 };
                 (seat, Local::reach(own, peer, place))
             }

@@ -45,17 +45,17 @@ const STORE_KEY: &str = "engine";
 pub struct CloseReport {
     /// Transfers that still ran when the time for them was over, and so have failed.
     pub cut_off: u32,
-    /// Since the engine was made: done.
+    /// Transfers that were done since the engine was made.
     pub done: u64,
-    /// Failed.
+    /// Transfers that failed since the engine was made.
     pub failed: u64,
-    /// Cancelled.
+    /// Transfers that were cancelled since the engine was made.
     pub cancelled: u64,
-    /// Timed out.
+    /// Transfers that ran into their deadline since the engine was made.
     pub timed_out: u64,
 }
 
-/// The engine.
+/// A host engine: regions, peers and transfers of one process, on one HCA or several.
 pub struct Engine {
     pub(super) inner: Arc<Inner>,
 }

@@ -19,7 +19,7 @@ const LIFE: u64 = 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerGone {
-    /// Its name.
+    /// The name that the configuration of that engine gives it.
     pub name: String,
     /// Which life of it.
     pub incarnation: u64,
@@ -220,7 +220,9 @@ impl AllKnown {
             if state.gone.len() >= self.most
                 && let Some(oldest) = state.gone.pop_front()
             {
-                tracing::warn!("nobody has asked which peers are gone: {oldest:?}");
+                tracing::warn!(
+                    "the program has not asked which peers are gone, so the oldest is dropped: {oldest:?}"
+                );
             }
             state.gone.push_back(gone);
             self.changed.notify_all();

@@ -13,7 +13,7 @@ use crate::provider::local::{Board, LocalOffer, Place, Reach, Seat, Wanted, admi
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerPath {
-    /// By the NIC.
+    /// By WQEs of the NIC.
     Nic,
     /// By copies within this process.
     Process,

@@ -1,10 +1,10 @@
 //! Counters that are mirrored to words of the program, for kernels that wait for them.
 //!
-//! Peers count in different ways: by WRITEs of the NIC, which workers of this engine see, and by copies within the machine, after which
-//! the peer itself counts. So one thread looks at the counters that are mirrored, and writes what has changed. It alone writes a
-//! word: what a kernel sees there never goes back, unless the program resets the counter.
+//! Peers count in different ways. Workers of this engine count the WRITEs of the NIC. After copies within the machine the peer
+//! itself counts. So one thread looks at the counters that are mirrored, and writes what has changed. It alone writes a word: the
+//! value that a kernel sees in it never goes back, unless the program resets the counter.
 //!
-//! The bytes that are counted are in host memory before the counter says so, and the thread writes the word behind its look at the
+//! The bytes that are counted are in host memory before the counter says so. The thread writes the word behind its look at the
 //! counter. Memory of a GPU would need a flush in between; an engine takes none yet.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +58,7 @@ impl Mirrors {
     fn copy(&self, counts: &Counts) -> bool {
         let mut has_changed = false;
         for target in &mut *lock(&self.targets) {
-            // Acquire: the bytes that it counts are there before the word says so.
+            // Acquire: the bytes that it counts have landed before the word says so.
             let word = counts.word(target.counter);
             let now = word.map_or(0, |word| word.load(Ordering::Acquire));
             if now != target.said {
@@ -105,9 +105,9 @@ fn serve(counters: &Counters) {
 }
 
 impl Counter {
-    /// Lets the 8-byte word at `offset` of `memory` say what the counter says, now and from then on, as long as the result is kept
-    /// and the engine is not closed. A kernel waits for it by loads of system scope, as `wv::wait_word` does; the bytes of as
-    /// many WRITEs are there when it has seen a value.
+    /// Copies the value of the counter into the 8-byte word at `offset` of `memory`, now and at each change. It ends when the
+    /// result is dropped or the engine is closed. A kernel waits for the word by loads of system scope, as `wv::wait_word` does.
+    /// When it has seen a value, the bytes of as many WRITEs have landed.
     ///
     /// The memory is any that this process and the kernel reach: [`HostMemory::over`] what the driver has mapped. It need not be
     /// registered. [`Counter::word`] needs no thread and no second word, where the program can register that page with the driver.

@@ -13,7 +13,7 @@ use super::account::Outcome;
 use super::report::FirstCause;
 use crate::provider::Cause;
 
-/// Most bytes of a notice.
+/// Most bytes of a notice: 64 KiB.
 pub const MOST_NOTICE_BYTES: usize = 1 << 16;
 /// What a notice takes of an inbox besides its bytes.
 pub(super) const OVERHEAD: u64 = 64;
@@ -73,13 +73,13 @@ pub(super) enum NoticeError {
     Head(u64),
     #[error("notice {found}; it must be one up to {due}")]
     Gap { found: u64, due: u64 },
-    #[error("notices for {used} bytes: this engine has told of room for {most}")]
+    #[error("notices for {used} bytes: this engine has announced room for {most}")]
     Full { used: u64, most: u64 },
     #[error(
         "{used} bytes of notices, also of earlier lives of peers, that the program has not taken; they must be at most {most}"
     )]
     Untaken { used: u64, most: u64 },
-    #[error("notices up to {found} are accepted there: {sent} were sent")]
+    #[error("the peer has accepted notices up to {found}; {sent} were sent")]
     Unsent { found: u64, sent: u64 },
     #[error("it has said twice with which notice it begins")]
     Twice,

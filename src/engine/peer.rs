@@ -31,7 +31,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its name.
+    /// The name that the configuration of the other engine gives it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.hello.name

@@ -32,7 +32,7 @@ pub(super) enum Item {
     Panic,
 }
 
-/// A run queue.
+/// The items that wait for one worker, and the tallies of what it has done.
 #[derive(Debug)]
 pub(super) struct RunQueue {
     items: Mutex<VecDeque<Item>>,

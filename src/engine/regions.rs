@@ -10,7 +10,7 @@ use super::error::EngineError;
 use super::plan::{Region, Regions};
 use super::rails::RailKeys;
 
-/// Bytes of a descriptor.
+/// Bytes of a descriptor as [`Descriptor::to_bytes`] gives it. The size is part of the format.
 pub const DESCRIPTOR_BYTES: usize = 72;
 /// What a descriptor begins with: its form, by number.
 const MAGIC: [u8; 4] = *b"WVR\x02";
@@ -29,7 +29,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// As bytes.
+    /// The bytes that a program carries to the peer, with a check of their own.
     #[must_use]
     pub fn to_bytes(self) -> [u8; DESCRIPTOR_BYTES] {
         let words = [self.incarnation, self.address, self.bytes];

@@ -24,7 +24,7 @@ pub struct FirstCause {
     pub rail: Option<u32>,
     /// Why, as the HCA or the system says it; none of what was refused before it was posted.
     pub cause: Option<Cause>,
-    /// The operation.
+    /// Place of the operation in the transfer, from 0 on.
     pub operation: u32,
     /// Where in the peer's memory the WQE would have begun.
     pub remote: u64,
@@ -44,7 +44,7 @@ pub enum Remote {
 pub struct Report {
     /// How it ended.
     pub outcome: Outcome,
-    /// By operation.
+    /// What became of each operation, in the order of the transfer.
     pub operations: Vec<OperationStatus>,
     /// Bytes that are known to have landed.
     pub bytes_landed: u64,

@@ -22,7 +22,7 @@ use crate::provider::mlx5::Offer;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Hello {
-    /// Its name.
+    /// The name that the configuration of that engine gives it.
     pub(super) name: String,
     /// Its life. No other has the same.
     pub(super) incarnation: u64,
@@ -49,7 +49,7 @@ impl Hello {
     }
 }
 
-/// A message.
+/// What two engines send each other on their TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
@@ -95,7 +95,9 @@ pub(super) enum WireError {
     Closed,
     #[error("{0}")]
     Io(io::Error),
-    #[error("a frame that begins with {0:02x?}; it must be \"WVEN\"; is an engine there?")]
+    #[error(
+        "a frame that begins with {0:02x?}; it must be \"WVEN\"; does an engine listen at this address?"
+    )]
     Magic([u8; 4]),
     #[error("a frame of version {0}: this engine speaks {VERSION}")]
     Version(u16),

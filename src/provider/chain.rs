@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct Tag {
     /// The slot of its transfer.
     pub slot: u32,
-    /// Its slice.
+    /// Place of the slice in its transfer.
     pub slice: u32,
 }
 

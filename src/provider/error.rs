@@ -4,7 +4,7 @@ use std::io;
 
 use crate::verbs::VerbsError;
 
-/// An error of a provider.
+/// What a provider refuses or reports, with the value and the limit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {

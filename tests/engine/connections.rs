@@ -146,7 +146,10 @@ fn where_nobody_listens_or_nobody_is_an_engine_the_reason_is_said() {
         other.join().unwrap();
         said
     });
-    assert!(said.contains("is an engine there?"), "{said}");
+    assert!(
+        said.contains("does an engine listen at this address?"),
+        "{said}"
+    );
     drop(listener);
     let said = end
         .engine

@@ -57,7 +57,7 @@ fn watch(gpu: &dyn Gpu, params: &ConformanceParams) -> Event {
     unsafe { gpu.launch(&spec, bytes_of(params)) }.unwrap()
 }
 
-/// A kernel waits for each value of a word while peers count; the data of as many WRITEs must be there.
+/// A kernel waits for each value of a word while peers count; the data of as many WRITEs must have landed.
 fn a_kernel_waits(path: EnginePath) {
     const PAGES: u64 = 96;
     const PAGE: u64 = 1024;
@@ -142,7 +142,7 @@ fn a_word_says_what_its_counter_says_from_first_to_last() {
     };
     one(3);
     assert_eq!(counter.wait(3, HANG), Some(3));
-    // What came before is there at once.
+    // The word counts what came before at once.
     let first = counter.mirror(&words, 8).unwrap();
     assert_eq!(word(&words, 8), 3);
     let other = b.engine.counter(COUNTER + 1).unwrap();

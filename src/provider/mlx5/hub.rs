@@ -1,4 +1,5 @@
-//! The CQs of all workers of a NIC in common: whichever worker looks takes what has completed, and gives it to the worker of the lane.
+//! All workers of a NIC have their CQs in common. The worker that looks takes what has completed, and gives it to the worker of the
+//! lane.
 //!
 //! A worker takes completions out of the CQs under a lock, and puts them into the boxes of their workers under the same lock. So the
 //! completions of a lane stand in its worker's box in their order. A worker that does not get the lock at once looks into its box only.

@@ -100,7 +100,7 @@ impl Mlx5Lane {
         Wqe::new(work, payload, place, is_signalled)
     }
 
-    /// What the HCA is told was posted: of sends, what it may run.
+    /// The counters of posted WQEs that the HCA reads: of sends, how far it may run.
     fn told(&self) -> PostedCounts {
         PostedCounts {
             sent: low(self.rung),

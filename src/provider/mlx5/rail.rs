@@ -52,8 +52,8 @@ const LINE: u64 = 512;
 const RECV_WQE_BYTES: u64 = 16;
 
 impl Piece {
-    /// A CQ of `1 << shape.log_entries` entries and memory for as many QPs as have a share of it. Its events come by the channel
-    /// of `beside`, if there is such.
+    /// A CQ of `1 << shape.log_entries` entries and memory for as many QPs as have a share of it. Its events come by the channel of
+    /// `beside`, if that is given.
     pub(super) fn new(
         context: &Arc<Context>,
         shape: &RailShape,

@@ -27,7 +27,7 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Consumers {
     stock: Arc<Stock>,
-    /// Two for each piece of the stock that was there at the last look.
+    /// Two for each piece that the stock had at the last look.
     consumers: Vec<Consumer>,
     /// Whose turn it is to be first: none starves another.
     first: usize,
@@ -89,7 +89,7 @@ impl Consumers {
         }
     }
 
-    /// Whether there is nothing to reap; what comes from here on raises an event.
+    /// Whether no CQ holds a completion; what comes from here on raises an event.
     pub(super) fn arm(&mut self) -> bool {
         self.look_for_more();
         let mut is_empty = true;

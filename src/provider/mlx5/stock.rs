@@ -1,8 +1,8 @@
 //! Where the QPs of one worker complete and what memory they get: pieces, each with CQs and a heap for some QPs.
 //!
-//! The first piece is there from the start. When all of its QPs exist, the next QP makes one more piece, as large as all before it.
-//! So memory grows with the QPs that a worker has had, and a worker looks at few CQs. Pieces stay until the rail goes, and
-//! QPs that come later take the places of those that have gone. All CQs have one event channel.
+//! The stock has its first piece from the start. When all of its QPs exist, the next QP makes one more piece, as large as all
+//! before it. So memory grows with the QPs that a worker has had, and a worker looks at few CQs. Pieces stay until the rail goes,
+//! and QPs that come later take the places of those that have gone. All CQs have one event channel.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ pub(super) struct Stock {
     first: Arc<SharedCq>,
     /// At least one.
     pieces: Mutex<Vec<Piece>>,
-    /// How many there are, for a reaper that has seen fewer.
+    /// The number of pieces, for a reaper that has seen fewer.
     count: AtomicUsize,
 }
 
@@ -92,7 +92,7 @@ impl Stock {
         Ok(self.first.take_events()?)
     }
 
-    /// How many pieces there are.
+    /// The number of pieces.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }

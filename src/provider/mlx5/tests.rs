@@ -104,7 +104,7 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
             all.map(content)
         });
         let carried: Vec<u8> = carried.collect();
-        // Behind the last byte libmlx5 leaves what was there.
+        // Behind the last byte libmlx5 leaves the memory as it was.
         let (payload, used) = match is_carried {
             true => (Payload::Inline(&carried), 2 * 16 + 4 + carried.len()),
             false => (Payload::Ranges(ranges), (2 + ranges.len()) * 16),
@@ -420,7 +420,7 @@ fn qps_beyond_those_of_the_first_cq_get_more_cqs_which_stay() {
     assert_eq!(cqs(&rig._hca), 2);
     let first = rig.rail.bytes();
     let mut further = Vec::new();
-    // As many QPs as there are already find room in what is made for the first of them.
+    // As many QPs as the NIC has already find room in what is made for the first of them.
     for (qps, expected) in [(1, 4), (2, 4), (3, 6), (6, 6), (7, 8), (14, 8)] {
         while further.len() < qps {
             further.push(rig.rail.pair(0, 0, 1).unwrap());
