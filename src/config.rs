@@ -1,7 +1,7 @@
 //! The one configuration struct and its `WARPVERBS_*` variables.
 //!
-//! Fields may be added to any configuration of this crate. So programs start from `default` or `new` and change what they need:
-//! every field is public, and has a setter `with_FIELD` for use in an expression.
+//! Fields may be added to any configuration of this crate. So programs start from `default` or `new` and change what they need.
+//! Every field is public, and has a setter `with_FIELD` for use in an expression.
 //!
 //! Rank and number of ranks are also taken from the variables of torchrun, mpirun, MPICH-like launchers and srun.
 //!
@@ -175,7 +175,7 @@ pub enum ConfigError {
     Number {
         /// The variable.
         name: String,
-        /// Its value.
+        /// The value that the environment gives the variable.
         value: String,
         /// What it may be beside a number.
         word: Option<&'static str>,
@@ -197,7 +197,7 @@ pub enum ConfigError {
     Word {
         /// The variable.
         name: String,
-        /// Its value.
+        /// The value that the environment gives the variable.
         value: String,
         /// What it may be.
         words: Vec<&'static str>,

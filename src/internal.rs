@@ -83,7 +83,7 @@ impl TeamConfigInternal for TeamConfig {
     }
 }
 
-/// Of [`Team`].
+/// What tests and measurements need of a [`Team`].
 pub trait TeamInternal {
     /// Commands that have gone to the HCAs through this team's contexts.
     fn commands(&self) -> u64;
@@ -115,7 +115,8 @@ pub trait TeamInternal {
     /// [`TeamError::Record`]; [`TeamError::Recovering`]; what HCA, device and store refuse. Call it again.
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
-    /// Writes again what this generation has told all ranks and generation `generation` of `peer`, where another value stands.
+    /// Writes again the records of this generation for all ranks and for generation `generation` of `peer`, where the store holds
+    /// another value.
     ///
     /// # Errors
     /// A rank that the team does not have; the store's.
@@ -253,7 +254,7 @@ impl MoeInternal for Moe {
     }
 }
 
-/// Of [`Workspace`].
+/// What tests and measurements need of a [`Workspace`].
 pub trait WorkspaceInternal {
     /// As [`Workspace::send`] without looking at the expert ids, which the kernel then checks.
     ///

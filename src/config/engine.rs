@@ -236,7 +236,7 @@ pub enum EnginePath {
     /// By copies within the machine where they can, else by the NIC.
     #[default]
     Auto,
-    /// By the NIC.
+    /// By the NIC, to peers of this machine, too.
     Nic,
     /// By copies within the machine. A peer for which that cannot be is not connected.
     Local,

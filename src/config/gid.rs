@@ -10,7 +10,7 @@ pub enum GidChoice {
     /// The best one: routable before link-local, then the lowest index.
     #[default]
     Auto,
-    /// The one at this index.
+    /// The entry at this index of the table.
     Index(u32),
     /// The best one whose address is in this subnet.
     Subnet {

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct EngineKey([u8; Self::BYTES]);
 
 impl EngineKey {
-    /// Its bytes.
+    /// Length of a key in bytes.
     pub const BYTES: usize = 32;
 
     /// Of random bytes: a passphrase is none.

@@ -51,7 +51,7 @@ pub enum GrhUse {
     /// Where the subnets of both ports differ, or one of them demands it.
     #[default]
     Auto,
-    /// Always.
+    /// Every packet has one, also within a subnet.
     Always,
     /// Never; a peer that needs one is refused.
     Never,

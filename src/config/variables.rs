@@ -39,7 +39,7 @@ pub enum Values {
     },
     /// This word, or a whole number in the range.
     NumberOr {
-        /// The word.
+        /// The word that may stand in place of a number.
         word: &'static str,
         /// Least value.
         least: u64,
@@ -70,7 +70,7 @@ pub struct Group {
     pub title: &'static str,
     /// What reads them: each reads all of them.
     pub readers: &'static [Reader],
-    /// Its variables.
+    /// The variables of the subject, in the order of the page.
     pub variables: &'static [Variable],
 }
 

@@ -166,7 +166,7 @@ const TABLE: &[Row] = &[
         "",
         None,
         Errno(&[libc::EBUSY]),
-        "something that was made of it is there still: what is made last is ended first",
+        "an object that was made of it still exists: end objects in the reverse order of their making",
     ),
     (
         "",
@@ -273,7 +273,7 @@ const TABLE: &[Row] = &[
         "",
         None,
         Status(&[0x06]),
-        "something that was made of the object is there still: what is made last is ended first",
+        "another object that was made of it still exists: end objects in the reverse order of their making",
     ),
     (
         "",

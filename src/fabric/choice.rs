@@ -169,7 +169,7 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedStep {
-    /// The step.
+    /// The step that was tried.
     pub step: Step,
     /// Why a device refused it, or has no such step.
     pub reason: String,

@@ -488,7 +488,7 @@ fn kernels_of(loaded: &[(Image, Module)]) -> Result<Vec<(String, Kernel)>, GpuEr
 mod tests {
     use super::*;
 
-    /// Where there is no driver, opening is an error in words; where there is one, the tests in tests/device/gpu.rs take over.
+    /// Without a driver, opening is an error in words. With a driver, the tests in tests/device/gpu.rs take over.
     #[test]
     fn without_a_driver_opening_is_refused_politely() {
         match CudaGpu::open(4711) {

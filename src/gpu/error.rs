@@ -50,7 +50,7 @@ pub enum GpuError {
     BadArgument {
         /// Which one.
         what: &'static str,
-        /// Its value.
+        /// The value that the caller gave, in words.
         value: String,
         /// What is allowed.
         limit: String,
@@ -132,7 +132,7 @@ pub enum GpuError {
     NotForDevice {
         /// The package of the set.
         package: String,
-        /// The device.
+        /// The device that was to run them.
         device: String,
     },
     /// A launch outside the device's limits.
@@ -156,7 +156,7 @@ pub enum GpuError {
     Poisoned {
         /// The one that did not run.
         kernel: String,
-        /// The one that failed.
+        /// The earlier kernel, which failed.
         failed: String,
     },
     /// The thread that runs a stream has panicked.

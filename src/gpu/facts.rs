@@ -14,7 +14,7 @@ pub struct DeviceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelFacts {
-    /// Its name.
+    /// The name under which the kernel is exported.
     pub name: String,
     /// Registers of a thread.
     pub registers: u32,

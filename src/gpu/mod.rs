@@ -131,7 +131,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::NotOpened`]: its owner has ended, it belongs to another user, or to a device that this one does not reach.
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError>;
 
-    /// How an HCA reaches this device's memory, and in which order its writes appear there.
+    /// How an HCA reaches this device's memory, and in which order its writes appear in it.
     ///
     /// # Errors
     ///

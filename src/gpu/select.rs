@@ -26,7 +26,7 @@ impl FromStr for GpuSelector {
 /// # Errors
 ///
 /// [`GpuError::NoDriver`] or [`GpuError::NoDevice`] if a CUDA device was named and cannot be had; `Auto` then takes simt. A driver
-/// that is there and does not start is an error of `Auto`, too: [`GpuError::NoStart`].
+/// that is installed and does not start is an error of `Auto`, too: [`GpuError::NoStart`].
 pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
     open_for(selector, false)
 }

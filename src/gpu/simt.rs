@@ -76,7 +76,7 @@ pub struct SimtGpu {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelCounts {
-    /// Launches.
+    /// Launches that ended well.
     pub launches: u64,
     /// Barriers of the grid.
     pub grid_syncs: u64,

@@ -22,7 +22,7 @@ pub struct SurveyedGpu {
     pub name: String,
     /// Compute capability, 90 for sm_90.
     pub arch: u32,
-    /// Bytes of its memory.
+    /// Memory of the device in bytes, as the driver reports it.
     pub memory_bytes: u64,
     /// Which processes may make contexts on it.
     pub compute_mode: ComputeMode,

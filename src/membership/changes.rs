@@ -29,7 +29,7 @@ impl Changes {
         match write(eventfd, &1u64.to_ne_bytes()) {
             // No room for one more: it is readable.
             Ok(_) | Err(Errno::AGAIN) => {}
-            Err(error) => tracing::error!("a change is not told by its descriptor: {error}"),
+            Err(error) => tracing::error!("a change is not signalled by its descriptor: {error}"),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{GroupState, LayerError};
 use crate::error::ThreadPanicked;
 use crate::team::{StoreError, TeamError};
 
-/// An error of a group.
+/// What refuses or ends a group, with the rank, the value and the limit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -66,7 +66,7 @@ pub enum GroupError {
         "rank {rank} cannot be suspected here: the team has {ranks} slots, and this is rank {own}"
     )]
     Suspect {
-        /// The rank.
+        /// The rank that the caller gave.
         rank: u32,
         /// Slots.
         ranks: u32,
@@ -79,13 +79,13 @@ pub enum GroupError {
     /// A thread of the group has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),
-    /// The layer.
+    /// The MoE layer of the group has failed.
     #[error("the layer: {0}")]
     Layer(LayerError),
-    /// The team.
+    /// The team of the group has failed.
     #[error(transparent)]
     Team(#[from] TeamError),
-    /// The store.
+    /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -79,7 +79,7 @@ pub(super) fn note_generation(store: &dyn Store, of: RankGeneration) -> Result<b
     store.compare_and_set(&generation_key(of), None, DRAWN)
 }
 
-/// The newest generation of `slot` that was a member of a group or has a record in the store; 0 if the store knows of none.
+/// The newest generation of `slot` that was a member of a group or has a record in the store. 0 if the store knows of none.
 fn newest_trace(store: &dyn Store, slot: u32, until: Instant) -> Result<u32, GroupError> {
     let mut newest = 0;
     if let Some(text) = repeat(until, || store.try_get(RECORD))? {

@@ -38,7 +38,7 @@ pub struct GroupReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenProposal {
-    /// Its number.
+    /// The number of the proposal, as its record has it.
     pub number: u64,
     /// The rank that has made it.
     pub by: u32,

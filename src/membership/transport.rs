@@ -32,7 +32,7 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// This rank's slot.
     fn slot(&self) -> u32;
 
-    /// Its generation.
+    /// The generation of the rank that this process is.
     fn generation(&self) -> u32;
 
     /// Slots of the team.

@@ -116,7 +116,7 @@ pub enum MoeError {
     SlotExpert {
         /// Rank of the slot.
         rank: usize,
-        /// The expert.
+        /// The id that the slot names.
         expert: u32,
         /// Experts of the layer.
         experts: u32,
@@ -124,9 +124,9 @@ pub enum MoeError {
     /// Two replicas of an expert at one rank, which would share their rows by chance.
     #[error("rank {rank} holds expert {expert} twice")]
     ReplicaTwice {
-        /// The rank.
+        /// The rank that holds both replicas.
         rank: usize,
-        /// The expert.
+        /// The expert that both slots hold.
         expert: u32,
     },
     /// A placement policy that does not exist.
@@ -152,7 +152,7 @@ pub enum MoeError {
     Address {
         /// Which buffer.
         what: &'static str,
-        /// Its address.
+        /// The device address that the caller gave.
         address: u64,
         /// What it must be a multiple of.
         align: u64,
@@ -173,7 +173,7 @@ pub enum MoeError {
     /// A rank that the layer does not have.
     #[error("rank {rank}; the layer has {ranks} ranks")]
     Rank {
-        /// The rank.
+        /// The rank that the caller gave.
         rank: u32,
         /// Ranks of the layer.
         ranks: u32,
@@ -181,7 +181,7 @@ pub enum MoeError {
     /// A view without the rank that sets it.
     #[error("a view without rank {rank}, which sets it")]
     NotMember {
-        /// The rank.
+        /// The rank that sets the view.
         rank: u32,
     },
     /// A view that does not begin behind the newest one.
@@ -236,7 +236,7 @@ pub enum MoeError {
     /// A call that did not go through for all ranks.
     #[error("{0}")]
     Call(Box<CallReport>),
-    /// The team.
+    /// The team of the layer has failed.
     #[error(transparent)]
     Team(#[from] TeamError),
     /// The device.

@@ -156,7 +156,7 @@ impl Moe {
         })
     }
 
-    /// The team.
+    /// The team whose QPs and windows the layer uses.
     #[must_use]
     pub fn team(&self) -> &Arc<Team> {
         &self.team

@@ -13,7 +13,7 @@ pub const MAX_EXPERT_SLOTS: u32 = 65_536;
 /// Where an expert slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Its rank.
+    /// The rank that holds the slot.
     pub rank: u32,
     /// Its place among the slots of that rank.
     pub local: u32,
@@ -151,7 +151,7 @@ impl Placement {
         self.0.slots.len()
     }
 
-    /// Ranks.
+    /// The number of ranks, those without a slot included.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.0.held.len()

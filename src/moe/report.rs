@@ -17,7 +17,7 @@ pub(super) const PHASES: [&str; 4] = [
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CallReport {
-    /// This rank.
+    /// The rank that made the call.
     pub rank: u32,
     /// Number of the call.
     pub call: u32,

@@ -60,7 +60,7 @@ impl Rdma {
 )]
 #[non_exhaustive]
 pub struct MissingFunction {
-    /// The function.
+    /// The function that the installed library lacks.
     pub function: &'static str,
     /// The release of rdma-core that has it first.
     pub release: u32,
@@ -87,7 +87,7 @@ const OPTIONAL: [(&str, u32); 7] = [
     ("mlx5dv_devx_get_event", 25),
 ];
 
-/// The error of each function of the table that is not there, by its name.
+/// The error for each function of the table that the library lacks, by its name.
 macro_rules! absent {
     ($table:ident, $($function:ident),+ $(,)?) => {
         [$((stringify!($function), $table.$function.as_ref().err())),+]

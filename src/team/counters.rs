@@ -30,7 +30,7 @@ pub struct QpCounters {
 pub struct QpReport {
     /// QP number at this rank.
     pub qpn: u32,
-    /// Its rail.
+    /// The rail that the QP uses, from 0 on.
     pub rail: u32,
     /// What the HCA says. `state` is `ERR` after a failure, whether or not a kernel has seen it.
     pub hca: QpStatus,

@@ -10,14 +10,14 @@ use crate::fabric::{FabricError, Matter, RefusedStep, every};
 use crate::gpu::GpuError;
 use crate::verbs::VerbsError;
 
-/// An error of a team.
+/// What refuses or ends a team, with the rank, the value and the limit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TeamError {
     /// A rank that the team does not have.
     #[error("rank {rank} is unknown: the team has ranks 0 to {}", ranks.saturating_sub(1))]
     UnknownRank {
-        /// The rank.
+        /// The rank that the caller gave.
         rank: u32,
         /// Ranks of the team.
         ranks: u32,
@@ -27,7 +27,7 @@ pub enum TeamError {
     Limit {
         /// Which value.
         what: &'static str,
-        /// The value.
+        /// The value that was given, in words.
         value: String,
         /// What is allowed.
         limit: String,
@@ -37,7 +37,7 @@ pub enum TeamError {
         "rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run"
     )]
     RankTaken {
-        /// The rank.
+        /// The rank that another process has.
         rank: u32,
     },
     /// Ranks were started with different settings.
@@ -45,7 +45,7 @@ pub enum TeamError {
     Mismatch {
         /// Which setting.
         what: String,
-        /// One rank.
+        /// A rank that has the first of the two values.
         first_rank: u32,
         /// Its value.
         first: String,
@@ -57,7 +57,7 @@ pub enum TeamError {
     /// Another rank gave up.
     #[error("rank {rank} failed: {message}")]
     PeerFailed {
-        /// The rank.
+        /// The rank that gave up.
         rank: u32,
         /// Its error.
         message: String,
@@ -65,9 +65,9 @@ pub enum TeamError {
     /// A process of this machine that has ended, which the other ranks have known as a founder of the team.
     #[error("rank {rank} has ended: its process {process} is gone and left no reason")]
     PeerEnded {
-        /// The rank.
+        /// The rank whose process has ended.
         rank: u32,
-        /// Its process.
+        /// The process that held that rank.
         process: String,
     },
     /// Ranks that did not come.
@@ -83,7 +83,7 @@ pub enum TeamError {
     /// A record in the store that cannot be what a rank writes.
     #[error("invalid record '{topic}' from rank {rank}: {reason}")]
     Record {
-        /// The rank.
+        /// The rank whose record it is.
         rank: u32,
         /// Key or topic of the record.
         topic: String,
@@ -96,7 +96,7 @@ pub enum TeamError {
          or refresh its guard"
     )]
     Guarded {
-        /// The peer.
+        /// The rank whose guards are held.
         peer: u32,
         /// Guards held.
         readers: u64,
@@ -108,7 +108,7 @@ pub enum TeamError {
         "rank {peer} of generation {generation} is over for this rank: it comes back as generation {least} or later"
     )]
     Generation {
-        /// The peer.
+        /// The rank that is over or comes back.
         peer: u32,
         /// The generation asked for.
         generation: u32,
@@ -121,11 +121,11 @@ pub enum TeamError {
          another takes its place"
     )]
     StillRuns {
-        /// The peer.
+        /// The rank whose old generation may still store.
         peer: u32,
         /// Its former generation.
         generation: u32,
-        /// The process of that.
+        /// The process of that generation.
         process: String,
     },
     /// A peer whose QPs have never been connected, or are being connected to another generation.
@@ -133,7 +133,7 @@ pub enum TeamError {
         "rank {peer} is not connected: it has not joined, or a new generation of it is being connected"
     )]
     NotConnected {
-        /// The peer.
+        /// The rank without connected QPs.
         peer: u32,
     },
     /// What founders do together, asked of a rank that joined later.
@@ -141,13 +141,13 @@ pub enum TeamError {
     Late {
         /// What was asked.
         what: &'static str,
-        /// This rank.
+        /// The rank of this process.
         rank: u32,
     },
     /// Two threads recover the same peer.
     #[error("rank {peer} is being recovered by another thread")]
     Recovering {
-        /// The peer.
+        /// The rank that the other thread recovers.
         peer: u32,
     },
     /// Two generations that were to come together again, and the first write of this one has failed.
@@ -156,11 +156,11 @@ pub enum TeamError {
          syndrome {syndrome:#06x}; try again"
     )]
     Unreached {
-        /// The peer.
+        /// The rank that was not reached.
         peer: u32,
         /// The attempt, from 1.
         attempt: u64,
-        /// The QP.
+        /// Place of the QP among those to that peer.
         qp: u32,
         /// vendor_err_synd << 8 | syndrome of the error CQE.
         syndrome: u32,
@@ -171,9 +171,9 @@ pub enum TeamError {
          not poll would wait for space"
     )]
     RingSpace {
-        /// The peer.
+        /// The rank at the other end of the QP.
         peer: u32,
-        /// The QP.
+        /// Place of the QP among those to that peer.
         qp: u32,
         /// WQEBBs that the launch posts.
         need: u64,
@@ -189,13 +189,13 @@ pub enum TeamError {
     Batch {
         /// Which operation.
         op: &'static str,
-        /// The peer.
+        /// The rank at the other end of the QP.
         peer: u32,
-        /// The QP.
+        /// Place of the QP among those to that peer.
         qp: u32,
         /// WQEBBs of the call.
         need: u64,
-        /// The limit.
+        /// Most WQEBBs of one call.
         limit: u64,
     },
     /// A way to signal that a device of this rank does not keep behind data.
@@ -214,7 +214,7 @@ pub enum TeamError {
     /// The way to a peer is not found.
     #[error("rank {peer} is not reached: {source}")]
     NoPath {
-        /// The peer.
+        /// The rank to which no path leads.
         peer: u32,
         /// The error of the HCA or the system.
         source: VerbsError,
@@ -227,7 +227,7 @@ pub enum TeamError {
         /// Every step that was allowed, with the reason.
         refused: Vec<RefusedStep>,
     },
-    /// The store.
+    /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The HCA.

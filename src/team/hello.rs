@@ -60,12 +60,12 @@ pub(super) struct WindowShape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) version: u32,
-    /// The rank that it is for.
+    /// The rank that reads the offer.
     pub(super) rank: u32,
     pub(super) generation: u32,
     /// By QP.
     pub(super) qps: Vec<QpOffer>,
-    /// By window.
+    /// What that rank needs to write each window, by window.
     pub(super) windows: Vec<WindowOffer>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct QpOffer {
     pub(super) ece: u32,
 }
 
-/// One window.
+/// What a peer needs to write one window of this rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WindowOffer {
     pub(super) shape: WindowShape,

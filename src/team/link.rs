@@ -197,7 +197,7 @@ impl Link {
         Ok((context.hw_sq_wqebb_counter(), context.sw_sq_wqebb_counter()))
     }
 
-    /// Destroys it.
+    /// Destroys the QP of this link, whatever its state.
     pub(super) fn destroy(self) -> Result<(), VerbsError> {
         // Kernels do not ring any more.
         drop(self.doorbell);

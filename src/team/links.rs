@@ -72,7 +72,8 @@ pub(super) struct PeerState {
     pub(super) doubted: bool,
     /// Its windows as they were read again, by window and rail, for the next grace period.
     pub(super) places: Option<Vec<(u64, u32)>>,
-    /// What a generation of it was told last, until kernels post to that: another writer may change it meanwhile.
+    /// What this rank has written for a generation of it last, until kernels post to that generation: another writer may change it
+    /// meanwhile.
     pub(super) said: Option<Said>,
 }
 

@@ -325,7 +325,7 @@ impl Team {
         Ok(team)
     }
 
-    /// This rank.
+    /// The rank of this process, from 0 on.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.config.rank

@@ -15,7 +15,7 @@ use crate::verbs::{Context, Gid, Mtu, Rung, TrafficClass};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankPath {
-    /// The rank.
+    /// The rank that has the path.
     pub rank: u32,
     /// Where its kernels run: number and PCI address of a GPU, or what stands in for one.
     pub gpu: String,

@@ -260,7 +260,8 @@ impl Team {
         Ok(Some((known, offer)))
     }
 
-    /// Brings QPs and keys to where they can be offered to generation `generation`: nobody was told them before.
+    /// Brings QPs and keys to a state in which this rank can offer them to generation `generation`: it has offered them to no
+    /// other.
     fn prepare(&self, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
         let generation = known.generation;
         let links = self.peer(peer)?;

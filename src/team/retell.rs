@@ -36,8 +36,8 @@ impl Team {
         self.welcome_again(peer, generation)
     }
 
-    /// Writes the welcome to a generation with which the QPs were connected where another value stands: the other end reads it again
-    /// when the QPs have failed. Packet numbers of that time say nothing any more.
+    /// Writes the welcome to a generation with which the QPs were connected, if the store holds another value. The other end reads
+    /// it again when the QPs have failed. Packet numbers of that time say nothing any more.
     fn welcome_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         let own = (self.rank(), self.config.generation);
         let offer = {

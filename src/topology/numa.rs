@@ -2,7 +2,7 @@
 
 use super::sysfs::{self, Sysfs, Unread};
 
-/// One NUMA node.
+/// A NUMA node with its CPUs, as sysfs lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NumaNode {

@@ -12,7 +12,7 @@ use super::sysfs::{self, Sysfs, Unread};
 pub struct PciAddress {
     /// Segment.
     pub domain: u32,
-    /// Bus.
+    /// Bus number within the domain.
     pub bus: u8,
     /// Device, 0 to 31.
     pub device: u8,
@@ -26,7 +26,7 @@ pub struct PciAddress {
     "'{text}' is no PCI address; it must be DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, as 0000:1b:00.0"
 )]
 pub struct BadAddress {
-    /// The text.
+    /// The text that is no address.
     pub text: String,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for PciAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PciDevice {
-    /// Its address.
+    /// Domain, bus, device and function.
     pub address: PciAddress,
     /// Base class, subclass and interface: `0x030200`.
     pub class: Option<u32>,
@@ -96,7 +96,7 @@ pub struct PciDevice {
     pub is_virtual: bool,
 }
 
-/// NVIDIA.
+/// The PCI vendor of GPUs of NVIDIA.
 const NVIDIA: u32 = 0x10de;
 /// Base class and subclass of a display controller that is a VGA, and of a 3D controller.
 const DISPLAY: [u32; 2] = [0x0300, 0x0302];

@@ -82,7 +82,7 @@ pub enum VerbsError {
     Call {
         /// The function.
         call: &'static str,
-        /// The device.
+        /// The device that the call was for.
         device: String,
         /// Its reason.
         errno: i32,
@@ -99,13 +99,13 @@ pub enum VerbsError {
         Remedy { call: "ibv_create_ah", memory: None, reason: Reason::Errno(*.errno) }
     )]
     NoMac {
-        /// The device.
+        /// The device that was to send.
         device: String,
         /// The network interface of the own GID, where sysfs says it.
         interface: Option<String>,
         /// The GID that packets come from.
         own: Gid,
-        /// That of the peer.
+        /// The GID for which the kernel found no MAC.
         peer: Gid,
         /// What the kernel says.
         errno: i32,
@@ -113,7 +113,7 @@ pub enum VerbsError {
     /// The HCA refused a command.
     #[error("{device}: {source}{}", .source.remedy())]
     Command {
-        /// The device.
+        /// The device that refused.
         device: String,
         /// Opcode, status and syndrome.
         source: CommandError,
@@ -121,7 +121,7 @@ pub enum VerbsError {
     /// The device lacks something, or has too little of it.
     #[error("{device}: {what} is {has}, needed: {needed}")]
     Capability {
-        /// The device.
+        /// The device that lacks it.
         device: String,
         /// PRM name of the capability or attribute.
         what: &'static str,
@@ -135,7 +135,7 @@ pub enum VerbsError {
     BadArgument {
         /// Which value.
         what: &'static str,
-        /// The value.
+        /// The value that was given, in words.
         value: String,
         /// What is allowed.
         limit: String,
@@ -143,11 +143,11 @@ pub enum VerbsError {
     /// The device answered with something that cannot be.
     #[error("{device}: {what} is {value}; it must be {limit}")]
     BadReply {
-        /// The device.
+        /// The device that answered.
         device: String,
         /// Which value.
         what: &'static str,
-        /// The value.
+        /// The value of the answer, in words.
         value: String,
         /// What is allowed.
         limit: String,
@@ -161,7 +161,7 @@ pub enum VerbsError {
     /// A thread of the host could not be started.
     #[error("no thread for the {what}: {reason}")]
     Thread {
-        /// What it is for.
+        /// The task of the thread.
         what: &'static str,
         /// The system's reason.
         reason: String,

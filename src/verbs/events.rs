@@ -43,7 +43,7 @@ const FUNCTIONS: [&str; 4] = [
 /// subtype.
 const WORDS: usize = 9;
 
-/// An event of the HCA.
+/// What an HCA reports without a question: of its port, of itself, or of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HcaEvent {

@@ -21,9 +21,9 @@ use super::error::VerbsError;
 pub enum Rung {
     /// A dmabuf made for access across PCIe.
     DmabufPcie,
-    /// A dmabuf.
+    /// The HCA registers a DMA-BUF of the memory.
     Dmabuf,
-    /// An address.
+    /// The HCA registers the memory by its address.
     Address,
     /// Host memory instead of device memory.
     Host,

@@ -53,7 +53,7 @@ impl fmt::Debug for Gid {
 pub struct GidEntry {
     /// Index in the table; packets name their source by it.
     pub index: u32,
-    /// The GID.
+    /// The 128 bits by which packets name this entry.
     pub gid: Gid,
     /// Whether packets from it are RoCEv2, that is UDP.
     pub roce_v2: bool,

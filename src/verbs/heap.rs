@@ -380,7 +380,7 @@ impl ControlBlock {
         self.block.bytes
     }
 
-    /// The heap.
+    /// The heap that the block belongs to.
     #[must_use]
     pub fn heap(&self) -> &Arc<ControlHeap> {
         &self.heap

@@ -83,7 +83,7 @@ pub struct ImageAttr {
     pub doorbell: u64,
     /// Eight bytes that swallow the results of atomics, as the HCA addresses them; 0 if no kernel does atomics.
     pub atomic_sink: u64,
-    /// lkey of the sink.
+    /// lkey of the memory that results of atomics without a place go to.
     pub atomic_sink_lkey: u32,
     /// Life of the QP: 0 at first, one more with each recovery.
     pub life: u32,

@@ -17,9 +17,9 @@ use crate::gpu::{GpuError, KernelSet};
 
 /// `CUDA_ERROR_INVALID_PTX`.
 const INVALID_PTX: u32 = 218;
-/// Codes of `CUresult` after which another image may load. They mean: no code for this device, PTX that is too new, and a driver
-/// that has no compiler of PTX or must not use it. Some codes call the PTX invalid; of those [`refused`] keeps only the PTX that is
-/// too new.
+/// Codes of `CUresult` after which another image may load. They mean that the set has no code for this device, or PTX that is too
+/// new. Or the driver has no compiler of PTX or must not use it. Some codes call the PTX invalid; of those [`refused`] keeps only
+/// the PTX that is too new.
 const REFUSALS: [u32; 5] = [209, 221, INVALID_PTX, 222, 223];
 /// What a driver that calls new PTX invalid says of it.
 const UNKNOWN_VERSION: &str = "Unsupported .version";

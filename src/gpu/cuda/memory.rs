@@ -309,7 +309,7 @@ impl Drop for HostAllocation {
 struct Lent {
     arena: Arc<Arena>,
     addr: u64,
-    /// Bytes from `addr` on that are whole pages of the caller's allocation; 0 if there are none to export.
+    /// Bytes from `addr` on that are whole pages of the caller's allocation; 0 if it has no whole page to export.
     exported: usize,
 }
 

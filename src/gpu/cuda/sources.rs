@@ -30,7 +30,7 @@ const INCLUDE: &str = "kernels/include/";
 pub struct CudaSource<'a> {
     /// `hello.cu`, `hello.cuh`.
     pub name: &'a str,
-    /// The text.
+    /// CUDA C++ as NVRTC gets it.
     pub text: &'a str,
 }
 

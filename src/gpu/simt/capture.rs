@@ -188,7 +188,7 @@ impl Completion for Captured {
     }
 }
 
-/// A graph.
+/// The launches of a capture, in their order.
 #[derive(Debug)]
 struct SimtGraph {
     health: Arc<Health>,

@@ -35,9 +35,9 @@ pub(crate) enum Leaving {
 /// What a rank knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Own<S> {
-    /// Its slot.
+    /// The slot of this rank in the team.
     pub(crate) slot: u32,
-    /// Its generation.
+    /// The generation of the rank that this process is, from 1 on.
     pub(crate) generation: u32,
     /// Epoch of the newest view that its device has; 0: none yet.
     pub(crate) applied: u32,
@@ -95,7 +95,7 @@ impl Row {
 pub(crate) struct Ask {
     /// Whether this generation holds its lease.
     pub(crate) holds: bool,
-    /// Its row.
+    /// The row that this generation has written.
     pub(crate) row: Row,
 }
 

@@ -103,7 +103,7 @@ impl World {
         })
     }
 
-    /// Every call ran in one view, at all ranks that are still there.
+    /// Every call ran in one view, at all ranks that still live.
     fn check(&self, what: &str) {
         let mut epochs = std::collections::BTreeMap::new();
         for rank in self.ranks.values() {

@@ -515,7 +515,7 @@ impl World {
         rank
     }
 
-    /// The QPs between the two carry nothing any more, whether or not there is a path, until both ends have made them anew.
+    /// The QPs between the two carry nothing any more, with or without a path, until both ends have made them anew.
     #[cfg(test)]
     pub(in crate::membership) fn fail_qps(&self, a: u32, b: u32) {
         let own = self.ranks[&a].own;

@@ -36,7 +36,7 @@ impl Encoded {
 pub struct EncodedRow {
     /// The token.
     pub x: Vec<u8>,
-    /// Its scales.
+    /// The scales of the token, as dispatch wrote them.
     pub scales: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
-// This is the one function of the toolkit's header that the kernels use: the barrier of a cooperative grid.
-// It follows the contract that any PTX has with the driver: the address of the launch's workspace stands in
-// %envreg1 and %envreg2. The second word of the workspace is the barrier. Its top bit flips when all blocks
-// are there.
+// This is the one function of the toolkit's header that the kernels use: the barrier of a
+// cooperative grid. It follows the contract that any PTX has with the driver: the address of the
+// launch's workspace stands in %envreg1 and %envreg2. The second word of the workspace is the
+// barrier. Its top bit flips when all blocks have arrived.
 #pragma once
 namespace cooperative_groups {
 struct grid_group {
