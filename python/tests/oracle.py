@@ -3,7 +3,7 @@
 The oracle shares no code with Warpverbs. Every rank makes the tokens of all ranks from the same seed, so it knows what it must
 receive without asking anybody. Sums are in f32, each product and each sum rounded to it:
 
-- ``returns="sums"``: the rank of the experts adds ``weight * y`` in ascending k and rounds to BF16; the source adds these in the
+- ``returns="sums"``: the rank of the experts adds ``weight * y`` in ascending k and rounds to BF16. The source adds these in the
   order of the ranks, and rounds to BF16.
 - ``returns="rows"``: the source adds ``weight * y`` in ascending k, and rounds to BF16.
 """

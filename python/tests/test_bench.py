@@ -1,4 +1,4 @@
-"""`python -m warpverbs.bench` runs and says everything; what it says of times is judged by nobody."""
+"""`python -m warpverbs.bench` runs and prints every row; no test judges its times."""
 
 from __future__ import annotations
 

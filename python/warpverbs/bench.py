@@ -1,7 +1,7 @@
 """``python -m warpverbs.bench``: what the package costs on the host, beside what kernels, NICs and networks do.
 
-Nothing runs on a device: the calls are those of a team of one rank on a CPU device whose launches have ended when they are made, on a
-software HCA that has nothing to do. No other program gets such a team. Goals are printed and never enforced.
+Nothing runs on a device: the calls are those of a team of one rank on a CPU device and a software HCA. Launches of that device have ended
+when they are made, and the HCA has nothing to do. No other program gets such a team. Goals are printed and never enforced.
 """
 
 from __future__ import annotations

@@ -175,8 +175,8 @@ class Rail(NamedTuple):
     device: str
     #: From 1 on.
     port: int
-    #: ``works``; ``rests``: its QPs have failed often, and none is connected again while another rail carries slices; ``probes``: after a
-    #: rest one QP is connected again, and the others if that one does not fail.
+    #: ``works``, ``rests`` or ``probes``. A rail rests when its QPs have failed often: none is connected again while another rail carries
+    #: slices. A rail probes after a rest: the engine connects one QP again, and the others if that one does not fail.
     state: str
     #: How often it was given a rest.
     rests: int
@@ -184,7 +184,7 @@ class Rail(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """A rail by which slices are in flight to a peer, and whether something completes there."""
+    """A rail by which slices are in flight to a peer, and whether some of them complete."""
 
     #: Its number in :attr:`Engine.rails`; ``None``: copies within the machine.
     rail: int | None
@@ -284,9 +284,9 @@ class Counter:
         return self._native.counter_reset(self.id)
 
     def mirror(self, word: Memory, bytes: int | None = None) -> Mirror:
-        """Lets a word of the program say what the counter says, now and until the mirror or the engine is closed: for kernels that wait
-        for it by loads of system scope. ``word`` is memory of 8 aligned bytes as :meth:`Engine.register` takes it, which this process
-        and the kernel reach. The bytes of as many writes are there when a kernel has seen a value."""
+        """Copies the counter into a word of the program, now and until the mirror or the engine is closed. Kernels wait for the word by
+        loads of system scope. ``word`` is memory of 8 aligned bytes as :meth:`Engine.register` takes it, which this process and the
+        kernel reach. When a kernel has seen a value, the bytes of as many writes have landed."""
         address, length, owner = _whole("word", word, bytes)
         if length != 8:
             raise Refused(f"word has {length} bytes; it must be of 8")
@@ -471,7 +471,7 @@ class Engine:
         return self.poll(transfer)
 
     def stalled(self, transfer: Transfer) -> list[Stalled]:
-        """The rails by which slices to the peer of a transfer are in flight, and for how long nothing has completed there: a slow rail
+        """The rails by which slices to the peer of a transfer are in flight, and for how long nothing has completed on each. A slow rail
         completes, a dead one does not. Empty if the transfer is concluded, and while QPs are connected anew. It never waits."""
         return [Stalled(**rail) for rail in self._native.stalled(transfer)]
 

@@ -42,7 +42,7 @@ class Report(NamedTuple):
 class Received:
     """The rows that a dispatch has laid out: by local expert (``layout="expert"``) or by source rank (``layout="rank"``).
 
-    ``L`` is the number of expert slots of each rank, ``R`` the number of ranks, ``T`` is ``max_tokens``, ``K`` is ``top_k``, ``H`` is
+    ``L`` is the number of expert slots of each rank, ``R`` the number of ranks. ``T`` is ``max_tokens``, ``K`` is ``top_k``, ``H`` is
     ``hidden``.
     """
 
@@ -176,8 +176,9 @@ class Moe:
     :param top_k: experts that a token may choose, 1 to 32.
     :param max_tokens: most tokens that a rank dispatches in one call, 1 to 65,534. A call may pass fewer, and another format that takes
         no more bytes.
-    :param format: ``bf16``; ``fp8``, ``fp8-pow2`` or ``fp8-ue8m0`` (e4m3 with a scale for each 128 channels: f32, f32 rounded up to a
-        power of two, its exponent byte); or ``(bytes, scale bytes)`` of tokens whose contents the library does not read.
+    :param format: ``bf16``, ``fp8``, ``fp8-pow2``, ``fp8-ue8m0`` or ``(bytes, scale bytes)``. FP8 is e4m3 with a scale for each 128
+        channels: f32, f32 rounded up to a power of two, or its exponent byte. The library does not read the contents of tokens of the
+        last form.
     :param layout: ``expert`` or ``rank``: how dispatch lays out what it received.
     :param returns: ``sums``: combine sends back one row for each rank, weighted by dispatch's weights; ``rows``: one for each expert,
         weighted at combine.

@@ -54,7 +54,11 @@ pub(crate) fn format_at(py: Python<'_>, place: u8) -> PyResult<Option<Format>> {
     match usize::from(place).checked_sub(1) {
         None => Ok(None),
         Some(at) if at < FORMATS.len() => Ok(Some(FORMATS[at].1)),
-        Some(_) => Err(raise(py, "Refused", format!("there is no format {place}"))),
+        Some(_) => {
+            let most = FORMATS.len();
+            let words = format!("the format is {place}; it must be 0 to {most}");
+            Err(raise(py, "Refused", words))
+        }
     }
 }
 

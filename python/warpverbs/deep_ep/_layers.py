@@ -226,14 +226,14 @@ class Layer:
                 self.end(older, "left")
 
     def settle(self) -> None:
-        """Ends the call whose hook nobody has any more, and names it."""
+        """Ends the call whose hook the program has dropped, and names it."""
         for batch in self._open:
             pending = batch.pending
             if pending is not None and pending.dropped:
                 pending.call()
                 raise Refused(
-                    f"the hook of {pending.what()} was never called, and nobody has it any more: what that call returned was not there. "
-                    "It has been received now; call every hook"
+                    f"the hook of {pending.what()} was never called, and the program has dropped it: its results were not received then. "
+                    "They are now; call every hook"
                 )
 
     def check(self, tolerant: bool) -> RankLost | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["OLDEST", "torch"]
 
-#: The first version whose stores say whether a key is there, which the ranks of a process group ask to meet.
+#: The first version whose stores say whether a key exists, which the ranks of a process group ask to meet.
 OLDEST = (2, 5)
 
 
