@@ -86,7 +86,7 @@ pub enum BuildError {
     },
     /// No device library.
     #[error(
-        "there is no device library: {INCLUDE} is not set. The package must name warpverbs under [dependencies], or this script call include()"
+        "the device library was not found: {INCLUDE} is not set. The package must name warpverbs under [dependencies], or this script call include()"
     )]
     NoDeviceLibrary,
     /// An environment variable that cargo sets for build scripts is missing.
