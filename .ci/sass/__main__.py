@@ -1,11 +1,11 @@
 """`./x sass`: what each call of the device library costs in SASS, and whether it stays within its budget.
 
-Compiles the cost kernels (crates/test-support/kernels/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
-each and fails over budget (budgets.toml), on an illegal opcode, a generic atomic, a WQE store that is not 16 bytes wide, a
-non-coherent load of window memory, any use of the stack, lanes that wait for each other while they have a claim on ring space
-(converge.py), or a public header that does not compile by itself. Of the MoE kernels (kernels/moe) it prints registers, shared
-memory, stack, spills and loads in flight, and fails on a spill and on a loop over rows with fewer than four loads of 16 bytes in
-flight (loads.py). Counts, not measurements: nothing runs.
+Compiles the cost kernels (crates/test-support/kernels/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, and prints a table for
+each. It fails over budget (budgets.toml), on an illegal opcode, a generic atomic, and a WQE store that is not 16 bytes wide. It fails on
+a non-coherent load of window memory, any use of the stack, and a public header that does not compile by itself. It also fails on lanes
+that wait for each other while they have a claim on ring space (converge.py). Of the MoE kernels (kernels/moe) it prints registers, shared
+memory, stack, spills and loads in flight. It fails on a spill and on a loop over rows with fewer than four loads of 16 bytes in flight
+(loads.py). Counts, not measurements: nothing runs.
 
     python3 .ci/sass [--arch 90] [--trace KERNEL WALK] [--json FILE]
 """

@@ -1,10 +1,10 @@
 """Where lanes of a warp wait for each other while one of them has a claim on ring space.
 
-nvcc lets the lanes of a warp wait for each other where the ways of a divergent branch join: BSSY notes who comes, BSYNC waits
-for them. A lane that waits there with a claim may wait for a lane that still looks for ring space, which waits for that claim.
-So no way from a claim to the index, and from the index to the first look at its flag word, may hold such an instruction, but
-for a BSYNC whose BSSY comes behind the index: all who wait there have their space. `claim` and `resv` are the two words to
-which a post adds; behind the second one it stores WQEs.
+The compiler nvcc lets the lanes of a warp wait for each other where the ways of a divergent branch join. BSSY notes the lanes that come,
+BSYNC waits for them. A lane that waits at a BSYNC with a claim may wait for a lane that still looks for ring space. That lane waits for
+the claim. So no instruction at which lanes meet may stand between a claim and the index, or between the index and the first look at its
+flag word. A BSYNC whose BSSY comes behind the index is exempt: all lanes that wait at it have their space. `claim` and `resv` are the two
+words to which a post adds; behind the second one it stores WQEs.
 """
 
 from collections import deque
@@ -25,9 +25,9 @@ def looks_at_flag(instruction):
 
 
 def ways_from(counts, graph, start, exempt):
-    """What the ways from the addition at place `start` lead to: (place of the next addition, or None for the flag word; whether
-    WQEs are stored on the way; the first instruction at which lanes meet, or None). `exempt`: lanes may meet where a BSSY on the
-    way says so."""
+    """What the ways from the addition at place `start` lead to: (place, stores, meeting). The place is that of the next addition, or None
+    for the flag word. The second says whether the way stores WQEs. The third is the first instruction at which lanes meet, or None.
+    `exempt`: lanes may meet where a BSSY on the way says so."""
     found, seen, work = set(), set(), deque((n, False, None, frozenset()) for n in graph.successors(start))
     while work:
         at = work.popleft()

@@ -1,8 +1,7 @@
 """Where control and values go in a kernel: successors, registers read and written, and what an address points into.
 
-Origins are followed forward over all paths: `window` is whatever is computed from the kernel's first parameter,
-`context` the kernel's second parameter itself, `result` what is computed from its third, `sq` what is computed from the
-first constant of a context.
+Origins are followed forward over all paths. `window` is whatever is computed from the kernel's first parameter, `context` is its second
+parameter itself. `result` is what is computed from its third, `sq` what is computed from the first constant of a context.
 """
 
 import re
@@ -131,8 +130,8 @@ class Graph:
 def origins(kernel, arch):
     """For each instruction, which registers hold addresses of what: {register: {label, ..}} before it runs.
 
-    A call gives its registers to the function; after it, those that the function writes are as they were at its end, and
-    the others as they were before: what another caller keeps there is of no concern.
+    A call gives its registers to the function. After the call, registers that the function writes are as they were at its end. The others
+    are as they were before: what another caller keeps in them is of no concern.
     """
     graph = Graph(kernel)
     before = [None] * len(graph.code)

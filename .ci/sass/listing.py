@@ -1,7 +1,7 @@
 """What nvcc's tools say of a compiled kernel: its instructions, its out-of-line functions, its registers.
 
-A cubin is read by `cuobjdump -sass` (instructions) and `-res-usage` (registers, stack); where a `__noinline__` function
-begins and ends inside a kernel's section is in the ELF symbol table.
+A cubin is read by `cuobjdump -sass` (instructions) and `-res-usage` (registers, stack). The ELF symbol table says where a `__noinline__`
+function begins and ends inside a kernel's section.
 """
 
 import re

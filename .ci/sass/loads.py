@@ -1,7 +1,7 @@
 """Loads in flight: what the loops of the MoE kernels that copy, cast or sum rows issue before they use any of it.
 
-A load from device memory takes some hundred times as long as an instruction, and a thread stops at the first use of what is not
-there yet. So a loop over the 16-byte vectors of rows has at least IN_FLIGHT such loads before the first instruction that reads a
+A load from device memory takes some hundred times as long as an instruction. A thread stops at the first use of a register that a load
+has not filled yet. So a loop over the 16-byte vectors of rows has at least IN_FLIGHT such loads before the first instruction that reads a
 result of one. Loops are found by their backward branches; a loop counts if no other loop lies in it.
 """
 

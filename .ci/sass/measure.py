@@ -17,7 +17,7 @@ FENCES = ("fence_gpu", "fence_sys")  # wider than a block
 
 @dataclass
 class Measured:
-    """One cost kernel for one architecture. `walks`: name -> counts along it, or a sentence that says why there is none."""
+    """One cost kernel for one architecture. `walks`: name -> counts along it, or a sentence that says why the kernel has no such walk."""
 
     name: str
     arch: int

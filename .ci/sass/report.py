@@ -60,7 +60,7 @@ def judge_walk(walk, limits, arch):
         return [walk]
     have = walk | {"fence": sum(walk[kind] for kind in FENCES)}
     most = {kind: limits.get(kind, 0) for kind in ("fence", *LIMITED)}
-    if arch < 90:  # there a fence that releases or acquires is a full one, which does both
+    if arch < 90:  # before sm_90 a fence that releases or acquires is a full one, which does both
         most["fence"] = most["invalidate"] = most["fence"] + most["invalidate"]
     found = [f"{have[kind]} {kind}, budget {most[kind]}" for kind in most if have[kind] > most[kind]]
     if walk["instructions"] > limits.get("instructions", walk["instructions"]):

@@ -1,8 +1,8 @@
 """What the MoE kernels take of a multiprocessor: registers, shared memory, stack, spills; and the loads that their loops over rows
 have in flight (loads.py). From ptxas and the cubin; nothing runs.
 
-A spill is a store to and a load from memory that no line of the source asks for, so there is none in any function of a kernel,
-out of line or not. The stack holds what the source indexes at run time (the rows that a token's sum is made of).
+A spill is a store to and a load from memory that no line of the source asks for. So no function of a kernel may have one, out of line or
+not. The stack holds what the source indexes at run time (the rows that a token's sum is made of).
 """
 
 import re

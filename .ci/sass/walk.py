@@ -1,10 +1,9 @@
 """The executed fast path: the shortest walk from a kernel's entry to its end that does what the call must do.
 
-Static counts hold every branch; what one call executes is less. A walk is asked for by counts: 3 WQE stores and 1 MMIO
-store is a put whose thread rings. Among all walks with exactly these counts the one with the fewest instructions is
-taken, and everything else on it is reported. Values are followed where branches depend on them (constants, copies,
-comparisons with constants, what a branch just taken says), so that no shortcut is taken that cannot run. Which lane of a
-warp runs is such a value too: the walk of a leader stays a leader's.
+Static counts hold every branch; what one call executes is less. A walk is asked for by counts: 3 WQE stores and 1 MMIO store is a put
+whose thread rings. Among all walks with exactly these counts the one with the fewest instructions is taken, and everything else on it is
+reported. Values are followed where branches depend on them: constants, copies, comparisons with constants, the outcome of a branch. So no
+shortcut is taken that cannot run. Which lane of a warp runs is such a value too: the walk of a leader stays a leader's.
 """
 
 import heapq
@@ -164,7 +163,7 @@ def comparison(a, operator, b):
 
 
 def liveness(graph):
-    """For each instruction, the registers and predicates that may still be read from there on."""
+    """For each instruction, the registers and predicates that it or a later one may still read."""
     live = [frozenset()] * len(graph.code)
     uses = [(frozenset(r) | frozenset(p)) for r, p in map(sources, graph.code)]
     kills = [frozenset() if i.guard else frozenset(results(i)[0] + results(i)[1]) for i in graph.code]
