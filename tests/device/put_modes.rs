@@ -1,6 +1,6 @@
-//! Every mode of a QP against the model of a NIC. Modes differ in the threads that share the QP, the way in which the NIC hears of
-//! work, the place of the queues, and the kind of the CQ. Also indices that pass the edges of their words, and errors whose cause
-//! is kept or lost.
+//! Every mode of a QP against the model of a NIC. Modes differ in the threads that share the QP, and in the doorbell. They also
+//! differ in the place of the queues and the kind of the CQ. Also indices that pass the edges of their words, and errors whose
+//! cause is kept or lost.
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 

@@ -1,4 +1,4 @@
-// Two ranks share four experts. Runs under `wv sim --`, or as it is where there is a ConnectX.
+// Two ranks share four experts. Runs under `wv sim --`, or as it is on a machine with a ConnectX.
 use std::{error::Error, sync::Arc, thread, time::Duration};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};

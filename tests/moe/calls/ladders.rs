@@ -46,8 +46,8 @@ fn refuse(hca: &Hca, opcode: Opcode, skipped: u32, count: usize) {
     }
 }
 
-/// The choices of rank 0 of a team on HCAs that `prepare` has changed, after a step of MoE whose every element is compared; or the
-/// error with which it did not join.
+/// The choices of rank 0 of a team on HCAs that `prepare` has changed, after a step of MoE. The step compares every element. The
+/// error is that with which rank 0 did not join.
 fn chosen(
     change: impl Fn(TeamConfig) -> TeamConfig + Sync,
     options: &SimtOptions<'static>,

@@ -1,5 +1,5 @@
-//! The shape grid: data x layout x returns of combine x phases x zero-copy x routing x ranks x whether the experts divide x order
-//! of signals x table of the experts.
+//! The shape grid: data x layout x returns of combine x phases x zero-copy x routing x ranks. Further axes: whether the experts
+//! divide, the order of signals, the table of the experts.
 //!
 //! A run takes a sample in which every pair of existing values occurs. With `WV_TEST_FULL=1` it takes every combination of the
 //! first eight, each with an order and a table that the seed draws. In each the oracles judge every byte of every output of two

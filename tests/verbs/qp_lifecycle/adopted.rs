@@ -251,8 +251,8 @@ fn a_context_of_another_copy_of_libibverbs_is_refused_with_both_files() {
 fn a_context_of_another_provider_is_refused_by_name() {
     let hca = hca();
     let application = Application::open(&hca);
-    // SAFETY: a context begins with these fields, and a device is longer than what is copied of it: the part that verbs.h
-    // declares, behind which the provider stands.
+    // SAFETY: a context begins with these fields. The copy of a device is the part that verbs.h declares; the device is longer,
+    // since the provider's part follows.
     let (mut head, device) = unsafe {
         let head = application.context().cast::<Head>().read();
         let device = std::ptr::with_exposed_provenance::<[u64; 83]>(head[0]).read();
