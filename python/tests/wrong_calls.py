@@ -168,6 +168,9 @@ def phases_of(moe: warpverbs.Moe) -> None:
                 lambda sent=sent, experts=experts, active=active: call.dispatch_send(sent, experts, active=active),
             )
     assert moe.progress()[0] == started
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        takes_right_tensors(moe, x, ids, mask)
+        started += 1
     # The native module knows torch's own class. A class below it and an array of another library are looked at by the package.
     for sent in (x, torch.nn.Parameter(x), OfCpu(x)):
         call.dispatch_send(sent, ids, active=mask)
@@ -185,6 +188,22 @@ def phases_of(moe: warpverbs.Moe) -> None:
             same(f"{field}, {what}", lambda out=out: moe.call().dispatch(x, ids, out=out), lambda out=out: call.dispatch_receive(out))
             call.dispatch_receive()
             call.check()
+
+
+def takes_right_tensors(moe: warpverbs.Moe, x: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> None:
+    """The native module looks at all tensors of a dispatch that is right, and at nothing that is not."""
+    call, out = moe.call(), moe.received(stats=True, wait_ns=True)
+    form = call._shape.form
+    assert form is not None
+    assert call._native.send_tensors(form, (x, torch.nn.Parameter(ids.float()), mask), None, 0, True) is None
+    assert call._native.send_tensors(form, (x, ids, mask), 0.0, 0, True) is None
+    assert call._native.send_tensors(form, (x, ids), None, 0, True) is None  # type: ignore[arg-type]
+    assert call._native.send_tensors(form, (x, ids, mask), None, 0, True, out._tensors()[:-1]) is None
+    sent = call._native.send_tensors(form, (x, ids, mask), None, 0, True, out._tensors())
+    assert sent is not None
+    assert sent[0] == TOKENS
+    assert call._native.receive_tensors(form, out._tensors(), False, 0) is not None
+    assert out.x.shape[-1] == moe.hidden
 
 
 def freed() -> None:
