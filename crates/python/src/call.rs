@@ -298,6 +298,10 @@ impl Call {
     /// the receive phase will be given, looked at before anything is sent. Returns the number of tokens and the end of the launch.
     /// None, and nothing is launched: something is not as `form` has it.
     #[pyo3(signature = (form, tensors, deadline, stream, waits, written = None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "those of the launch, by place: keywords cost time"
+    )]
     fn send_tensors(
         &self,
         py: Python<'_>,

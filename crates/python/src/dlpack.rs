@@ -335,7 +335,7 @@ impl Reader {
         let dimensions = usize::try_from(tensor.dimensions).ok()?;
         if !is_right
             || tensor.data.is_null()
-            || at % align != 0
+            || !at.is_multiple_of(align)
             || dimensions == 0
             || tensor.strides.is_null()
         {
