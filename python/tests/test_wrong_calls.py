@@ -88,6 +88,10 @@ def test_a_tensor_without_memory_is_not_one_that_is_not_given(run_ranks):
     run_ranks(1, "wrong_calls:freed").check()
 
 
+def test_a_hook_that_refuses_a_changed_tensor_can_be_called_again(run_ranks):
+    run_ranks(1, "wrong_calls:refused_by_a_hook").check()
+
+
 @pytest.mark.parametrize("function", ["by_phases", "changed_in_place"])
 def test_no_shortcut_takes_a_wrong_tensor(run_ranks, function):
     run_ranks(1, f"wrong_calls:{function}").check()

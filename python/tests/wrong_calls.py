@@ -367,3 +367,24 @@ def vanishing_store() -> None:
     assert time.monotonic() - start < LONG
     print(told.as_json(), flush=True)
     os._exit(0)
+
+
+def refused_by_a_hook() -> None:
+    """A hook refuses a tensor that was changed since the dispatch, and receives when it is called again with the right one."""
+    x = torch.ones(TOKENS, 128, dtype=torch.bfloat16)
+    choices, weights = torch.tensor([[0, 1], [1, 2], [2, 3]]), torch.full((TOKENS, 2), 0.5)
+    with groups.world() as group:
+        buffer = deep_ep.Buffer(group, low_latency_mode=True)
+        for _ in range(3):
+            rows, counts, handle, _, hook = buffer.low_latency_dispatch(x, choices, 8, 4, use_fp8=False, return_recv_hook=True)
+            right, counts.data = counts.data, counts.data.double()
+            for _ in range(2):
+                with pytest.raises(warpverbs.Refused, match="counts holds f64"):
+                    hook()
+            counts.data = right
+            hook()
+            assert counts.tolist() == [1, 2, 2, 1]
+            with pytest.raises(warpverbs.Refused, match="has been called already"):
+                hook()
+            sums, *_ = buffer.low_latency_combine(rows, choices, weights, handle)
+            assert torch.equal(sums, x)

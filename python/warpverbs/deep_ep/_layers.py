@@ -62,10 +62,15 @@ class Receive:
         self.dropped = False
 
     def run(self) -> None:
-        """Runs the phase, unless it has run."""
+        """Runs the phase, unless it has run. One that is refused was not launched, and can run later."""
         body, self._body = self._body, None
-        if body is not None:
+        if body is None:
+            return
+        try:
             self._event = body()
+        except (Refused, TypeError):
+            self._body = body
+            raise
 
     def call(self) -> None:
         """What the hook does: behind it the current stream has what was received."""
@@ -103,12 +108,17 @@ class Batch:
     def receive(self) -> None:
         """Receives what its dispatch has sent."""
         received, self.received = self.received, None
-        self.call.dispatch_receive(received)
+        try:
+            self.call.dispatch_receive(received)
+        except (Refused, TypeError):
+            self.received = received
+            raise
         self.stage = "dispatched"
 
 
 class Hook:
-    """What ``return_recv_hook=True`` returns: it receives what was sent, once, on the stream that is current when it is called."""
+    """What ``return_recv_hook=True`` returns: it receives what was sent, once, on the stream that is current when it is called. Where a
+    tensor is refused that the caller has changed since, it may be called again."""
 
     __slots__ = ("_receive",)
 
@@ -123,7 +133,11 @@ class Hook:
         receive, self._receive = self._receive, None
         if receive is None:
             raise Refused("this hook has been called already; a hook receives once")
-        receive.call()
+        try:
+            receive.call()
+        except (Refused, TypeError):
+            self._receive = receive
+            raise
 
     def __del__(self) -> None:
         if self._receive is not None:
