@@ -561,6 +561,38 @@ def many_buffers(count: str) -> None:
         assert after[1] <= before[1] + (16 << 20), (before, after)
 
 
+def set_of_a_gpu() -> None:
+    """On a GPU the host reads which memory a combine sends from when the GPU has run the dispatch, and not before. Here are the steps of
+    a GPU on the CPU."""
+    x = torch.ones(2, 128, dtype=torch.bfloat16)
+    ids, weights = torch.tensor([[0, 1], [1, 0]]), torch.full((2, 2), 0.5)
+    steps: list[str] = []
+
+    class Behind:
+        """An event behind the launches of a layer."""
+
+        def synchronize(self) -> None:
+            steps.append("wait")
+
+    with groups.world() as group:
+        buffer = deep_ep.Buffer(group, low_latency_mode=True)
+        _, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, 4, 2, use_fp8=False)
+        batch = handle.batch
+        with pytest.MonkeyPatch.context() as patch:
+            report = batch.call.report
+            patch.setattr(type(batch.call), "report", lambda _: (steps.append("report"), report())[1])
+            patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+            patch.setattr(buffer, "_on_cpu", False)
+            batch.layer._last = (None, Behind())
+            memory = buffer.get_next_low_latency_combine_buffer(handle)
+        batch.layer._last = None
+        assert steps == ["wait", "report"]
+        memory.zero_()
+        memory[:, :2] = 1
+        sums, *_ = buffer.low_latency_combine(memory, ids, weights, handle, zero_copy=True)
+        assert torch.equal(sums, x)
+
+
 def forked() -> None:
     """A child that was forked behind a buffer is refused, whether it uses that one or makes another."""
     groups.start()

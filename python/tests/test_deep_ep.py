@@ -70,6 +70,10 @@ def test_a_forked_child_is_refused(run_ranks):
     run_ranks(1, "low_latency:forked").check()
 
 
+def test_the_memory_of_a_zero_copy_combine_is_read_behind_its_dispatch(run_ranks):
+    run_ranks(1, "low_latency:set_of_a_gpu").check()
+
+
 #: What the README says of an argument, and how a call with it ends.
 CALLS = {
     "Buffer": deep_ep.Buffer.__init__,

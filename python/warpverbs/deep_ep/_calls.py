@@ -290,7 +290,11 @@ class Calls:
         if not self._on_cpu and torch.cuda.is_current_stream_capturing():
             raise Refused("which of two memories combine sends from is known when dispatch has run, so not inside a capture")
         own = self._own_of(batch)
-        return batch.call.staging() if own is None else own
+        if own is not None:
+            return own
+        if not self._on_cpu:
+            batch.layer.wait()
+        return batch.call.staging()
 
     def _own_of(self, batch: Batch) -> Any:
         """The memory from which combine of ``batch`` sends with ``zero_copy``, if the layer was made for more tokens. None otherwise: the

@@ -295,6 +295,11 @@ class Layer:
             return event
         return None
 
+    def wait(self) -> None:
+        """Waits until the GPU has run what was launched. The host reads a call's report by a stream of its own, which waits for none."""
+        if self._last is not None:
+            self._last[1].synchronize()
+
 
 def can_be_made(team: Team, shape: Shape) -> None:
     """Refuses a layer of ``shape`` that cannot be, before any other rank hears of it."""
