@@ -43,3 +43,11 @@ def test_a_first_shape_inside_a_capture_is_refused_before_touching_cuda(monkeypa
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     made: Any = _layers.can_be_made(team, shape)
     assert made is None
+
+
+@pytest.mark.parametrize("make", [lambda: Team(0, 2), Team.from_group, lambda: Team.rejoin(0, 2)])
+def test_a_team_inside_a_capture_is_refused_before_any_rank_hears_of_it(monkeypatch, make):
+    for asked in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, asked, lambda: True)
+    with pytest.raises(warpverbs.Refused, match=r"inside a CUDA graph capture.* before the capture"):
+        make()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import weakref
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _c10d, _native
-from .errors import Error, TeamError
+from .errors import Error, Refused, TeamError
 
 __all__ = ["Team", "TeamEnd"]
 
@@ -102,6 +103,7 @@ class Team:
         That store can bring ranks together and carries no leases, so no :class:`Group` keeps such a team. For a group, name a ``store``
         (``file://`` or ``etcd://``, or ``WARPVERBS_STORE``). The process group then gives only the run id.
         """
+        _check_capture()
         found = _c10d.ranks_of(process_group)
         if gpu is None and "WARPVERBS_GPU" not in os.environ:
             gpu = _c10d.current_gpu()
@@ -144,6 +146,7 @@ class Team:
         settings: dict[str, Any],
         place: tuple[object, str] | None = None,
     ) -> None:
+        _check_capture()
         rank, ranks, store, run_id, device, gpu, deadline, join_timeout = given
         if (rank is None) != (ranks is None):
             raise ValueError("rank and ranks are given together, or neither")
@@ -290,3 +293,13 @@ def _end_all() -> None:
 # Behind _end_all: what is registered first runs last.
 atexit.register(_native.end_log)
 atexit.register(_end_all)
+
+
+def _check_capture() -> None:
+    """Refuses a team inside a capture, before any other rank hears of it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise Refused(
+            "this team begins inside a CUDA graph capture, where no memory can be registered; make it, or the Buffer that makes it, before "
+            "the capture"
+        )

@@ -183,19 +183,19 @@ const CALLS: [Case; 27] = [
         "ibv_dealloc_pd",
         None,
         Reason::Errno(libc::EBUSY),
-        "ended first",
+        "reverse order of their making",
     ),
     (
         "ibv_dereg_mr",
         None,
         Reason::Errno(libc::EBUSY),
-        "ended first",
+        "reverse order of their making",
     ),
     (
         "mlx5dv_devx_obj_destroy",
         None,
         Reason::Errno(libc::EBUSY),
-        "ended first",
+        "reverse order of their making",
     ),
     (
         "mlx5dv_devx_obj_destroy",
@@ -256,7 +256,7 @@ const COMMANDS: [Case; 28] = [
         Reason::Status(0x05),
         "knows the object no more",
     ),
-    (CREATE_MKEY, None, Reason::Status(0x06), "ended first"),
+    (CREATE_MKEY, None, Reason::Status(0x06), "reverse order of their making"),
     (
         "ALLOC_Q_COUNTER (0x771)",
         None,
@@ -267,7 +267,7 @@ const COMMANDS: [Case; 28] = [
     (CREATE_CQ, None, Reason::Status(0x02), "mlxfwmanager"),
     (CREATE_CQ, None, Reason::Status(0x03), "syndrome"),
     (CREATE_CQ, None, Reason::Status(0x04), "dmesg"),
-    (CREATE_CQ, None, Reason::Status(0x06), "ended first"),
+    (CREATE_CQ, None, Reason::Status(0x06), "reverse order of their making"),
     (
         CREATE_CQ,
         None,
