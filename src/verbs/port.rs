@@ -88,6 +88,15 @@ impl PortInfo {
         info: &DeviceInfo,
         number: u8,
     ) -> Result<Self, VerbsError> {
+        let attr = match Self::ask(device, number) {
+            Ok(attr) => attr,
+            Err(errno) => return Err(Self::missing(device, info, number, errno)),
+        };
+        Self::check(device, info, number, &attr)
+    }
+
+    /// What the device says of a port, or an errno.
+    fn ask(device: &OpenDevice, number: u8) -> Result<ibv_port_attr, i32> {
         // The exported function fills the fields up to `flags` of a buffer that may be longer; none behind it is used.
         let mut attr = std::mem::MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the context is open; the buffer is at least as long as what the function writes.
@@ -96,12 +105,27 @@ impl PortInfo {
                 .rdma()
                 .ibv_query_port(device.raw(), number, attr.as_mut_ptr().cast())
         };
-        if errno != 0 {
-            return Err(device.failed("ibv_query_port", errno));
+        match errno {
+            // SAFETY: all fields are integers and the buffer was zeroed, so every bit is initialised and valid.
+            0 => Ok(unsafe { attr.assume_init() }),
+            errno => Err(errno),
         }
-        // SAFETY: all fields are integers and the buffer was zeroed, so every bit is initialised and valid.
-        let attr = unsafe { attr.assume_init() };
-        Self::check(device, info, number, &attr)
+    }
+
+    /// Why the device says nothing of port `number`: it may have fewer ports.
+    fn missing(device: &OpenDevice, info: &DeviceInfo, number: u8, errno: i32) -> VerbsError {
+        let answers = |port: &u8| Self::ask(device, *port).is_ok();
+        match (1..number).take_while(answers).last() {
+            Some(most) => {
+                let name = &info.name;
+                let limit = match most {
+                    1 => format!("{name}:1"),
+                    most => format!("{name}:1 to {name}:{most}"),
+                };
+                VerbsError::argument("port", format!("{name}:{number}"), limit)
+            }
+            None => device.failed("ibv_query_port", errno),
+        }
     }
 
     /// Index and value of the partition key `wanted`; without one, of the first. A key of which the port is a full member comes
