@@ -5,7 +5,8 @@
 //! of the CUDA driver API. "GPUDirect RDMA" and "Multi-Process Service" of the CUDA documentation. "Container Toolkit", driver
 //! capabilities.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, fs};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -446,6 +447,45 @@ impl fmt::Display for Remedy<'_> {
             advice => write!(f, "; {advice}"),
         }
     }
+}
+
+/// The remedy of a call on a device, with the name of its node where sysfs says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnDevice<'a> {
+    /// Name of the RDMA device.
+    pub(crate) device: &'a str,
+    pub(crate) remedy: Remedy<'a>,
+}
+
+impl fmt::Display for OnDevice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.remedy.to_string();
+        match text
+            .contains(NODE)
+            .then(|| node_of(Path::new(SYSFS), self.device))
+        {
+            Some(Some(node)) => f.write_str(&text.replace(NODE, &node)),
+            _ => f.write_str(&text),
+        }
+    }
+}
+
+/// Stands in the table for the name of a device's node.
+const NODE: &str = "uverbsN";
+
+const SYSFS: &str = "/sys/class/infiniband_verbs";
+
+/// The node by which programs open `device`: what the kernel calls it, whether a container shows it below /dev or not.
+fn node_of(root: &Path, device: &str) -> Option<String> {
+    let nodes = fs::read_dir(root).ok()?.flatten();
+    let is_of = |node: &fs::DirEntry| {
+        let of = fs::read_to_string(node.path().join("ibdev"));
+        of.is_ok_and(|name| name.trim_end() == device)
+    };
+    nodes
+        .filter_map(|node| Some((node.file_name().into_string().ok()?, node)))
+        .find(|(name, node)| name.starts_with("uverbs") && is_of(node))
+        .map(|(name, _)| name)
 }
 
 /// The limit of locked memory of this process, in bytes; none without a limit.

@@ -5,7 +5,7 @@ use mlx5_prm::cmd::{Opcode, Status};
 use super::export::Rung;
 use super::gid::Gid;
 use super::qp_config::DEPTH_WITHOUT_RECORD;
-use crate::error::remedy::{MemoryKind, Reason, Remedy};
+use crate::error::remedy::{MemoryKind, OnDevice, Reason, Remedy};
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::{LoadError, MissingFunction};
@@ -77,7 +77,7 @@ pub enum VerbsError {
     #[error(
         "{call} on {device}: {}{}",
         std::io::Error::from_raw_os_error(*.errno),
-        Remedy { call, memory: kind(*.memory), reason: Reason::Errno(*.errno) }
+        OnDevice { device, remedy: Remedy { call, memory: kind(*.memory), reason: Reason::Errno(*.errno) } }
     )]
     Call {
         /// The function.

@@ -256,7 +256,12 @@ const COMMANDS: [Case; 28] = [
         Reason::Status(0x05),
         "knows the object no more",
     ),
-    (CREATE_MKEY, None, Reason::Status(0x06), "reverse order of their making"),
+    (
+        CREATE_MKEY,
+        None,
+        Reason::Status(0x06),
+        "reverse order of their making",
+    ),
     (
         "ALLOC_Q_COUNTER (0x771)",
         None,
@@ -267,7 +272,12 @@ const COMMANDS: [Case; 28] = [
     (CREATE_CQ, None, Reason::Status(0x02), "mlxfwmanager"),
     (CREATE_CQ, None, Reason::Status(0x03), "syndrome"),
     (CREATE_CQ, None, Reason::Status(0x04), "dmesg"),
-    (CREATE_CQ, None, Reason::Status(0x06), "reverse order of their making"),
+    (
+        CREATE_CQ,
+        None,
+        Reason::Status(0x06),
+        "reverse order of their making",
+    ),
     (
         CREATE_CQ,
         None,
@@ -388,4 +398,36 @@ fn a_limit_of_locked_memory_is_told_with_its_value() {
     assert!(told(None).contains("any amount"));
     let registered = advice("ibv_reg_mr", Some(Address), Reason::Errno(libc::ENOMEM));
     assert!(registered.contains("this process may lock"), "{registered}");
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_is_named_by_its_node() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    for (node, device) in [
+        ("uverbs0", "mlx5_0\n"),
+        ("uverbs12", "mlx5_1\n"),
+        ("abi", ""),
+    ] {
+        fs::create_dir(root.join(node)).unwrap();
+        fs::write(root.join(node).join("ibdev"), device).unwrap();
+    }
+    fs::create_dir(root.join("uverbs3")).unwrap();
+    assert_eq!(node_of(root, "mlx5_1").as_deref(), Some("uverbs12"));
+    for absent in ["mlx5_2", "mlx5", ""] {
+        assert_eq!(node_of(root, absent), None, "{absent}");
+    }
+    assert_eq!(node_of(&root.join("none"), "mlx5_1"), None);
+    // A device that sysfs does not show: the text stays as it is.
+    let remedy = Remedy {
+        call: "mlx5dv_open_device (with DevX)",
+        memory: None,
+        reason: Reason::Errno(libc::EACCES),
+    };
+    let text = OnDevice {
+        device: "no device",
+        remedy,
+    };
+    assert_eq!(text.to_string(), remedy.to_string());
+    assert!(text.to_string().contains("/dev/infiniband/uverbsN"));
 }
