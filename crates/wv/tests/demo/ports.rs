@@ -3,7 +3,7 @@
 use crate::{Demo, arrays};
 
 use std::collections::BTreeMap;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use test_basics::ipv6;
 
@@ -83,6 +83,34 @@ fn every_kind_of_port_brings_the_same_bits() {
         &[("SOFTHCA_PROFILE", "cx7-lag")],
     ] {
         assert!(written(variables) == on_ethernet, "{variables:?}");
+    }
+}
+
+/// What four ranks have written of a step below `wv sim` with these options.
+fn written_in_sim(options: &[&str]) -> BTreeMap<String, Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut demo = Demo::new(&["--ranks", "4", "--steps", "1", "--tokens", "32"]);
+    demo.command.arg("--dump").arg(directory.path());
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_wv"));
+    sim.arg("sim").args(options).arg("--");
+    let output = demo.within(&sim).run();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{options:?}: {told}{errors}");
+    let by_ib = errors.matches("InfiniBand LID 0x").count();
+    assert_eq!(by_ib == 0, options.is_empty(), "{options:?}: {errors}");
+    arrays(directory.path())
+}
+
+#[test]
+fn wv_sim_with_a_link_gives_four_ranks_the_same_bits_as_without() {
+    let on_ethernet = written_in_sim(&[]);
+    assert!(on_ethernet.len() >= 4 * 3, "{:?}", on_ethernet.keys());
+    for options in [
+        &["--link", "ib"][..],
+        &["--link", "ib", "--pkeys", "0x8001,0xffff"],
+    ] {
+        assert!(written_in_sim(options) == on_ethernet, "{options:?}");
     }
 }
 
