@@ -62,12 +62,21 @@ fn run_by(
 }
 
 /// Size, iterations and figures.
+/// A line that begins with the numbers of a result. A tool that finds the clock of the CPU odd writes so behind the last of them.
 fn is_row(line: &str) -> bool {
-    let mut fields = 0;
-    line.split_whitespace().all(|field| {
-        fields += 1;
-        field.parse::<f64>().is_ok()
-    }) && fields >= 4
+    let fields = line.split_whitespace();
+    let numbers = fields.take_while(|field| field.parse::<f64>().is_ok());
+    numbers.count() >= 4
+}
+
+#[test]
+fn a_row_of_results_counts_with_a_remark_of_the_tool_behind_it() {
+    let remark = "Correlation coefficient r^2: 0.862897 < 0.9";
+    let row = " 64         8                0.40               0.40      0.006619";
+    assert!(is_row(row) && is_row(&format!("{row}{remark}")));
+    for line in ["", remark, "1 2 3", " #bytes     #iterations    BW peak[MB/sec]"] {
+        assert!(!is_row(line), "{line}");
+    }
 }
 
 fn check(verb: &'static str, is_latency: bool) {
