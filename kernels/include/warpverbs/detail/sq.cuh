@@ -54,10 +54,9 @@ WV_DEVICE void publish(const Q& qp, uint64_t index, uint32_t n, bool more = fals
     record(qp, index + n, doorbells + 1);
     ring(qp, index + n);
   } else {
-    // Release. It orders the WQEs before R(index), and pairs with the holder's scan and, by its
-    // record, with the NIC. It also orders them before this thread's own record, which the NIC may
-    // read for an older doorbell (I3). Without a record, and in a block, the holder's fence comes
-    // in time.
+    // Release. It orders the WQEs before R(index), and before this thread's own record, which the
+    // NIC may read for an older doorbell (I3). Without a record, and in a block, the holder's fence
+    // comes in time. It pairs with the holder's scan and, by its record, with the NIC.
     const bool fenced = !Q::is_cta() && qp.has_record();
     if (fenced) order::fence_publish(qp);
     uint64_t* const word = qp.flags + (index & qp.mask);
