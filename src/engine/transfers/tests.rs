@@ -1,0 +1,229 @@
+//! Where a slice that has failed may go, by pairings and dead rails.
+
+use std::collections::VecDeque;
+
+use super::super::link::MOST_QPS;
+use super::super::plan::Kind;
+use super::super::rails::RailKeys;
+use super::super::regions::Mapped;
+use super::*;
+
+/// Slices of one slot, and lanes by which they fail.
+struct Rig {
+    transfers: Transfers,
+    crossings: Vec<Crossing>,
+    /// Whether a lane that has failed takes slices again at once, or none does until the end.
+    reopens: bool,
+}
+
+/// Posts are never answered.
+const NO_ANSWER: Cause = Cause {
+    syndrome: 0x15,
+    vendor: 0,
+};
+
+impl Rig {
+    fn new(crossings: Vec<Crossing>, reopens: bool) -> Self {
+        let cut = Cut::new(4096, 0, 4096).unwrap();
+        Self {
+            transfers: Transfers::new(0, 1, (cut, 1), 1, 3).unwrap(),
+            crossings,
+            reopens,
+        }
+    }
+
+    fn begin(&self, link: &Arc<Link>, kind: Kind, options: &Options) -> TransferId {
+        let keys = RailKeys::from_iter([1]);
+        let region = |owner| Mapped {
+            address: 0,
+            bytes: 4096,
+            keys,
+            owner,
+        };
+        let local = Table::default().with(region(Arc::new(Users::default())));
+        let remote = Table::default().with(Mapped {
+            address: 0,
+            bytes: 4096,
+            keys,
+            owner: Rights::Both,
+        });
+        let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
+        let one = Operation {
+            kind,
+            local: 0,
+            remote: 0,
+            bytes: 8,
+        };
+        let begun = self
+            .transfers
+            .submit(link, tables, (&[one], false), (options, None));
+        begun.unwrap()
+    }
+
+    /// Whether the lane gets the slice.
+    fn pulls(&self, id: TransferId, lane: usize) -> bool {
+        let mut chain = Chain::default();
+        self.transfers
+            .pull(id, (1, self.crossings[lane]), &mut chain);
+        chain.len() == 1
+    }
+
+    fn fail(&self, link: &Link, lane: usize) {
+        let lost = Lost {
+            lane: Some(lane),
+            life: 1,
+            qp: None,
+            is_refused: false,
+        };
+        let tag = Tag { slot: 0, slice: 0 };
+        self.transfers.flushed(tag, lost, NO_ANSWER);
+        if !self.reopens {
+            link.end_lane(lane);
+        }
+    }
+
+    /// A slice fails on each of these lanes in turn. Which lanes may take it then.
+    fn takers(&self, failed: &[usize], kind: Kind) -> Vec<usize> {
+        let lanes = 0..self.crossings.len();
+        let takes = |lane: &usize| {
+            let link = Link::new((1, 1), &vec![0; self.crossings.len()], None);
+            let link = Arc::new(link.with_crossings(&self.crossings, vec![0]));
+            let id = self.begin(&link, kind, &Options::default());
+            for lane in failed {
+                assert!(self.pulls(id, *lane), "{failed:?}");
+                self.fail(&link, *lane);
+            }
+            let is_taken = link.is_lane_open(*lane) && self.pulls(id, *lane);
+            self.transfers.close(id, Close::Cancelled);
+            if is_taken {
+                self.transfers.done(0, 1);
+            }
+            self.transfers.end(&link, Fence::Whole);
+            self.transfers.release(id).unwrap();
+            self.transfers.queue(0).take(&mut VecDeque::new());
+            is_taken
+        };
+        lanes.filter(takes).collect()
+    }
+
+    /// Whichever lane takes the slice each time, it comes to one that works before its tries are over.
+    fn check(&self, is_dead: &impl Fn(Crossing) -> bool, failed: &mut Vec<usize>) {
+        let kind = [Kind::Write, Kind::Read][failed.len() % 2];
+        let takers = self.takers(failed, kind);
+        assert!(!takers.is_empty(), "{:?}: {failed:?}", self.crossings);
+        for lane in takers {
+            if !is_dead(self.crossings[lane]) {
+                continue;
+            }
+            failed.push(lane);
+            assert!(failed.len() <= 3, "{:?}: {failed:?}", self.crossings);
+            self.check(is_dead, failed);
+            failed.pop();
+        }
+    }
+}
+
+/// All lanes of engines with so many rails.
+fn pairings(own: usize, theirs: usize) -> Vec<Vec<Crossing>> {
+    let mut all = Vec::new();
+    for qps in [own.max(theirs), 4, MOST_QPS] {
+        let lanes = 0..qps;
+        let rails = (own, theirs);
+        all.push(
+            lanes
+                .clone()
+                .map(|it| Crossing::of_lane(it, rails))
+                .collect(),
+        );
+        all.push(
+            lanes
+                .map(|it| Crossing::of_near_lane(it, rails, true))
+                .collect(),
+        );
+    }
+    all
+}
+
+#[test]
+fn with_a_dead_rail_at_either_end_or_both_a_slice_arrives_in_time() {
+    let mut checked = 0;
+    let full = std::env::var_os("WV_TEST_FULL").is_some();
+    let most = if full { 4 } else { 3 };
+    let rails = (1..=most).flat_map(|own| (1..=most).map(move |theirs| (own, theirs)));
+    for (own, theirs) in rails {
+        for crossings in pairings(own, theirs) {
+            for dead in 0..(own + 1) * (theirs + 1) {
+                // One behind the last: none is dead.
+                let (dead_own, dead_theirs) = (dead % (own + 1), dead / (own + 1));
+                let is_dead = |it: Crossing| it.own == dead_own || it.theirs == dead_theirs;
+                if crossings.iter().all(|it| is_dead(*it)) {
+                    continue;
+                }
+                for reopens in [true, false] {
+                    Rig::new(crossings.clone(), reopens).check(&is_dead, &mut Vec::new());
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 500, "{checked}");
+}
+
+#[test]
+fn a_slice_that_counts_is_posted_once_by_whatever_lane() {
+    let rig = Rig::new(pairings(2, 2).remove(3), true);
+    let link = Link::new((1, 1), &vec![0; rig.crossings.len()], None);
+    let link = Arc::new(link.with_crossings(&rig.crossings, vec![0]));
+    let id = rig.begin(
+        &link,
+        Kind::Write,
+        &Options::default().with_counter(Some(1)),
+    );
+    assert!(rig.pulls(id, 0));
+    rig.fail(&link, 0);
+    assert!((0..rig.crossings.len()).all(|lane| !rig.pulls(id, lane)));
+    rig.transfers.end(&link, Fence::Whole);
+    let failed = Status::Concluded(Outcome::Failed);
+    assert_eq!(rig.transfers.poll(id), Ok(failed));
+}
+
+#[test]
+fn a_transfer_says_what_it_waits_for() {
+    let one_lane = |retry| {
+        let cut = Cut::new(4096, 0, 4096).unwrap();
+        let rig = Rig {
+            transfers: Transfers::new(0, 1, (cut, 1), 1, retry).unwrap(),
+            ..Rig::new(vec![Crossing::default()], false)
+        };
+        let link = Link::new((1, 1), &[0], None);
+        (
+            rig,
+            Arc::new(link.with_crossings(&[Crossing::default()], vec![0])),
+        )
+    };
+    let (rig, link) = one_lane(1);
+    let id = rig.begin(&link, Kind::Write, &Options::default());
+    let waits_for = |rig: &Rig| rig.transfers.waits_for(id);
+    assert_eq!(waits_for(&rig), Some(WaitsFor::Room));
+    assert!(rig.pulls(id, 0));
+    assert_eq!(waits_for(&rig), Some(WaitsFor::Completion));
+    rig.fail(&link, 0);
+    assert_eq!(waits_for(&rig), Some(WaitsFor::Qp));
+    link.open_lane(0);
+    assert_eq!(waits_for(&rig), Some(WaitsFor::Room));
+    // It ends by the new life, and waits for the fence of the old one.
+    assert!(rig.pulls(id, 0));
+    rig.transfers.done(0, 1);
+    assert_eq!(waits_for(&rig), Some(WaitsFor::Reset));
+    link.break_off();
+    assert_eq!(waits_for(&rig), Some(WaitsFor::End));
+    rig.transfers.end(&link, Fence::Whole);
+    assert_eq!(waits_for(&rig), None);
+    assert_eq!(rig.transfers.poll(id), Ok(Status::Concluded(Outcome::Done)));
+    // What is given up waits for the same.
+    let (rig, link) = one_lane(0);
+    let id = rig.begin(&link, Kind::Read, &Options::default());
+    assert!(rig.pulls(id, 0));
+    rig.fail(&link, 0);
+    assert_eq!(rig.transfers.waits_for(id), Some(WaitsFor::Reset));
+}
