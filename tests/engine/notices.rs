@@ -458,7 +458,7 @@ fn a_peer_that_breaks_the_rules_loses_its_connection_with_a_reason() {
                 record(1, &[0; 1 << 16]),
                 record(2, &[0; 1 << 16]),
             ],
-            "has told of room for 131072",
+            "has announced room for 131072",
             2,
         ),
         (&[unknown], "it must be 0, or an outcome of 1 to 4", 0),
