@@ -128,7 +128,7 @@ WRONG = {
     "sums": ("print(f'rank {rank}: call 1: 3 tokens are wrong')", "its sums are wrong"),
     "silence": ("import time; time.sleep(600)", "nothing came of Whole(None) for 10 s (--patience)"),
     "an early end": ("print('rank 0: process 1 serves')", "has ended too early"),
-    "a rank too many": ("print('rank 3: 1 steps, 0 tokens lost experts')", "there is no rank 3"),
+    "a rank too many": ("print('rank 3: 1 steps, 0 tokens lost experts')", "the program has no rank 3"),
     "another's process": (
         "print(f'rank {rank}: process 1 serves as generation 1\\nrank {rank}: call 1: active [1, 1, 1], 0 of 1 tokens lost', flush=True)\n"
         "import time; time.sleep(600)",
