@@ -74,7 +74,12 @@ fn a_row_of_results_counts_with_a_remark_of_the_tool_behind_it() {
     let remark = "Correlation coefficient r^2: 0.862897 < 0.9";
     let row = " 64         8                0.40               0.40      0.006619";
     assert!(is_row(row) && is_row(&format!("{row}{remark}")));
-    for line in ["", remark, "1 2 3", " #bytes     #iterations    BW peak[MB/sec]"] {
+    for line in [
+        "",
+        remark,
+        "1 2 3",
+        " #bytes     #iterations    BW peak[MB/sec]",
+    ] {
         assert!(!is_row(line), "{line}");
     }
 }
