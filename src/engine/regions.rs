@@ -3,6 +3,8 @@
 //!
 //! A registry makes a new table with each change. A transfer keeps the tables that it was planned with until it is concluded.
 
+#[cfg(test)]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::carried::{Opened, seal};
@@ -182,4 +184,25 @@ impl Users {
     pub(super) fn open(&self) {
         self.is_open.store(true, Ordering::SeqCst);
     }
+}
+
+/// The tables of two engines that have one region of 4096 bytes each, at address 0, with these keys: for tests of transfers between
+/// them.
+#[cfg(test)]
+pub(super) fn one_region_each(
+    keys: RailKeys,
+) -> (Arc<Table<Arc<Users>>>, Arc<Table<super::grant::Rights>>) {
+    fn table<T: Clone>(keys: RailKeys, owner: T) -> Arc<Table<T>> {
+        let region = Mapped {
+            address: 0,
+            bytes: 4096,
+            keys,
+            owner,
+        };
+        Arc::new(Table::default().with(region).unwrap())
+    }
+    (
+        table(keys, Arc::default()),
+        table(keys, super::grant::Rights::Both),
+    )
 }

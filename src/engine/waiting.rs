@@ -264,11 +264,10 @@ mod tests {
 
     use super::super::account::Outcome;
     use super::super::cut::Cut;
-    use super::super::grant::Rights;
     use super::super::link::Link;
     use super::super::plan::Kind;
     use super::super::rails::RailKeys;
-    use super::super::regions::{Mapped, Table, Users};
+    use super::super::regions::one_region_each;
     use super::*;
 
     #[derive(Default)]
@@ -285,20 +284,7 @@ mod tests {
         let cut = Cut::new(4096, 0, 4096).unwrap();
         let transfers = Arc::new(Transfers::new(0, 2, (cut, 1), 1, 0).unwrap());
         let link = Arc::new(Link::new((0, 0), &[0], None));
-        let region = |owner| Mapped {
-            address: 0,
-            bytes: 4096,
-            keys: RailKeys::from_iter([1]),
-            owner,
-        };
-        let local = Table::default().with(region(Arc::new(Users::default())));
-        let remote = Table::default().with(Mapped {
-            address: 0,
-            bytes: 4096,
-            keys: RailKeys::from_iter([1]),
-            owner: Rights::Both,
-        });
-        let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
+        let tables = one_region_each(RailKeys::from_iter([1]));
         let one = Operation {
             kind: Kind::Write,
             local: 0,

@@ -806,10 +806,9 @@ mod tests {
 
     use super::super::account::Outcome;
     use super::super::config::{check, pace};
-    use super::super::grant::Rights;
     use super::super::plan::{Kind, Operation};
     use super::super::rails::RailKeys;
-    use super::super::regions::{Mapped, Table, Users};
+    use super::super::regions::one_region_each;
     use super::super::slots::{Slots, Status};
     use super::super::transfers::Options;
     use super::*;
@@ -862,21 +861,7 @@ mod tests {
 
     /// A transfer of one slice to memory near these rails of the peer, which no worker has yet.
     fn submit(worker: &Worker<Fake>, link: &Arc<Link>, near: u8) -> TransferId {
-        let keys = RailKeys::from_iter([1, 2]).with_near(near);
-        let region = |owner| Mapped {
-            address: 0,
-            bytes: 4096,
-            keys,
-            owner,
-        };
-        let local = Table::default().with(region(Arc::new(Users::default())));
-        let remote = Table::default().with(Mapped {
-            address: 0,
-            bytes: 4096,
-            keys,
-            owner: Rights::Both,
-        });
-        let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
+        let tables = one_region_each(RailKeys::from_iter([1, 2]).with_near(near));
         let one = Operation {
             kind: Kind::Write,
             local: 0,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::super::link::MOST_QPS;
 use super::super::plan::Kind;
 use super::super::rails::RailKeys;
-use super::super::regions::Mapped;
+use super::super::regions::one_region_each;
 use super::*;
 
 /// Slices of one slot, and lanes by which they fail.
@@ -33,21 +33,7 @@ impl Rig {
     }
 
     fn begin(&self, link: &Arc<Link>, kind: Kind, options: &Options) -> TransferId {
-        let keys = RailKeys::from_iter([1]);
-        let region = |owner| Mapped {
-            address: 0,
-            bytes: 4096,
-            keys,
-            owner,
-        };
-        let local = Table::default().with(region(Arc::new(Users::default())));
-        let remote = Table::default().with(Mapped {
-            address: 0,
-            bytes: 4096,
-            keys,
-            owner: Rights::Both,
-        });
-        let tables = (Arc::new(local.unwrap()), Arc::new(remote.unwrap()));
+        let tables = one_region_each(RailKeys::from_iter([1]));
         let one = Operation {
             kind,
             local: 0,
