@@ -35,6 +35,7 @@ mod share;
 mod sources;
 mod stream;
 mod survey;
+mod waiting;
 mod widen;
 
 use std::ffi::c_void;
@@ -46,8 +47,8 @@ use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUresult};
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{
-    DeviceFacts, Event, Gpu, GpuError, GpuSlot, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
-    RegisterKind, Stream,
+    DeviceFacts, Event, Gpu, GpuError, GpuSlot, Launch, MemoryHandle, OpenedMemory, Persistent,
+    RdmaSupport, RegisterKind, Stream,
 };
 pub(super) use driver::visible;
 use driver::{Device, check};
@@ -58,6 +59,7 @@ pub use options::{Compile, CudaOptions, MemoryLocation};
 pub use sources::CudaSource;
 use stream::{Code, CudaStream};
 pub(super) use survey::survey;
+use waiting::PersistentKernel;
 
 /// File and version of the run-time compiler.
 pub(super) fn found_nvrtc() -> Result<String, String> {
@@ -388,6 +390,13 @@ impl Gpu for CudaGpu {
         let modules = loaded.into_iter().map(|(_, module)| module);
         self.code.add(modules.collect());
         Ok(())
+    }
+
+    fn persistent(&self) -> Result<Persistent, GpuError> {
+        let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        let local = facts::most_local_bytes(&self.device, &known)?;
+        let kernel = PersistentKernel::announce(&self.device, local, self.code.modules())?;
+        Ok(Persistent::new(Box::new(kernel)))
     }
 
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {

@@ -8,6 +8,24 @@ use std::time::Duration;
 use super::{GpuError, Stream};
 use crate::config::setters;
 
+/// What a device holds for a kernel that does not end by itself.
+pub(super) trait Running: Send + Sync + fmt::Debug {}
+
+/// A kernel that does not end by itself, announced by [`Gpu::persistent`](super::Gpu::persistent). Drop it behind that kernel's end.
+#[derive(Debug, Default)]
+pub struct Persistent {
+    _running: Option<Box<dyn Running>>,
+}
+
+impl Persistent {
+    #[cfg(feature = "cuda")]
+    pub(super) fn new(running: Box<dyn Running>) -> Self {
+        Self {
+            _running: Some(running),
+        }
+    }
+}
+
 /// Extent of a grid (in blocks) or of a block (in threads).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3 {

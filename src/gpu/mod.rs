@@ -47,7 +47,7 @@ pub(crate) use file::{FileName, Mapping, SharedFile};
 pub use kernel_set::KernelSet;
 #[doc(hidden)]
 pub use kernel_set::kernel_set_table;
-pub use launch::{Dim3, Event, Launch};
+pub use launch::{Dim3, Event, Launch, Persistent};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio, MemoryDmabuf};
 pub use rdma::{GpuSlot, RdmaSupport, WriteOrdering};
 pub use select::{GpuSelector, open, open_bare, open_for, visible};
@@ -249,6 +249,20 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::KernelClash`] if a kernel of another set has the name of one of these. [`GpuError::NotForDevice`] if the set
     /// has nothing that the device can run. Where it is loaded, the errors of opening the device. Then none is added.
     fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError>;
+
+    /// Announces a kernel that does not end by itself, before it is launched, for as long as the result lives.
+    ///
+    /// Some calls of the CUDA driver wait for all kernels of the process: what frees memory, loads kernels or unloads them. They
+    /// would wait for this kernel. So until the result is dropped, memory of this GPU that the process gives back is not free, and
+    /// a kernel that has not been loaded is refused with [`GpuError::BadArgument`]. Load all kernels before ([`Gpu::add_kernels`]);
+    /// devices of this GPU that are opened afterwards have the same ones. On the CPU nothing waits, and nothing is put off.
+    ///
+    /// # Errors
+    ///
+    /// The driver's if it has no room for the stacks of the kernels that are loaded.
+    fn persistent(&self) -> Result<Persistent, GpuError> {
+        Ok(Persistent::default())
+    }
 
     /// Starts kernel `spec.kernel` behind all earlier launches of its stream. `params` is its one parameter struct, bytes from
     /// `abi`. While the stream is being captured, the launch is recorded instead.

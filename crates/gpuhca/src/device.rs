@@ -13,50 +13,60 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::abi::TWIN;
 use warpverbs::gpu::{
     DeviceFacts, DeviceMemory, Event, Gpu, GpuError, GpuSlot, HostMapped, KernelSet, Launch,
-    MappedMmio, MemoryHandle, OpenedMemory, RdmaSupport, RegisterKind, Stream,
+    MappedMmio, MemoryHandle, OpenedMemory, Persistent, RdmaSupport, RegisterKind, Stream,
 };
 
 /// A GPU whose kernels ring `gpuhca`.
 #[derive(Debug)]
-pub(super) struct RankGpu(Arc<dyn Gpu>);
+pub(super) struct RankGpu {
+    gpu: Arc<dyn Gpu>,
+    /// Blocks of the HCA's kernel and multiprocessors of the GPU. None: the device has no such.
+    taken: Option<(u32, u32)>,
+}
 
 impl RankGpu {
-    pub(super) fn new(gpu: Arc<dyn Gpu>) -> Self {
-        Self(gpu)
+    pub(super) fn new(gpu: Arc<dyn Gpu>, taken: Option<(u32, u32)>) -> Self {
+        Self { gpu, taken }
     }
+}
+
+/// Of `resident` blocks of all `multiprocessors`: those that fit where none of `blocks` blocks of another kernel runs.
+fn beside(resident: u32, (blocks, multiprocessors): (u32, u32)) -> u32 {
+    let each = resident / multiprocessors.max(1);
+    each * multiprocessors.saturating_sub(blocks)
 }
 
 impl Gpu for RankGpu {
     fn label(&self) -> String {
-        self.0.label()
+        self.gpu.label()
     }
 
     fn device_id(&self) -> String {
-        self.0.device_id()
+        self.gpu.device_id()
     }
 
     fn slot(&self) -> Option<GpuSlot> {
-        self.0.slot()
+        self.gpu.slot()
     }
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.0.alloc(bytes, align)
+        self.gpu.alloc(bytes, align)
     }
 
     fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.0.alloc_host_shared(bytes, align)
+        self.gpu.alloc_host_shared(bytes, align)
     }
 
     fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.0.alloc_host(bytes, align)
+        self.gpu.alloc_host(bytes, align)
     }
 
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.0.alloc_shared(bytes, align)
+        self.gpu.alloc_shared(bytes, align)
     }
 
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
-        self.0.open_memory(handle)
+        self.gpu.open_memory(handle)
     }
 
     /// The HCA is a kernel of the same GPU: it takes memory by its address, and what it writes is in order.
@@ -65,19 +75,19 @@ impl Gpu for RankGpu {
     }
 
     fn allocated(&self) -> u64 {
-        self.0.allocated()
+        self.gpu.allocated()
     }
 
     fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        self.0.check_range(addr, bytes)
+        self.gpu.check_range(addr, bytes)
     }
 
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        self.0.write(addr, bytes)
+        self.gpu.write(addr, bytes)
     }
 
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
-        self.0.read(addr, out)
+        self.gpu.read(addr, out)
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
@@ -110,7 +120,7 @@ impl Gpu for RankGpu {
     }
 
     fn facts(&self) -> Result<DeviceFacts, GpuError> {
-        self.0.facts()
+        self.gpu.facts()
     }
 
     fn resident_blocks(
@@ -119,37 +129,59 @@ impl Gpu for RankGpu {
         threads: u32,
         shared_bytes: usize,
     ) -> Result<Option<u32>, GpuError> {
-        self.0.resident_blocks(kernel, threads, shared_bytes)
+        let resident = self.gpu.resident_blocks(kernel, threads, shared_bytes)?;
+        Ok(match (resident, self.taken) {
+            (Some(resident), Some(taken)) => Some(beside(resident, taken)),
+            (resident, _) => resident,
+        })
+    }
+
+    fn persistent(&self) -> Result<Persistent, GpuError> {
+        self.gpu.persistent()
     }
 
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
-        self.0.map_host(bytes)
+        self.gpu.map_host(bytes)
     }
 
     fn default_stream(&self) -> Stream {
-        self.0.default_stream()
+        self.gpu.default_stream()
     }
 
     fn stream(&self) -> Result<Stream, GpuError> {
-        self.0.stream()
+        self.gpu.stream()
     }
 
     unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.wrap_memory(addr, bytes) }
+        unsafe { self.gpu.wrap_memory(addr, bytes) }
     }
 
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.wrap_stream(raw) }
+        unsafe { self.gpu.wrap_stream(raw) }
     }
 
     fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
-        self.0.add_kernels(set)
+        self.gpu.add_kernels(set)
     }
 
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.launch(spec, params) }
+        unsafe { self.gpu.launch(spec, params) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_has_the_multiprocessors_that_the_hca_leaves() {
+        assert_eq!(beside(132, (16, 132)), 116);
+        assert_eq!(beside(264, (16, 132)), 232);
+        assert_eq!(beside(264, (132, 132)), 0);
+        assert_eq!(beside(264, (200, 132)), 0);
+        assert_eq!(beside(0, (1, 0)), 0);
     }
 }

@@ -78,6 +78,10 @@ impl Shared {
         }
     }
 
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
     pub(super) fn ask_to_stop(&self) {
         let stop = self.host.u32_at(std::mem::offset_of!(HcaHostWords, stop));
         stop.store(1, Ordering::Release);

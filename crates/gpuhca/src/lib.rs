@@ -55,7 +55,7 @@ use abi::{
 use claim::Claim;
 use executor::{Executor, Shared};
 use warpverbs::abi::DevicePtr;
-use warpverbs::gpu::{DeviceMemory, Event, Gpu, Launch, Stream};
+use warpverbs::gpu::{DeviceMemory, Event, Gpu, Launch, Persistent, Stream};
 
 warpverbs::kernels! {
     /// The kernel that executes WQEs.
@@ -148,11 +148,16 @@ pub struct Gpuhca {
     /// Last: what the kernel and softhca use, until both have let go.
     shared: Arc<Shared>,
     _memory: Vec<DeviceMemory>,
+    /// Behind the kernel's end. None: it has not ended.
+    persistent: Option<Persistent>,
+    /// Multiprocessors of the GPU; none on the CPU.
+    multiprocessors: Option<u32>,
     _claim: Claim,
 }
 
 impl Gpuhca {
-    /// Starts the kernel on `gpu` and attaches it to `softhca`.
+    /// Starts the kernel on `gpu` and attaches it to `softhca`. While it runs, the driver loads no kernel ([`Gpu::persistent`]): `gpu`
+    /// has all that the ranks launch.
     ///
     /// # Errors
     ///
@@ -197,7 +202,14 @@ impl Gpuhca {
             seen: DevicePtr::new(seen.addr()),
             deadline_ns: u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX),
         };
+        let facts = gpu.facts()?;
+        let multiprocessors = facts
+            .attributes
+            .iter()
+            .find(|(name, _)| *name == "multiprocessors")
+            .and_then(|(_, count)| u32::try_from(*count).ok());
         let stream = gpu.stream()?;
+        let persistent = gpu.persistent()?;
         let launch = Launch::new(&options.kernel, options.blocks, options.threads)
             .with_stream(Some(&stream))
             .with_shared_bytes(SHARED_BYTES + options.threads as usize * size_of::<u32>())
@@ -211,6 +223,8 @@ impl Gpuhca {
             _stream: stream,
             shared,
             _memory: memory,
+            persistent: Some(persistent),
+            multiprocessors,
             _claim: claim,
         };
         // If it is refused, dropping it stops the kernel.
@@ -230,7 +244,10 @@ impl Gpuhca {
     /// Each rank has a device of its own, on the same GPU: kernels of one default stream would wait for each other.
     #[must_use]
     pub fn for_rank(&self, gpu: Arc<dyn Gpu>) -> Arc<dyn Gpu> {
-        Arc::new(device::RankGpu::new(gpu))
+        let taken = self
+            .multiprocessors
+            .map(|count| (self.shared.blocks(), count));
+        Arc::new(device::RankGpu::new(gpu, taken))
     }
 
     /// Whether the kernel still runs.
@@ -264,6 +281,7 @@ impl Drop for Gpuhca {
                 std::mem::forget(memory);
             }
             std::mem::forget(Arc::clone(&self.shared));
+            std::mem::forget(self.persistent.take());
         }
     }
 }

@@ -526,6 +526,24 @@ CUresult cuCtxSetCurrent(struct thing *context) {
     return leave(SUCCESS);
 }
 
+/// Of each device; a limit of the stack is the only one.
+static size_t stack_limits[16];
+
+CUresult cuCtxGetLimit(size_t *value, int limit) {
+    ENTER(IN_CONTEXT, "%d", limit);
+    if (limit) return leave(INVALID_VALUE);
+    size_t set = stack_limits[current->device];
+    *value = set ? set : 1024;
+    return leave(SUCCESS);
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    ENTER(IN_CONTEXT, "%d %zu", limit, value);
+    if (limit) return leave(INVALID_VALUE);
+    stack_limits[current->device] = value;
+    return leave(SUCCESS);
+}
+
 CUresult cuCtxGetDevice(CUdevice *device) {
     ENTER(IN_CONTEXT, "%s", "");
     *device = current->device;
@@ -640,16 +658,19 @@ CUresult cuPointerSetAttribute(const void *value, int id, CUdeviceptr addr) {
     return leave(value && one && one->kind == MEMORY ? SUCCESS : INVALID_VALUE);
 }
 
+// As drivers do, it gives no whole pages: an allocation may begin anywhere in one.
 CUresult cuMemHostAlloc(void **host, size_t bytes, unsigned flags) {
     ENTER(IN_CONTEXT, "%zu %u", bytes, flags);
-    uint64_t length = whole(bytes, 65536);
+    const uint64_t inside = 0x780;
+    uint64_t length = whole(bytes + inside, 65536);
     void *mapped = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!bytes || mapped == MAP_FAILED) return leave(OUT_OF_MEMORY);
     struct thing *one = made(HOST);
-    one->base = one->mapped = (uint64_t)mapped;
+    one->mapped = (uint64_t)mapped;
+    one->base = one->mapped + inside;
     one->bytes = bytes;
     one->mapped_bytes = length;
-    *host = mapped;
+    *host = (void *)one->base;
     return leave(SUCCESS);
 }
 
@@ -892,7 +913,7 @@ CUresult cuFuncSetAttribute(struct thing *function, int id, int value) {
 CUresult cuFuncGetAttribute(int *value, int id, struct thing *function) {
     ENTER(IN_CONTEXT, "%d", id);
     if (!is(function, FUNCTION)) return leave(INVALID_HANDLE);
-    *value = id == 4 ? 40 : id == 0 ? 1024 : 0;
+    *value = id == 4 ? 40 : id == 3 ? 1408 : id == 0 ? 1024 : 0;
     return leave(SUCCESS);
 }
 
@@ -1167,13 +1188,11 @@ ABSENT(cuCtxCreate_v2)
 ABSENT(cuCtxGetApiVersion)
 ABSENT(cuCtxGetCacheConfig)
 ABSENT(cuCtxGetFlags)
-ABSENT(cuCtxGetLimit)
 ABSENT(cuCtxGetSharedMemConfig)
 ABSENT(cuCtxGetStreamPriorityRange)
 ABSENT(cuCtxPopCurrent_v2)
 ABSENT(cuCtxPushCurrent_v2)
 ABSENT(cuCtxSetCacheConfig)
-ABSENT(cuCtxSetLimit)
 ABSENT(cuCtxSetSharedMemConfig)
 ABSENT(cuDestroyExternalMemory)
 ABSENT(cuDevicePrimaryCtxReset_v2)

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode,
 };
 
 use super::functions;
+use super::module::Modules;
+use super::waiting::{PutOff, State};
 use crate::gpu::{GpuError, GpuSlot};
 use crate::topology::PciAddress;
 
@@ -57,6 +59,8 @@ pub(super) struct Device {
     cooperative: bool,
     multiprocessors: u32,
     driver_version: u32,
+    modules: Modules,
+    put_off: PutOff,
 }
 
 // SAFETY: driver contexts may be current on any number of threads.
@@ -129,6 +133,8 @@ impl Device {
             cooperative: false,
             multiprocessors: 0,
             driver_version: 0,
+            modules: Modules::default(),
+            put_off: PutOff::default(),
         };
         this.describe()?;
         Ok(Arc::new(this))
@@ -186,6 +192,16 @@ impl Device {
         // SAFETY: as above; puts the old mode back.
         let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         check("cuThreadExchangeStreamCaptureMode", restored).and(result)
+    }
+
+    /// What is loaded.
+    pub(super) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// What is put off.
+    pub(super) fn put_off(&self) -> MutexGuard<'_, State> {
+        self.put_off.lock()
     }
 
     /// Where it is.

@@ -117,6 +117,19 @@ pub(super) fn of(device: &Device, kernels: &Known<Kernel>) -> Result<DeviceFacts
     Ok(facts)
 }
 
+/// Of all kernels: the most bytes of local memory that a thread has.
+pub(super) fn most_local_bytes(device: &Device, kernels: &Known<Kernel>) -> Result<u32, GpuError> {
+    device.bind()?;
+    let mut most = 0;
+    for name in kernels.names() {
+        if let Some(kernel) = kernels.get(&name) {
+            let local = Property::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+            most = most.max(property_of(kernel.function, local)?);
+        }
+    }
+    Ok(most)
+}
+
 /// One property of a loaded kernel. The context is current.
 fn property_of(function: CUfunction, property: Property) -> Result<u32, GpuError> {
     let mut value = 0;

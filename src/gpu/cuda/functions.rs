@@ -11,9 +11,11 @@ use cudarc::driver::sys;
 use crate::gpu::GpuError;
 
 /// By the names that the library exports.
-const CALLED: [&str; 56] = [
+const CALLED: [&str; 58] = [
     "cuCtxGetDevice",
+    "cuCtxGetLimit",
     "cuCtxSetCurrent",
+    "cuCtxSetLimit",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
     "cuDeviceGetCount",

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
 
-use super::driver::{Device, check, log};
+use super::driver::{Device, check};
 use super::rdma;
 use super::register;
 use super::share::{self, HostFile};
 use super::stream::CudaStream;
+use super::waiting::Waiting;
 use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
@@ -46,7 +47,7 @@ impl Arena {
     pub(super) fn new(device: &Arc<Device>) -> Result<Arc<Self>, GpuError> {
         let copies = Copies {
             stream: CudaStream::for_copies(device)?,
-            bounce: Pinned::new(device, BOUNCE_BYTES)?,
+            bounce: Pinned::new(device, BOUNCE_BYTES, PAGE)?,
         };
         Ok(Arc::new(Self {
             device: Arc::clone(device),
@@ -201,10 +202,10 @@ impl Arena {
     }
 
     pub(super) fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
-        let pinned = Pinned::new(&self.device, bytes)?;
+        let pinned = Pinned::new(&self.device, bytes, PAGE)?;
         lock(&self.live).count(bytes);
         let (host, addr) = (pinned.host, pinned.addr);
-        // SAFETY: `Pinned` holds `bytes` zeroed bytes, page-aligned by the driver, which the result keeps.
+        // SAFETY: `Pinned` holds `bytes` zeroed bytes from the begin of a page on, which the result keeps.
         Ok(unsafe { HostMapped::new(host, addr, bytes, Box::new(pinned)) })
     }
 
@@ -227,15 +228,9 @@ impl Arena {
         bytes: usize,
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
-        check_request(bytes, align)?;
-        // The driver gives whole pages.
-        let slack = if align > PAGE { align } else { 0 };
-        let total = bytes
-            .checked_add(slack)
-            .ok_or_else(|| no_memory(PINNED, bytes, "too long"))?;
-        let pinned = Pinned::new(&self.device, total)?;
+        let pinned = Pinned::new(&self.device, bytes, align)?;
         let host = pinned.host.as_ptr().expose_provenance() as u64;
-        self.one_address(host, pinned.addr, (bytes, align), Box::new(pinned))
+        self.one_address(host, pinned.addr, bytes, Box::new(pinned))
     }
 
     /// The same in a file that other processes can map.
@@ -256,7 +251,7 @@ impl Arena {
             .ok_or_else(|| no_memory(SHARED, bytes, "too long"))?;
         let file = HostFile::new(&self.device, total)?;
         let (host, addr) = (file.host(), file.addr());
-        self.one_address(host, addr, (bytes, align), Box::new(file))
+        self.one_address(host, addr, bytes, Box::new(file))
     }
 
     /// Host memory at `host` in this process and `addr` in kernels, which must be the same.
@@ -264,14 +259,13 @@ impl Arena {
         self: &Arc<Self>,
         host: u64,
         addr: u64,
-        (bytes, align): (usize, usize),
+        bytes: usize,
         hold: Box<dyn Hold>,
     ) -> Result<DeviceMemory, GpuError> {
         if addr != host {
             let detail = format!("no unified addressing: {addr:#x} here, {host:#x} there");
             return Err(no_memory(PINNED, bytes, &detail));
         }
-        let addr = host.next_multiple_of(align as u64);
         lock(&self.live).insert(addr, bytes);
         let allocation = HostAllocation {
             arena: Arc::clone(self),
@@ -371,9 +365,8 @@ impl Drop for Allocation {
         // No copy of it can be under way when this returns, nor begin: copies hold this lock. `cuMemFree` waits for all kernels,
         // and the host may have to write a word before one of them ends. So this code does not hold the lock then.
         lock(&self.arena.live).remove(self.addr);
-        log(self.arena.device.bind());
         // SAFETY: allocated in `alloc`, freed once.
-        log(check("cuMemFree", unsafe { sys::cuMemFree_v2(self.base) }));
+        unsafe { Waiting::Free(self.base).give_back(&self.arena.device) };
     }
 }
 
@@ -381,6 +374,9 @@ impl Drop for Allocation {
 #[derive(Debug)]
 struct Pinned {
     device: Arc<Device>,
+    /// What the driver gave.
+    base: NonNull<c_void>,
+    /// First byte of those asked for.
     host: NonNull<u8>,
     addr: u64,
 }
@@ -393,26 +389,37 @@ unsafe impl Sync for Pinned {}
 impl Hold for Pinned {}
 
 impl Pinned {
-    fn new(device: &Arc<Device>, bytes: usize) -> Result<Self, GpuError> {
-        check_request(bytes, 1)?;
+    /// `bytes` zeroed bytes at a multiple of `align`, and of a page. The driver promises neither: it puts small allocations side by
+    /// side into one page.
+    fn new(device: &Arc<Device>, bytes: usize, align: usize) -> Result<Self, GpuError> {
+        check_request(bytes, align)?;
+        let align = align.max(PAGE);
+        let total = bytes
+            .checked_next_multiple_of(PAGE)
+            .and_then(|whole| whole.checked_add(align))
+            .ok_or_else(|| no_memory(PINNED, bytes, "too long"))?;
         device.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        let mut host: *mut c_void = ptr::null_mut();
-        // SAFETY: `host` is written during the call; freed in `drop`.
+        let mut base: *mut c_void = ptr::null_mut();
+        // SAFETY: `base` is written during the call; freed in `drop`.
         let allocated = check("cuMemHostAlloc", unsafe {
-            sys::cuMemHostAlloc(&raw mut host, bytes, flags)
+            sys::cuMemHostAlloc(&raw mut base, total, flags)
         });
-        let host = match (allocated, NonNull::new(host.cast::<u8>())) {
-            (Ok(()), Some(host)) => host,
+        let base = match (allocated, NonNull::new(base)) {
+            (Ok(()), Some(base)) => base,
             (Ok(()), None) => {
                 return Err(no_memory(PINNED, bytes, "the driver gave a null pointer"));
             }
             (Err(error), _) => return Err(no_memory(PINNED, bytes, &error.to_string())),
         };
-        // SAFETY: `bytes` bytes have just been allocated.
+        let first = base.cast::<u8>();
+        // SAFETY: the next multiple of `align` is less than `align` bytes away, and `total` bytes are allocated.
+        let host = unsafe { first.add(first.align_offset(align)) };
+        // SAFETY: `bytes` bytes follow, as `total` is at least `bytes + align`.
         unsafe { host.write_bytes(0, bytes) };
         let mut pinned = Self {
             device: Arc::clone(device),
+            base,
             host,
             addr: 0,
         };
@@ -423,11 +430,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        log(self.device.bind());
         // SAFETY: allocated in `new`, freed once.
-        log(check("cuMemFreeHost", unsafe {
-            sys::cuMemFreeHost(self.host.as_ptr().cast())
-        }));
+        unsafe { Waiting::FreeHost(self.base).give_back(&self.device) };
     }
 }
 

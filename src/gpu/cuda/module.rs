@@ -1,35 +1,81 @@
-//! Loaded kernels.
+//! Loaded kernels: once for all that open a device, since loading waits for all kernels that run on it.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{self, CUfunction, CUjit_option, CUmodule};
 
-use super::driver::{Device, check, log};
+use super::driver::{Device, check};
 use super::kernels::{self, Image};
+use super::waiting::Waiting;
+use super::widen::code_of;
 use crate::gpu::GpuError;
 
 /// Room for what the driver's compiler of PTX says when it refuses.
 const LOG_BYTES: usize = 8 << 10;
 
-/// A loaded image. Unloaded when dropped.
+/// A loaded image. Unloaded with the last that has it.
+#[derive(Clone, Debug)]
+pub(super) struct Module(Arc<Loaded>);
+
+/// The images of a device that are loaded, by the name of their code and whether it is machine code.
+#[derive(Debug, Default)]
+pub(super) struct Modules(Mutex<BTreeMap<(String, bool), Weak<Loaded>>>);
+
 #[derive(Debug)]
-pub(super) struct Module {
+struct Loaded {
     device: Arc<Device>,
     raw: CUmodule,
 }
 
 // SAFETY: a module handle may be used from any thread.
-unsafe impl Send for Module {}
+unsafe impl Send for Loaded {}
 // SAFETY: as for Send.
-unsafe impl Sync for Module {}
+unsafe impl Sync for Loaded {}
 
 impl Module {
+    /// The image, which is loaded if it is not yet.
     pub(super) fn load(device: &Arc<Device>, image: &Image) -> Result<Self, GpuError> {
+        let modules = &device.modules().0;
+        // Held while it is loaded: of two threads with one image, one loads it.
+        let mut modules = modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (code_of(&image.ptx), image.cubin.is_some());
+        if let Some(loaded) = modules.get(&key).and_then(Weak::upgrade) {
+            return Ok(Self(loaded));
+        }
+        if device.put_off().waits() {
+            return Err(GpuError::BadArgument {
+                what: "a module",
+                value: format!("{}, which is not loaded", image.name),
+                limit: "loaded before the persistent kernel that runs (Gpu::persistent): the driver loads none beside it"
+                    .to_owned(),
+            });
+        }
+        let loaded = Arc::new(Loaded::new(device, image)?);
+        modules.retain(|_, loaded| loaded.strong_count() > 0);
+        modules.insert(key, Arc::downgrade(&loaded));
+        Ok(Self(loaded))
+    }
+
+    pub(super) fn function(&self, name: &str) -> Result<CUfunction, GpuError> {
+        let text = c_string(name, name)?;
+        let mut function = ptr::null_mut();
+        self.0.device.bind()?;
+        // SAFETY: the module is loaded and its context current; `function` is written during the call.
+        let found =
+            unsafe { sys::cuModuleGetFunction(&raw mut function, self.0.raw, text.as_ptr()) };
+        check("cuModuleGetFunction", found)?;
+        Ok(function)
+    }
+}
+
+impl Loaded {
+    fn new(device: &Arc<Device>, image: &Image) -> Result<Self, GpuError> {
         let text = c_string(&image.name, &image.ptx)?;
         let start = match &image.cubin {
             Some(code) => code.as_ptr().cast(),
@@ -66,25 +112,12 @@ impl Module {
             raw,
         })
     }
-
-    pub(super) fn function(&self, name: &str) -> Result<CUfunction, GpuError> {
-        let text = c_string(name, name)?;
-        let mut function = ptr::null_mut();
-        self.device.bind()?;
-        // SAFETY: the module is loaded and its context current; `function` is written during the call.
-        let found = unsafe { sys::cuModuleGetFunction(&raw mut function, self.raw, text.as_ptr()) };
-        check("cuModuleGetFunction", found)?;
-        Ok(function)
-    }
 }
 
-impl Drop for Module {
+impl Drop for Loaded {
     fn drop(&mut self) {
-        log(self.device.bind());
-        // SAFETY: loaded in `load`, unloaded once, after the kernels that name it.
-        log(check("cuModuleUnload", unsafe {
-            sys::cuModuleUnload(self.raw)
-        }));
+        // SAFETY: loaded in `new`, unloaded once, after the kernels that name it.
+        unsafe { Waiting::Unload(self.raw).give_back(&self.device) };
     }
 }
 

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUipcMem_flags, CUipcMemHandle};
 
 use super::driver::{Device, check, log};
 use super::memory::device_address;
+use super::waiting::Waiting;
 use crate::gpu::file::{Mapping, SharedFile};
 use crate::gpu::memory::Hold;
 use crate::gpu::share::{CudaName, Name, refused};
@@ -137,7 +138,7 @@ impl HostFile {
 
     /// First byte in this process.
     pub(super) fn host(&self) -> u64 {
-        self.registered.mapping.start().as_ptr().expose_provenance() as u64
+        self.registered.host
     }
 
     /// First byte in kernels.
@@ -156,8 +157,11 @@ impl Hold for HostFile {
 #[derive(Debug)]
 struct Registered {
     device: Arc<Device>,
+    /// First byte in this process, and in kernels.
+    host: u64,
     addr: u64,
-    mapping: Mapping,
+    /// Until it ends.
+    mapping: Option<Mapping>,
 }
 
 impl Hold for Registered {}
@@ -167,14 +171,15 @@ impl Registered {
         device.bind()?;
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
         let start = mapping.start().as_ptr();
-        // SAFETY: the mapping lives until it has been taken back in `drop`.
+        // SAFETY: the mapping lives until its registration has been taken back behind `drop`.
         check("cuMemHostRegister", unsafe {
             sys::cuMemHostRegister_v2(start.cast(), mapping.bytes(), flags)
         })?;
         let mut registered = Self {
             device: Arc::clone(device),
+            host: start.expose_provenance() as u64,
             addr: 0,
-            mapping,
+            mapping: Some(mapping),
         };
         registered.addr = device_address(start)?;
         Ok(registered)
@@ -183,10 +188,9 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        log(self.device.bind());
-        // SAFETY: registered in `new`, taken back once, before the mapping ends.
-        log(check("cuMemHostUnregister", unsafe {
-            sys::cuMemHostUnregister(self.mapping.start().as_ptr().cast())
-        }));
+        if let Some(mapping) = self.mapping.take() {
+            // SAFETY: registered in `new`, taken back once.
+            unsafe { Waiting::Unregister(mapping).give_back(&self.device) };
+        }
     }
 }

@@ -38,6 +38,12 @@ impl Code {
         })
     }
 
+    /// All of them.
+    pub(super) fn modules(&self) -> Vec<Module> {
+        let all = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        all.clone()
+    }
+
     /// Keeps more of them.
     pub(super) fn add(&self, modules: Vec<Module>) {
         let mut all = self.modules.lock().unwrap_or_else(PoisonError::into_inner);

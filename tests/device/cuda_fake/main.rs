@@ -8,6 +8,7 @@ mod link_layers;
 mod memory;
 mod modules;
 mod open;
+mod persistent;
 mod refused;
 mod registers;
 mod streams;

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 
@@ -51,6 +52,27 @@ fn too_little_memory_names_what_was_asked_for_and_what_is_free() {
         assert!(matches!(error, GpuError::OutOfMemory { .. }), "{error:?}");
         gpu.alloc(983_040, 64).unwrap();
         gpu.alloc(983_041, 64).unwrap_err();
+    });
+}
+
+#[test]
+fn pinned_memory_begins_at_a_page_wherever_the_driver_puts_it() {
+    fake("").run(|_| {
+        let gpu = gpu();
+        for align in [1, 256, 4096, 65_536, 2 << 20] {
+            for bytes in [1, 256, 4095, 4097] {
+                let memory = gpu.alloc_host(bytes, align).unwrap();
+                assert!(memory.addr().is_multiple_of(align.max(4096) as u64));
+                let mut out = vec![1; bytes];
+                gpu.read(memory.addr(), &mut out).unwrap();
+                assert!(out.iter().all(|byte| *byte == 0));
+                gpu.write(memory.addr(), &vec![7; bytes]).unwrap();
+                gpu.write(memory.addr() + 1, &out).unwrap_err();
+            }
+        }
+        let words = gpu.map_host(4096).unwrap();
+        assert!(words.host_addr().is_multiple_of(4096));
+        words.u64_at(4088).store(7, Ordering::Relaxed);
     });
 }
 

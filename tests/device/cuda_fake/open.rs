@@ -63,7 +63,7 @@ fn a_device_tells_its_attributes_and_what_became_of_each_kernel() {
         assert_eq!(facts.kernels.len(), gpu.kernels().count());
         for kernel in &facts.kernels {
             let made = (kernel.registers, kernel.local_bytes, kernel.max_threads);
-            assert_eq!(made, (40, 0, 1024), "{}", kernel.name);
+            assert_eq!(made, (40, 1408, 1024), "{}", kernel.name);
         }
     });
 }

@@ -155,8 +155,13 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
         }
     }
     let report = MoeReport::new(rows);
-    let report = match &hca {
-        Some(hca) => report.ran_on(hca.label()),
+    let report = match hca {
+        Some(hca) => {
+            let report = report.ran_on(hca.label());
+            // Its polls would take memory bandwidth from what follows.
+            hca.stop()?;
+            report
+        }
         None => report,
     };
     Ok(report.with_bandwidth(alone(args, &devices)?))
