@@ -157,12 +157,6 @@ WV_DEVICE void read_header(const Call& call, uint32_t source, uint32_t row) {
   call.handle.sources[at] = {good ? token : NONE, good ? found : 0};
 }
 
-/// Copies the token of a received row to row `place` of the output. Whole warp.
-WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint32_t source,
-                       uint32_t row, uint64_t place) {
-  deliver(call, p, slot_of(call, source, row), place);
-}
-
 /// Adds `rows` to the statistics of a local expert, if the caller keeps them.
 WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32_t rows) {
   if (p.recv_stats == nullptr) return;
@@ -256,9 +250,7 @@ WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t
     place = expert_place(call, pick.local, pick.row);
     p.src_info[place] = token;
   }
-  for (uint32_t rest = warp.ballot(here); rest != 0; rest &= rest - 1) {
-    deliver(call, p, source, row, warp.shuffle(place, __ffs(rest) - 1));
-  }
+  if (warp.any(here)) deliver(call, p, slot_of(call, source, row), here, place);
 }
 
 WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
@@ -288,7 +280,7 @@ WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t s
     if (here) count_rows(p, pick.local, 1);
   }
   if (lane() == 0) p.src_info[at] = from.token;
-  if (from.token != NONE) deliver(call, p, source, row, at);
+  if (from.token != NONE) deliver(call, p, slot_of(call, source, row), lane() == 0, at);
 }
 
 WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {

@@ -136,6 +136,10 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
   pack_token(call, p, token, at);
 }
 
+/// Marks that a lane looks at together. One warp alone numbers all tokens of a peer, while the grid
+/// has nothing else to do.
+inline constexpr uint32_t MARKS = 16;
+
 /// Gives the tokens that go to `peer` their rows at that peer, in the order of the tokens. It
 /// counts the marks before a token, 32 at a time. Whole warp, behind a barrier after `mark_ranks`.
 WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
@@ -145,11 +149,11 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   uint32_t* const row_of = call.handle.row_of + at;
   uint32_t* const token_of = call.handle.token_of + at;
   uint32_t rows = 0;
-  for (uint32_t base = 0; base < tokens; base += 32 * BATCH) {
+  for (uint32_t base = 0; base < tokens; base += 32 * MARKS) {
     const Batch batch{base + lane(), tokens};
-    uint32_t marks[BATCH];
-    for (uint32_t k = 0; k < BATCH; ++k) marks[k] = row_of[batch.source(k)];
-    for (uint32_t k = 0; k < BATCH; ++k) {
+    uint32_t marks[MARKS];
+    for (uint32_t k = 0; k < MARKS; ++k) marks[k] = row_of[batch.source(k)];
+    for (uint32_t k = 0; k < MARKS; ++k) {
       const bool goes = batch.has(k) && marks[k] != NONE;
       const Place place = warp.place(goes);
       if (goes) {
@@ -162,13 +166,41 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   return rows;
 }
 
+/// The tokens of the caller, as far as the parameters tell where they lie.
+struct Tokens {
+  uint64_t x;
+  uint64_t bytes;
+  uint32_t count;
+
+  WV_DEVICE explicit Tokens(const DispatchSendParams& p)
+      : x(reinterpret_cast<uint64_t>(p.x)), count(p.tokens & 0xffff) {
+    MoeShape shape;
+    take_shape(*p.moe, p, shape);
+    const bool casts = shape.format == MoeFormat::fp8 && (p.flags & DISPATCH_QUANTIZED) == 0;
+    bytes = casts ? p.moe->combine_row_bytes : shape.row_bytes;
+  }
+  /// Asks for token `token`. Whole warp.
+  WV_DEVICE void prefetch(uint32_t token) const {
+    if (token >= count) return;
+    for (uint64_t at = lane() * 128; at < bytes; at += 32 * 128) {
+      platform::prefetch(reinterpret_cast<const void*>(x + token * bytes + at));
+    }
+  }
+};
+
+/// Tokens of a warp that are asked for ahead: the first of them while one thread begins the call.
+inline constexpr uint32_t AHEAD = 2;
+
 WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
+  const Tokens tokens(p);
+  for (uint32_t i = 0; i < AHEAD; ++i) tokens.prefetch(warp_in_grid() + i * grid_warps());
   begin_phase(
       *p.moe, [&] { begin_dispatch(p); },
       [&] { begin_dispatch_send(Call(p.moe, p.handle, DISPATCH_SEND), p.active); });
   const Call call(p.moe, p.handle, DISPATCH_SEND);
   const bool stages = Warp{}.any(call.runs());
   for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
+    tokens.prefetch(token + AHEAD * grid_warps());
     const Chosen chosen = choose(call, p, token);
     if (stages) stage(call, p, token, chosen);
   }

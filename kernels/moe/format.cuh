@@ -54,14 +54,17 @@ WV_DEVICE GroupScale group_scale(MoeScales kind, uint32_t largest) {
   return {platform::float_of(exponent << 23), platform::float_of((254 - exponent) << 23)};
 }
 
-/// The largest magnitude among eight BF16, without sign.
-WV_DEVICE uint32_t largest_of(const Elements& elements) {
-  uint32_t largest = 0;
-  for (uint32_t i = 0; i < VECTOR; ++i) {
-    const uint32_t magnitude = elements.bits[i] & 0x7fffu;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  return largest;
+/// The largest magnitude among the eight BF16 of a vector, without sign.
+WV_DEVICE uint32_t largest_of(const platform::Vec16& vector) {
+  constexpr uint64_t MAGNITUDES = 0x7fff'7fff'7fff'7fff;
+  const auto larger = [](uint64_t pairs) {
+    return platform::max_of_halves(static_cast<uint32_t>(pairs),
+                                   static_cast<uint32_t>(pairs >> 32));
+  };
+  const uint32_t both =
+      platform::max_of_halves(larger(vector.lo & MAGNITUDES), larger(vector.hi & MAGNITUDES));
+  const uint32_t high = both >> 16, low = both & 0xffff;
+  return high > low ? high : low;
 }
 
 /// The largest `value` of the lanes that share this lane's group. Whole warp.
@@ -73,15 +76,53 @@ WV_DEVICE uint32_t largest_in_group(uint32_t value) {
   return value;
 }
 
+/// Two numbers as FP8, `low` in the lower byte.
+WV_DEVICE uint32_t pair_to_e4m3(float low, float high) {
+#ifdef WV_HAS_E4M3
+  return platform::floats_to_e4m3(low, high);
+#else
+  return float_to_e4m3(low) | float_to_e4m3(high) << 8;
+#endif
+}
+
 /// Eight BF16 as FP8.
 WV_DEVICE uint64_t quantize(const Elements& elements, float inverse) {
+  const auto scaled = [&](uint32_t i) {
+    return platform::mul_rn(bf16_to_float(elements.bits[i]), inverse);
+  };
   uint64_t codes = 0;
-  for (uint32_t i = 0; i < VECTOR; ++i) {
-    const float value = platform::mul_rn(bf16_to_float(elements.bits[i]), inverse);
-    codes |= uint64_t{float_to_e4m3(value)} << 8 * i;
+  for (uint32_t i = 0; i < VECTOR; i += 2) {
+    codes |= uint64_t{pair_to_e4m3(scaled(i), scaled(i + 1))} << 8 * i;
   }
   return codes;
 }
+
+/// The scales of the groups of a batch, in the half of the warp that has them. Each lane divides
+/// for one group, and all read what they need from the others.
+template <MoeScales S>
+class BatchScales {
+ public:
+  /// Whole warp.
+  WV_DEVICE explicit BatchScales(const Vectors<BATCH>& vectors) {
+    static_assert(BATCH <= GROUP_LANES);
+    uint32_t own = 0;
+    for (uint32_t k = 0; k < BATCH; ++k) {
+      const uint32_t largest = largest_in_group(largest_of(vectors.of[k]));
+      if (lane() % GROUP_LANES == k) own = largest;
+    }
+    own_ = group_scale(S, own);
+  }
+  /// Of vector `k` of this lane. Whole warp.
+  WV_DEVICE GroupScale of(uint32_t k) const {
+    constexpr Warp warp;
+    const uint32_t from = lane() / GROUP_LANES * GROUP_LANES + k;
+    return {platform::float_of(warp.shuffle(platform::float_bits(own_.scale), from)),
+            platform::float_of(warp.shuffle(platform::float_bits(own_.inverse), from))};
+  }
+
+ private:
+  GroupScale own_;
+};
 
 /// Casts the BF16 token at `x` to FP8 and writes payload and scales into the slot at `slot`. Whole
 /// warp; each half of it has a group of channels.
@@ -93,8 +134,8 @@ WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x) {
   auto* const codes = reinterpret_cast<uint64_t*>(slot + moe.header_bytes);
   const uint64_t scales = slot + shape.scales_at;
   const uint32_t vectors = moe.hidden / VECTOR;
-  const auto store = [&](const Batch& batch, uint32_t k, const Elements& elements) {
-    const GroupScale scale = group_scale(S, largest_in_group(largest_of(elements)));
+  const auto store = [&](const Batch& batch, uint32_t k, const Elements& elements,
+                         const GroupScale& scale) {
     if (!batch.has(k)) return;  // whole groups, behind the end of the row
     const uint32_t at = batch.at(k);
     codes[at] = quantize(elements, scale.inverse);
@@ -107,9 +148,12 @@ WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x) {
       reinterpret_cast<float*>(scales)[group] = scale.scale;
     }
   };
-  for_batches(vectors, [&](const Batch& batch) {
-    const Vectors loaded = Vectors::load(batch, from);
-    for (uint32_t k = 0; k < BATCH; ++k) store(batch, k, Elements::of(loaded.of[k]));
+  for_batches<BATCH>(vectors, [&](const Batch& batch) {
+    const auto loaded = Vectors<BATCH>::load(batch, from);
+    const BatchScales<S> scales_of(loaded);
+    for (uint32_t k = 0; k < BATCH; ++k) {
+      store(batch, k, Elements::of(loaded.of[k]), scales_of.of(k));
+    }
   });
   // The last word of packed exponents is full.
   const uint32_t groups = moe.hidden / SCALE_CHANNELS;
@@ -148,18 +192,12 @@ WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_
              shape.scale_bytes);
 }
 
-/// Copies payload and scales of the slot at `slot` to row `place` of the outputs of dispatch:
-/// `place` counts rows of `[local experts, ranks * max_tokens]` or of `[ranks, max_tokens]`. Whole
-/// warp.
-WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
-                       uint64_t place) {
+/// Copies the scales of the slot at `slot` to row `place` of the output. Whole warp.
+WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
+                              uint64_t place) {
   const MoeContext& moe = call.moe;
   const MoeShape& shape = call.shape();
-  const auto x = reinterpret_cast<uint64_t>(p.recv_x);
-  copy(x + place * shape.row_bytes, slot + moe.header_bytes, shape.row_bytes);
   const auto scales = reinterpret_cast<uint64_t>(p.recv_scales);
-  // The host has seen to it that they have a place, if it knows the format of the call.
-  if (shape.scale_bytes == 0 || scales == 0) return;
   if (shape.format != MoeFormat::fp8 || moe.layout == MoeLayout::rank_major) {
     copy_words(scales + place * shape.scale_bytes, slot + shape.scales_at, shape.scale_bytes);
     return;
@@ -170,6 +208,23 @@ WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_
   const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
   auto* const to = reinterpret_cast<uint32_t*>(scales) + place / rows * words * rows + place % rows;
   for (uint32_t word = lane(); word < words; word += 32) to[word * rows] = from[word];
+}
+
+/// Copies payload and scales of the slot at `slot` to the rows `place` of those lanes that have
+/// one, in the outputs of dispatch: `place` counts rows of `[local experts, ranks * max_tokens]` or
+/// of
+/// `[ranks, max_tokens]`. Whole warp.
+WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot, bool has,
+                       uint64_t place) {
+  constexpr Warp warp;
+  const MoeShape& shape = call.shape();
+  const auto x = reinterpret_cast<uint64_t>(p.recv_x);
+  copy_to_lanes(has, x + place * shape.row_bytes, slot + call.moe.header_bytes, shape.row_bytes);
+  // The host has seen to it that they have a place, if it knows the format of the call.
+  if (shape.scale_bytes == 0 || p.recv_scales == nullptr) return;
+  for (uint32_t rest = warp.ballot(has); rest != 0; rest &= rest - 1) {
+    deliver_scales(call, p, slot, warp.shuffle(place, __ffs(rest) - 1));
+  }
 }
 
 }  // namespace wv::moe

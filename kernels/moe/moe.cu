@@ -7,27 +7,22 @@
 #include "dispatch_receive.cuh"
 #include "dispatch_send.cuh"
 
-extern "C" __global__ void wv_moe_dispatch_send(wv::DispatchSendParams p) {
-  wv::moe::dispatch_send(p);
-}
+// Posting takes more registers than copying, and copies want as many threads as fit.
+#define WV_MOE_KERNEL extern "C" __global__ void WV_MOST_THREADS(512)
+
+WV_MOE_KERNEL wv_moe_dispatch_send(wv::DispatchSendParams p) { wv::moe::dispatch_send(p); }
 WV_EXPORT(wv_moe_dispatch_send)
 
-extern "C" __global__ void wv_moe_dispatch_receive(wv::DispatchReceiveParams p) {
-  wv::moe::dispatch_receive(p);
-}
+WV_MOE_KERNEL wv_moe_dispatch_receive(wv::DispatchReceiveParams p) { wv::moe::dispatch_receive(p); }
 WV_EXPORT(wv_moe_dispatch_receive)
 
-extern "C" __global__ void wv_moe_combine_send(wv::CombineSendParams p) {
-  wv::moe::combine_send(p);
-}
+WV_MOE_KERNEL wv_moe_combine_send(wv::CombineSendParams p) { wv::moe::combine_send(p); }
 WV_EXPORT(wv_moe_combine_send)
 
-extern "C" __global__ void wv_moe_combine_receive(wv::CombineReceiveParams p) {
-  wv::moe::combine_receive(p);
-}
+WV_MOE_KERNEL wv_moe_combine_receive(wv::CombineReceiveParams p) { wv::moe::combine_receive(p); }
 WV_EXPORT(wv_moe_combine_receive)
 
-extern "C" __global__ void wv_moe_dispatch(wv::DispatchParams p) {
+WV_MOE_KERNEL wv_moe_dispatch(wv::DispatchParams p) {
   wv::moe::dispatch_send(p.send);
   // What the send phase wrote to the handle, before the receive phase of other threads reads it.
   wv::grid_sync();
@@ -35,7 +30,7 @@ extern "C" __global__ void wv_moe_dispatch(wv::DispatchParams p) {
 }
 WV_EXPORT(wv_moe_dispatch)
 
-extern "C" __global__ void wv_moe_combine(wv::CombineParams p) {
+WV_MOE_KERNEL wv_moe_combine(wv::CombineParams p) {
   wv::moe::combine_send(p.send);
   wv::grid_sync();
   wv::moe::combine_receive(p.receive);

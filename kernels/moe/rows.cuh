@@ -1,4 +1,6 @@
 // Rows in batches: a thread that copies, casts or sums has several loads of 16 bytes in flight.
+// Little's law says how many: H200 moves 4 TB/s and answers a load after 0.7 us, so 21 KB must be
+// in flight on each of its 132 multiprocessors. A batch of one row and 512 threads have 32 KB.
 //
 // A load from device memory takes as long as thousands of instructions. All loads of a batch are
 // issued before the first of them is used, and `./x sass` looks at what the compiler made of it.
@@ -12,6 +14,8 @@ namespace wv::moe {
 
 /// Vectors of a batch: loads that each thread has in flight.
 inline constexpr uint32_t BATCH = 4;
+/// The same where little is done with them, so that registers are left.
+inline constexpr uint32_t LONG_BATCH = 8;
 
 /// A batch of the vectors of a row, as one lane of the warp sees it: every 32nd vector is its own.
 struct Batch {
@@ -28,31 +32,50 @@ struct Batch {
 };
 
 /// The vectors of a batch.
+template <uint32_t N>
 struct Vectors {
-  platform::Vec16 of[BATCH];
+  platform::Vec16 of[N];
 
   WV_DEVICE static Vectors load(const Batch& batch, const platform::Vec16* row) {
     Vectors out;
-    platform::note_loads(BATCH);
-    for (uint32_t k = 0; k < BATCH; ++k) out.of[k] = row[batch.source(k)];
+    platform::note_loads(N);
+    for (uint32_t k = 0; k < N; ++k) out.of[k] = row[batch.source(k)];
     return out;
+  }
+  WV_DEVICE void store(const Batch& batch, platform::Vec16* row) const {
+    for (uint32_t k = 0; k < N; ++k) {
+      if (batch.has(k)) row[batch.at(k)] = of[k];
+    }
   }
 };
 
-/// Calls `body(batch)` for all batches of a row of `vectors` 16-byte vectors. Whole warp.
-template <class Body>
+/// Calls `body(batch)` for all batches, of N vectors for each lane, of a row of `vectors` 16-byte
+/// vectors. Whole warp.
+template <uint32_t N, class Body>
 WV_DEVICE void for_batches(uint32_t vectors, Body body) {
-  for (uint32_t base = 0; base < vectors; base += 32 * BATCH) body(Batch{base + lane(), vectors});
+  for (uint32_t base = 0; base < vectors; base += 32 * N) body(Batch{base + lane(), vectors});
 }
 
 /// Copies `bytes` (a multiple of 16, not 0) between aligned addresses. Whole warp.
 WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes) {
   auto* const target = reinterpret_cast<platform::Vec16*>(to);
   const auto* const source = reinterpret_cast<const platform::Vec16*>(from);
-  for_batches(static_cast<uint32_t>(bytes / 16), [&](const Batch& batch) {
-    const Vectors vectors = Vectors::load(batch, source);
-    for (uint32_t k = 0; k < BATCH; ++k) {
-      if (batch.has(k)) target[batch.at(k)] = vectors.of[k];
+  for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), [&](const Batch& batch) {
+    Vectors<LONG_BATCH>::load(batch, source).store(batch, target);
+  });
+}
+
+/// Copies `bytes` (a multiple of 16, not 0) from one row to the rows `to` of those lanes that have
+/// one. The row is loaded once. Whole warp.
+WV_DEVICE void copy_to_lanes(bool has, uint64_t to, uint64_t from, uint64_t bytes) {
+  constexpr Warp warp;
+  const uint32_t lanes = warp.ballot(has);
+  const auto* const source = reinterpret_cast<const platform::Vec16*>(from);
+  for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), [&](const Batch& batch) {
+    const auto vectors = Vectors<LONG_BATCH>::load(batch, source);
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+      const uint64_t target = warp.shuffle(to, __ffs(rest) - 1);
+      vectors.store(batch, reinterpret_cast<platform::Vec16*>(target));
     }
   });
 }
@@ -83,30 +106,51 @@ class Terms {
   /// @tparam WEIGHTED  each row counts with its weight.
   template <bool WEIGHTED>
   WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale) const {
-    for_batches(vectors, [&](const Batch& batch) {
-      Floats sums[BATCH];
-      for (uint32_t term = 0; term < count_; ++term) {
-        const uint64_t row = Warp{}.shuffle(row_, term);
-        const float weight = platform::float_of(Warp{}.shuffle(weight_, term));
-        const auto* const from = reinterpret_cast<const platform::Vec16*>(row);
-        const Vectors vectors_of_row = Vectors::load(batch, from);
-        for (uint32_t k = 0; k < BATCH; ++k) {
-          const Floats values = Floats::of(vectors_of_row.of[k]);
-          if (WEIGHTED) {
-            sums[k].add(weight, values);
-          } else {
-            sums[k].add(values);
-          }
-        }
-      }
-      for (uint32_t k = 0; k < BATCH; ++k) {
-        if (scaled) sums[k].scale(scale);
-        if (batch.has(k)) out[batch.at(k)] = sums[k].round();
-      }
-    });
+    // One row has registers for a long batch; of more, two are loaded together.
+    if (count_ == 1) return add_up<WEIGHTED, LONG_BATCH, 1>(vectors, out, scaled, scale);
+    add_up<WEIGHTED, BATCH, 2>(vectors, out, scaled, scale);
   }
 
  private:
+  /// In batches of N vectors, ROWS rows at a time.
+  template <bool WEIGHTED, uint32_t N, uint32_t ROWS>
+  WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale) const {
+    for_batches<N>(vectors, [&](const Batch& batch) {
+      Floats sums[N];
+      uint32_t term = 0;
+      for (; term + ROWS <= count_; term += ROWS) add<WEIGHTED, N, ROWS>(batch, term, sums);
+      if (ROWS > 1 && term < count_) add<WEIGHTED, N, 1>(batch, term, sums);
+      Vectors<N> rounded;
+      for (uint32_t k = 0; k < N; ++k) {
+        if (scaled) sums[k].scale(scale);
+        rounded.of[k] = sums[k].round();
+      }
+      rounded.store(batch, out);
+    });
+  }
+
+  /// Adds rows `term` to `term + ROWS - 1`, all of which are loaded before the first is added.
+  template <bool WEIGHTED, uint32_t N, uint32_t ROWS>
+  WV_DEVICE void add(const Batch& batch, uint32_t term, Floats* sums) const {
+    constexpr Warp warp;
+    Vectors<N> rows[ROWS];
+    for (uint32_t i = 0; i < ROWS; ++i) {
+      const uint64_t row = warp.shuffle(row_, term + i);
+      rows[i] = Vectors<N>::load(batch, reinterpret_cast<const platform::Vec16*>(row));
+    }
+    for (uint32_t i = 0; i < ROWS; ++i) {
+      const float weight = platform::float_of(warp.shuffle(weight_, term + i));
+      for (uint32_t k = 0; k < N; ++k) {
+        const Floats values = Floats::of(rows[i].of[k]);
+        if (WEIGHTED) {
+          sums[k].add(weight, values);
+        } else {
+          sums[k].add(values);
+        }
+      }
+    }
+  }
+
   /// Of the row whose number is that of this lane.
   uint64_t row_ = 0;
   uint32_t weight_ = 0;

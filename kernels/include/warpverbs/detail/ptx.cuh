@@ -306,6 +306,25 @@ WV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
 WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
+/// The larger of the halves of two words, in each half.
+WV_DEVICE uint32_t max_of_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
+
+/// Two numbers as FP8 (e4m3), `low` in the lower byte: nearest, ties to even; too large becomes the
+/// largest, a NaN stays one.
+#if __CUDA_ARCH__ >= 890
+#define WV_HAS_E4M3 1
+WV_DEVICE uint32_t floats_to_e4m3(float low, float high) {
+  uint16_t codes;
+  asm volatile("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+#endif
+
+/// Asks for the 128 bytes at `p`, so that a later load finds them in L2. A hint: it orders nothing.
+WV_DEVICE void prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory");
+}
+
 /// Barrier of a cooperative grid; orders memory among its threads.
 WV_DEVICE void grid_sync() { cooperative_groups::this_grid().sync(); }
 

@@ -220,6 +220,14 @@ WV_DEVICE float div_rn(float a, float b) { return a / b; }
 WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
 WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
+WV_DEVICE uint32_t max_of_halves(uint32_t a, uint32_t b) {
+  const uint32_t high = a >> 16 > b >> 16 ? a : b;
+  const uint32_t low = (a & 0xffff) > (b & 0xffff) ? a : b;
+  return (high & 0xffff0000) | (low & 0xffff);
+}
+
+WV_DEVICE void prefetch(const void*) {}
+
 WV_DEVICE void grid_sync() { simt_grid_sync(); }
 
 /// This thread issues `loads` loads before it uses any of them: counted.
