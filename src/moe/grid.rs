@@ -13,7 +13,7 @@ const KERNELS: [&str; 6] = [
     "wv_moe_combine",
 ];
 
-/// Blocks of so many threads are tried; the first of those with the most threads in flight is taken.
+/// Blocks of so many threads are tried; the last of those with the most threads in flight is taken: fewer blocks meet faster.
 const THREADS: [u32; 3] = [256, 384, 512];
 
 /// Where the device has no limit, which is simt: a grid that shows what can go wrong, and takes little time.
@@ -89,7 +89,7 @@ pub(super) fn choose(gpu: &dyn Gpu, wish: Option<Grid>, ranks: u32) -> Result<Gr
         let flight = |room: &Room| u64::from(room.each()) * u64::from(room.threads);
         if best
             .as_ref()
-            .is_none_or(|best| flight(&room) > flight(best))
+            .is_none_or(|best| flight(&room) >= flight(best))
         {
             best = Some(room);
         }
@@ -159,7 +159,7 @@ mod tests {
             refused(11, grid(3, 64), 5),
             "3 blocks of 64 threads do not fit: simt runs 11 such blocks of kernel wv_moe_dispatch_send at once, for 5 ranks of this process: 2 for each. Set MoeConfig::grid to no more, or put fewer ranks on the device"
         );
-        assert!(refused(4, None, 5).starts_with("1 blocks of 256 threads do not fit: simt runs 4"));
+        assert!(refused(4, None, 5).starts_with("1 blocks of 512 threads do not fit: simt runs 4"));
         for (wish, text) in [
             (
                 grid(1, 33),

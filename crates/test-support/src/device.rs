@@ -22,8 +22,13 @@ pub fn test_gpu() -> Arc<dyn Gpu> {
 
 #[cfg(feature = "cuda")]
 fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
+    use std::sync::OnceLock;
     use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, MemoryLocation};
-    let arch = CudaGpu::open(ordinal).expect("a CUDA device").arch();
+    /// Keeps the kernels loaded from test to test.
+    static FIRST: OnceLock<Arc<CudaGpu>> = OnceLock::new();
+    let bare = CudaOptions::default().with_bare(true);
+    let bare = CudaGpu::with_options(ordinal, &bare).expect("a CUDA device");
+    let arch = bare.arch();
     let folder = std::env::var("WARPVERBS_TEST_PTX").expect("WARPVERBS_TEST_PTX");
     let folder = format!("{folder}/sm_{}", if arch >= 90 { 90 } else { 80 });
     let files: Vec<(String, String)> = std::fs::read_dir(&folder)
@@ -41,6 +46,9 @@ fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
     let options = CudaOptions::default()
         .with_location(MemoryLocation::Host)
         .with_ptx(&ptx);
+    let gpu = CudaGpu::with_options(ordinal, &options).expect("a CUDA device");
+    FIRST.get_or_init(|| Arc::clone(&gpu));
+    // The kept one is no test's: what it allocated is none of theirs.
     CudaGpu::with_options(ordinal, &options).expect("a CUDA device")
 }
 

@@ -8,6 +8,7 @@ mod rig;
 
 mod atomics;
 mod bytes;
+mod formats;
 mod immediates;
 mod refused;
 mod several;

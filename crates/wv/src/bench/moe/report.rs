@@ -184,7 +184,7 @@ pub struct MoeReport {
     /// Two for each case.
     pub rows: Vec<MoeRow>,
     /// How fast the kernels of one rank move tokens alone.
-    pub bandwidth: Option<Bandwidth>,
+    pub bandwidth: Vec<Bandwidth>,
     /// The counts that are not as low as they should be.
     pub objections: Vec<String>,
 }
@@ -210,7 +210,7 @@ impl MoeReport {
             ran_on: "softhca+simt".to_owned(),
             peak_rss_bytes,
             rows,
-            bandwidth: None,
+            bandwidth: Vec::new(),
             objections,
         }
     }
@@ -224,9 +224,8 @@ impl MoeReport {
 
     /// The same with what the kernels of one rank move alone.
     #[must_use]
-    pub fn with_bandwidth(mut self, bandwidth: Bandwidth) -> Self {
-        self.objections.extend(bandwidth.objections());
-        self.bandwidth = Some(bandwidth);
+    pub fn with_bandwidth(mut self, bandwidth: Vec<Bandwidth>) -> Self {
+        self.bandwidth = bandwidth;
         self
     }
 
@@ -330,7 +329,7 @@ impl fmt::Display for MoeReport {
             "\npeak memory of the process: {:.2} GiB",
             per_rank(self.peak_rss_bytes, 1) / f64::from(1 << 30)
         )?;
-        if let Some(bandwidth) = &self.bandwidth {
+        for bandwidth in &self.bandwidth {
             write!(f, "{bandwidth}")?;
         }
         for objection in &self.objections {

@@ -168,7 +168,7 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
 }
 
 /// One rank's kernels without a network. On simt a shape that only shows that they run.
-fn alone(args: &MoeArgs, devices: &[String]) -> Result<Bandwidth, BenchError> {
+fn alone(args: &MoeArgs, devices: &[String]) -> Result<Vec<Bandwidth>, BenchError> {
     let name = devices.first().cloned().unwrap_or_default();
     let context = Context::open(&DeviceSelector::Name(name))?;
     // Memory of the device itself: a team of one has no QP, so the software HCA never looks at it.
@@ -180,16 +180,26 @@ fn alone(args: &MoeArgs, devices: &[String]) -> Result<Bandwidth, BenchError> {
         top_k: 8,
         calls: 20,
     };
-    let case = match gpu.label() == "simt" {
-        false => full,
-        true => BandwidthCase {
+    // A batch of prefill, whose bytes count, and one of decode, in which each wait counts.
+    let cases = match gpu.label() == "simt" {
+        false => vec![
+            full,
+            BandwidthCase {
+                tokens: 128,
+                ..full
+            },
+        ],
+        true => vec![BandwidthCase {
             tokens: 16,
             hidden: 512,
             calls: 1,
             ..full
-        },
+        }],
     };
-    bandwidth::measure(&case, &context, &gpu)
+    let measured = cases
+        .iter()
+        .map(|case| bandwidth::measure(case, &context, &gpu));
+    measured.collect()
 }
 
 /// The counters of a device, from its `hw_counters` files.
