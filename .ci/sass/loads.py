@@ -2,7 +2,8 @@
 
 A load from device memory takes some hundred times as long as an instruction. A thread stops at the first use of a register that a load
 has not filled yet. So a loop over the 16-byte vectors of rows has at least IN_FLIGHT such loads before the first instruction that reads a
-result of one. Loops are found by their backward branches; a loop counts if no other loop lies in it.
+result of one. Loops are found by their backward branches. A loop counts if it loads rows, and if no loop lies in it but one that stores
+what it has loaded to several places.
 """
 
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ def is_row_load(instruction):
     """Whether it loads 16 bytes of a row. Constants of a QP or peer are loaded as such, words that others change as strong."""
     parts = instruction.modifiers
     return instruction.base in ("LD", "LDG") and "128" in parts and not {"CONSTANT", "STRONG"}.intersection(parts)
+
+
+def is_row_store(instruction):
+    """Whether it stores 16 bytes of a row. WQEs are stored as words that others see."""
+    return instruction.base in ("ST", "STG") and "128" in instruction.modifiers and "STRONG" not in instruction.modifiers
 
 
 def reads(instruction):
@@ -54,7 +60,7 @@ def in_flight(code):
 
 
 def loops(kernel):
-    """The innermost loops of a kernel that load rows."""
+    """The loops of a kernel that load rows: innermost ones, and those around a loop that only stores rows."""
     code = kernel.code
     place = {i.address: n for n, i in enumerate(code)}
     edges = []
@@ -62,12 +68,13 @@ def loops(kernel):
         target = i.operands[-1] if i.base == "BRA" and i.operands else ""
         if target.startswith("0x") and int(target, 16) <= i.address and int(target, 16) in place:
             edges.append((place[int(target, 16)], n))
-    inner = [(a, b) for a, b in edges if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in edges)]
     found = []
-    for start, end in inner:
+    for start, end in edges:
         body = code[start : end + 1]
+        inside = [code[c : d + 1] for c, d in edges if start <= c and d <= end and (c, d) != (start, end)]
+        only_store = all(any(map(is_row_store, loop)) and not any(map(is_row_load, loop)) for loop in inside)
         count = sum(map(is_row_load, body))
-        if count:
+        if count and only_store:
             found.append(Loop(code[start].address, count, in_flight(body)))
     return found
 

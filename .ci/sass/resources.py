@@ -1,8 +1,8 @@
 """What the MoE kernels take of a multiprocessor: registers, shared memory, stack, spills; and the loads that their loops over rows
 have in flight (loads.py). From ptxas and the cubin; nothing runs.
 
-A spill is a store to and a load from memory that no line of the source asks for. So no function of a kernel may have one, out of line or
-not. The stack holds what the source indexes at run time (the rows that a token's sum is made of).
+A spill is a store to and a load from memory that no line of the source asks for. Blocks of 512 threads keep the copies of rows busy, and
+posting, which a phase does once for each peer, gives up a few registers for them. So a kernel may spill some words. The stack holds what the source indexes at run time (the rows that a token's sum is made of).
 """
 
 import re
@@ -15,8 +15,11 @@ from listing import USAGE, read_cubin, run, run_all
 from measure import ARCHITECTURES, tools
 
 # Most registers and bytes of stack of a thread, bytes of shared memory of a block: what is reached, with little to spare. A block of
-# the 256 threads that src/moe launches must fit on a multiprocessor, which has 65,536 registers.
-LIMITS = {"registers": 168, "stack": 784, "shared": 4096}
+# the 512 threads that src/moe launches must fit on a multiprocessor, which has 65,536 registers.
+LIMITS = {"registers": 128, "stack": 816, "shared": 4096}
+
+# Most bytes that a kernel stores to spill registers and loads back, together.
+SPILLED = 96
 
 # Kernels that copy, cast or sum rows.
 MOVES_ROWS = ("wv_moe_dispatch", "wv_moe_combine")
@@ -83,8 +86,8 @@ def verdicts(measured):
     found = []
     for r in measured:
         where = f"{r.name}, sm_{r.arch}"
-        if r.spill_stores or r.spill_loads:
-            found.append(f"{where}: spills {r.spill_stores} bytes and loads {r.spill_loads} back")
+        if r.spill_stores + r.spill_loads > SPILLED:
+            found.append(f"{where}: spills {r.spill_stores} bytes and loads {r.spill_loads} back, limit {SPILLED} together")
         for what, most in LIMITS.items():
             have = getattr(r, what)
             if have > most:

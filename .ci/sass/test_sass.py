@@ -364,6 +364,14 @@ class LoadsInFlight(unittest.TestCase):
         found = loads.loops(Kernel("nested", [parse_instruction(16 * n, line) for n, line in enumerate(lines)]))
         self.assertEqual([loop.address for loop in found], [0x20])
 
+    def test_a_loop_around_one_that_only_stores_rows_counts(self):
+        lines = ["MOV R0, RZ", *self.LOADS, *self.STORES, "@P0 BRA 0x50", "@P1 BRA 0x10", "EXIT"]
+        found = loads.loops(Kernel("to_several", [parse_instruction(16 * n, line) for n, line in enumerate(lines)]))
+        self.assertEqual([(loop.address, loop.loads, loop.in_flight) for loop in found], [(0x10, 4, 4)])
+        few = ["MOV R0, RZ", self.LOADS[0], self.STORES[0], "@P0 BRA 0x20", "@P1 BRA 0x10", "EXIT"]
+        (loop,) = loads.loops(Kernel("one", [parse_instruction(16 * n, line) for n, line in enumerate(few)]))
+        self.assertEqual(loop.in_flight, 1)
+
     def test_a_kernel_that_moves_rows_without_a_loop_is_reported(self):
         kernel = resources.Resources("wv_moe_combine", 90, 32, 0, 0, 0, 0)
         (verdict,) = resources.verdicts([kernel])
@@ -411,7 +419,7 @@ class WithCompiler(unittest.TestCase):
             found = resources.measure_file(folder, HERE / "planted/spill.cuda", 90)
         self.assertEqual([r.name for r in found], ["wv_spills", "wv_spills_not"])
         (verdict,) = resources.verdicts(found)
-        self.assertRegex(verdict, r"^wv_spills, sm_90: spills [1-9]\d* bytes and loads [1-9]\d* back$")
+        self.assertRegex(verdict, r"^wv_spills, sm_90: spills [1-9]\d* bytes and loads [1-9]\d* back, limit 96 together$")
         self.assertIn("wv_spills_not", resources.table(found))
 
 
@@ -429,8 +437,11 @@ ptxas info    : Compiling entry function 'b' for 'sm_90'
         self.assertEqual(resources.spills(said), {"a": (8, 12), "b": (0, 0)})
 
     def test_each_limit_is_one_and_no_more(self):
-        within = resources.Resources("a", 90, *(resources.LIMITS[what] for what in ("registers", "shared", "stack")), 0, 0)
+        most = (resources.LIMITS[what] for what in ("registers", "shared", "stack"))
+        within = resources.Resources("a", 90, *most, resources.SPILLED - 4, 4)
         self.assertEqual(resources.verdicts([within]), [])
+        (verdict,) = resources.verdicts([resources.Resources(**{**vars(within), "spill_loads": 5})])
+        self.assertIn(f"loads 5 back, limit {resources.SPILLED} together", verdict)
         for what, most in resources.LIMITS.items():
             beyond = resources.Resources(**{**vars(within), what: most + 1})
             (verdict,) = resources.verdicts([beyond])
