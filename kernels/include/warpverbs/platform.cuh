@@ -16,9 +16,9 @@
 #define WV_DEVICE_ONCE inline __device__ __noinline__
 // Names a kernel for the table of the CPU build; nothing on a GPU.
 #define WV_EXPORT(kernel)
-// A kernel whose blocks have at most so many threads: each then gets more registers or, where a
-// thread needs many, a multiprocessor more threads.
-#define WV_MOST_THREADS(threads) __launch_bounds__(threads)
+// A kernel whose blocks have at most so many threads. A thread gets as many registers as leave room
+// for one such block on a multiprocessor.
+#define WV_MOST_THREADS(threads) __launch_bounds__(threads, 1)
 // T* name = the dynamic shared memory of the block.
 #define WV_DYN_SHARED(T, name)                                    \
   extern __shared__ __align__(128) unsigned char wv_dyn_shared[]; \
