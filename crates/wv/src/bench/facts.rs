@@ -14,7 +14,7 @@ use warpverbs::gpu::Gpu;
 pub struct Facts {
     /// The device.
     pub ran_on: String,
-    /// The kernel of the machine.
+    /// Release of the machine's kernel.
     pub kernel: String,
     /// The driver's module, as it calls itself; none without one.
     pub driver: Option<String>,
@@ -74,7 +74,7 @@ pub fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
     let attributes = said.attributes.into_iter();
     Ok(Facts {
         ran_on: gpu.label(),
-        kernel: first_line("/proc/version").unwrap_or_default(),
+        kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
         driver: first_line("/proc/driver/nvidia/version"),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         rdma: format!("{:?}", gpu.rdma()?),
@@ -87,7 +87,11 @@ pub fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} on {} CPUs, {}", self.ran_on, self.cpus, self.kernel)?;
+        writeln!(
+            f,
+            "{} on {} CPUs, Linux {}",
+            self.ran_on, self.cpus, self.kernel
+        )?;
         writeln!(f, "driver: {}", self.driver.as_deref().unwrap_or("none"))?;
         writeln!(f, "{}", self.rdma)?;
         for Attribute { name, value } in &self.attributes {

@@ -4,15 +4,17 @@
 #![expect(unsafe_code, reason = "launch of the measuring kernels")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::{Zeroable, bytes_of, bytes_of_mut};
 use serde::Serialize;
 
 use super::BenchError;
 use crate::KERNELS;
-use crate::abi::{PrimitiveParams, PrimitiveTime};
+use crate::abi::{PrimitiveParams, PrimitiveTime, StampBenchParams};
+use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped, Launch};
 
 /// Operations without stores in front of them.
@@ -83,7 +85,7 @@ pub struct Primitives {
     pub operations: Vec<Operation>,
     /// The time of one barrier of all blocks, by number of blocks.
     pub grid_barriers: Vec<OfGrid>,
-    /// From a launch to what the host hears of its end.
+    /// From the end of a launch to the end of the next one, which is in the queue by then.
     pub launches: Vec<OfGrid>,
 }
 
@@ -105,7 +107,7 @@ pub struct OfGrid {
     pub how: &'static str,
     /// Blocks of the grid.
     pub blocks: u32,
-    /// Each, ns; the median of launches.
+    /// Each, ns.
     pub ns: Option<f64>,
 }
 
@@ -233,7 +235,8 @@ impl Bench {
         Ok(each(&time, count))
     }
 
-    /// The median time of a launch, ns.
+    /// The mean time of `count` launches that follow one another in a stream, ns, by the clock of the device. A host would measure
+    /// how long its thread sleeps.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn launches(&self, how: &'static str, blocks: u32, count: u32) -> Result<f64, BenchError> {
         let params = self.params(0, 0);
@@ -251,19 +254,31 @@ impl Bench {
         } else {
             None
         };
-        let mut took = Vec::new();
+        // Never freed where the wait fails: a launch may still store to it.
+        let stamps = ManuallyDrop::new(self.gpu.alloc(16, 128)?);
+        let stamp = |at: u64| {
+            let params = StampBenchParams {
+                at: DevicePtr::new(at),
+            };
+            let launch = Launch::new("wv_bench_stamp", 1, 32).with_stream(Some(&stream));
+            // SAFETY: the word lies in `stamps`, which outlives the launch.
+            unsafe { self.gpu.launch(&launch, bytes_of(&params)) }
+        };
+        stamp(stamps.addr())?;
         for _ in 0..count {
-            let begun = Instant::now();
             // SAFETY: the parameters are those of the kernel, and their memory is that of `self`.
-            let event = unsafe {
+            unsafe {
                 match &graph {
                     Some(graph) => graph.launch(&stream),
                     None => self.gpu.launch(&launch, bytes_of(&params)),
                 }
             }?;
-            self.gpu.wait(&event, DEADLINE)?;
-            took.push(begun.elapsed().as_nanos());
         }
+        let end = stamp(stamps.addr() + 8)?;
+        self.gpu.wait(&end, DEADLINE)?;
+        let stamps = ManuallyDrop::into_inner(stamps);
+        let mut ends = [0u64; 2];
+        self.gpu.read(stamps.addr(), bytes_of_mut(&mut ends))?;
         let time = self.read()?;
         if time.value != u64::from(blocks) {
             return Err(BenchError::Wrong {
@@ -271,8 +286,7 @@ impl Bench {
                 detail: format!("the kernel saw {} blocks", time.value),
             });
         }
-        took.sort_unstable();
-        Ok(took[took.len() / 2] as f64)
+        Ok(ends[1].saturating_sub(ends[0]) as f64 / f64::from(count))
     }
 
     fn run(
