@@ -25,8 +25,10 @@ def on_gpu(run_ranks, monkeypatch):
     return run
 
 
-def test_the_steps_are_right_on_the_cpu(run_ranks):
-    run_ranks(2, "on_gpu:streams", "here").check()
+@pytest.mark.parametrize("steps", [("streams", "here"), ("zero_copy",)])
+def test_the_steps_are_right_on_the_cpu(run_ranks, steps):
+    function, *arguments = steps
+    run_ranks(2, f"on_gpu:{function}", *arguments).check()
 
 
 @needs_gpu
@@ -39,6 +41,11 @@ def test_calls_run_in_the_stream_of_the_caller(on_gpu, which):
 @pytest.mark.parametrize("calls", [1, 2, 3])
 def test_a_graph_of_calls_is_replayed_with_other_tokens(on_gpu, calls):
     on_gpu("graph", str(calls))
+
+
+@needs_gpu
+def test_combine_takes_the_rows_of_its_own_call_in_place(on_gpu):
+    on_gpu("zero_copy")
 
 
 @needs_gpu
