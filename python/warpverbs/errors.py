@@ -32,7 +32,12 @@ class Refused(Error, ValueError):
 
 
 class TeamError(Error):
-    """The ranks did not meet, do not agree on something, or one of them has given up."""
+    """The ranks did not meet, do not agree on something, or one of them has given up.
+
+    ``ranks`` is the rank that has given up, or whose process has ended; empty for other errors.
+    """
+
+    ranks: tuple[int, ...] = ()
 
 
 class TimeoutError(Error, builtins.TimeoutError):

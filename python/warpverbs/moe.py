@@ -683,7 +683,7 @@ class Call:
     def _ended(self, event: _native.Event, result: _Result) -> _Result:
         if event.ended or not self.moe.on_cpu:
             return result
-        team, doubt = self.moe.team, False
+        doubt = False
         while True:
             try:
                 event.wait(LOOK)
@@ -691,7 +691,11 @@ class Call:
             except TimeoutError:
                 # Without a group or a mask, a rank that has given up would be waited for in vain.
                 if not self._masked:
-                    doubt = team._end_if_others_failed(doubt)
+                    doubt = self._look_at_others(event, doubt)
+
+    def _look_at_others(self, event: _native.Event, doubt: bool) -> bool:
+        """Raises if another rank has given up while this one waits for ``event``; see :meth:`Team._end_if_others_failed`."""
+        return self.moe.team._end_if_others_failed(doubt)
 
     def _input(
         self,

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _c10d, _native
-from .errors import Error, Refused, TeamError
+from .errors import Error, Refused
 
 __all__ = ["Team", "TeamEnd"]
 
@@ -230,7 +230,7 @@ class Team:
                 self._native.check()
             gone = self._native.ended_process()
             if gone is not None and doubt:
-                raise TeamError(gone)
+                raise gone
         except Error:
             self._native.abort()
             raise

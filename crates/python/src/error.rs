@@ -30,12 +30,22 @@ pub(crate) trait Raise {
     /// The class in `warpverbs.errors`.
     fn class(&self) -> &'static str;
 
+    /// The rank that has failed or ended, if the error says so.
+    fn rank(&self) -> Option<u32> {
+        None
+    }
+
     /// The exception, with the text of the error.
     fn raise(self, py: Python<'_>) -> PyErr
     where
         Self: StdError + Sized,
     {
-        raise(py, self.class(), self.to_string())
+        let raised = raise(py, self.class(), self.to_string());
+        if let Some(rank) = self.rank() {
+            // A RuntimeError of an interpreter that is shutting down takes the attribute, too.
+            let _ = raised.value(py).setattr("ranks", (rank,));
+        }
+        raised
     }
 }
 
@@ -52,6 +62,13 @@ impl Raise for TeamError {
             _ => "TeamError",
         }
     }
+
+    fn rank(&self) -> Option<u32> {
+        match self {
+            Self::PeerFailed { rank, .. } | Self::PeerEnded { rank, .. } => Some(*rank),
+            _ => None,
+        }
+    }
 }
 
 impl Raise for MoeError {
@@ -61,6 +78,13 @@ impl Raise for MoeError {
             Self::Gpu(error) => error.class(),
             Self::Call(_) => "MoeError",
             _ => "Refused",
+        }
+    }
+
+    fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Team(error) => error.rank(),
+            _ => None,
         }
     }
 }

@@ -178,11 +178,11 @@ impl Team {
         interrupt::detach(py, || team.check_peers())?.map_err(|error| error.raise(py))
     }
 
-    /// Words of the process of another founder on this machine that has ended; None if all run.
-    fn ended_process(&self, py: Python<'_>) -> PyResult<Option<String>> {
+    /// The error of another founder on this machine whose process has ended; None if all run.
+    fn ended_process(&self, py: Python<'_>) -> PyResult<Option<PyErr>> {
         let team = self.get(py)?;
         let looked = py.detach(|| team.check_processes());
-        Ok(looked.err().map(|error| error.to_string()))
+        Ok(looked.err().map(|error| error.raise(py)))
     }
 
     /// Tells the other ranks that this one gives up.

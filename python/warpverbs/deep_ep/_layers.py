@@ -9,16 +9,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from ..errors import Error, MoeError, RankLost, Refused
+from .. import _native
+from ..errors import Error, MoeError, RankLost, Refused, TeamError
 from ..moe import Call, CallShape, Moe, Received
 from ..team import Team
 
-__all__ = ["Batch", "Handle", "Hook", "Layer", "Layers", "Names", "Place", "Receive", "Served", "Shape", "can_be_made"]
+__all__ = ["Batch", "Fate", "Handle", "Hook", "Layer", "Layers", "Names", "Place", "Receive", "Served", "Shape", "can_be_made"]
 
 log = logging.getLogger("warpverbs.deep_ep")
 
 #: Calls of a layer that may be open at once: it has two sets of slots.
 OPEN = 2
+#: Phases of a call by their numbers.
+PHASES = ("dispatch send", "dispatch receive", "combine send", "combine receive")
 #: Layers of a team: each takes three of its 16 windows.
 LAYERS = 5
 
@@ -30,6 +33,8 @@ class Names(NamedTuple):
     log: str
     #: What the names of its calls begin with.
     calls: str
+    #: How calls go on without a rank, behind "make another one".
+    remedy: str
 
 
 class Shape(NamedTuple):
@@ -45,6 +50,47 @@ class Shape(NamedTuple):
         """Whether a layer that was made for ``other`` has room for calls of this shape. It has room for any format, because it is made
         for BF16, the largest."""
         return self[1:4] == other[1:4] and self.max_tokens <= other.max_tokens
+
+
+class Fate:
+    """What the buffers of a process group cannot go on without."""
+
+    def __init__(self) -> None:
+        #: The first rank that they have lost.
+        self.lost: RankLost | None = None
+
+    def again(self) -> RankLost:
+        """The error of the rank that is lost, for a later call."""
+        lost = self.lost
+        assert lost is not None, "no rank is lost"
+        return RankLost(str(lost), lost.ranks, lost.phase, lost.call)
+
+
+class LayerCall(Call):
+    """A call of a layer. While it waits without a mask, the end of another rank's process ends the wait, and with it all of its team."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer.moe)
+        self._fate, self._names = layer.fate, layer.names
+
+    def _look_at_others(self, event: _native.Event, doubt: bool) -> bool:
+        try:
+            return super()._look_at_others(event, doubt)
+        except TeamError as error:
+            if not error.ranks:
+                raise
+            # The team has ended the waits of its kernels: what this one has missed is known when it has ended, too.
+            event.wait()
+            report = self.report()
+            phase = PHASES[report.phase or 0]
+            self._fate.lost = RankLost(
+                f"{error}, missed in {phase} of call {report.call}. This buffer cannot go on without it: make another one, "
+                f"{self._names.remedy}",
+                error.ranks,
+                report.phase,
+                report.call,
+            )
+            raise self._fate.lost from error
 
 
 class Receive:
@@ -156,8 +202,8 @@ class Layer:
     :param shape: the largest of these calls.
     """
 
-    def __init__(self, team: Team, shape: Shape, names: Names, number: int = 0) -> None:
-        self.shape, self.names = shape, names
+    def __init__(self, team: Team, shape: Shape, names: Names, fate: Fate, number: int = 0) -> None:
+        self.shape, self.names, self.fate = shape, names, fate
         self._log = logging.getLogger(names.log)
         self.moe = Moe(
             team,
@@ -169,7 +215,7 @@ class Layer:
             max_tokens=shape.max_tokens,
             returns="rows",
         )
-        self._idle = [self.moe.call() for _ in range(OPEN)]
+        self._idle: list[Call] = [LayerCall(self) for _ in range(OPEN)]
         #: Outputs that are used again, by the handle that writes them and the shape of its call.
         self._kept: dict[tuple[Call, Served], Received] = {}
         self._open: list[Batch] = []
@@ -271,8 +317,7 @@ class Layer:
             self._log.warning("%s", text)
             return None
         return RankLost(
-            f"an earlier call was not complete: {text}. This buffer cannot go on without its ranks: make another one, with "
-            "enable_shrink=True if it shall",
+            f"an earlier call was not complete: {text}. This buffer cannot go on without its ranks: make another one, {self.names.remedy}",
             tuple(ranks),
             phase,
             call,
@@ -327,6 +372,7 @@ class Layers:
 
     def __init__(self) -> None:
         self._served: dict[tuple[Any, ...], Served] = {}
+        self.fate = Fate()
 
     def layer(self, shape: Shape) -> Layer:
         """The layer that serves calls of ``shape``; the first use makes it, at all ranks together."""
@@ -346,7 +392,7 @@ class Place(Layers):
 
     _all: ClassVar[weakref.WeakKeyDictionary[Any, Place]] = weakref.WeakKeyDictionary()
     #: Of its layers.
-    names: ClassVar[Names] = Names("warpverbs.deep_ep", "low_latency_")
+    names: ClassVar[Names] = Names("warpverbs.deep_ep", "low_latency_", "with enable_shrink=True if it shall")
 
     def __init__(self, group: Any, store: str | None, join_timeout: float | None, modes: dict[str, Any]) -> None:
         super().__init__()
@@ -354,7 +400,6 @@ class Place(Layers):
         self._store, self._join_timeout, self.modes = store, join_timeout, modes
         self.teams = [self._meet()]
         self._layers: list[Layer] = []
-        self.lost: RankLost | None = None
         #: Number of buffers that will be destroyed, and whether another one will not. Then only the end of the group ends the teams.
         self.users, self.stays = 0, False
 
@@ -368,7 +413,7 @@ class Place(Layers):
         if place is not None:
             # A process that was forked has its parent's: refused here, in words.
             _ = place.team.generation
-        if place is None or place.lost is not None:
+        if place is None or place.fate.lost is not None:
             place = cls(group, store, join_timeout, modes)
             cls._all[group] = place
         if destroyed:
@@ -390,7 +435,7 @@ class Place(Layers):
         can_be_made(self.team, shape)
         if self._layers and len(self._layers) % LAYERS == 0:
             self.teams.append(self._meet())
-        layer = Layer(self.team, shape, self.names, len(self._layers))
+        layer = Layer(self.team, shape, self.names, self.fate, len(self._layers))
         self._layers.append(layer)
         return layer
 
@@ -413,7 +458,7 @@ class Place(Layers):
         self._served.clear()
         for team in self.teams:
             try:
-                if self.lost is None:
+                if self.fate.lost is None:
                     team.barrier("destroy")
             except Error as error:
                 log.warning("a buffer is destroyed without meeting the other ranks: %s", error)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from .. import _arrays
-from ..errors import RankLost, Refused
+from ..errors import Refused
 from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
 from ._layers import Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
@@ -33,7 +33,8 @@ class Buffer(Calls):
     ``group_size`` and ``group`` are those of the process group.
 
     :param deadline: longest wait of a phase for other ranks, seconds. Nothing traps. With ``enable_shrink`` a missing rank is masked;
-        without it the next call names the rank.
+        without it the next call raises :class:`warpverbs.RankLost` with the rank and the phase. On the CPU the call that waits for it
+        does, as soon as the process of that rank is known to have ended.
     :param warm_deadline: the same in the first dispatches of the buffer, while other ranks may still load or compile.
     :param join_timeout: longest wait for other ranks in this call, and while the memory of a shape is made; seconds.
     :param store: ``file://`` or ``etcd://`` in place of the store of the group.
@@ -101,9 +102,8 @@ class Buffer(Calls):
     def _place(self) -> Place:
         if self._open is None:
             raise Refused("the buffer was destroyed")
-        if self._open.lost is not None:
-            lost = self._open.lost
-            raise RankLost(str(lost), lost.ranks, lost.phase, lost.call)
+        if self._open.fate.lost is not None:
+            raise self._open.fate.again()
         return self._open
 
     def destroy(self) -> None:
@@ -400,7 +400,7 @@ class Buffer(Calls):
         """Raises what earlier calls of the layer have left: ranks that were missed, hooks that were not called."""
         lost = layer.check(self.enable_shrink)
         if lost is not None:
-            place.lost = lost
+            place.fate.lost = lost
             raise lost
         layer.settle()
 

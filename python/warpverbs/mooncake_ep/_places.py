@@ -16,7 +16,7 @@ from ..team import Team
 
 __all__ = ["Elastic", "Fixed"]
 
-NAMES = Names("warpverbs.mooncake_ep", "")
+NAMES = Names("warpverbs.mooncake_ep", "", "and pass active_ranks to the dispatches that shall")
 #: Leases after which a rank that has died is no member any more.
 PATIENCE = 3
 
@@ -56,7 +56,7 @@ class Elastic(Layers):
         """The layer, which the first use makes: founders together, and a rank that was started again on its own."""
         if self._layer is None:
             can_be_made(self.team, shape)
-            layer = Layer(self.team, shape, NAMES)
+            layer = Layer(self.team, shape, NAMES, self.fate)
             self._members = Group(self.team, layer.moe, lease=self._lease)
             self._members.wait("serving", self._limit)
             self._layer = layer

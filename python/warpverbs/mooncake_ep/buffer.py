@@ -94,6 +94,8 @@ class Buffer(Calls):
     def _place(self) -> Fixed | Elastic:
         if self._open is None:
             raise Refused("the buffer was destroyed")
+        if self._open.fate.lost is not None:
+            raise self._open.fate.again()
         return self._open
 
     def destroy(self) -> None:
@@ -141,7 +143,8 @@ class Buffer(Calls):
         batch receives both. Combining a batch ends older batches that were not combined.
 
         :param active_ranks: i32 ``[R]``: 1 for each rank that takes part. The entry of a rank whose tokens have not come becomes 0, in
-            stream order after the received tokens. None: all ranks take part, and only the log names a missing one.
+            stream order after the received tokens. None: all ranks take part, and the log names a missing one. On the CPU
+            such a call raises :class:`warpverbs.RankLost` if the process of a rank that it waits for has ended.
         :param timeout_us: longest wait of each phase of this dispatch; -1: ``deadline``.
         :param use_fp8: None is true.
         """
