@@ -185,6 +185,33 @@ def by_rank() -> None:
         call.check()
 
 
+def unweighted() -> None:
+    """Without weights a token is the sum of what its experts gave back, whatever weights dispatch or combine has, in one launch or two."""
+    with team() as own:
+        x, experts, weights = batch(own.rank)
+        experts[2, 0] = -1
+        chosen = (experts >= 0).sum(1, keepdim=True)
+        for returns in ("sums", "rows"):
+            call = warpverbs.Moe(own, returns, returns=returns, **SHAPE).call()
+            for phases in (1, 2):
+                got = call.dispatch(x, experts, weights)
+                if phases == 1:
+                    with pytest.raises(warpverbs.Refused, match="weights are given with unweighted=True"):
+                        call.combine(got.x, weights=weights, unweighted=True)
+                    out = call.combine(got.x, unweighted=True).out
+                else:
+                    call.combine_send(got.x, unweighted=True)
+                    with pytest.raises(warpverbs.Refused, match="weights are given with unweighted=True"):
+                        call.combine_receive(weights=weights)
+                    out = call.combine_receive().out
+                call.check()
+                assert torch.equal(out, (x * chosen).to(torch.bfloat16)), (returns, phases)
+            got = call.dispatch(x, experts, weights)
+            share = torch.where(experts >= 0, weights, 0).sum(1, keepdim=True)
+            assert torch.equal(call.combine(got.x).out, (x * share).to(torch.bfloat16))
+            call.check()
+
+
 def masked() -> None:
     """A rank that is set inactive is in no result; a token that lost experts may be divided by what is left of its weights."""
     with team() as own:

@@ -481,6 +481,8 @@ class Call:
         self._shape = moe._own
         #: Whether the caller has named the ranks that take part, and so goes on without others.
         self._masked = False
+        #: Whether every weight counts as 1 in the combine that was sent.
+        self._unweighted = False
 
     def dispatch_send(
         self,
@@ -560,11 +562,13 @@ class Call:
 
         :param y: BF16 in the places of ``Received.x``.
         :param staging: it lies in the layer's own memory (:meth:`staging`) already, so nothing is copied; ``y`` is then None.
-        :param unweighted: every weight counts as 1.
+        :param unweighted: every weight counts as 1, and combine takes no others.
         :param deadline: longest wait of each phase of this combine, seconds. None: that of its dispatch.
         """
         given = self._returned(y, staging, unweighted, deadline)
-        return self._native.combine_send(given, self._stream(stream), y)
+        event = self._native.combine_send(given, self._stream(stream), y)
+        self._unweighted = unweighted
+        return event
 
     def combine_receive(
         self,
@@ -587,7 +591,7 @@ class Call:
         :param renormalise: a token that lost experts is divided by the share of its weights that is left.
         """
         combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
-        given = self._sums(combined, weights, active_in_place, renormalise)
+        given = self._sums(combined, weights, active_in_place, renormalise, self._unweighted)
         event = self._native.combine_receive(given, self._stream(stream), (combined, weights))
         return self._ended(event, combined)
 
@@ -610,7 +614,7 @@ class Call:
         """:meth:`combine_send` and :meth:`combine_receive` as one launch."""
         given = self._returned(y, staging, unweighted, deadline)
         combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
-        sums = self._sums(combined, weights, active_in_place, renormalise)
+        sums = self._sums(combined, weights, active_in_place, renormalise, unweighted)
         if given[0] and self._tokens:
             _arrays.apart("out", combined.out, "y", y)
         event = self._native.combine(given, sums, self._stream(stream), (y, combined, weights))
@@ -784,8 +788,10 @@ class Call:
             active = torch.empty((moe.team.ranks,), dtype=torch.int32, device=device)
         return Combined(out, token_valid, active, wait_ns)
 
-    def _sums(self, combined: Combined, weights: Any, active_in_place: bool, renormalise: bool) -> tuple[Any, ...]:
+    def _sums(self, combined: Combined, weights: Any, active_in_place: bool, renormalise: bool, unweighted: bool) -> tuple[Any, ...]:
         moe, tokens = self.moe, self._tokens
+        if unweighted and weights is not None:
+            raise Refused("weights are given with unweighted=True, where every weight counts as 1; pass one of both")
         # A rank without tokens has nothing to write, and torch gives empty tensors no address.
         out = _address("out", combined.out, "bf16", (tokens, moe.hidden), moe, 16) or 16
         valid = _address("token_valid", combined.token_valid, "u8", (tokens,), moe) or 1
