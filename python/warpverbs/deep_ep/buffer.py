@@ -313,8 +313,8 @@ class Buffer(Calls):
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
         """Sets :attr:`num_sms`, which only the normal mode would read."""
-        if new_num_sms % 2:
-            raise ValueError(f"new_num_sms is {new_num_sms}; it must be even")
+        if new_num_sms % 2 or new_num_sms < 0:
+            raise ValueError(f"new_num_sms is {new_num_sms}; it must be even, and not negative")
         Buffer.num_sms = new_num_sms
 
     @staticmethod

@@ -22,16 +22,27 @@ class Config:
         num_max_rdma_chunked_send_tokens: int = 6,
         num_max_rdma_chunked_recv_tokens: int = 256,
     ) -> None:
-        chunks = num_max_rdma_chunked_send_tokens
-        if num_sms < 0 or not 0 < num_max_nvl_chunked_send_tokens < num_max_nvl_chunked_recv_tokens or chunks <= 0:
-            raise ValueError("a Config needs num_sms >= 0, and fewer tokens sent at a time than received, at least one")
+        nvl, chunks = num_max_nvl_chunked_send_tokens, num_max_rdma_chunked_send_tokens
+        if num_sms < 0:
+            raise ValueError(f"num_sms is {num_sms}; it must not be negative")
+        for name, sent in {"num_max_nvl_chunked_send_tokens": nvl, "num_max_rdma_chunked_send_tokens": chunks}.items():
+            if sent <= 0:
+                raise ValueError(f"{name} is {sent}; it must be positive")
+        if num_max_nvl_chunked_recv_tokens <= nvl:
+            raise ValueError(
+                f"num_max_nvl_chunked_recv_tokens is {num_max_nvl_chunked_recv_tokens}; it must be more than "
+                f"num_max_nvl_chunked_send_tokens, {nvl}"
+            )
         self.num_sms = num_sms
         self.num_max_nvl_chunked_send_tokens = num_max_nvl_chunked_send_tokens
         self.num_max_nvl_chunked_recv_tokens = num_max_nvl_chunked_recv_tokens
         self.num_max_rdma_chunked_send_tokens = chunks
         self.num_max_rdma_chunked_recv_tokens = -(-num_max_rdma_chunked_recv_tokens // chunks) * chunks
         if self.num_max_rdma_chunked_recv_tokens < 2 * chunks:
-            raise ValueError("num_max_rdma_chunked_recv_tokens must be at least twice num_max_rdma_chunked_send_tokens")
+            raise ValueError(
+                f"num_max_rdma_chunked_recv_tokens is {num_max_rdma_chunked_recv_tokens}; it must be at least twice "
+                f"num_max_rdma_chunked_send_tokens, {2 * chunks}"
+            )
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         """Bytes that DeepEP's normal mode would want for NVLink; nothing is taken by it here."""
@@ -101,5 +112,5 @@ def combine_config(num_sms: int, num_ranks: int) -> Config:
 def _of(table: dict[int, tuple[int, int, int, int]], num_sms: int, num_ranks: int) -> Config:
     if num_ranks not in table:
         known = ", ".join(str(ranks) for ranks in table)
-        raise ValueError(f"there is no configuration for {num_ranks} ranks; there are those for {known}")
+        raise ValueError(f"num_ranks is {num_ranks}; it must be one of {known}")
     return Config(num_sms, *table[num_ranks])

@@ -30,20 +30,21 @@ class EventOverlap:
 
     def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[Any, ...] | None = None) -> None:
         self.event = event
-        #: Kept until the event is waited for: `record_stream` cannot be captured.
+        #: Kept with this object until the event is released: `record_stream` cannot be captured, and a wait of one stream says nothing
+        #: about another.
         self.extra_tensors = extra_tensors
         self.hook_after_wait: Callable[[], object] | None = None
         self._release_handle_by_call = False
 
     def current_stream_wait(self, release_handle: bool = False) -> None:
-        """Makes torch's current stream wait for the event."""
+        """Makes torch's current stream wait for the event. With ``release_handle`` the event and its tensors are dropped then."""
         assert self.event is not None, "there is no event: the call was made without async_finish"
         self.event.current_stream_wait()
         hook, self.hook_after_wait = self.hook_after_wait, None
         if hook is not None:
             hook()
         if release_handle:
-            self.event = None
+            self.event = self.extra_tensors = None
 
     def register_hook_after_wait(self, hook_after_wait: Callable[[], object]) -> None:
         """Calls ``hook_after_wait`` once, behind :meth:`current_stream_wait`."""
