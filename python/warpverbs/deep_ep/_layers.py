@@ -416,6 +416,11 @@ class Place(Layers):
         if place is None or place.fate.lost is not None:
             place = cls(group, store, join_timeout, modes)
             cls._all[group] = place
+        elif store is not None and store != place._store:
+            raise Refused(
+                f"store is {store!r}, and the buffers of this group that were made before have {place._store!r}; they share their memory, "
+                "so pass the same, none, or another process group"
+            )
         if destroyed:
             place.users += 1
         else:
