@@ -640,7 +640,8 @@ def refused() -> None:
             "use_fabric": True,
         }
         for name, value in ignored.items():
-            tried(f"Buffer {name}", make(**{name: value}))
+            for time in ("", " again"):
+                tried(f"Buffer {name}{time}", make(**{name: value}))
         tried("Buffer comm", make(comm=object()))
         tried("Buffer deadline", make(deadline=0))
         tried("Buffer colour", make(colour=None))
@@ -673,15 +674,24 @@ def refused() -> None:
         tried("low_latency_combine y", lambda: buffer.low_latency_combine(y[:1], ids, own.weights, handle))
         tried("low_latency_combine weights", lambda: buffer.low_latency_combine(y, ids, own.weights.double(), handle))
         tried("low_latency_combine out", combine(out=torch.empty(1, 1, dtype=torch.bfloat16)))
-        signals = {"src_signals": 1, "src_signal_expect_value": 1, "packed_recv_count": 1, "comp_signal": 1, "block_m": 1, "threshold": 1}
-        tried("low_latency_combine signals", combine(**signals, num_sms=1, overlap=False))
+        combine()()
+        signals = ("src_signals", "src_signal_expect_value", "packed_recv_count", "comp_signal", "block_m", "threshold", "num_sms")
+        for name in signals:
+            for time in ("", " again"):
+                handle = dispatch(use_fp8=False)()[2]
+                tried(f"low_latency_combine {name}{time}", combine(**{name: 1}))
+        handle = dispatch(use_fp8=False)()[2]
+        tried("low_latency_combine all again", combine(**dict.fromkeys(signals, 2), overlap=False))
         for name in ("internode_dispatch", "internode_combine", "dispatch_pcie", "combine_pcie"):
             tried(name, getattr(buffer, name))
         tried("get_dispatch_layout", lambda: buffer.get_dispatch_layout(ids, CASE.experts))
         tried("dispatch", lambda: buffer.dispatch(x))
         tried("combine", lambda: buffer.combine(x, None))
-        scratch = buffer.get_local_buffer_tensor(torch.int8, use_rdma_buffer=True)
-        scratch.zero_()
+        for time in ("", " again"):
+            tried(
+                f"get_local_buffer_tensor use_rdma_buffer{time}",
+                lambda: buffer.get_local_buffer_tensor(torch.int8, use_rdma_buffer=True).zero_(),
+            )
         assert buffer.get_local_buffer_tensor(torch.float32, torch.Size([3, 5]), 2).shape == (3, 5)
         whole(buffer)
         assert buffer.get_comm_stream() is None

@@ -369,6 +369,7 @@ def refused() -> None:
             return lambda: mooncake_ep.Buffer(group, *more, **named)
 
         tried("Buffer num_ep_buffer_bytes", make(1 << 20))
+        tried("Buffer num_ep_buffer_bytes again", make(1 << 21))
         tried("Buffer disable_p2p", make(0, True))
         tried("Buffer deadline", make(deadline=0))
         tried("Buffer rejoin", make(rejoin=True))

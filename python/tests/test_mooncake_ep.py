@@ -80,6 +80,7 @@ def test_the_table_has_every_argument_and_no_other():
 #: How calls end, and what they say.
 TOLD = {
     "Buffer num_ep_buffer_bytes": ("ignored", "Buffer(num_ep_buffer_bytes=1048576)"),
+    "Buffer num_ep_buffer_bytes again": ("used", ""),
     "Buffer disable_p2p": ("Refused", "disable_p2p is True, and the buffers of this group that were made before have False"),
     "Buffer deadline": ("Refused", "deadline is 0 seconds; it must be positive and below 10^9"),
     "Buffer rejoin": ("Refused", "rejoin is given without store"),
