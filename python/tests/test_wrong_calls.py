@@ -16,6 +16,7 @@ SPOILED = {
     "shape": r"has the shape \[.+\]; it must have \[.+\]",
     "device": r"is on meta; the team runs on the CPU \(WARPVERBS_GPU, or Team\(gpu=\.\.\), chooses\)",
     "stride": r"is not contiguous; pass .+\.contiguous\(\)",
+    "freed": r"has no memory, because its storage was freed; it must have \d+ elements",
     "alignment": r"begins at address 0x.+; it must be a multiple of \d+: pass a tensor of its own, not a slice",
 }
 #: The other calls by function and rank: class and words.
@@ -82,6 +83,20 @@ def test_tensors_that_cannot_be(run_ranks):
         assert re.match(f"{begins} {SPOILED[what]}", text), (name, text)
     assert len(found) == 104
     compare(others, OTHERS["tensors"])
+
+
+def test_tensors_of_the_caller_are_refused_by_the_names_of_other_libraries(run_ranks):
+    found = json.loads(run_ranks(1, "wrong_calls:of_the_caller").check().lines[-1])
+    begins = re.compile(r"(?:\w+(?: with a hook)?: )?(\w+)(?: of \w+)?, (\w+)")
+    for name, (kind, text) in found.items():
+        matched = begins.fullmatch(name)
+        assert matched is not None, name
+        tensor, what = matched.groups()
+        print(f"{name:80} {kind:12} {text}")
+        words = "has 2 rows, and x has 3" if name.endswith("topk_idx of dispatch, shape") else SPOILED[what]
+        assert kind == "Refused", (name, text)
+        assert re.match(f"{tensor} {words}", text), (name, text)
+    assert len(found) == 153
 
 
 def test_a_tensor_without_memory_is_not_one_that_is_not_given(run_ranks):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from refusals import Told
 
 import warpverbs
-from warpverbs import _arrays, deep_ep
+from warpverbs import _arrays, deep_ep, mooncake_ep
 
 SHAPE: dict[str, Any] = {"hidden": 128, "experts": 4, "top_k": 2, "max_tokens": 8}
 TOKENS = 3
@@ -204,6 +204,84 @@ def takes_right_tensors(moe: warpverbs.Moe, x: torch.Tensor, ids: torch.Tensor, 
     assert sent[0] == TOKENS
     assert call._native.receive_tensors(form, out._tensors(), False, 0) is not None
     assert out.x.shape[-1] == moe.hidden
+
+
+def of_the_caller() -> None:
+    """Each tensor of the caller in the calls of other names, with what may be wrong with it: it is refused before anything is launched,
+    with a hook, too. Then the call goes on."""
+    told = Told()
+    x, ids = torch.ones(TOKENS, 128, dtype=torch.bfloat16), torch.tensor([[0, 1], [1, 2], [2, 3]])
+    weights, mask, waited = torch.full((TOKENS, 2), 0.5), torch.ones(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+
+    def deep_ep_calls(group: Any, hook: bool) -> tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], dict[str, Any]]:
+        buffer = deep_ep.Buffer(group, low_latency_mode=True)
+
+        def dispatch(**given: Any) -> Any:
+            all_of_it = {"topk_idx": ids, "use_fp8": False, "return_recv_hook": hook, **given}
+            rows, _, handle, _, received = buffer.low_latency_dispatch(x, num_max_dispatch_tokens_per_rank=8, num_experts=4, **all_of_it)
+            return rows, handle, received
+
+        def combine(rows: Any, handle: Any, **given: Any) -> Any:
+            all_of_it = {"topk_idx": ids, "topk_weights": weights, "return_recv_hook": hook, **given}
+            return buffer.low_latency_combine(rows, handle=handle, **all_of_it)
+
+        counted = torch.zeros(4, dtype=torch.int32)
+        sent = {"topk_idx": ids, "cumulative_local_expert_recv_stats": counted, "dispatch_wait_recv_cost_stats": waited}
+        return dispatch, combine, sent, {"topk_idx": ids, "topk_weights": weights, "combine_wait_recv_cost_stats": waited}
+
+    def mooncake_calls(group: Any, hook: bool) -> tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], dict[str, Any]]:
+        buffer = mooncake_ep.Buffer(group)
+
+        def dispatch(**given: Any) -> Any:
+            all_of_it = {"topk_idx": ids, "active_ranks": mask, "use_fp8": False, "return_recv_hook": hook, **given}
+            rows, _, handle, _, received = buffer.dispatch(x, num_max_dispatch_tokens_per_rank=8, num_experts=4, timeout_us=-1, **all_of_it)
+            return rows, handle, received
+
+        def combine(rows: Any, handle: Any, **given: Any) -> Any:
+            all_of_it = {"topk_idx": ids, "topk_weights": weights, "active_ranks": mask, "return_recv_hook": hook, **given}
+            return buffer.combine(rows, handle=handle, timeout_us=-1, **all_of_it)
+
+        return dispatch, combine, {"topk_idx": ids, "active_ranks": mask}, {"topk_idx": ids, "topk_weights": weights, "active_ranks": mask}
+
+    with groups.world() as group:
+        for calls, hook in itertools.product((deep_ep_calls, mooncake_calls), (False, True)):
+            dispatch, combine, sent, returned = calls(group, hook)
+            rows, handle, received = dispatch()
+            (received or int)()
+            layer, out = handle.batch.layer, torch.zeros_like(x)
+            before = layer.moe.progress(), list(layer._open)
+            of = f"{calls.__name__}{' with a hook' if hook else ''}"
+            for name, right in sent.items():
+                for what, wrong in short(right).items():
+                    told.of(
+                        f"{of}: {name} of dispatch, {what}", lambda name=name, wrong=wrong, dispatch=dispatch: dispatch(**{name: wrong})
+                    )
+                    assert (layer.moe.progress(), layer._open) == before, (name, what)
+            for name, right in {**returned, "out": out}.items():
+                for what, wrong in short(right).items():
+                    given = {"out": out, name: wrong}
+                    told.of(
+                        f"{of}: {name} of combine, {what}",
+                        lambda given=given, combine=combine, rows=rows, handle=handle: combine(rows, handle, **given),
+                    )
+                    assert (layer.moe.progress(), layer._open) == before, (name, what)
+            assert not out.any()
+            sums, _, received = combine(rows, handle, out=out)
+            (received or int)()
+            assert sums is out
+            assert torch.equal(out, x)
+        shrinks = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
+        for what, wrong in short(mask).items():
+            told.of(f"mask_status, {what}", lambda wrong=wrong: shrinks.low_latency_query_mask_buffer(wrong))
+    print(told.as_json())
+
+
+def short(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same tensor with what may be wrong with it, a row too few and without memory among it."""
+    wrong = spoiled(tensor)
+    wrong["shape"], wrong["freed"] = tensor[:-1].clone(), tensor.clone()
+    wrong["freed"].untyped_storage().resize_(0)
+    return wrong
 
 
 def freed() -> None:

@@ -196,6 +196,9 @@ class Calls:
 
             return self._at_once(batch, "combine", both, async_finish), None
 
+        # The hook would refuse it, when all has been sent.
+        _arrays.address("out", out, "bf16", (batch.tokens, batch.shape.hidden), self._gpu, 16)
+
         def send() -> None:
             sent = call.combine_send(y, staging=staging, deadline=deadline)
             batch.stage = "returned"
@@ -256,11 +259,11 @@ class Calls:
         return batch
 
     def _check_choices(self, batch: Batch, topk_idx: Any) -> None:
-        """On the CPU, where it costs no sync: the choices are those of dispatch."""
+        """The choices have the form of those of dispatch. On the CPU, where it costs no sync: they are the same."""
         if topk_idx is batch.topk_idx:
             return
-        same = tuple(topk_idx.shape) == tuple(batch.topk_idx.shape)
-        if not same or (self._on_cpu and not torch.equal(topk_idx, batch.topk_idx)):
+        _arrays.integers("topk_idx", topk_idx, (batch.tokens, batch.shape.top_k), self._gpu)
+        if self._on_cpu and not torch.equal(topk_idx, batch.topk_idx):
             raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
 
     @staticmethod

@@ -194,6 +194,8 @@ class Buffer(Calls):
         self._look(place, layer)
         if stats is not None:
             _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._gpu)
+        if dispatch_wait_recv_cost_stats is not None:
+            _arrays.address("dispatch_wait_recv_cost_stats", dispatch_wait_recv_cost_stats, "i64", (self.group_size,), self._gpu)
         active = self._active if self.enable_shrink else None
         deadline = self.warm_deadline if self._dispatches < WARM_CALLS else self.deadline
         received, handle, event, hook = self._dispatch(
@@ -254,6 +256,8 @@ class Buffer(Calls):
             out = torch.empty((batch.tokens, batch.shape.hidden), dtype=torch.bfloat16, device=self._device)
 
         active, waited = self._active if self.enable_shrink else None, combine_wait_recv_cost_stats
+        if waited is not None:
+            _arrays.address("combine_wait_recv_cost_stats", waited, "i64", (self.group_size,), self._gpu)
         event, hook = self._combine(batch, x, out, topk_weights, active, waited, zero_copy, async_finish, return_recv_hook)
         used = (x, topk_idx, topk_weights, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
