@@ -562,7 +562,7 @@ impl Team {
     /// # Errors
     /// The device's.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), TeamError> {
-        self.tables.write_config(deadline, false)
+        self.tables.write_deadline(deadline)
     }
 
     /// Ends every wait of every running and later device call with `aborted`.
@@ -570,7 +570,7 @@ impl Team {
     /// # Errors
     /// The device's.
     pub fn abort(&self) -> Result<(), TeamError> {
-        self.tables.write_config(self.config.deadline, true)?;
+        self.tables.write_abort()?;
         for peer in self.links.all() {
             for link in &peer.state().links {
                 link.write_abort(self.gpu.as_ref(), true)?;

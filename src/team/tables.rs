@@ -1,5 +1,6 @@
 //! The team as kernels read it. One block of device memory, whose address never moves, and one word per peer in host memory.
 
+use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,7 +89,8 @@ impl Tables {
                 direct: Vec::new(),
             }),
         };
-        tables.write_config(team.deadline, false)?;
+        gpu.write(tables.config, bytemuck::bytes_of(&DeviceConfig::zeroed()))?;
+        tables.write_deadline(team.deadline)?;
         gpu.write(base + qps, bytemuck::cast_slice(contexts))?;
         let context = TeamContext {
             rank: team.rank,
@@ -114,14 +116,17 @@ impl Tables {
         self.memory.addr()
     }
 
-    /// Sets the deadline of device calls and whether they end now.
-    pub(super) fn write_config(&self, deadline: Duration, abort: bool) -> Result<(), TeamError> {
-        let config = DeviceConfig {
-            deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
-            abort: abort.into(),
-            ..DeviceConfig::zeroed()
-        };
-        Ok(self.gpu.write(self.config, bytemuck::bytes_of(&config))?)
+    /// Sets the deadline of device calls. A team that is aborted stays aborted.
+    pub(super) fn write_deadline(&self, deadline: Duration) -> Result<(), TeamError> {
+        let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+        let at = self.config + offset_of!(DeviceConfig, deadline_ns) as u64;
+        Ok(self.gpu.write(at, bytemuck::bytes_of(&ns))?)
+    }
+
+    /// Ends device calls from now on.
+    pub(super) fn write_abort(&self) -> Result<(), TeamError> {
+        let at = self.config + offset_of!(DeviceConfig, abort) as u64;
+        Ok(self.gpu.write(at, bytemuck::bytes_of(&1_u32))?)
     }
 
     /// Adds the rows of the next window: `entries[rail][peer]` holds address and key only. `direct` has, by peer, the address at

@@ -326,6 +326,21 @@ fn an_aborted_team_ends_every_wait_long_before_its_deadline() {
     ranks.end();
 }
 
+#[test]
+fn an_aborted_team_stays_aborted_behind_a_new_deadline() {
+    let ranks = Ranks::new(2);
+    let mut works = ranks.works();
+    let team = ranks.moes[0].team();
+    team.abort().unwrap();
+    team.set_deadline(Duration::from_secs(1)).unwrap();
+    works[0].send(&batch(&SHAPE, FULL, 5, 1, 0)).unwrap();
+    works[0].receive().unwrap();
+    let report = works[0].call().report().unwrap();
+    assert_eq!(report.phases[1], Status::ABORTED, "{report}");
+    drop(works);
+    ranks.end();
+}
+
 /// The send phase of a dispatch through a kernel of the test, with its buffers.
 struct OwnSend {
     _buffers: Vec<DeviceMemory>,
