@@ -189,7 +189,11 @@ class Group:
             self._iterated = False
 
     def suspect(self, rank: int, why: str) -> None:
-        """Says that ``rank`` is not reached. Kernels do not wait for it from now on; it loses its place only if others say so, too."""
+        """Says that ``rank`` is not reached, and why. Kernels of this rank do not wait for it from now on. After the bound ``error`` the
+        pair parts and is connected anew. Neither rank loses its place by that."""
+        own, ranks = self.team.rank, self.team.ranks
+        if rank == own or not 0 <= rank < ranks:
+            raise Refused(f"rank {rank} cannot be suspected here: the team has ranks 0 to {ranks - 1}, and this is rank {own}")
         self._native.suspect(rank, why)
 
     def leave(self, timeout: float) -> None:

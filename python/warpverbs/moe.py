@@ -211,6 +211,8 @@ class Moe:
         table = None if placement is None else [list(held) for held in placement]
         self._native = _native.Moe(team._native, name, shape, table)
         self._bytes = _native.required_bytes(shape, team.ranks)
+        if team._deadline is not None:
+            self.set_deadlines(team._deadline)
         #: Places for experts that each rank has: the first dimension of what dispatch lays out by expert.
         self.room: int = self._native.room
         #: Whether its kernels run on the CPU.

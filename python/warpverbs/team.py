@@ -150,6 +150,8 @@ class Team:
         rank, ranks, store, run_id, device, gpu, deadline, join_timeout = given
         if (rank is None) != (ranks is None):
             raise ValueError("rank and ranks are given together, or neither")
+        if founders < 0:
+            raise ValueError(f"founders is {founders}; it must be 0 to the number of ranks")
         variables: dict[str, str] = {}
         plain = {
             "WARPVERBS_RANK": rank,
@@ -174,6 +176,8 @@ class Team:
         self._native, self._joins, self._borrowed = native, joins, borrowed
         #: Groups that keep this rank a member. With one, the ranks do not meet at the end.
         self._groups = 0
+        #: What :meth:`set_deadline` has said.
+        self._deadline: float | None = None
         self._shown = (native.rank, native.ranks, native.device, native.gpu)
         _open.add(self)
 
@@ -237,8 +241,12 @@ class Team:
         return gone is not None
 
     def set_deadline(self, seconds: float) -> None:
-        """Sets the longest wait of device calls that start from now on."""
+        """Sets the longest wait of device calls, for layers that are made from now on. One that is there keeps its own, which
+        :meth:`Moe.set_deadlines` sets."""
+        if not 0 < seconds < 1e9:
+            raise Refused(f"deadline is {seconds} seconds; it must be positive and below 10^9")
         self._native.set_deadline(seconds)
+        self._deadline = seconds
 
     def close(self) -> TeamEnd | None:
         """Gives HCAs and memory back. Waits for no rank. Layers that still exist keep what they need; the result is None then. Without
