@@ -15,6 +15,7 @@ from typing import Any
 
 import groups
 import torch
+import torch.distributed as dist
 
 import warpverbs
 from warpverbs import deep_ep
@@ -80,6 +81,40 @@ def eight_threads() -> None:
         thread.join()
     assert not failed, failed
     assert done == [10] * 8
+
+
+def eight_buffers() -> None:
+    """Eight threads, each with a buffer of its own process group, bring it up and make calls at the same time, with hooks and without."""
+    failed: list[BaseException] = []
+    done = [0] * 8
+    with groups.world():
+        every = [dist.new_group([0, 1]) for _ in range(8)]
+
+        def work(number: int) -> None:
+            try:
+                buffer, _ = buffer_of(every[number])
+                weights, ids = torch.full((8, 2), 0.5), torch.arange(16).view(8, 2) % 4
+                for turn in range(10):
+                    x = torch.full((8, 1024), float(8 * turn + number), dtype=torch.bfloat16)
+                    hooks = (number + turn) % 2 == 0
+                    rows, _, handle, _, received = buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False, return_recv_hook=hooks)
+                    (received or int)()
+                    out, _, received = buffer.low_latency_combine(rows, ids, weights, handle, return_recv_hook=hooks)
+                    (received or int)()
+                    assert torch.equal(out, x), (number, turn)
+                    done[number] += 1
+                buffer.destroy()
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed
+        assert done == [10] * 8
 
 
 def waits_in(thread: int, name: str) -> bool:

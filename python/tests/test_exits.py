@@ -28,7 +28,7 @@ def test_a_rank_that_holds_the_gil_beyond_its_lease_keeps_its_place(run_ranks):
     run_ranks(2, "gil:held", *(("2", "10") if FULL else ("1", "4"))).check()
 
 
-@pytest.mark.parametrize("function", ["eight_threads", "hook", "freed"])
+@pytest.mark.parametrize("function", ["eight_threads", "eight_buffers", "hook", "freed"])
 def test_two_ranks(run_ranks, function):
     run_ranks(2, f"gil:{function}").check()
 
