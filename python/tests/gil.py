@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import groups
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -165,6 +166,117 @@ def hook() -> None:
         out, _, received = buffer.low_latency_combine(rows, ids, torch.full((8, 2), 0.5), handle, return_recv_hook=True)
         received()
         assert torch.equal(out, x)
+        buffer.destroy()
+
+
+def one_at_a_time() -> None:
+    """While a thread waits in a call of a buffer, another thread's call of it is refused, and the first one is whole."""
+    released = Path(os.environ["WARPVERBS_STORE"].removeprefix("file://"), "released")
+    with groups.world() as group:
+        buffer, dispatch = buffer_of(group)
+        x, ids, weights = torch.ones(8, 1024, dtype=torch.bfloat16), torch.arange(16).view(8, 2) % 4, torch.full((8, 2), 0.5)
+
+        def whole() -> None:
+            rows, _, handle, _, received = dispatch(x, ids)
+            received()
+            out, _, received = buffer.low_latency_combine(rows, ids, weights, handle, return_recv_hook=True)
+            received()
+            assert torch.equal(out, x)
+
+        whole()
+        for waits in ("hook", "dispatch", "combine"):
+            rows, handle, received = None, None, None
+            if waits != "dispatch":
+                rows, _, handle, _, received = dispatch(x, ids)
+            if waits == "combine":
+                received()
+            sums: list[Any] = []
+
+            def first(sums: list[Any] = sums, waits: str = waits, rows: Any = rows, handle: Any = handle, received: Any = received) -> None:
+                if waits == "dispatch":
+                    rows, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False)
+                elif waits == "hook":
+                    received()
+                sums.append(buffer.low_latency_combine(rows, ids, weights, handle)[0])
+
+            dist.barrier()
+            if buffer.rank == 1:
+                until = time.monotonic() + LONG
+                while not released.exists():
+                    assert time.monotonic() < until, "rank 0 has not said that a call was refused"
+                    time.sleep(0.005)
+                first()
+            else:
+                thread = threading.Thread(target=first)
+                thread.start()
+                until = time.monotonic() + LONG
+                while not waits_in(thread.ident or 0, "_ended"):
+                    assert time.monotonic() < until, "the thread does not wait"
+                words = r"a call of this buffer, .*is under way in another thread; make .* one after another"
+                with pytest.raises(warpverbs.Refused, match=words):
+                    dispatch(x, ids)
+                released.touch()
+                thread.join()
+            dist.barrier()
+            assert torch.equal(sums[0], x), waits
+            if buffer.rank == 0:
+                released.unlink()
+            dist.barrier()
+            whole()
+        buffer.destroy()
+
+
+def many_on_one() -> None:
+    """Four threads with one buffer: each call is whole or refused, and nothing is left open."""
+    with groups.world() as group:
+        buffer, dispatch = buffer_of(group)
+        weights, ids = torch.full((8, 2), 0.5), torch.arange(16).view(8, 2) % 4
+        wrong: list[str] = []
+        whole = [0]
+        before = sys.getswitchinterval()
+        # Threads take turns between nearly any two steps.
+        sys.setswitchinterval(1e-6)
+
+        def work(number: int) -> None:
+            for turn in range(200):
+                x = torch.full((8, 1024), float(8 * (turn % 8) + number), dtype=torch.bfloat16)
+                received = None
+                try:
+                    rows, _, handle, _, received = dispatch(x, ids)
+                    called(received)
+                    out, *_ = buffer.low_latency_combine(rows, ids, weights, handle)
+                    if torch.equal(out, x):
+                        whole[0] += 1
+                    else:
+                        wrong.append(f"thread {number}, turn {turn}: wrong sums")
+                except warpverbs.Refused:
+                    pass
+                except BaseException as error:
+                    wrong.append(f"thread {number}, turn {turn}: {type(error).__name__}: {error}")
+
+        def called(received: Callable[[], None]) -> None:
+            until = time.monotonic() + LONG
+            while time.monotonic() < until:
+                try:
+                    return received()
+                except warpverbs.Refused as error:
+                    # Another thread is in a call: the hook receives later. Or it has been received for a later batch.
+                    if "under way" not in str(error):
+                        raise
+            raise AssertionError("the hook was refused all the time")
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(before)
+        assert not wrong, wrong[:5]
+        assert whole[0] > 0
+        x = torch.ones(8, 1024, dtype=torch.bfloat16)
+        rows, _, handle, _, received = dispatch(x, ids)
+        received()
+        assert torch.equal(buffer.low_latency_combine(rows, ids, weights, handle)[0], x)
         buffer.destroy()
 
 

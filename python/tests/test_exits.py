@@ -28,9 +28,13 @@ def test_a_rank_that_holds_the_gil_beyond_its_lease_keeps_its_place(run_ranks):
     run_ranks(2, "gil:held", *(("2", "10") if FULL else ("1", "4"))).check()
 
 
-@pytest.mark.parametrize("function", ["eight_threads", "eight_buffers", "hook", "freed"])
+@pytest.mark.parametrize("function", ["eight_threads", "eight_buffers", "one_at_a_time", "hook", "freed"])
 def test_two_ranks(run_ranks, function):
     run_ranks(2, f"gil:{function}").check()
+
+
+def test_threads_that_share_a_buffer_get_right_sums_or_are_refused(run_ranks):
+    run_ranks(1, "gil:many_on_one").check()
 
 
 def test_buffers_that_were_dropped_leave_nothing_behind(run_ranks):

@@ -12,7 +12,7 @@ from .. import _arrays
 from ..errors import Refused
 from ..moe import Call, Moe, Received
 from ..team import Team
-from ._layers import Batch, Handle, Hook, Layer, Receive, Served
+from ._layers import BUSY, Batch, Handle, Hook, Layer, Receive, Served
 from .utils.event import EventHandle
 
 __all__ = ["Arguments", "Calls", "format_of", "one_of", "refuse", "size_hint"]
@@ -114,19 +114,24 @@ class Calls:
         are.
         """
         layer = served.layer
-        call = layer.next_call()
-        received = layer.outputs(call, served, self._reuses)
-        received.stats, received.wait_ns = stats, wait_ns
-        received.active, received.active_in_place = active, active is not None
-        event = hook = None
-        if return_recv_hook:
-            self._send(served, call, x, topk_idx, received, deadline)
-            batch = layer.begin(served, topk_idx, received)
-            hook = self._hook(batch, "dispatch", batch.receive)
-        else:
-            given = call._input(x, topk_idx, None, None, active, deadline, True, served.of_call, "topk_idx")
-            batch = layer.begin(served, topk_idx, received)
-            event = self._send_and_receive(served, batch, given, x, async_finish)
+        if not layer.turn.acquire(False):
+            raise Refused(BUSY)
+        try:
+            call = layer.next_call()
+            received = layer.outputs(call, served, self._reuses)
+            received.stats, received.wait_ns = stats, wait_ns
+            received.active, received.active_in_place = active, active is not None
+            event = hook = None
+            if return_recv_hook:
+                self._send(served, call, x, topk_idx, received, deadline)
+                batch = layer.begin(served, topk_idx, received)
+                hook = self._hook(batch, "dispatch", batch.receive)
+            else:
+                given = call._input(x, topk_idx, None, None, active, deadline, True, served.of_call, "topk_idx")
+                batch = layer.begin(served, topk_idx, received)
+                event = self._send_and_receive(served, batch, given, x, async_finish)
+        finally:
+            layer.turn.release()
         shape = served.shape
         handle = Handle((received.src_info, received.layout_range, shape.max_tokens, shape.hidden, shape.experts))
         handle.batch = batch
@@ -183,21 +188,11 @@ class Calls:
         if y is None and not staging:
             raise Refused("x is None; pass what the experts made, or zero_copy=True")
         layer, call = batch.layer, batch.call
-        if staging:
-            # That of a smaller call is copied from.
-            y = self._own_of(batch)
-            staging = y is None
         written = {"wait_ns": wait_ns, "active": active, "active_in_place": active is not None}
-        if not return_recv_hook:
 
-            def both() -> None:
-                call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
-                layer.end(batch, "combined")
-
-            return self._at_once(batch, "combine", both, async_finish), None
-
-        # The hook would refuse it, when all has been sent.
-        _arrays.address("out", out, "bf16", (batch.tokens, batch.shape.hidden), self._gpu, 16)
+        def both() -> None:
+            call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
+            layer.end(batch, "combined")
 
         def send() -> None:
             sent = call.combine_send(y, staging=staging, deadline=deadline)
@@ -208,11 +203,26 @@ class Calls:
             call.combine_receive(out, topk_weights, **written)
             layer.end(batch, "combined")
 
-        if self._on_cpu:
-            send()
-        else:
-            layer.launch(self._current(), send)
-        return None, self._hook(batch, "combine", receive)
+        if not layer.turn.acquire(False):
+            raise Refused(BUSY)
+        try:
+            # A call of another thread may have ended it since the caller has looked.
+            self._is_open(batch)
+            if staging:
+                # That of a smaller call is copied from.
+                y = self._own_of(batch)
+                staging = y is None
+            if not return_recv_hook:
+                return self._at_once(batch, "combine", both, async_finish), None
+            # The hook would refuse it, when all has been sent.
+            _arrays.address("out", out, "bf16", (batch.tokens, batch.shape.hidden), self._gpu, 16)
+            if self._on_cpu:
+                send()
+            else:
+                layer.launch(self._current(), send)
+            return None, self._hook(batch, "combine", receive)
+        finally:
+            layer.turn.release()
 
     def _hook(self, batch: Batch, kind: str, receive: Callable[[], None]) -> Hook:
         """The hook that makes the second launch of a call, in the stream that is current then."""
@@ -247,6 +257,12 @@ class Calls:
         batch = handle.batch
         if not self._place.holds(batch.layer):
             raise Refused("handle is of a buffer of another process group; combine with the buffer that has dispatched")
+        self._is_open(batch)
+        return batch
+
+    @staticmethod
+    def _is_open(batch: Batch) -> None:
+        """Refuses what cannot be combined: it has not been received, or is over."""
         if batch.pending is not None:
             raise Refused(f"the hook of {batch.pending.what()} has not been called; call it first")
         if batch.stage == "combined":
@@ -256,14 +272,17 @@ class Calls:
                 f"batch {batch.number} is over: a later one was combined before it, or two later dispatches have taken its place; "
                 "combine batches in their order"
             )
-        return batch
 
     def _check_choices(self, batch: Batch, topk_idx: Any) -> None:
         """The choices have the form of those of dispatch. On the CPU, where it costs no sync: they are the same."""
-        if topk_idx is batch.topk_idx:
+        chosen = batch.topk_idx
+        if topk_idx is chosen:
             return
         _arrays.integers("topk_idx", topk_idx, (batch.tokens, batch.shape.top_k), self._gpu)
-        if self._on_cpu and not torch.equal(topk_idx, batch.topk_idx):
+        if chosen is None:
+            # A call of another thread has ended the batch just now.
+            self._is_open(batch)
+        if self._on_cpu and not torch.equal(topk_idx, chosen):
             raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
 
     @staticmethod
@@ -285,8 +304,15 @@ class Calls:
         batch = self._batch(handle)
         if batch.stage != "dispatched":
             raise Refused(f"the combine of batch {batch.number} has begun; a batch is abandoned between its dispatch and its combine")
-        batch.layer.launch(None if self._on_cpu else self._current(), batch.call.abandon)
-        batch.layer.end(batch, "left")
+        layer = batch.layer
+        if not layer.turn.acquire(False):
+            raise Refused(BUSY)
+        try:
+            self._is_open(batch)
+            layer.launch(None if self._on_cpu else self._current(), batch.call.abandon)
+            layer.end(batch, "left")
+        finally:
+            layer.turn.release()
 
     def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         batch = self._batch(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -14,12 +15,17 @@ from ..errors import Error, MoeError, RankLost, Refused, TeamError
 from ..moe import Call, CallShape, Moe, Received
 from ..team import Team
 
-__all__ = ["Batch", "Fate", "Handle", "Hook", "Layer", "Layers", "Names", "Place", "Receive", "Served", "Shape", "can_be_made"]
+__all__ = ["BUSY", "Batch", "Fate", "Handle", "Hook", "Layer", "Layers", "Names", "Place", "Receive", "Served", "Shape", "can_be_made"]
 
 log = logging.getLogger("warpverbs.deep_ep")
 
 #: Calls of a layer that may be open at once: it has two sets of slots.
 OPEN = 2
+#: What another thread hears meanwhile.
+BUSY = (
+    "a call of this buffer, or of another one of its group, is under way in another thread; make the calls of a group one after another, "
+    "in the same order at all ranks, or pass each thread a process group of its own"
+)
 #: Phases of a call by their numbers.
 PHASES = ("dispatch send", "dispatch receive", "combine send", "combine receive")
 #: Layers of a team: each takes three of its 16 windows.
@@ -120,12 +126,18 @@ class Receive:
 
     def call(self) -> None:
         """What the hook does: behind it the current stream has what was received."""
-        self.batch.layer.receive_before(self.batch, self.kind)
-        self.run()
-        if self._event is not None:
-            torch.cuda.current_stream().wait_event(self._event)
-        if self.batch.pending is self:
-            self.batch.pending = None
+        layer = self.batch.layer
+        if not layer.turn.acquire(False):
+            raise Refused(BUSY)
+        try:
+            layer.receive_before(self.batch, self.kind)
+            self.run()
+            if self._event is not None:
+                torch.cuda.current_stream().wait_event(self._event)
+            if self.batch.pending is self:
+                self.batch.pending = None
+        finally:
+            layer.turn.release()
 
     def what(self) -> str:
         """The call that it belongs to, in words."""
@@ -220,6 +232,8 @@ class Layer:
         self._kept: dict[tuple[Call, Served], Received] = {}
         self._open: list[Batch] = []
         self._begun = 0
+        #: Held by the thread that is in a step of a call: what a layer sends is in one order at all ranks.
+        self.turn = threading.Lock()
         #: The newest fault that was looked at, and the number of faults then.
         self._seen: tuple[int, int, list[int], str] | None = None
         self._faults = 0
