@@ -14,6 +14,7 @@ import groups
 import pytest
 import torch
 import torch.distributed as dist
+from gil import waits_in
 
 import warpverbs
 from warpverbs import _c10d, deep_ep
@@ -86,6 +87,62 @@ def warm_deadline(place: str) -> None:
                 assert time.monotonic() < until
                 time.sleep(0.005)
         whole(buffer)
+
+
+def tell(told: Path, waiting: int) -> None:
+    """Tells that a thread has waited in a call for some time."""
+    until = time.monotonic() + LONG
+    while not waits_in(waiting, "_ended"):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    time.sleep(0.3)
+    told.touch()
+
+
+def late(what: str, hooks: str, place: str) -> None:
+    """A rank that waits for a late one counts more than the late one does for it, in the phase in which it waits. Each call adds to its
+    counter."""
+    with groups.world() as group:
+        buffer = buffer_of(group)
+        buffer.warm_up(MOST, HIDDEN, EXPERTS, 2, use_fp8=False)
+        hook, folder = hooks == "hooks", Path(place)
+        waited = {phase: torch.zeros(2, dtype=torch.int64) for phase in ("dispatch", "combine")}
+        for turn in range(2):
+            before = {phase: ns.clone() for phase, ns in waited.items()}
+
+            def at(phase: str, turn: int = turn) -> None:
+                """Here rank 1 waits until rank 0 has waited for it, if it is late in this phase."""
+                dist.barrier()
+                if phase != what:
+                    return
+                told = folder / f"waits {turn}"
+                if buffer.rank == 0:
+                    threading.Thread(target=tell, args=(told, threading.get_ident())).start()
+                    return
+                until = time.monotonic() + LONG
+                while not told.exists():
+                    assert time.monotonic() < until
+                    time.sleep(0.005)
+
+            at("dispatch")
+            rows, _, handle, _, received = buffer.low_latency_dispatch(
+                X, IDS, MOST, EXPERTS, None, waited["dispatch"], use_fp8=False, return_recv_hook=hook
+            )
+            (received or int)()
+            at("combine")
+            out, _, received = buffer.low_latency_combine(
+                rows, IDS, WEIGHTS, handle, return_recv_hook=hook, combine_wait_recv_cost_stats=waited["combine"]
+            )
+            (received or int)()
+            assert torch.equal(out, X)
+            added = {phase: ns - before[phase] for phase, ns in waited.items()}
+            for phase, ns in added.items():
+                assert int(ns[buffer.rank]) == 0, added
+                assert int(ns[1 - buffer.rank]) > 0, added
+                of_both = [torch.zeros(2, dtype=torch.int64) for _ in range(2)]
+                dist.all_gather(of_both, ns)
+                if phase == what:
+                    assert int(of_both[0][1]) > int(of_both[1][0]), (turn, of_both)
 
 
 def handles() -> None:

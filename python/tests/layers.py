@@ -212,6 +212,25 @@ def unweighted() -> None:
             call.check()
 
 
+def waits() -> None:
+    """Each phase that receives adds what it waited for the other rank, and nothing for the own one; the tensors are the caller's."""
+    with team() as own:
+        call = warpverbs.Moe(own, "waits", **SHAPE).call()
+        x, experts, weights = batch(own.rank)
+        out, back = call.moe.received(wait_ns=True), torch.full((2,), 7, dtype=torch.int64)
+        out.wait_ns += 7
+        before = 7, 7
+        for _ in range(3):
+            got = call.dispatch(x, experts, weights, out=out)
+            combined = call.combine(got.x, wait_ns=back)
+            assert combined.wait_ns is back
+            assert torch.equal(combined.out, x)
+            for ns, least in zip((out.wait_ns, back), before, strict=True):
+                assert int(ns[own.rank]) == 7, ns
+                assert int(ns[1 - own.rank]) > least, (ns, before)
+            before = int(out.wait_ns[1 - own.rank]), int(back[1 - own.rank])
+
+
 def masked() -> None:
     """A rank that is set inactive is in no result; a token that lost experts may be divided by what is left of its weights."""
     with team() as own:

@@ -149,7 +149,9 @@ class Sent:
         self.ids = self.own.experts.to(deep_ep.topk_idx_t)
         room = -(-case.experts // buffer.group_size)
         self.stats = torch.full((room,), 3, dtype=torch.int32) if arguments.statistics else None
-        self.waited = torch.zeros(buffer.group_size, dtype=torch.int64) if arguments.statistics else None
+        #: Ranks that take part beside this one.
+        self.others = [rank for rank in range(buffer.group_size) if rank != buffer.rank and rank not in without]
+        self.waited = self.counter()
         x = self.own.x.clone()
         self.rows, self.counts, self.handle, self.event, self.hook = buffer.low_latency_dispatch(
             x,
@@ -167,6 +169,16 @@ class Sent:
         assert (self.hook is not None) == (arguments.mode == "hook")
         assert (self.event.event is not None) == (arguments.mode == "async")
 
+    def counter(self) -> torch.Tensor | None:
+        """Nanoseconds by rank that a call adds to."""
+        return torch.full((self.buffer.group_size,), 5, dtype=torch.int64) if self.arguments.statistics else None
+
+    def check_waited(self, waited: torch.Tensor | None) -> None:
+        """A call has added the time that it waited for each rank that takes part, and nothing for the own one."""
+        if waited is not None:
+            assert int(waited[self.buffer.rank]) == 5, waited
+            assert all(int(waited[rank]) > 5 for rank in self.others), waited
+
     def receive(self) -> None:
         if self.hook is not None:
             self.hook()
@@ -176,7 +188,7 @@ class Sent:
         check_rows(form, self.rows, self.handle, self.counts, self.all_batches, buffer.rank, self.case)
         if self.stats is not None:
             assert torch.equal(self.stats, self.counts + 3)
-            assert bool((self.waited >= 0).all())
+        self.check_waited(self.waited)
         self.y = worked(form, self.rows, self.counts, buffer.group_size, buffer.rank, self.case)
 
     def back(self) -> None:
@@ -188,7 +200,7 @@ class Sent:
             place.copy_(y)
             y = torch.full_like(y, float("nan"))
         out = torch.full((len(self.own.x), self.case.hidden), float("nan"), dtype=torch.bfloat16) if arguments.out else None
-        waited = torch.zeros(self.buffer.group_size, dtype=torch.int64) if arguments.statistics else None
+        self.waited = self.counter()
         self.sums, self.event, self.hook = self.buffer.low_latency_combine(
             y,
             self.ids,
@@ -198,7 +210,7 @@ class Sent:
             async_finish=arguments.mode == "async",
             return_recv_hook=arguments.mode == "hook",
             out=out,
-            combine_wait_recv_cost_stats=waited,
+            combine_wait_recv_cost_stats=self.waited,
         )
         assert out is None or self.sums is out
 
@@ -210,6 +222,7 @@ class Sent:
                 pass
         wanted = expected(self.arguments.format, self.left, self.buffer.group_size, self.case)
         assert torch.equal(self.sums, wanted), (self.sums.float() - wanted.float()).abs().max()
+        self.check_waited(self.waited)
 
 
 def whole(

@@ -18,6 +18,12 @@ def test_a_rank_that_is_lost_is_named_by_the_next_call(run_ranks, what):
     run_ranks(2, "buffers:lost_in", what).check()
 
 
+@pytest.mark.parametrize("hooks", ["hooks", "no hooks"])
+@pytest.mark.parametrize("what", ["dispatch", "combine"])
+def test_a_rank_that_waits_for_a_late_one_counts_more_than_that_one(run_ranks, tmp_path, what, hooks):
+    run_ranks(2, "buffers:late", what, hooks, str(tmp_path)).check()
+
+
 @pytest.mark.parametrize("function", ["handles", "collected"])
 def test_two_ranks(run_ranks, function):
     run_ranks(2, f"buffers:{function}").check()

@@ -22,6 +22,7 @@ def test_a_change_of_members_does_not_wait_for_calls_that_were_abandoned(run_ran
         "table_of_members",
         "by_rank",
         "unweighted",
+        "waits",
         "masked",
         "deadlines",
         "opaque",
