@@ -114,6 +114,21 @@ def vectors() -> None:
         done(a, to_b.write(local.address, remote, 0))
 
 
+def no_room() -> None:
+    """A worker with more slices than its only QP has room for counts how long it had none."""
+    a, b, to_b, _ = pair(slice=4096, fragment=0, path="nic", qps=1, depth=256)
+    with a, b:
+        here, there = bytearray(random.Random(6).randbytes(4 << 20)), bytearray(4 << 20)
+        a.register(here)
+        remote = reach(b, to_b, there)
+        assert a.statistics().slices.stalled == 0
+        until = time.monotonic() + LONG
+        while a.statistics().slices.stalled == 0:
+            assert time.monotonic() < until, "a worker has had room for 1,024 slices all the time"
+            done(a, to_b.write(here, remote))
+        assert there == here
+
+
 def statistics() -> None:
     a, b, to_b, _ = pair(slice=4096, fragment=0, path="nic", retry=0, transfers=1)
     with a, b:
@@ -123,13 +138,15 @@ def statistics() -> None:
         a.register(here)
         region = b.register(there)
         remote = to_b.import_region(b.descriptor(region)).address
+        start = time.monotonic()
         transfer = to_b.write(here, remote)
         with pytest.raises(warpverbs.WouldBlock):
             to_b.write(here, remote)
         for rail in a.stalled(transfer):
             assert (rail.rail, rail.device) == (0, a.device)
             assert rail.in_flight in range(1, 17)
-            assert rail.since_completion >= 0
+            # No longer than the transfer is under way.
+            assert 0 < rail.since_completion <= time.monotonic() - start
             assert str(rail).startswith(f"{rail.in_flight} slices by {a.device}, none completed for ")
         assert a.waits_for(transfer) in ("room on a QP", "completions", None)
         assert a.wait(transfer, LONG) is State.DONE
@@ -146,7 +163,8 @@ def statistics() -> None:
         assert all.refused >= 1  # each try of its wait for a slot counts
         assert (all.done_bytes, all.queued, all.retried, all.not_posted) == (1 << 16, 16, 0, 0)
         assert (all.slices.posted, all.slices.posted_bytes, all.slices.completed, all.slices.failed) == (16, 1 << 16, 16, 0)
-        assert all.slices.stalled >= 0
+        # The only QP has room for all of them.
+        assert all.slices.stalled == 0
         (rail,) = a.rails
         assert (rail.device, rail.port, rail.state, rail.rests) == (a.device, 1, "works", 0)
         assert rail.slices == all.slices

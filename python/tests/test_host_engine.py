@@ -80,6 +80,7 @@ def test_every_wrong_call_is_in_the_table(texts):
         "shared_memory",
         "notices",
         "counters",
+        "no_room",
         "keys",
         "prepared",
         "grants",
