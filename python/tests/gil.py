@@ -59,63 +59,62 @@ def own_store(number: int) -> str:
     return store
 
 
-def eight_threads() -> None:
-    """Eight threads, each with a team and a layer of its own, make calls at the same time."""
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Does `work` in so many threads at the same time, each with its number."""
     failed: list[BaseException] = []
-    done = [0] * 8
 
-    def work(number: int) -> None:
+    def run(number: int) -> None:
         try:
-            with warpverbs.Team(store=own_store(number), deadline=LONG, join_timeout=LONG) as team:
-                call = warpverbs.Moe(team, "layer", **SHAPE).call()
-                for _ in range(10):
-                    one_call(call)
-                    done[number] += 1
+            work(number)
         except BaseException as error:
             failed.append(error)
             raise
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not failed, failed
+
+
+def eight_threads() -> None:
+    """Eight threads, each with a team and a layer of its own, make calls at the same time."""
+    done = [0] * 8
+
+    def work(number: int) -> None:
+        with warpverbs.Team(store=own_store(number), deadline=LONG, join_timeout=LONG) as team:
+            call = warpverbs.Moe(team, "layer", **SHAPE).call()
+            for _ in range(10):
+                one_call(call)
+                done[number] += 1
+
+    in_threads(8, work)
     assert done == [10] * 8
 
 
 def eight_buffers() -> None:
     """Eight threads, each with a buffer of its own process group, bring it up and make calls at the same time, with hooks and without."""
-    failed: list[BaseException] = []
     done = [0] * 8
     with groups.world():
         every = [dist.new_group([0, 1]) for _ in range(8)]
 
         def work(number: int) -> None:
-            try:
-                buffer, _ = buffer_of(every[number])
-                weights, ids = torch.full((8, 2), 0.5), torch.arange(16).view(8, 2) % 4
-                for turn in range(10):
-                    x = torch.full((8, 1024), float(8 * turn + number), dtype=torch.bfloat16)
-                    hooks = (number + turn) % 2 == 0
-                    rows, _, handle, _, received = buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False, return_recv_hook=hooks)
-                    (received or int)()
-                    out, _, received = buffer.low_latency_combine(rows, ids, weights, handle, return_recv_hook=hooks)
-                    (received or int)()
-                    assert torch.equal(out, x), (number, turn)
-                    done[number] += 1
-                buffer.destroy()
-            except BaseException as error:
-                failed.append(error)
-                raise
+            buffer, _ = buffer_of(every[number])
+            weights, ids = torch.full((8, 2), 0.5), torch.arange(16).view(8, 2) % 4
+            for turn in range(10):
+                x = torch.full((8, 1024), float(8 * turn + number), dtype=torch.bfloat16)
+                hooks = (number + turn) % 2 == 0
+                rows, _, handle, _, received = buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False, return_recv_hook=hooks)
+                (received or int)()
+                out, _, received = buffer.low_latency_combine(rows, ids, weights, handle, return_recv_hook=hooks)
+                (received or int)()
+                assert torch.equal(out, x), (number, turn)
+                done[number] += 1
+            buffer.destroy()
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed, failed
-        assert done == [10] * 8
+        in_threads(8, work)
+    assert done == [10] * 8
 
 
 def waits_in(thread: int, name: str) -> bool:
@@ -240,10 +239,10 @@ def many_on_one() -> None:
         def work(number: int) -> None:
             for turn in range(200):
                 x = torch.full((8, 1024), float(8 * (turn % 8) + number), dtype=torch.bfloat16)
-                received = None
+                hooks = (number + turn) % 2 == 0
                 try:
-                    rows, _, handle, _, received = dispatch(x, ids)
-                    called(received)
+                    rows, _, handle, _, received = buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False, return_recv_hook=hooks)
+                    called(received or int)
                     out, *_ = buffer.low_latency_combine(rows, ids, weights, handle)
                     if torch.equal(out, x):
                         whole[0] += 1
@@ -254,7 +253,7 @@ def many_on_one() -> None:
                 except BaseException as error:
                     wrong.append(f"thread {number}, turn {turn}: {type(error).__name__}: {error}")
 
-        def called(received: Callable[[], None]) -> None:
+        def called(received: Callable[[], object]) -> object:
             until = time.monotonic() + LONG
             while time.monotonic() < until:
                 try:
@@ -265,11 +264,7 @@ def many_on_one() -> None:
                         raise
             raise AssertionError("the hook was refused all the time")
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(4, work)
         sys.setswitchinterval(before)
         assert not wrong, wrong[:5]
         assert whole[0] > 0
