@@ -12,6 +12,10 @@ use serde_json::Value;
 const END: &str = "<!-- end of figures -->";
 
 mod calls;
+mod hardware;
+
+/// The GPU whose results docs/gpu.md shows.
+const GPU: &str = "NVIDIA-H200";
 
 /// A table: its name, which is that of its file, its page, and what it says now.
 type Table = (&'static str, &'static str, fn() -> String);
@@ -29,6 +33,18 @@ const TABLES: &[Table] = &[
     ("engine", "docs/engine.md", || engine(&file("engine"))),
     ("softhca", "crates/softhca/README.md", || {
         lines(&file("softhca"))
+    }),
+    ("gpu-primitives", "docs/gpu.md", || {
+        hardware::primitives(&hardware::results(GPU))
+    }),
+    ("gpu-posts", "docs/gpu.md", || {
+        hardware::posts(&hardware::results(GPU))
+    }),
+    ("gpu-puts", "docs/gpu.md", || {
+        hardware::puts(&hardware::results(GPU))
+    }),
+    ("gpu-moe", "docs/gpu.md", || {
+        hardware::moe(&hardware::results(GPU))
     }),
 ];
 
