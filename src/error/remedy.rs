@@ -5,6 +5,8 @@
 //! of the CUDA driver API. "GPUDirect RDMA" and "Multi-Process Service" of the CUDA documentation. "Container Toolkit", driver
 //! capabilities.
 
+pub(crate) mod lack;
+
 use std::path::Path;
 use std::{fmt, fs};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::remedy::{Reason, Remedy};
+use crate::error::remedy::{Reason, Remedy, lack};
 use crate::error::{Error, Part, ThreadPanicked};
 
 /// A refusal or failure of a [`Gpu`](super::Gpu).
@@ -10,7 +10,7 @@ use crate::error::{Error, Part, ThreadPanicked};
 #[non_exhaustive]
 pub enum GpuError {
     /// No CUDA driver in this process.
-    #[error("no CUDA driver: {detail}")]
+    #[error("no CUDA driver: {detail}{}", lack::OF_DRIVER)]
     NoDriver {
         /// What was looked for.
         detail: String,
@@ -62,7 +62,7 @@ pub enum GpuError {
         why: String,
     },
     /// No memory for an allocation.
-    #[error("no {kind} memory for {bytes} bytes: {detail}")]
+    #[error("no {kind} memory for {bytes} bytes: {detail}{}", lack::of_memory(.kind))]
     OutOfMemory {
         /// `device` or `host`.
         kind: &'static str,
@@ -82,7 +82,7 @@ pub enum GpuError {
         nearest: String,
     },
     /// Kernels that would not compile, or not flatten to one text.
-    #[error("{file} does not compile: {log}")]
+    #[error("{file} does not compile: {log}{}", lack::of_compiler(.log))]
     Compile {
         /// The source file.
         file: String,
@@ -115,7 +115,7 @@ pub enum GpuError {
     },
     /// Two kernels of one name, of two sets.
     #[error(
-        "kernel {kernel} of {package} has the name of a kernel of {other}, which the device has already"
+        "kernel {kernel} of {package} has the name of a kernel of {other}, which the device has already; give one of them another name"
     )]
     KernelClash {
         /// The name.
@@ -127,7 +127,8 @@ pub enum GpuError {
     },
     /// A set of kernels that has nothing for this device.
     #[error(
-        "the kernels of {package} are of no use to {device}: the set has neither PTX nor sources"
+        "the kernels of {package} are of no use to {device}: the set has neither PTX nor sources{}",
+        lack::OF_KERNELS
     )]
     NotForDevice {
         /// The package of the set.
@@ -158,6 +159,14 @@ pub enum GpuError {
         kernel: String,
         /// The earlier kernel, which failed.
         failed: String,
+    },
+    /// A thread of the host could not be started.
+    #[error("no thread for the {what}: {reason}{}", lack::OF_THREAD)]
+    Thread {
+        /// The task of the thread.
+        what: &'static str,
+        /// The system's reason.
+        reason: String,
     },
     /// The thread that runs a stream has panicked.
     #[error(transparent)]
@@ -210,5 +219,117 @@ pub struct OldDriver {
 impl From<GpuError> for Error {
     fn from(error: GpuError) -> Self {
         Self::new(Part::Gpu, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no() -> String {
+        "no".to_owned()
+    }
+
+    /// The place of a variant among those of the start, and words of what to do. None: what a program does later.
+    fn of_the_start(error: &GpuError) -> Option<(usize, &'static str)> {
+        Some(match error {
+            GpuError::NoDriver { .. } => (0, "WARPVERBS_GPU=simt"),
+            GpuError::NoStart { .. } => (1, "WARPVERBS_GPU=simt"),
+            GpuError::NoDevice { .. } => (2, "CUDA_VISIBLE_DEVICES"),
+            GpuError::Driver { .. } => (3, "WARPVERBS_LOG_DEPTH"),
+            GpuError::BadArgument { .. } => (4, "it must be"),
+            GpuError::OutOfMemory { .. } => (5, "smaller windows"),
+            GpuError::Compile { .. } => (6, "WARPVERBS_NVRTC"),
+            GpuError::OldDriver(_) => (7, "install a driver of release 580"),
+            GpuError::Doorbell { .. } => (8, "WARPVERBS_DOORBELL=mailbox"),
+            GpuError::KernelClash { .. } => (9, "another name"),
+            GpuError::NotForDevice { .. } => (10, "warpverbs_build::kernels"),
+            GpuError::Thread { .. } => (11, "ulimit -u"),
+            GpuError::Panicked(_) => (12, "made anew"),
+            GpuError::NotOpened { .. }
+            | GpuError::BadRange { .. }
+            | GpuError::UnknownKernel { .. }
+            | GpuError::BadLaunch { .. }
+            | GpuError::Kernel { .. }
+            | GpuError::Poisoned { .. }
+            | GpuError::Capture { .. }
+            | GpuError::Captured { .. }
+            | GpuError::Timeout { .. } => return None,
+        })
+    }
+
+    #[test]
+    fn every_error_of_the_start_says_what_to_do() {
+        let memory = |kind| GpuError::OutOfMemory {
+            kind,
+            bytes: 9,
+            detail: no(),
+        };
+        let old = OldDriver {
+            driver: no(),
+            ptx: no(),
+            needed: no(),
+            release: 580,
+            refusal: no(),
+            nvrtc: no(),
+        };
+        let compile = |log: &str| GpuError::Compile {
+            file: no(),
+            log: log.to_owned(),
+        };
+        let errors = [
+            GpuError::NoDriver { detail: no() },
+            GpuError::NoStart {
+                refusal: no(),
+                advice: "",
+            },
+            GpuError::NoDevice {
+                ordinal: 7,
+                count: 4,
+            },
+            GpuError::Driver {
+                call: "cuMemAlloc",
+                name: no(),
+                code: 2,
+            },
+            GpuError::BadArgument {
+                what: "align",
+                value: no(),
+                limit: no(),
+            },
+            memory("device"),
+            memory("pinned host"),
+            compile("line 3: no"),
+            compile("name it by WARPVERBS_NVRTC=/x"),
+            GpuError::OldDriver(Box::new(old)),
+            GpuError::Doorbell {
+                kind: "memory",
+                refusal: no(),
+                advice: "",
+            },
+            GpuError::KernelClash {
+                kernel: no(),
+                package: no(),
+                other: no(),
+            },
+            GpuError::NotForDevice {
+                package: no(),
+                device: no(),
+            },
+            GpuError::Thread {
+                what: "stream",
+                reason: no(),
+            },
+            GpuError::Panicked(ThreadPanicked::new("a", &"b")),
+        ];
+        let mut shown = [false; 13];
+        for error in errors {
+            let (place, words) = of_the_start(&error).unwrap();
+            shown[place] = true;
+            let text = error.to_string();
+            assert!(text.contains(words), "{words}: {text}");
+            assert!(text.matches("WARPVERBS_NVRTC").count() < 2, "{text}");
+        }
+        assert_eq!(shown, [true; 13]);
     }
 }

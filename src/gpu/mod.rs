@@ -223,7 +223,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::OutOfMemory`]; the driver's.
+    /// [`GpuError::Thread`]; the driver's.
     fn stream(&self) -> Result<Stream, GpuError>;
 
     /// A stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device

@@ -155,7 +155,7 @@ impl SimtGpu {
     ///
     /// # Errors
     ///
-    /// [`GpuError::OutOfMemory`] if its thread cannot be started.
+    /// [`GpuError::Thread`] if its thread cannot be started.
     pub fn open() -> Result<Arc<Self>, GpuError> {
         Self::with_options(&SimtOptions::default())
     }
@@ -594,7 +594,7 @@ mod tests {
         let error = gpu.add_kernels(&CLASH).unwrap_err().to_string();
         assert_eq!(
             error,
-            "kernel fail_too of one more has the name of a kernel of another crate, which the device has already"
+            "kernel fail_too of one more has the name of a kernel of another crate, which the device has already; give one of them another name"
         );
     }
 

@@ -34,10 +34,10 @@ impl Block {
 #[non_exhaustive]
 pub enum HeapError {
     /// A block of no bytes has no offset of its own.
-    #[error("an allocation of 0 bytes")]
+    #[error("an allocation has 0 bytes; it must be 1 or more")]
     ZeroBytes,
     /// Alignments are powers of two.
-    #[error("alignment {align} is not a power of two")]
+    #[error("alignment is {align}; it must be a power of two")]
     BadAlignment {
         /// What was asked for, in bytes.
         align: u64,

@@ -5,7 +5,7 @@ use mlx5_prm::cmd::{Opcode, Status};
 use super::export::Rung;
 use super::gid::Gid;
 use super::qp_config::DEPTH_WITHOUT_RECORD;
-use crate::error::remedy::{MemoryKind, OnDevice, Reason, Remedy};
+use crate::error::remedy::{MemoryKind, OnDevice, Reason, Remedy, lack};
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::{LoadError, MissingFunction};
@@ -119,7 +119,7 @@ pub enum VerbsError {
         source: CommandError,
     },
     /// The device lacks something, or has too little of it.
-    #[error("{device}: {what} is {has}, needed: {needed}")]
+    #[error("{device}: {what} is {has}, needed: {needed}{}", lack::of_capability(.what))]
     Capability {
         /// The device that lacks it.
         device: String,
@@ -141,7 +141,7 @@ pub enum VerbsError {
         limit: String,
     },
     /// The device answered with something that cannot be.
-    #[error("{device}: {what} is {value}; it must be {limit}")]
+    #[error("{device}: {what} is {value}; it must be {limit}{}", lack::OF_REPLY)]
     BadReply {
         /// The device that answered.
         device: String,
@@ -159,7 +159,7 @@ pub enum VerbsError {
         refused: Vec<(Rung, VerbsError)>,
     },
     /// A thread of the host could not be started.
-    #[error("no thread for the {what}: {reason}")]
+    #[error("no thread for the {what}: {reason}{}", lack::OF_THREAD)]
     Thread {
         /// The task of the thread.
         what: &'static str,
@@ -170,7 +170,7 @@ pub enum VerbsError {
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),
     /// The control heap is full.
-    #[error("control heap: {0}")]
+    #[error("control heap: {0}{advice}", advice = Self::of_heap(.0))]
     Heap(#[from] HeapError),
 }
 
@@ -237,9 +237,17 @@ impl VerbsError {
         each.collect::<Vec<_>>().join("; ")
     }
 
+    /// An offset or a length that is wrong is no lack of room.
+    fn of_heap(error: &HeapError) -> &'static str {
+        match error {
+            HeapError::Full { .. } => lack::OF_HEAP,
+            _ => "",
+        }
+    }
+
     fn seen(found: &[String]) -> String {
         match found {
-            [] => "none is listed".to_owned(),
+            [] => format!("none is listed; {}", lack::OF_NO_DEVICE),
             found => found.join("; "),
         }
     }
@@ -372,5 +380,104 @@ mod tests {
             error.to_string(),
             "no RDMA device mlx5_7: mlx5_0: another name"
         );
+    }
+
+    /// The place of a variant, and words of what to do.
+    fn mended(error: &VerbsError) -> (usize, &'static str) {
+        match error {
+            VerbsError::Load(_) => (0, "apt-get install"),
+            VerbsError::NoDevice { .. } => (1, "wv sim"),
+            VerbsError::Missing(_) => (2, "install that or a later one"),
+            VerbsError::Call { .. } => (3, "give it read and write access"),
+            VerbsError::NoMac { .. } => (4, "ip neigh"),
+            VerbsError::Command { .. } => (5, "fewer QPs"),
+            VerbsError::Capability { .. } => (6, "WARPVERBS_DEVICE"),
+            VerbsError::BadArgument { .. } => (7, "it must be"),
+            VerbsError::BadReply { .. } => (8, "a later release"),
+            VerbsError::Export { .. } => (9, "nvidia_peermem"),
+            VerbsError::Thread { .. } => (10, "ulimit -u"),
+            VerbsError::Panicked(_) => (11, "made anew"),
+            VerbsError::Heap(HeapError::Full { .. }) => (12, "WARPVERBS_CONTROL_BYTES=0"),
+            VerbsError::Heap(_) => (13, "it must be"),
+        }
+    }
+
+    fn call(call: &'static str, errno: i32) -> VerbsError {
+        VerbsError::Call {
+            call,
+            device: "mlx5_0".to_owned(),
+            errno,
+            memory: None,
+        }
+    }
+
+    #[test]
+    fn every_error_says_what_to_do() {
+        let no = || "no".to_owned();
+        let gid = Gid([0; 16]);
+        let mut heap = crate::memheap::MemHeap::new(4096);
+        let errors = [
+            VerbsError::Load(LoadError { tried: vec![no()] }),
+            VerbsError::NoDevice {
+                wanted: no(),
+                found: Vec::new(),
+            },
+            VerbsError::Missing(MissingFunction {
+                function: "ibv_reg_dmabuf_mr",
+                release: 34,
+            }),
+            call("mlx5dv_open_device", libc::EACCES),
+            VerbsError::NoMac {
+                device: no(),
+                interface: None,
+                own: gid,
+                peer: gid,
+                errno: libc::ETIMEDOUT,
+            },
+            VerbsError::Command {
+                device: no(),
+                source: CommandError {
+                    opcode: Opcode::CREATE_QP,
+                    status: Status::NO_RES,
+                    syndrome: 0,
+                    errno: 0,
+                },
+            },
+            VerbsError::Capability {
+                device: no(),
+                what: "cq_oi",
+                has: no(),
+                needed: no(),
+            },
+            VerbsError::argument("port", 3, "1 to 2"),
+            VerbsError::BadReply {
+                device: no(),
+                what: "eqn",
+                value: no(),
+                limit: no(),
+            },
+            VerbsError::Export {
+                refused: vec![(
+                    Rung::Address,
+                    call("ibv_reg_mr", libc::EFAULT).on(Rung::Address),
+                )],
+            },
+            VerbsError::Thread {
+                what: "doorbell proxy",
+                reason: no(),
+            },
+            VerbsError::Panicked(ThreadPanicked::new("a", &"b")),
+            heap.alloc(8192, 64).unwrap_err().into(),
+            heap.alloc(0, 64).unwrap_err().into(),
+            heap.alloc(64, 3).unwrap_err().into(),
+        ];
+        let mut shown = [false; 14];
+        for error in errors {
+            let (place, words) = mended(&error);
+            shown[place] = true;
+            let text = error.to_string();
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert_eq!(shown, [true; 14]);
     }
 }

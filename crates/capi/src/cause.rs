@@ -202,7 +202,7 @@ fn of_gpu(error: &GpuError) -> wv_status {
         | GpuError::BadLaunch { .. }
         | GpuError::Capture { .. }
         | GpuError::Captured { .. } => WV_BAD_ARGUMENT,
-        GpuError::OutOfMemory { .. } => WV_OUT_OF_MEMORY,
+        GpuError::OutOfMemory { .. } | GpuError::Thread { .. } => WV_OUT_OF_MEMORY,
         GpuError::Kernel { .. } | GpuError::Poisoned { .. } => WV_KERNEL_FAILED,
         GpuError::Panicked(_) => WV_PANIC,
         GpuError::Timeout { .. } => WV_TIMEOUT,

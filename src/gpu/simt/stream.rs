@@ -84,12 +84,10 @@ impl SimtStream {
             move || run(&jobs, &health)
         };
         // The jobs that it leaves end by themselves.
-        let thread =
-            OwnThread::spawn(THREAD, body, |_| {}).map_err(|error| GpuError::OutOfMemory {
-                kind: "host",
-                bytes: 0,
-                detail: format!("a thread: {error}"),
-            })?;
+        let thread = OwnThread::spawn(THREAD, body, |_| {}).map_err(|error| GpuError::Thread {
+            what: "stream",
+            reason: error.to_string(),
+        })?;
         Ok(Self {
             queue: Some(queue),
             thread: Some(thread),

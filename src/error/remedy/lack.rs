@@ -1,0 +1,124 @@
+//! What to do where no call was refused: a device lacks something, or memory, threads, a driver or a compiler are missing.
+
+/// By the beginning of a capability's name, what to do. Empty, the error itself says it. The first row that fits is taken.
+const CAPABILITIES: &[(&str, &str)] = &[
+    ("DevX of the adopted context", ""),
+    ("libibverbs of the adopted context", ""),
+    ("a doorbell register shared by QPs", ""),
+    ("port state", ""),
+    ("lid", ""),
+    (
+        "provider",
+        "name a device of libmlx5 (WARPVERBS_DEVICE); wv doctor lists them",
+    ),
+    (
+        "GID table",
+        "give the port's interface such an address (ip addr add), or name another GID (WARPVERBS_GID)",
+    ),
+    (
+        "link_layer",
+        "name another port (WARPVERBS_DEVICE=NAME:PORT), or set this one's type (mlxconfig LINK_TYPE_P1)",
+    ),
+    (
+        "port_type",
+        "the firmware and the kernel name different types of the port: mlxfwreset -d DEVICE reset lets both read it again",
+    ),
+    (
+        "roce",
+        "RoCE is off: devlink dev param set pci/ADDRESS name enable_roce value true cmode driverinit, then devlink dev reload, turn \
+         it on",
+    ),
+    (
+        "send_dbr_mode_no_dbr_ext",
+        "WARPVERBS_DOORBELL=auto takes a doorbell that the device has",
+    ),
+    (
+        "mode of the bond",
+        "without WARPVERBS_LAG_PORT the bond chooses the port",
+    ),
+    (
+        "",
+        "another device (WARPVERBS_DEVICE) or a later firmware (mlxfwmanager --online -u) may have it; wv doctor compares them",
+    ),
+];
+
+/// Behind an error about the capability `what`.
+pub(crate) fn of_capability(what: &str) -> String {
+    let row = CAPABILITIES
+        .iter()
+        .find(|(begin, _)| what.starts_with(begin));
+    behind(row.map_or("", |(_, advice)| advice))
+}
+
+/// Behind an answer of a device that cannot be.
+pub(crate) const OF_REPLY: &str = "; its firmware and libmlx5 do not agree, and a later release of either may: wv doctor shows both";
+
+/// Behind an empty list of devices.
+pub(crate) const OF_NO_DEVICE: &str = "load the kernel module mlx5_ib, give a container --device=/dev/infiniband, or run under wv sim";
+
+/// Behind a thread that did not start.
+pub(crate) const OF_THREAD: &str = "; raise the limit of threads (ulimit -u unlimited; docker run --pids-limit=-1; TasksMax=infinity of systemd)";
+
+/// Behind a full control heap.
+pub(crate) const OF_HEAP: &str = "; WARPVERBS_CONTROL_BYTES=0 makes it as large as the QPs need; fewer QPs (WARPVERBS_QPS_PER_PEER) and \
+                                  shorter ones (WARPVERBS_LOG_DEPTH) need less";
+
+/// Behind a driver that is not there.
+pub(crate) const OF_DRIVER: &str = ". A GPU needs NVIDIA's driver, a container docker run --gpus all as well, and a build of this library \
+                                    the feature `cuda`. Kernels run on the CPU with WARPVERBS_GPU=simt";
+
+/// Behind kernels that have nothing for a GPU.
+pub(crate) const OF_KERNELS: &str = "; let the build script of the package make the set by warpverbs_build::kernels, without for_cpu_only";
+
+/// Behind memory of `kind` that an allocation did not get.
+pub(crate) fn of_memory(kind: &str) -> String {
+    behind(match kind {
+        "device" => {
+            "smaller windows need less of it, and WARPVERBS_MEMORY=host keeps them in host memory"
+        }
+        _ => {
+            "free -m and the limits of the container (docker run --memory) show what is left; smaller windows need less"
+        }
+    })
+}
+
+/// Behind what a compiler says. A log that names the variable says already what to do.
+pub(crate) fn of_compiler(log: &str) -> String {
+    behind(match log.contains("WARPVERBS_NVRTC") {
+        true => "",
+        false => {
+            "mend the source, if it is your own; a later driver, or another compiler by WARPVERBS_NVRTC=/path/to/libnvrtc.so, may take \
+             others"
+        }
+    })
+}
+
+fn behind(advice: &str) -> String {
+    match advice {
+        "" => String::new(),
+        advice => format!("; {advice}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_capability_of_the_table_is_asked_for_and_found() {
+        let verbs = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/verbs");
+        let files = fs::read_dir(verbs).unwrap();
+        let sources: Vec<String> = files
+            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+            .collect();
+        for (name, advice) in CAPABILITIES {
+            assert_eq!(of_capability(name), behind(advice), "{name}");
+            let literal = format!("\"{name}");
+            let is_asked = sources.iter().any(|text| text.contains(&literal));
+            assert!(name.is_empty() || is_asked, "{name}");
+        }
+    }
+}
