@@ -58,6 +58,26 @@ fn a_machine_with_a_software_hca_can_be_used_and_moves_data() {
 }
 
 #[test]
+fn data_moves_by_dmabuf_where_the_device_offers_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let arguments = ["--loopback", "--json", "--only", "pair"];
+    let mut command = simulated(scratch.path(), &[], &arguments);
+    command.env("WARPVERBS_GPU", "simt-dmabuf");
+    let found = Examined::by(command);
+    let moved = found.check("mlx5_0", "pair-loopback");
+    assert_eq!(moved["state"], "ok", "{moved}");
+    let words = moved["found"].as_str().unwrap();
+    let (_, ways) = words.split_once("every byte compared: ").unwrap();
+    let ways: Vec<&str> = ways.split("; ").collect();
+    for rung in ["dmabuf", "address"] {
+        for ringer in ["the GPU", "mailbox"] {
+            let way = format!("doorbell by {ringer}, queues and data by {rung}");
+            assert!(ways.contains(&&*way), "{way}: {words}");
+        }
+    }
+}
+
+#[test]
 fn a_bond_is_told_with_its_mode() {
     for (profile, words) in [
         (
@@ -149,6 +169,22 @@ fn a_check_that_hangs_is_left_out_and_those_behind_it_are_looked_at() {
     });
 }
 
+/// The kernel that is to move data waits for good, so its check has 5 s. The one behind it is looked at.
+#[test]
+fn a_loopback_that_hangs_is_left_out() {
+    FakeDriver::new("").run(|fake| {
+        let hold = fake.hold();
+        fake.set(&format!("hold cuLaunchKernel {}", hold.path()));
+        let scratch = tempfile::tempdir().unwrap();
+        let arguments = ["--loopback", "--json", "--only", "pair,store"];
+        let found = Examined::by(simulated(scratch.path(), &[], &arguments));
+        let moved = found.check("mlx5_0", "pair-loopback");
+        assert_eq!(moved["state"], "not-looked-at", "{moved}");
+        assert_eq!(moved["found"], "no answer within 5 s");
+        assert!(found.json["store"]["calls"].is_u64(), "{:#}", found.json);
+    });
+}
+
 #[test]
 fn each_check_is_explained_as_the_page_for_operators_has_it() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
@@ -191,7 +227,7 @@ fn a_wrong_command_line_ends_with_2() {
 #[test]
 fn the_schema_refuses_what_is_no_report() {
     let schema: Value =
-        serde_json::from_slice(&fs::read(crate::examined::schema()).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(crate::schema::schema()).unwrap()).unwrap();
     let states = &schema["definitions"]["check"]["properties"]["state"]["enum"];
     assert_eq!(
         *states,

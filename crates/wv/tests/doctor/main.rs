@@ -3,4 +3,5 @@
 mod checks;
 mod examined;
 mod frame;
+mod schema;
 mod store;

@@ -4,15 +4,18 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::examined;
+use super::{examined, schema};
 use warpverbs::team::{FileStore, Store};
 
-/// The command, for the store alone, with these variables.
+/// The command, for the store alone, with these variables. The schema accepts what it prints as JSON.
 fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
     let mut command = examined::doctor(&["--only", "store"]);
     command.args(arguments).envs(variables.iter().copied());
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout.clone()).unwrap();
+    if arguments.contains(&"--json") {
+        schema::accept(&text);
+    }
     (output, text)
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::job::{Job, Launcher};
+use crate::schema;
 
 const DOCTOR: [&str; 5] = ["doctor", "--launched", "--json", "--only", "machine"];
 
@@ -13,6 +14,7 @@ fn each_rank_reaches_each_other_one_with_a_whole_packet() {
     for one in &ended {
         assert_eq!(one.status, Some(0), "{ended:#?}");
     }
+    schema::accept(&ended[0].out);
     let found: Value = serde_json::from_str(&ended[0].out).unwrap();
     let ranks = &found["ranks"];
     assert_eq!(
@@ -42,6 +44,23 @@ fn each_rank_reaches_each_other_one_with_a_whole_packet() {
     }
     for other in &ended[1..] {
         assert_eq!((other.out.as_str(), other.err.as_str()), ("", ""));
+    }
+}
+
+#[test]
+fn the_schema_has_the_reason_of_a_pair_that_fails() {
+    let job = Job::new(Launcher::Srun, &DOCTOR);
+    let lost = |nth: usize| match nth {
+        1 => vec![("SOFTHCA_FAULT", "drop=100%".to_owned())],
+        _ => Vec::new(),
+    };
+    let ended = job.run(&[0, 1], 2, lost);
+    assert_eq!(ended[0].status, Some(1), "{ended:#?}");
+    schema::accept(&ended[0].out);
+    let found: Value = serde_json::from_str(&ended[0].out).unwrap();
+    for pair in found["ranks"]["pairs"].as_array().unwrap() {
+        assert_eq!(pair["reached"], false, "{pair}");
+        assert!(pair["reason"].is_string(), "{pair}");
     }
 }
 

@@ -4,3 +4,5 @@ mod demo;
 mod doctor;
 mod job;
 mod mistakes;
+#[path = "../doctor/schema.rs"]
+mod schema;
