@@ -342,13 +342,14 @@ mod tests {
     fn a_path_has_a_grh_where_one_is_needed_or_wanted() {
         let config = PathConfig::default();
         let ib = infiniband();
-        let route = |theirs: &PortRecord, config: &PathConfig| {
-            let path = ib.path(theirs, config, 9, 0);
+        let way = |own: &PortRecord, theirs: &PortRecord, config: &PathConfig| {
+            let path = own.path(theirs, config, 9, 0);
             let AddressVector::InfiniBand(address) = path.address else {
                 panic!("not of InfiniBand: {path:?}");
             };
             address.grh
         };
+        let route = |theirs: &PortRecord, config: &PathConfig| way(&ib, theirs, config);
         let far = PortRecord {
             gid: gid("fec0::1"),
             ..ib
@@ -358,6 +359,15 @@ mod tests {
         assert_eq!(there.remote_gid, Gid(far.gid));
         assert_eq!(there.traffic_class, 9);
         assert!(route(&ib, &config.with_grh(GrhUse::Always)).is_some());
+        let demands = PortRecord {
+            grh_required: true,
+            ..ib
+        };
+        for (own, theirs) in [(&ib, &demands), (&demands, &ib), (&demands, &demands)] {
+            let there = way(own, theirs, &config).unwrap();
+            assert_eq!(there.remote_gid, Gid(ib.gid));
+            assert_eq!(way(own, theirs, &config.with_grh(GrhUse::Never)), None);
+        }
     }
 
     #[test]

@@ -62,6 +62,32 @@ fn a_moe_step_is_right_on_every_kind_of_port() {
     }
 }
 
+/// The options of enhanced connection establishment in force at each QP of both ranks, whose HCAs have these.
+fn options_in_force(own: [u32; 2]) -> Vec<[u32; 4]> {
+    let setups = own.map(|ece| {
+        let mut setup = on(Link::Ethernet, PathConfig::default());
+        setup.hca.ece = ece;
+        setup
+    });
+    let hcas = setups.each_ref().map(Hcas::new);
+    let found = test_support::ranks::on_threads(2, |number, store| {
+        let at = usize::from(number == 1);
+        let rank = Rank::alone(setups[at].of_rank(number), hcas[at].of(number), store).unwrap();
+        let status = |qp| rank.team.qp_status(1 - number, qp).unwrap();
+        let found = [0, 1, 2, 3].map(|qp| status(qp).hca.ece);
+        rank.team.barrier("read").unwrap();
+        found
+    });
+    hcas.iter().for_each(Hcas::check);
+    found
+}
+
+#[test]
+fn ranks_take_the_options_of_connections_that_both_hcas_have() {
+    assert_eq!(options_in_force([0x0107, 0x110e]), [[0x0106; 4]; 2]);
+    assert_eq!(options_in_force([0x0107, 0]), [[0; 4]; 2]);
+}
+
 #[test]
 fn a_peer_is_replaced_on_infiniband() {
     for grh in [GrhUse::Auto, GrhUse::Always] {
