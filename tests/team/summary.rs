@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use softhca::FailCommand;
 use softhca::device::EventSupport;
+use softhca::{FailCommand, HcaConfig};
 use warpverbs::team::{CqKind, Doorbell, MemoryStore, Queues, RankSet, TeamConfig};
 
 use crate::modes::exchange;
@@ -109,10 +109,10 @@ fn a_refused_qp_without_a_record_is_made_with_one_and_logged_once() {
     assert!(!logs[1].contains(told), "{}", logs[1]);
 }
 
-/// The log of a founder of two places where its HCA reports these events alone. Ranks on such HCAs write to each other.
-fn logged_with(events: EventSupport) -> String {
+/// The log of a founder of two places on such an HCA. Ranks on such HCAs write to each other.
+fn logged_with(change: impl Fn(&mut HcaConfig)) -> String {
     let mut setup = setup(2);
-    setup.hca.events = events;
+    change(&mut setup.hca);
     let hcas = Hcas::new(&setup);
     let lines = Lines::default();
     let writer = lines.clone();
@@ -132,7 +132,7 @@ fn logged_with(events: EventSupport) -> String {
 
 #[test]
 fn a_team_works_without_refused_events_and_logs_the_refusal_once() {
-    assert_eq!(logged_with(EventSupport::All), "");
+    assert_eq!(logged_with(|_| {}), "");
     for (events, told) in [
         (
             EventSupport::Device,
@@ -143,10 +143,23 @@ fn a_team_works_without_refused_events_and_logs_the_refusal_once() {
             "failures are found by completions and deadlines only: ",
         ),
     ] {
-        let logged = logged_with(events);
+        let logged = logged_with(|hca| hca.events = events);
         assert_eq!(logged.matches(told).count(), 1, "{events:?}: {logged}");
         assert_eq!(logged.lines().count(), 1, "{events:?}: {logged}");
     }
+}
+
+#[test]
+fn a_team_works_without_a_counter_set_and_logs_the_refusal_once() {
+    let logged = logged_with(|hca| hca.counter_sets_are_taken = true);
+    for told in [
+        "packets are counted with those of all programs on the device: ",
+        "ALLOC_Q_COUNTER (0x771) refused: status NO_RES (0xf)",
+        "no counter set left",
+    ] {
+        assert_eq!(logged.matches(told).count(), 1, "{told}: {logged}");
+    }
+    assert_eq!(logged.lines().count(), 1, "{logged}");
 }
 
 #[test]

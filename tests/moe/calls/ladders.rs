@@ -339,24 +339,6 @@ fn a_heap_that_is_refused_at_its_whole_length_steps_down_too() {
     is_step(&choices, Matter::Windows, 0, "a long heap");
 }
 
-/// A device that gives no counter set carries a team all the same.
-#[test]
-fn without_counters_a_team_works() {
-    let choices = chosen(
-        |config| config,
-        &options(),
-        |hca| {
-            refuse(hca, Opcode::ALLOC_Q_COUNTER, 0, 1);
-        },
-    );
-    is_step(
-        &choices.unwrap(),
-        Matter::Queues,
-        0,
-        "without a counter set",
-    );
-}
-
 #[test]
 fn libraries_that_are_too_old_for_a_step_lack_that_step_alone() {
     if env::var_os(OLDER).is_none() {

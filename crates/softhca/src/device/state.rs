@@ -197,6 +197,8 @@ pub(crate) struct HcaState {
     pub(crate) order_force: bool,
     /// Options of enhanced connection establishment.
     pub(crate) ece: u32,
+    /// Counter sets that programs are to believe in.
+    pub(crate) counter_sets: u32,
     /// Which events programs may subscribe to.
     pub(crate) told: EventSupport,
     /// What peers have written and memory has not got yet.
@@ -303,6 +305,7 @@ impl HcaState {
             order: config.order,
             order_force: config.order_force,
             ece: config.ece,
+            counter_sets: u32::from(config.counter_sets_are_taken),
             told: config.events,
             pending_writes: PendingWrites::new(config.adversary, number),
             ready: VecDeque::new(),

@@ -20,12 +20,14 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let hca = call.hca()?;
     let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
     let (lag_ports, ece) = (hca.identity.lag_ports(), hca.ece != 0);
+    let counter_sets = hca.counter_sets;
     let lean = hca.identity.is_lean();
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
         CapType::GENERAL => {
             let caps = with_lag(general(link, order), lag_ports);
             let caps = if lean { with_one_read(caps) } else { caps };
+            let caps = caps.with_max_qp_cnt(counter_sets);
             reply.with_cmd_hca_cap(caps.with_ece(ece.into()))
         }
         CapType::ATOMIC if lean => reply,

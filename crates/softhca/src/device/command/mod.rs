@@ -205,6 +205,8 @@ fn handler(class: Class, opcode: Opcode) -> Option<fn(&mut Call<'_>) -> Outcome>
         (Class::Create, Opcode::ALLOC_PD) => alloc_pd,
         (Class::Create, Opcode::CREATE_MKEY) => mkey::create,
         (Class::Create, Opcode::CREATE_CQ) => cq::create,
+        // The device has no counter sets, or others hold all of them.
+        (Class::Create, Opcode::ALLOC_Q_COUNTER) => |_| Err(Refusal::FULL),
         (Class::Create, Opcode::CREATE_QP) => qp::create,
         (Class::Create, Opcode::CREATE_RMP) => srq::create_rmp,
         (Class::Create, Opcode::CREATE_XRC_SRQ) => srq::create_xrc_srq,

@@ -57,6 +57,8 @@ pub struct HcaConfig {
     /// Options of enhanced connection establishment that its QPs have, each a bit; 0 is a device without any. They change
     /// nothing here.
     pub ece: u32,
+    /// It says that it has counter sets, of which none is left for any program. Otherwise it says that it has none.
+    pub counter_sets_are_taken: bool,
     /// Makes use of all that `order` leaves open; `None` places data as it comes.
     pub adversary: Option<Adversary>,
     /// What goes wrong.
@@ -85,6 +87,7 @@ impl Default for HcaConfig {
             order_force: false,
             events: EventSupport::default(),
             ece: 0x3,
+            counter_sets_are_taken: false,
             adversary: None,
             faults: None,
             pcap: None,
