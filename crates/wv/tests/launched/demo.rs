@@ -1,5 +1,6 @@
 //! The demo as ranks of a job.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -71,18 +72,33 @@ fn mpirun_starts_ranks() {
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
     std::fs::create_dir(&store).unwrap();
+    by_mpirun(place.path(), &format!("file://{}", store.display()));
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn ranks_of_mpirun_meet_in_an_etcd() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(etcd) = test_basics::etcd::Etcd::start(1) else {
+        return;
+    };
+    by_mpirun(place.path(), &etcd.url(0, "", "demo"));
+}
+
+/// Four ranks that mpirun starts meet in this store.
+fn by_mpirun(place: &Path, store: &str) {
     if Command::new("mpirun").arg("--version").output().is_err() {
         println!("skipped: mpirun: there is none (openmpi-bin)");
         return;
     }
-    let mut command = clean(Command::new("mpirun"), place.path());
+    let mut command = clean(Command::new("mpirun"), place);
     command
         .args(["-n", "4", "--oversubscribe", "--allow-run-as-root"])
         .args(["-x", "WARPVERBS_STORE", "-x", "XDG_RUNTIME_DIR"])
         .arg(env!("CARGO_BIN_EXE_wv"))
         .args(DEMO)
-        .env("TMPDIR", place.path())
-        .env("WARPVERBS_STORE", format!("file://{}", store.display()));
+        .env("TMPDIR", place)
+        .env("WARPVERBS_STORE", store);
     let ended = Ended::of(&command.output().unwrap());
     assert_eq!(ended.status, Some(0), "{ended:#?}");
     is_result(&ended.out, 4);
