@@ -25,6 +25,9 @@ pub struct PathConfig {
     pub priority: u8,
     /// InfiniBand service level. `WARPVERBS_SERVICE_LEVEL`, 0 to 15; default 0.
     pub service_level: u8,
+    /// Which of its 2^LMC LIDs an InfiniBand port sends from, and its peers send to. `WARPVERBS_PATH_BITS`, 0 to 127, less than
+    /// 2^LMC; default 0.
+    pub path_bits: u8,
     /// IP time to live, or hop limit of the GRH. `WARPVERBS_HOP_LIMIT`, 1 to 255; default 64.
     pub hop_limit: u8,
     /// PRM code of the delay that a receiver-not-ready answer asks for. `WARPVERBS_MIN_RNR_TIMER`, 0 to 31; default 12 (0.64 ms).
@@ -66,6 +69,7 @@ setters! {
         with_traffic_class(traffic_class: Option<u8>),
         with_priority(priority: u8),
         with_service_level(service_level: u8),
+        with_path_bits(path_bits: u8),
         with_hop_limit(hop_limit: u8),
         with_min_rnr_timer(min_rnr_timer: u8),
         with_mtu(mtu: Option<u16>),
@@ -86,6 +90,7 @@ impl Default for PathConfig {
             traffic_class: None,
             priority: 0,
             service_level: 0,
+            path_bits: 0,
             hop_limit: 64,
             min_rnr_timer: 12,
             mtu: None,
@@ -123,6 +128,7 @@ impl PathConfig {
             traffic_class: source.optional("WARPVERBS_TRAFFIC_CLASS")?,
             priority: source.number("WARPVERBS_PRIORITY")?,
             service_level: source.number("WARPVERBS_SERVICE_LEVEL")?,
+            path_bits: source.number("WARPVERBS_PATH_BITS")?,
             hop_limit: source.number("WARPVERBS_HOP_LIMIT")?,
             min_rnr_timer: source.number("WARPVERBS_MIN_RNR_TIMER")?,
             mtu: source.word("WARPVERBS_MTU", &MTU)?,
@@ -137,6 +143,7 @@ impl PathConfig {
     pub(crate) fn check(&self) -> Result<(), OutOfRange> {
         in_table("priority", Some(self.priority))?;
         in_table("service_level", Some(self.service_level))?;
+        in_table("path_bits", Some(self.path_bits))?;
         in_table("hop_limit", Some(self.hop_limit))?;
         in_table("min_rnr_timer", Some(self.min_rnr_timer))?;
         in_table("ack_timeout", self.ack_timeout)?;

@@ -336,6 +336,12 @@ pub const GROUPS: [Group; 7] = [
                 "InfiniBand service level",
             ),
             row(
+                "WARPVERBS_PATH_BITS",
+                number(0, 127),
+                "0",
+                "which of its 2^LMC LIDs an InfiniBand port sends from, and its peers send to; less than 2^LMC",
+            ),
+            row(
                 "WARPVERBS_HOP_LIMIT",
                 number(1, 255),
                 "64",

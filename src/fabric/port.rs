@@ -13,7 +13,7 @@ use crate::verbs::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortRecord {
     link_layer: LinkLayer,
-    /// 0 on Ethernet.
+    /// The one that the rank sends from, and that peers send to; 0 on Ethernet.
     lid: u16,
     gid: [u8; 16],
     /// Index of `gid` in the table of the port. Of no use to others.
@@ -46,7 +46,7 @@ impl PortRecord {
         let source = context.source_gid(config.gid_index)?;
         Ok(Self {
             link_layer: port.link_layer,
-            lid: port.lid,
+            lid: port.lid_with(config.path_bits)?,
             gid: source.gid.0,
             gid_index: source.index,
             mtu: mtu_of(port.active_mtu, config)? as u32,
@@ -144,6 +144,7 @@ impl PortRecord {
                     .with_hop_limit(config.hop_limit);
                 InfinibandAddress::new(theirs.lid)
                     .with_service_level(config.service_level)
+                    .with_path_bits(config.path_bits)
                     .with_grh(self.needs_route(theirs, config).then_some(route))
                     .into()
             }
@@ -368,6 +369,21 @@ mod tests {
             assert_eq!(there.remote_gid, Gid(ib.gid));
             assert_eq!(way(own, theirs, &config.with_grh(GrhUse::Never)), None);
         }
+    }
+
+    #[test]
+    fn a_path_has_the_path_bits_of_the_configuration() {
+        let bits = |own: PortRecord, config: PathConfig| {
+            let path = own.path(&own, &config, 0, 0);
+            match path.address {
+                AddressVector::InfiniBand(address) => Some((address.remote_lid, address.path_bits)),
+                AddressVector::RoceV2(_) => None,
+            }
+        };
+        let config = PathConfig::default();
+        assert_eq!(bits(infiniband(), config), Some((7, 0)));
+        assert_eq!(bits(infiniband(), config.with_path_bits(5)), Some((7, 5)));
+        assert_eq!(bits(ethernet(), config.with_path_bits(5)), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::PoisonError;
 
 use super::{Doorbell, SignalOrder, Team};
+use crate::config::PathConfig;
 use crate::fabric::{Rail, mtu_of};
 use crate::topology::{Distance, LinkLayer, Machine};
 use crate::verbs::{Context, Gid, Mtu, Rung, TrafficClass};
@@ -80,7 +81,7 @@ impl Team {
                 device: context.name().to_owned(),
                 port: context.port().number,
                 distance: places.and_then(|(gpu, nic)| machine.distance(gpu, nic)),
-                source: source(&machine, context, self.config.path.gid_index),
+                source: source(&machine, context, &self.config.path),
                 mtu: self.mtu_of(context),
                 class: context.traffic_class(self.config.path.traffic_class),
                 memory,
@@ -98,13 +99,14 @@ impl Team {
     }
 }
 
-/// The address of a port, whose GID is the one at `index` if that is given.
-fn source(machine: &Machine, context: &Context, index: Option<u32>) -> Option<PathSource> {
+/// The address that packets of a port come from.
+fn source(machine: &Machine, context: &Context, config: &PathConfig) -> Option<PathSource> {
     let port = context.port();
     if port.link_layer == LinkLayer::InfiniBand {
-        return Some(PathSource::InfiniBand { lid: port.lid });
+        let lid = port.lid_with(config.path_bits).ok()?;
+        return Some(PathSource::InfiniBand { lid });
     }
-    let entry = context.source_gid(index).ok()?;
+    let entry = context.source_gid(config.gid_index).ok()?;
     let facts = machine.gids(context.name(), port.number);
     let fact = facts.into_iter().find(|fact| fact.index == entry.index);
     Some(PathSource::RoceV2 {

@@ -272,11 +272,7 @@ impl InfinibandAddress {
 
     fn path(&self, context: &Context) -> Result<Ads, VerbsError> {
         let port = context.port();
-        let most = (1u16 << port.lmc) - 1;
-        if u16::from(self.path_bits) > most {
-            let limit = format!("0 to {most}, as the port's LMC is {}", port.lmc);
-            return Err(VerbsError::argument("path bits", self.path_bits, limit));
-        }
+        port.lid_with(self.path_bits)?;
         let local = Ads::default()
             .with_rlid(self.remote_lid.into())
             .with_mlid(self.path_bits.into())

@@ -65,7 +65,7 @@ pub struct PortInfo {
     pub number: u8,
     /// What carries its packets.
     pub link_layer: LinkLayer,
-    /// Its first LID; 0 on Ethernet.
+    /// Its first LID, whose lowest `lmc` bits are 0; 0 on Ethernet.
     pub lid: u16,
     /// log2 of the number of its LIDs, 0 to 7.
     pub lmc: u8,
@@ -157,6 +157,23 @@ impl PortInfo {
             let limit = format!("one of the port's {}: {}", keys.len(), keys.join(", "));
             VerbsError::argument("partition key", value, limit)
         })
+    }
+
+    /// The LID with these path bits. Ports of Ethernet have none.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for bits that the port's LMC does not leave to it.
+    pub fn lid_with(&self, path_bits: u8) -> Result<u16, VerbsError> {
+        let most = (1u16 << self.lmc) - 1;
+        match self.link_layer {
+            LinkLayer::Ethernet => Ok(self.lid),
+            LinkLayer::InfiniBand if u16::from(path_bits) > most => {
+                let limit = format!("0 to {most}, as the port's LMC is {}", self.lmc);
+                Err(VerbsError::argument("path bits", path_bits, limit))
+            }
+            LinkLayer::InfiniBand => Ok(self.lid | u16::from(path_bits)),
+        }
     }
 
     fn check(
@@ -267,9 +284,8 @@ mod tests {
         assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
     }
 
-    #[test]
-    fn a_partition_key_is_found_by_its_value() {
-        let port = |link_layer, pkeys: &[u16]| PortInfo {
+    fn port(link_layer: LinkLayer, pkeys: &[u16]) -> PortInfo {
+        PortInfo {
             number: 1,
             link_layer,
             lid: 1,
@@ -279,7 +295,35 @@ mod tests {
             pkeys: pkeys.to_vec(),
             active_mtu: Mtu::B4096,
             gid_table_length: 1,
+        }
+    }
+
+    #[test]
+    fn path_bits_name_one_of_the_lids_of_a_port() {
+        let lid = |lmc, path_bits| {
+            let base = port(LinkLayer::InfiniBand, &[]);
+            let of = PortInfo {
+                lid: 0x4580,
+                lmc,
+                ..base
+            };
+            of.lid_with(path_bits).map_err(|error| error.to_string())
         };
+        assert_eq!(lid(0, 0), Ok(0x4580));
+        assert_eq!(lid(3, 7), Ok(0x4587));
+        assert_eq!(lid(7, 127), Ok(0x45ff));
+        for (lmc, path_bits, most) in [(0, 1, 0), (3, 8, 7), (7, 128, 127), (7, 255, 127)] {
+            let told = format!(
+                "path bits is {path_bits}; it must be 0 to {most}, as the port's LMC is {lmc}"
+            );
+            assert_eq!(lid(lmc, path_bits), Err(told));
+        }
+        let ethernet = port(LinkLayer::Ethernet, &[]);
+        assert_eq!(ethernet.lid_with(5).unwrap(), ethernet.lid);
+    }
+
+    #[test]
+    fn a_partition_key_is_found_by_its_value() {
         let ib = port(LinkLayer::InfiniBand, &[0x7fff, 0x0001, 0, 0x8001, 0xffff]);
         assert_eq!(ib.pkey(None).unwrap(), (0, 0x7fff));
         assert_eq!(ib.pkey(Some(0xffff)).unwrap(), (4, 0xffff));

@@ -443,6 +443,16 @@ fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
             plain.with_service_level(16),
             "service_level is 16; it must be 0 to 15",
         ),
+        (
+            Link::InfiniBand,
+            plain.with_path_bits(128),
+            "path_bits is 128; it must be 0 to 127",
+        ),
+        (
+            Link::InfiniBand,
+            plain.with_path_bits(1),
+            "path bits is 1; it must be 0 to 0, as the port's LMC is 0",
+        ),
     ] {
         let setup = on(link, path);
         let hcas = Hcas::new(&setup);

@@ -45,7 +45,10 @@ fn paths(contexts: &[Arc<Context>], config: &EngineConfig) -> String {
 fn path(context: &Context, config: &EngineConfig) -> String {
     let port = context.port();
     let address = match (port.link_layer, context.own_gid()) {
-        (LinkLayer::InfiniBand, _) => format!("InfiniBand LID {:#x}", port.lid),
+        (LinkLayer::InfiniBand, _) => match port.lid_with(config.path.path_bits) {
+            Ok(lid) => format!("InfiniBand LID {lid:#x}"),
+            Err(error) => error.to_string(),
+        },
         (_, Ok(entry)) => {
             let gid = entry.gid;
             let ip = gid.ipv4();
