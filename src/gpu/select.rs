@@ -43,6 +43,7 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
         GpuSelector::SimtDmabuf => {
             let options = SimtOptions {
                 dmabufs: true,
+                dmabufs_across_pcie: true,
                 ..SimtOptions::default()
             };
             Ok(SimtGpu::with_options(&options)?)

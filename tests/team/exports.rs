@@ -42,7 +42,7 @@ fn a_team_with_dmabufs_works_and_replaces_a_peer_for_as_many_commands() {
 /// What memory is registered by where nothing is refused.
 fn expected() -> Rung {
     match env::var(DEVICE) {
-        Ok(device) if device == EXPORTING => Rung::Dmabuf,
+        Ok(device) if device == EXPORTING => Rung::DmabufPcie,
         _ => Rung::Address,
     }
 }
@@ -66,7 +66,8 @@ fn every_registration_says_what_it_was_made_from() {
             assert_eq!((export.rung, refused), (expected(), 0), "{name}, {rail}");
         }
         if rank.gpu.label() == "simt" {
-            assert_eq!(rank.gpu.rdma().unwrap().dmabuf, expected() == Rung::Dmabuf);
+            let exported = expected() == Rung::DmabufPcie;
+            assert_eq!(rank.gpu.rdma().unwrap().dmabuf, exported);
         }
     });
     hcas.check();
@@ -76,7 +77,7 @@ fn every_registration_says_what_it_was_made_from() {
 fn a_heap_in_which_no_queue_is_made_steps_down_alone() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let exported = expected() == Rung::Dmabuf;
+    let exported = expected() == Rung::DmabufPcie;
     if exported {
         // The CQ by which a heap is tried.
         hcas.of(0)[0].fail_command(FailCommand {
@@ -90,7 +91,7 @@ fn a_heap_in_which_no_queue_is_made_steps_down_alone() {
         let stepped = exported && rank.number() == 0;
         let rungs = rank.team.exports().into_iter();
         let rungs: Vec<_> = rungs.map(|(_, _, export)| export.rung).collect();
-        let heap = if stepped { Rung::Address } else { expected() };
+        let heap = if stepped { Rung::Dmabuf } else { expected() };
         assert_eq!(rungs, [heap, expected()]);
         let choices = rank.team.choices();
         let queues = choices

@@ -603,7 +603,7 @@ fn what_a_software_hca_refuses_is_said_with_what_mends_it() {
     let whole = look(&["WARPVERBS_GPU=simt-dmabuf"], &[]);
     let queues = whole.check("mlx5_0", "pair-queues");
     assert_eq!(queues["state"], "ok", "{queues:#}");
-    assert_eq!(queues["found"], "by dmabuf");
+    assert_eq!(queues["found"], "by dmabuf (PCIe)");
 }
 
 /// Whether an equals sign behind this makes it a variable.

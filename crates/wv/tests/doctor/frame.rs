@@ -58,7 +58,7 @@ fn a_machine_with_a_software_hca_can_be_used_and_moves_data() {
 }
 
 #[test]
-fn data_moves_by_dmabuf_where_the_device_offers_it() {
+fn data_moves_by_dmabuf_on_both_of_its_steps() {
     let scratch = tempfile::tempdir().unwrap();
     let arguments = ["--loopback", "--json", "--only", "pair"];
     let mut command = simulated(scratch.path(), &[], &arguments);
@@ -69,7 +69,7 @@ fn data_moves_by_dmabuf_where_the_device_offers_it() {
     let words = moved["found"].as_str().unwrap();
     let (_, ways) = words.split_once("every byte compared: ").unwrap();
     let ways: Vec<&str> = ways.split("; ").collect();
-    for rung in ["dmabuf", "address"] {
+    for rung in ["dmabuf (PCIe)", "dmabuf", "address"] {
         for ringer in ["the GPU", "mailbox"] {
             let way = format!("doorbell by {ringer}, queues and data by {rung}");
             assert!(ways.contains(&&*way), "{way}: {words}");
