@@ -407,6 +407,9 @@ fn a_device_that_fails_between_choice_and_use_is_named_and_leaves_nothing() {
         if !dies {
             let told = format!("{}: port state is 1, needed: 4 (active)", hca.name());
             assert!(why.starts_with(&told), "{why}");
+            // Each software HCA stands on the loopback interface.
+            let mended = "its interface lo up (ip link set lo up)?";
+            assert!(why.contains(mended), "{why}");
         }
         drop(contexts);
         hcas.check();
