@@ -126,8 +126,9 @@ WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t tok
   terms->take(choice.contributes, at, choice.weight);
 }
 
-/// Adds up one token. Whole warp.
-WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t token) {
+/// Adds up a slice of one token. Whole warp.
+WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t token,
+                      Slice slice) {
   const MoeContext& moe = call.moe;
   const Choice choice = choice_of_lane(call, Weights(call, p), token);
   const Share share = share_of(choice);
@@ -144,11 +145,11 @@ WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t 
   const uint32_t vectors = moe.hidden / VECTOR;
   auto* const out = reinterpret_cast<platform::Vec16*>(p.out) + uint64_t{token} * vectors;
   if (rows) {
-    terms.add_up<true>(vectors, out, scaled, scale);
+    terms.add_up<true>(vectors, out, scaled, scale, slice);
   } else {
-    terms.add_up<false>(vectors, out, scaled, scale);
+    terms.add_up<false>(vectors, out, scaled, scale, slice);
   }
-  if (lane() == 0) p.token_valid[token] = share.whole;
+  if (lane() == 0 && slice.first == 0) p.token_valid[token] = share.whole;
 }
 
 /// Whether this layer can do what the parameters ask.
@@ -180,8 +181,9 @@ WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
     }
     return;
   }
-  for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
-    add_up(call, p, token);
+  const uint32_t tokens = call.handle.tokens, each = Slice::each(tokens);
+  for (uint32_t i = warp_in_grid(); i < tokens * each; i += grid_warps()) {
+    add_up(call, p, i / each, Slice{i % each, each});
   }
   end_receive(call);
 }

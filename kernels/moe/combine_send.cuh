@@ -11,9 +11,9 @@
 
 namespace wv::moe {
 
-/// Adds up one received token over the experts of this rank. Whole warp.
+/// Adds up a slice of one received token over the experts of this rank. Whole warp.
 WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_t source,
-                           uint32_t row) {
+                           uint32_t row, Slice slice) {
   const MoeContext& moe = call.moe;
   const bool weighted = (p.flags & COMBINE_UNWEIGHTED) == 0;
   const MoePick pick = pick_of_lane(call, source, row);
@@ -22,7 +22,8 @@ WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_
   terms.take(pick.local != NONE, reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes,
              weighted ? pick.weight : 1.0f);
   const uint64_t out = moe.staging.base + staged_row(call, source, row);
-  terms.add_up<true>(moe.hidden / VECTOR, reinterpret_cast<platform::Vec16*>(out), false, 1.0f);
+  terms.add_up<true>(moe.hidden / VECTOR, reinterpret_cast<platform::Vec16*>(out), false, 1.0f,
+                     slice);
 }
 
 /// Copies the caller's row of one received token. Whole warp.
@@ -51,14 +52,17 @@ WV_DEVICE void copy_experts(const Call& call, const CombineSendParams& p, uint32
 
 /// Puts what goes back into the staging memory.
 WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p) {
-  const auto each = [&](auto body) { for_received_rows(call, body); };
   switch (returns_of(call.moe)) {
     case Return::sums:
-      return each([&](uint32_t source, uint32_t row) { add_experts(call, p, source, row); });
+      return for_slices_of_rows(call, [&](uint32_t source, uint32_t row, Slice slice) {
+        add_experts(call, p, source, row, slice);
+      });
     case Return::as_given:
-      return each([&](uint32_t source, uint32_t row) { copy_row(call, p, source, row); });
+      return for_received_rows(
+          call, [&](uint32_t source, uint32_t row) { copy_row(call, p, source, row); });
     case Return::rows:
-      return each([&](uint32_t source, uint32_t row) { copy_experts(call, p, source, row); });
+      return for_received_rows(
+          call, [&](uint32_t source, uint32_t row) { copy_experts(call, p, source, row); });
   }
 }
 

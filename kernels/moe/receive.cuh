@@ -3,6 +3,7 @@
 
 #include "begin.cuh"
 #include "clock.cuh"
+#include "rows.cuh"
 
 namespace wv::moe {
 
@@ -92,12 +93,13 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   }
 }
 
-/// Calls `body(source, row)` for the received rows, spread over the warps of the grid. Whole warp.
+/// Calls `body(source, row, slice)` for `each` slices of the received rows, spread over the warps
+/// of the grid. Whole warp.
 template <class Body>
-WV_DEVICE void for_received_rows(const Call& call, Body body) {
+WV_DEVICE void spread_rows(const Call& call, uint32_t each, Body body) {
   constexpr Warp warp;
   const uint32_t worker = warp_in_grid(), workers = grid_warps(), ranks = call.ranks();
-  // Rows of the sources before, so that workers stay in step over short sources.
+  // Slices of the sources before, so that workers stay in step over short sources.
   uint64_t skipped = 0;
   for (uint32_t base = 0; base < ranks; base += 32) {
     // The counts of 32 sources in one load.
@@ -106,10 +108,30 @@ WV_DEVICE void for_received_rows(const Call& call, Body body) {
     for (uint32_t source = base; source < ranks && source < base + 32; ++source) {
       const uint32_t rows = warp.shuffle(rows_of_lane, source - base);
       const auto start = static_cast<uint32_t>((worker + workers - skipped % workers) % workers);
-      for (uint32_t row = start; row < rows; row += workers) body(source, row);
-      skipped += rows;
+      for (uint32_t i = start; i < rows * each; i += workers) {
+        body(source, i / each, Slice{i % each, each});
+      }
+      skipped += uint64_t{rows} * each;
     }
   }
+}
+
+/// Calls `body(source, row)` for the received rows, spread over the warps of the grid. Whole warp.
+template <class Body>
+WV_DEVICE void for_received_rows(const Call& call, Body body) {
+  spread_rows(call, 1, [&](uint32_t source, uint32_t row, Slice) { body(source, row); });
+}
+
+/// The same for slices of them, where the rows are too few for the grid: `body(source, row,
+/// slice)`.
+template <class Body>
+WV_DEVICE void for_slices_of_rows(const Call& call, Body body) {
+  constexpr Warp warp;
+  uint32_t rows = 0;
+  for (uint32_t peer = lane(); peer < call.ranks(); peer += 32) {
+    rows += call.handle.peers[peer].rows_received;
+  }
+  spread_rows(call, Slice::each(warp.shuffle(warp.sum_up_to(rows), 31)), body);
 }
 
 /// Says that this rank has read every slot of the call, or given up: the slots may be used again.

@@ -49,11 +49,28 @@ struct Vectors {
   }
 };
 
-/// Calls `body(batch)` for all batches, of N vectors for each lane, of a row of `vectors` 16-byte
-/// vectors. Whole warp.
+/// The batches of a row that one of several warps works on: every `count`-th from number `first`.
+struct Slice {
+  uint32_t first = 0, count = 1;
+
+  /// Warps for each of `rows` rows, so that a few rows keep the grid busy.
+  WV_DEVICE static uint32_t each(uint32_t rows) {
+    const uint32_t warps = rows != 0 ? grid_warps() / rows : 1;
+    return warps < 1 ? 1 : warps < MOST ? warps : MOST;
+  }
+
+ private:
+  /// A row of 7,168 elements has so many batches.
+  static constexpr uint32_t MOST = 7;
+};
+
+/// Calls `body(batch)` for the batches of `slice`, of N vectors for each lane, of a row of
+/// `vectors` 16-byte vectors. Whole warp.
 template <uint32_t N, class Body>
-WV_DEVICE void for_batches(uint32_t vectors, Body body) {
-  for (uint32_t base = 0; base < vectors; base += 32 * N) body(Batch{base + lane(), vectors});
+WV_DEVICE void for_batches(uint32_t vectors, Body body, Slice slice = {}) {
+  for (uint32_t base = slice.first * 32 * N; base < vectors; base += slice.count * 32 * N) {
+    body(Batch{base + lane(), vectors});
+  }
 }
 
 /// Copies `bytes` (a multiple of 16, not 0) between aligned addresses. Whole warp.
@@ -101,21 +118,23 @@ class Terms {
   WV_DEVICE void clear() { count_ = 0; }
 
   /// Adds up the rows of `vectors` vectors in the order in which they were taken, and multiplies by
-  /// `scale`. Stores the sum, rounded once, at `out`. Whole warp.
+  /// `scale`. Stores the sum, rounded once, at `out`: the batches of `slice`. Whole warp.
   ///
   /// @tparam WEIGHTED  each row counts with its weight.
   template <bool WEIGHTED>
-  WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale) const {
+  WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale,
+                        Slice slice) const {
     // One row has registers for a long batch; of more, two are loaded together.
-    if (count_ == 1) return add_up<WEIGHTED, LONG_BATCH, 1>(vectors, out, scaled, scale);
-    add_up<WEIGHTED, BATCH, 2>(vectors, out, scaled, scale);
+    if (count_ == 1) return add_up<WEIGHTED, LONG_BATCH, 1>(vectors, out, scaled, scale, slice);
+    add_up<WEIGHTED, BATCH, 2>(vectors, out, scaled, scale, slice);
   }
 
  private:
   /// In batches of N vectors, ROWS rows at a time.
   template <bool WEIGHTED, uint32_t N, uint32_t ROWS>
-  WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale) const {
-    for_batches<N>(vectors, [&](const Batch& batch) {
+  WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale,
+                        Slice slice) const {
+    const auto add_batch = [&](const Batch& batch) {
       Floats sums[N];
       uint32_t term = 0;
       for (; term + ROWS <= count_; term += ROWS) add<WEIGHTED, N, ROWS>(batch, term, sums);
@@ -126,7 +145,8 @@ class Terms {
         rounded.of[k] = sums[k].round();
       }
       rounded.store(batch, out);
-    });
+    };
+    for_batches<N>(vectors, add_batch, slice);
   }
 
   /// Adds rows `term` to `term + ROWS - 1`, all of which are loaded before the first is added.
