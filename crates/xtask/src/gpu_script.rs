@@ -297,6 +297,30 @@ fn on_a_gpu_the_results_have_its_name_and_its_own_tests_run() {
 }
 
 #[test]
+fn on_a_gpu_with_nvidias_profiler_the_moe_kernels_are_profiled() {
+    let pack = Pack::new();
+    fs::write(pack.path("dev/nvidia0"), "").unwrap();
+    pack.scripted("probe", "echo 'posting on sink+NVIDIA H200: a table'; exit");
+    pack.program("tests/gpu", "#!/bin/sh\n");
+    pack.program(
+        "tools/ncu",
+        "#!/bin/sh\necho \"$*\" >>\"$SCRIPTED/profiled\"\n",
+    );
+    let output = pack.run(&[]);
+    assert!(output.status.success(), "{}", said(&output));
+    let results = pack.results("NVIDIA-H200");
+    let found = steps(&results);
+    for step in ["profile-128", "profile-4096"] {
+        assert!(found.contains(&(step, "ok")), "{found:?}");
+    }
+    let profiled = fs::read_to_string(pack.path("scripted/profiled")).unwrap();
+    let lines: Vec<_> = profiled.lines().collect();
+    assert_eq!(lines.len(), 2, "{profiled}");
+    assert!(lines[0].contains("--launch-skip 172 ") && lines[1].contains("--launch-skip 4 "));
+    assert!(lines.iter().all(|line| line.contains("bench moe --gpu 0")));
+}
+
+#[test]
 fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
     let pack = Pack::new();
     pack.scripted("primitives", "sleep 60 & echo $! >\"$SCRIPTED/pid\"; wait");
