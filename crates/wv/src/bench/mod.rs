@@ -13,6 +13,7 @@
 //! lanes without an HCA or on software HCAs. [`local`] measures its copies between processes of one machine, and [`fill`] how
 //! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several.
 
+mod clock;
 mod error;
 pub mod facts;
 pub mod fill;

@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "launch of the measuring kernels")]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use bytemuck::{Zeroable, bytes_of, bytes_of_mut};
 use serde::Serialize;
 
 use super::BenchError;
+use super::clock::Clock;
 use crate::KERNELS;
-use crate::abi::{PrimitiveParams, PrimitiveTime, StampBenchParams};
-use warpverbs::abi::DevicePtr;
+use crate::abi::{PrimitiveParams, PrimitiveTime};
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped, Launch};
 
 /// Operations without stores in front of them.
@@ -235,8 +234,7 @@ impl Bench {
         Ok(each(&time, count))
     }
 
-    /// The mean time of `count` launches that follow one another in a stream, ns, by the clock of the device. A host would measure
-    /// how long its thread sleeps.
+    /// The mean time of `count` launches that follow one another in a stream, ns.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn launches(&self, how: &'static str, blocks: u32, count: u32) -> Result<f64, BenchError> {
         let params = self.params(0, 0);
@@ -254,17 +252,8 @@ impl Bench {
         } else {
             None
         };
-        // Never freed where the wait fails: a launch may still store to it.
-        let stamps = ManuallyDrop::new(self.gpu.alloc(16, 128)?);
-        let stamp = |at: u64| {
-            let params = StampBenchParams {
-                at: DevicePtr::new(at),
-            };
-            let launch = Launch::new("wv_bench_stamp", 1, 32).with_stream(Some(&stream));
-            // SAFETY: the word lies in `stamps`, which outlives the launch.
-            unsafe { self.gpu.launch(&launch, bytes_of(&params)) }
-        };
-        stamp(stamps.addr())?;
+        let mut clock = Clock::new(self.gpu.as_ref(), &stream, 2)?;
+        clock.stamp()?;
         for _ in 0..count {
             // SAFETY: the parameters are those of the kernel, and their memory is that of `self`.
             unsafe {
@@ -274,11 +263,8 @@ impl Bench {
                 }
             }?;
         }
-        let end = stamp(stamps.addr() + 8)?;
-        self.gpu.wait(&end, DEADLINE)?;
-        let stamps = ManuallyDrop::into_inner(stamps);
-        let mut ends = [0u64; 2];
-        self.gpu.read(stamps.addr(), bytes_of_mut(&mut ends))?;
+        clock.stamp()?;
+        let ends = clock.read(DEADLINE)?;
         let time = self.read()?;
         if time.value != u64::from(blocks) {
             return Err(BenchError::Wrong {

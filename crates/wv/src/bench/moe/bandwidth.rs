@@ -12,7 +12,6 @@
 #![expect(unsafe_code, reason = "launches of the MoE and copy kernels")]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +21,9 @@ use serde::Serialize;
 use super::buffers::Buffers;
 use super::{MoeCase, Routing};
 use crate::KERNELS;
-use crate::abi::{CopyBenchParams, StampBenchParams};
+use crate::abi::CopyBenchParams;
 use crate::bench::BenchError;
+use crate::bench::clock::Clock;
 use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 use warpverbs::moe::{
@@ -228,7 +228,7 @@ impl Bench {
         let sums = CombineOutput::default()
             .with_out(buffers.out.addr())
             .with_token_valid(buffers.valid.addr());
-        let mut clock = Clock::new(self, 5 * calls)?;
+        let mut clock = Clock::new(self.gpu.as_ref(), &self.stream, 5 * calls)?;
         for _ in 0..calls {
             clock.stamp()?;
             // SAFETY: the buffers have the sizes of the shape. They, handle and layer live until after the wait of `clock`, or are
@@ -245,7 +245,7 @@ impl Bench {
             unsafe { moe.combine_receive(stream, call, &sums) }?;
             clock.stamp()?;
         }
-        let times = clock.read()?;
+        let times = clock.read(LONG)?;
         call.check()?;
         let phase = |phase: usize| {
             times
@@ -270,7 +270,7 @@ impl Bench {
         };
         let launch = Launch::new("wv_bench_copy", blocks, self.moe.grid().threads)
             .with_stream(Some(&self.stream));
-        let mut clock = Clock::new(self, times + 1)?;
+        let mut clock = Clock::new(self.gpu.as_ref(), &self.stream, times + 1)?;
         clock.stamp()?;
         for _ in 0..times {
             // SAFETY: both have `half` bytes or more and live behind the wait of `clock`, or are never freed; no other code uses
@@ -278,7 +278,7 @@ impl Bench {
             unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
             clock.stamp()?;
         }
-        let ends = clock.read()?;
+        let ends = clock.read(LONG)?;
         Ok(mean(ends.windows(2).map(|pair| pair[1] - pair[0]), times))
     }
 }
@@ -289,52 +289,6 @@ fn mean(times: impl Iterator<Item = u64>, count: u32) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 ns")]
     let sum = sum as f64;
     sum / f64::from(count.max(1)) / 1e9
-}
-
-/// The device clock between the launches of a stream.
-struct Clock<'a> {
-    bench: &'a Bench,
-    /// Never freed where it was not read: a launch may still store to it.
-    times: ManuallyDrop<DeviceMemory>,
-    count: u32,
-    taken: u32,
-}
-
-impl<'a> Clock<'a> {
-    /// One that has room for `count` times.
-    fn new(bench: &'a Bench, count: u32) -> Result<Self, BenchError> {
-        Ok(Self {
-            times: ManuallyDrop::new(bench.gpu.alloc(8 * count as usize, 128)?),
-            bench,
-            count,
-            taken: 0,
-        })
-    }
-
-    /// Stores the time at which all that is in the stream now has ended.
-    fn stamp(&mut self) -> Result<(), BenchError> {
-        assert!(self.taken < self.count, "room was made for each stamp");
-        let params = StampBenchParams {
-            at: DevicePtr::new(self.times.addr() + 8 * u64::from(self.taken)),
-        };
-        let launch = Launch::new("wv_bench_stamp", 1, 32).with_stream(Some(&self.bench.stream));
-        // SAFETY: the word lies in `times`, which lives until `read` has waited for the stream.
-        unsafe { self.bench.gpu.launch(&launch, bytes_of(&params)) }?;
-        self.taken += 1;
-        Ok(())
-    }
-
-    /// Waits for the stream; all times, ns.
-    fn read(self) -> Result<Vec<u64>, BenchError> {
-        let end = self.bench.stream.record()?;
-        self.bench.gpu.wait(&end, LONG)?;
-        let memory = ManuallyDrop::into_inner(self.times);
-        let mut times = vec![0u64; self.taken as usize];
-        self.bench
-            .gpu
-            .read(memory.addr(), bytemuck::cast_slice_mut(&mut times))?;
-        Ok(times)
-    }
 }
 
 impl fmt::Display for Bandwidth {

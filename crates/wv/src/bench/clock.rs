@@ -1,0 +1,64 @@
+//! The clock of a device, read between the launches of a stream. A host would measure how long its thread sleeps.
+
+// UNSAFETY: launches the kernel that stores the clock.
+#![expect(unsafe_code, reason = "launch of the kernel that stores the clock")]
+
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use bytemuck::{bytes_of, cast_slice_mut};
+
+use super::BenchError;
+use crate::abi::StampBenchParams;
+use warpverbs::abi::DevicePtr;
+use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
+
+/// Times of one stream. Its device has the kernels of this crate.
+pub(super) struct Clock<'a> {
+    gpu: &'a dyn Gpu,
+    stream: &'a Stream,
+    /// Never freed where it was not read: a launch may still store to it.
+    times: ManuallyDrop<DeviceMemory>,
+    count: u32,
+    taken: u32,
+}
+
+impl<'a> Clock<'a> {
+    /// One that has room for `count` times.
+    pub(super) fn new(
+        gpu: &'a dyn Gpu,
+        stream: &'a Stream,
+        count: u32,
+    ) -> Result<Self, BenchError> {
+        Ok(Self {
+            times: ManuallyDrop::new(gpu.alloc(8 * count as usize, 128)?),
+            gpu,
+            stream,
+            count,
+            taken: 0,
+        })
+    }
+
+    /// Stores the time at which all that is in the stream now has ended.
+    pub(super) fn stamp(&mut self) -> Result<(), BenchError> {
+        assert!(self.taken < self.count, "room was made for each stamp");
+        let params = StampBenchParams {
+            at: DevicePtr::new(self.times.addr() + 8 * u64::from(self.taken)),
+        };
+        let launch = Launch::new("wv_bench_stamp", 1, 32).with_stream(Some(self.stream));
+        // SAFETY: the word lies in `times`, which lives until `read` has waited for the stream.
+        unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// Waits for the stream, at most `patience`; all times, ns.
+    pub(super) fn read(self, patience: Duration) -> Result<Vec<u64>, BenchError> {
+        let end = self.stream.record()?;
+        self.gpu.wait(&end, patience)?;
+        let memory = ManuallyDrop::into_inner(self.times);
+        let mut times = vec![0u64; self.taken as usize];
+        self.gpu.read(memory.addr(), cast_slice_mut(&mut times))?;
+        Ok(times)
+    }
+}
