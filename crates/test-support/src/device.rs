@@ -12,19 +12,41 @@ use crate::kernels::open;
 /// memory of the host, which the software HCA can reach. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets
 /// both).
 pub fn test_gpu() -> Arc<dyn Gpu> {
+    match named() {
+        #[cfg(feature = "cuda")]
+        Named::Gpu(ordinal) => cuda_gpu(ordinal),
+        Named::Cpu(selector) => open(selector).expect("simt"),
+    }
+}
+
+/// What WARPVERBS_TEST_GPU names.
+enum Named {
+    #[cfg(feature = "cuda")]
+    Gpu(u32),
+    Cpu(GpuSelector),
+}
+
+fn named() -> Named {
     match std::env::var("WARPVERBS_TEST_GPU") {
         #[cfg(feature = "cuda")]
-        Ok(ordinal) if !ordinal.starts_with("simt") => cuda_gpu(ordinal.parse().expect("a number")),
-        Ok(name) if name == "simt-dmabuf" => open(GpuSelector::SimtDmabuf).expect("simt"),
-        _ => open(GpuSelector::Simt).expect("simt"),
+        Ok(ordinal) if !ordinal.starts_with("simt") => {
+            Named::Gpu(ordinal.parse().expect("a number"))
+        }
+        Ok(name) if name == "simt-dmabuf" => Named::Cpu(GpuSelector::SimtDmabuf),
+        _ => Named::Cpu(GpuSelector::Simt),
     }
+}
+
+/// Whether kernels of tests run on a GPU.
+pub(crate) fn is_a_gpu() -> bool {
+    !matches!(named(), Named::Cpu(_))
 }
 
 #[cfg(feature = "cuda")]
 fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
     use std::sync::OnceLock;
     use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, MemoryLocation};
-    /// Keeps the kernels loaded from test to test.
+    /// Keeps the kernels loaded from test to test: all devices of a GPU share what is loaded.
     static FIRST: OnceLock<Arc<CudaGpu>> = OnceLock::new();
     let bare = CudaOptions::default().with_bare(true);
     let bare = CudaGpu::with_options(ordinal, &bare).expect("a CUDA device");
@@ -46,10 +68,10 @@ fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
     let options = CudaOptions::default()
         .with_location(MemoryLocation::Host)
         .with_ptx(&ptx);
-    let gpu = CudaGpu::with_options(ordinal, &options).expect("a CUDA device");
-    FIRST.get_or_init(|| Arc::clone(&gpu));
-    // The kept one is no test's: what it allocated is none of theirs.
-    CudaGpu::with_options(ordinal, &options).expect("a CUDA device")
+    let open = || CudaGpu::with_options(ordinal, &options).expect("a CUDA device");
+    FIRST.get_or_init(open);
+    // A test gets a device of its own, which counts what that test allocates.
+    open()
 }
 
 /// `count` values that lie at `addr` of device memory.
