@@ -10,6 +10,15 @@ pub struct DeviceFacts {
     pub kernels: Vec<KernelFacts>,
 }
 
+impl DeviceFacts {
+    /// The attribute of that name; none if the device does not have it.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<u64> {
+        let mut all = self.attributes.iter();
+        all.find_map(|(known, value)| (*known == name).then_some(*value))
+    }
+}
+
 /// What the driver's compiler has made of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

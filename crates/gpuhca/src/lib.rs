@@ -202,12 +202,8 @@ impl Gpuhca {
             seen: DevicePtr::new(seen.addr()),
             deadline_ns: u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX),
         };
-        let facts = gpu.facts()?;
-        let multiprocessors = facts
-            .attributes
-            .iter()
-            .find(|(name, _)| *name == "multiprocessors")
-            .and_then(|(_, count)| u32::try_from(*count).ok());
+        let multiprocessors = gpu.facts()?.attribute("multiprocessors");
+        let multiprocessors = multiprocessors.and_then(|count| u32::try_from(count).ok());
         let stream = gpu.stream()?;
         let persistent = gpu.persistent()?;
         let launch = Launch::new(&options.kernel, options.blocks, options.threads)

@@ -49,10 +49,7 @@ fn a_device_tells_its_attributes_and_what_became_of_each_kernel() {
     fake("attribute 13 1980000\nattribute 86 1").run(|_| {
         let gpu = gpu();
         let facts = gpu.facts().unwrap();
-        let value = |wanted: &str| {
-            let mut all = facts.attributes.iter();
-            all.find_map(|(name, value)| (*name == wanted).then_some(*value))
-        };
+        let value = |wanted| facts.attribute(wanted);
         assert_eq!(value("clock_khz"), Some(1_980_000));
         assert_eq!(value("host_native_atomics"), Some(1));
         assert_eq!(
