@@ -211,8 +211,7 @@ WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, 
 }
 
 /// Copies payload and scales of the slot at `slot` to the rows `place` of those lanes that have
-/// one, in the outputs of dispatch: `place` counts rows of `[local experts, ranks * max_tokens]` or
-/// of
+/// one. `place` counts rows of the outputs of dispatch: `[local experts, ranks * max_tokens]` or
 /// `[ranks, max_tokens]`. Whole warp.
 WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot, bool has,
                        uint64_t place) {

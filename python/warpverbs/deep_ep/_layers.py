@@ -232,7 +232,8 @@ class Layer:
         self._kept: dict[tuple[Call, Served], Received] = {}
         self._open: list[Batch] = []
         self._begun = 0
-        #: Held by the thread that is in a step of a call: what a layer sends is in one order at all ranks.
+        #: Held by the thread that is in a step of a call: what a layer sends is in one order at all ranks. Each step takes it by hand: a
+        #: context manager that refuses cost 0.4 us of a dispatch, whose goal is 8.
         self.turn = threading.Lock()
         #: The newest fault that was looked at, and the number of faults then.
         self._seen: tuple[int, int, list[int], str] | None = None

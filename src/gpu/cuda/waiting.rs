@@ -20,7 +20,7 @@ use super::module::Module;
 use crate::gpu::launch::Running;
 use crate::gpu::{GpuError, Mapping};
 
-/// A call that waits, with what it ends. It runs once.
+/// What a call of the driver gives back that waits for all kernels. The driver takes each of them once.
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// Device memory of `cuMemAlloc`.

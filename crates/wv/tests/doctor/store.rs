@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{examined, schema};
 use warpverbs::team::{FileStore, Store};
 
-/// The command, for the store alone, with these variables. The schema accepts what it prints as JSON.
+/// Runs `wv doctor` for the store alone, with these variables. The schema accepts the JSON that `wv doctor` prints.
 fn doctor(arguments: &[&str], variables: &[(&str, &str)]) -> (Output, String) {
     let mut command = examined::doctor(&["--only", "store"]);
     command.args(arguments).envs(variables.iter().copied());
