@@ -304,7 +304,7 @@ fn on_a_gpu_with_nvidias_profiler_the_moe_kernels_are_profiled() {
     pack.program("tests/gpu", "#!/bin/sh\n");
     pack.program(
         "tools/ncu",
-        "#!/bin/sh\necho \"$*\" >>\"$SCRIPTED/profiled\"\n",
+        "#!/bin/sh\necho \"$*\" >>\"$SCRIPTED/profiled\"; echo '  Duration us 33.50'; exit 9\n",
     );
     let output = pack.run(&[]);
     assert!(output.status.success(), "{}", said(&output));
@@ -317,7 +317,25 @@ fn on_a_gpu_with_nvidias_profiler_the_moe_kernels_are_profiled() {
     let lines: Vec<_> = profiled.lines().collect();
     assert_eq!(lines.len(), 2, "{profiled}");
     assert!(lines[0].contains("--launch-skip 172 ") && lines[1].contains("--launch-skip 4 "));
-    assert!(lines.iter().all(|line| line.contains("bench moe --gpu 0")));
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains("bench moe --gpu 0 --alone"))
+    );
+}
+
+#[test]
+fn a_profiler_that_measures_nothing_is_a_failed_step() {
+    let pack = Pack::new();
+    fs::write(pack.path("dev/nvidia0"), "").unwrap();
+    pack.scripted("probe", "echo 'posting on sink+NVIDIA H200: a table'; exit");
+    pack.program("tests/gpu", "#!/bin/sh\n");
+    pack.program("tools/ncu", "#!/bin/sh\necho 'no counters here'\n");
+    let output = pack.run(&[]);
+    assert!(!output.status.success(), "{}", said(&output));
+    let results = pack.results("NVIDIA-H200");
+    let found = steps(&results);
+    assert!(found.contains(&("profile-128", "failed (1)")), "{found:?}");
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! What a step puts on the wire, counted by the HCAs and by the QPs, against what it needs.
 
+use std::fs;
+use std::process::Command;
+
 use softhca::{HcaConfig, device};
+use std::fs;
+use std::process::Command;
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::MoeConfig;
 use warpverbs::verbs::{Context, DeviceSelector};
+
 use wv::bench::moe::bandwidth::{self, BandwidthCase};
 use wv::bench::moe::{HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound, measure};
 
@@ -108,4 +114,25 @@ fn the_kernels_of_one_rank_run_alone_in_both_formats_without_simt_figures() {
     assert!(found.to_string().contains("simt is no hardware"), "{found}");
     drop((context, gpu));
     ranks::check(&hcas);
+}
+
+#[test]
+fn the_command_runs_the_kernels_of_one_rank_alone_in_device_memory() {
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("alone.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_wv"))
+        .args(["bench", "moe", "--alone", "--gpu", "simt", "--json"])
+        .arg(&json)
+        .env("XDG_RUNTIME_DIR", scratch.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{output:?}");
+    assert!(!text.contains("counts of one rank"), "{text}");
+    assert!(text.contains("windows by address"), "{text}");
+    let found: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(found["ran_on"], "simt");
+    assert_eq!(found["rows"], serde_json::json!([]));
+    assert_eq!(found["bandwidth"][0]["windows"], "by address");
+    assert_eq!(found["bandwidth"][0]["rows"].as_array().unwrap().len(), 8);
 }

@@ -29,7 +29,7 @@ use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, Format, Moe, MoeCall, MoeConfig, Scales,
 };
-use warpverbs::team::{MemoryStore, Team, TeamConfig};
+use warpverbs::team::{Matter, MemoryStore, Team, TeamConfig};
 use warpverbs::verbs::Context;
 
 /// Bound of every wait.
@@ -59,6 +59,8 @@ pub struct BandwidthCase {
 pub struct Bandwidth {
     /// Where kernels ran.
     pub gpu: String,
+    /// How the HCA reaches the windows, which tells where they lie: `by address` in the memory of the device.
+    pub windows: String,
     /// Tokens of the rank.
     pub tokens: u32,
     /// Four for each format.
@@ -128,9 +130,19 @@ pub fn measure(
     }
     Ok(Bandwidth {
         gpu: gpu.label(),
+        windows: windows_of(&team),
         tokens: case.tokens,
         rows,
     })
+}
+
+/// The step that the team has taken for its windows.
+fn windows_of(team: &Team) -> String {
+    let choices = team.choices();
+    let windows = choices
+        .iter()
+        .find(|choice| choice.matter == Matter::Windows);
+    windows.map_or_else(String::new, |choice| choice.step.to_string())
 }
 
 /// Names of the phases.
@@ -293,10 +305,10 @@ fn mean(times: impl Iterator<Item = u64>, count: u32) -> f64 {
 
 impl fmt::Display for Bandwidth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (gpu, tokens) = (&self.gpu, self.tokens);
+        let (gpu, tokens, windows) = (&self.gpu, self.tokens, &self.windows);
         writeln!(
             f,
-            "\nkernels of one rank alone on {gpu}, {tokens} tokens, beside a copy of as many bytes on it"
+            "\nkernels of one rank alone on {gpu}, {tokens} tokens, windows {windows}, beside a copy of as many bytes on it"
         )?;
         writeln!(
             f,
@@ -330,6 +342,7 @@ mod tests {
     fn result(seconds: Option<[f64; 2]>) -> Bandwidth {
         Bandwidth {
             gpu: "H100".to_owned(),
+            windows: "by address".to_owned(),
             tokens: 4096,
             rows: vec![BandwidthRow {
                 what: "BF16, pack".to_owned(),

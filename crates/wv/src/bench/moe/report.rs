@@ -229,6 +229,54 @@ impl MoeReport {
         self
     }
 
+    fn print_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "one MoE step on {}: counts of one rank (mean), nothing was timed; DeepEP: what its algorithm needs, computed",
+            self.ran_on
+        )?;
+        let mut case = "";
+        for row in &self.rows {
+            if row.case != case {
+                case = &row.case;
+                writeln!(f, "\n{case}, BF16")?;
+                writeln!(
+                    f,
+                    "{:<9} {:>8} {:>9} {:>8} {:>12} {:>8} | DeepEP {:>8} {:>9} {:>8} {:>12} | {:>9}",
+                    "phase",
+                    "WQEs",
+                    "doorbells",
+                    "signals",
+                    "bytes",
+                    "of least",
+                    "WQEs",
+                    "doorbells",
+                    "signals",
+                    "bytes",
+                    "doorbells"
+                )?;
+            }
+            let of = |value| per_rank(value, row.ranks);
+            let share = |value, base: u64| per_rank(value, 1) / per_rank(base.max(1), 1);
+            writeln!(
+                f,
+                "{:<9} {:>8.1} {:>9.1} {:>8.1} {:>12.0} {:>7.1}% |        {:>8.1} {:>9.1} {:>8.1} {:>12.0} | {:>5.1} x fewer",
+                row.phase,
+                of(row.counted.wqes),
+                of(row.counted.doorbells),
+                of(row.counted.signals),
+                of(row.counted.bytes),
+                100.0 * share(row.counted.bytes, row.least_bytes),
+                of(row.deepep.wqes),
+                of(row.deepep.doorbells),
+                of(row.deepep.signals),
+                of(row.deepep.bytes),
+                share(row.deepep.doorbells, row.counted.doorbells),
+            )?;
+        }
+        self.print_kernels(f)
+    }
+
     fn print_kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let with_kernels = |row: &MoeRow| Some((row.phase, row.ranks, row.counted.kernels?));
         let counted: Vec<_> = self.rows.iter().filter_map(with_kernels).collect();
@@ -279,51 +327,9 @@ fn per_rank(value: u64, ranks: u32) -> f64 {
 /// The table.
 impl fmt::Display for MoeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "one MoE step on {}: counts of one rank (mean), nothing was timed; DeepEP: what its algorithm needs, computed",
-            self.ran_on
-        )?;
-        let mut case = "";
-        for row in &self.rows {
-            if row.case != case {
-                case = &row.case;
-                writeln!(f, "\n{case}, BF16")?;
-                writeln!(
-                    f,
-                    "{:<9} {:>8} {:>9} {:>8} {:>12} {:>8} | DeepEP {:>8} {:>9} {:>8} {:>12} | {:>9}",
-                    "phase",
-                    "WQEs",
-                    "doorbells",
-                    "signals",
-                    "bytes",
-                    "of least",
-                    "WQEs",
-                    "doorbells",
-                    "signals",
-                    "bytes",
-                    "doorbells"
-                )?;
-            }
-            let of = |value| per_rank(value, row.ranks);
-            let share = |value, base: u64| per_rank(value, 1) / per_rank(base.max(1), 1);
-            writeln!(
-                f,
-                "{:<9} {:>8.1} {:>9.1} {:>8.1} {:>12.0} {:>7.1}% |        {:>8.1} {:>9.1} {:>8.1} {:>12.0} | {:>5.1} x fewer",
-                row.phase,
-                of(row.counted.wqes),
-                of(row.counted.doorbells),
-                of(row.counted.signals),
-                of(row.counted.bytes),
-                100.0 * share(row.counted.bytes, row.least_bytes),
-                of(row.deepep.wqes),
-                of(row.deepep.doorbells),
-                of(row.deepep.signals),
-                of(row.deepep.bytes),
-                share(row.deepep.doorbells, row.counted.doorbells),
-            )?;
+        if !self.rows.is_empty() {
+            self.print_counts(f)?;
         }
-        self.print_kernels(f)?;
         writeln!(
             f,
             "\npeak memory of the process: {:.2} GiB",

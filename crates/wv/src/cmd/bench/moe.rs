@@ -46,6 +46,9 @@ pub struct MoeArgs {
     /// Executor of the ranks' WQEs: softhca, or gpuhca, a kernel beside those of the ranks on the device of --gpu
     #[arg(long, default_value = "softhca", value_parser = ["softhca", "gpuhca"])]
     device: String,
+    /// Only the kernels of one rank alone, with its windows in the memory of the device of --gpu
+    #[arg(long)]
+    alone: bool,
     /// Seed of tokens and routing
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -98,14 +101,22 @@ fn on_software_hcas(args: &MoeArgs) -> Result<ExitCode, Box<dyn std::error::Erro
             limit: "1 to 64 each".to_owned(),
         }));
     }
-    match args.device.as_str() {
-        "gpuhca" => inside::start_external(most),
-        _ => inside::start(most),
+    match (args.alone, args.device.as_str()) {
+        // Only an HCA that never looks at the memory takes that of a GPU by its address.
+        (true, _) => inside::start_external(1),
+        (false, "gpuhca") => inside::start_external(most),
+        (false, _) => inside::start(most),
     }
 }
 
 fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
     let devices = inside::devices()?;
+    if args.alone {
+        let found = alone(args, &devices)?;
+        let ran_on = found.first().map_or_else(String::new, |of| of.gpu.clone());
+        let report = MoeReport::new(Vec::new()).ran_on(&ran_on);
+        return Ok(report.with_bandwidth(found));
+    }
     let hca = match args.device.as_str() {
         "gpuhca" => {
             let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
@@ -171,7 +182,7 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
 fn alone(args: &MoeArgs, devices: &[String]) -> Result<Vec<Bandwidth>, BenchError> {
     let name = devices.first().cloned().unwrap_or_default();
     let context = Context::open(&DeviceSelector::Name(name))?;
-    // Memory of the device itself: a team of one has no QP, so the software HCA never looks at it.
+    // A team of one has no QP, so the HCA executes nothing.
     let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
     let full = BandwidthCase {
         tokens: 4096,
