@@ -10,9 +10,9 @@
 
 namespace wv::moe {
 
-/// Waits until `call` may start: `ok`; `closed` if it may not in time, `aborted` if the host ends
-/// all calls. `started` has its number. One thread.
-WV_DEVICE Status hold(MoeContext& moe, uint32_t call) {
+/// Waits until `call` may start, while the host limits calls: `ok`; `closed` if it may not in time,
+/// `aborted` if the host ends all calls. `started` has its number. One thread.
+WV_DEVICE_COLD Status hold(MoeContext& moe, uint32_t call) {
   MoeBoard& board = *moe.board;
   const Deadline change = Deadline::in(platform::load_relaxed(&moe.clock->change_ns));
   uint32_t limit = 0;
@@ -33,17 +33,21 @@ WV_DEVICE Status hold(MoeContext& moe, uint32_t call) {
   return status == Status::timeout ? Status::closed : status;
 }
 
-/// The newest view that covers `call`; MOE_VIEWS if none does.
+/// The newest view that covers `call`; MOE_VIEWS if none does. `newest` is that of calls so far.
 ///
 /// A view in which calls have run covers all that follow, for however long it stands. Its `first`
 /// may be so old that it looks new, and is not looked at. An older one covers none of them.
-WV_DEVICE uint32_t pick_view(const MoeContext& moe, uint32_t call) {
+WV_DEVICE uint32_t pick_view(const MoeView* views, uint32_t newest, uint32_t call) {
+  uint32_t serials[MOE_VIEWS];  // all in flight together
+  for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
+    serials[i] = platform::load_relaxed_sys(&views[i].serial);
+  }
   uint32_t best = MOE_VIEWS, best_serial = 0;
   for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
-    const MoeView& view = moe.views[i];
-    const uint32_t serial = platform::load_relaxed_sys(&view.serial);
-    if (serial == 0 || newer(moe.serial, serial)) continue;
-    if (serial != moe.serial) {
+    const MoeView& view = views[i];
+    const uint32_t serial = serials[i];
+    if (serial == 0 || newer(newest, serial)) continue;
+    if (serial != newest) {
       // Acquire. The view before its serial: pairs with the order of the host's writes. Calls of
       // the older view may run while it writes the newer one.
       platform::fence_acquire_sys();
@@ -77,17 +81,32 @@ WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
   platform::store_relaxed_sys(&moe.board->in_force, pack(moe.serial, moe.first));
 }
 
-/// Writes to the board which calls have ended: those all phases of which have, and those that are
-/// closed. One thread.
-WV_DEVICE void publish_finished(const MoeContext& moe) {
-  const uint32_t newest = moe.call;
+/// The last call that has ended, and all before it: all of its phases have, or it is closed.
+/// `newest` has begun.
+WV_DEVICE uint32_t finished_of(const MoeContext& moe, uint32_t newest) {
   uint32_t finished = newest - SETS;
   while (finished != newest && moe.ended[set_of(finished + 1)] == finished + 1) ++finished;
-  // Release. What the phases of these calls did before the word: pairs with the acquire load of
-  // the host, which then writes views and resets QPs.
-  platform::fence_release_sys();
-  platform::store_relaxed_sys(&moe.board->finished, finished);
+  return finished;
 }
+
+/// Writes to the board which calls have ended. One thread, behind a release fence of system scope:
+/// what the phases of these calls did before the word pairs with the acquire load of the host,
+/// which then writes views and resets QPs.
+WV_DEVICE void publish_finished(const MoeContext& moe) {
+  platform::store_relaxed_sys(&moe.board->finished, finished_of(moe, moe.call));
+}
+
+/// Words of the host that every dispatch looks at.
+struct Rein {
+  bool limited, alone;
+
+  /// In one load, since one of host memory takes as long as a thousand instructions.
+  WV_DEVICE static Rein of(const MoeBoard& board) {
+    const auto* const both = reinterpret_cast<const uint64_t*>(&board.limited);
+    const uint64_t words = platform::load_relaxed_sys(both);
+    return {static_cast<uint32_t>(words) != 0, words >> 32 != 0};
+  }
+};
 
 /// Whether no view is newer than that in `place`.
 WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
@@ -99,23 +118,30 @@ WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
   return true;
 }
 
-/// Whether `peer` is a member that the caller has not masked; `active` as in `DispatchSendParams`.
-WV_DEVICE bool is_wanted(const Call& call, const uint32_t* active, uint32_t peer) {
-  if (peer == call.rank() || (active != nullptr && active[peer] == 0)) return false;
-  return has_bit(call.view.members, peer);
-}
+/// The peers that a call exchanges with.
+struct Wanted {
+  const MoeView& view;
+  uint32_t rank, ranks;
+  /// As in `DispatchSendParams`.
+  const uint32_t* active;
 
-/// Whether the call has members to exchange with, and all of them are suspects of this rank's
-/// kernels. Ends at the first that is not, as a rule the first at all. One thread.
-WV_DEVICE bool awaits_none(const Call& call, const uint32_t* active) {
-  bool any = false;
-  for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
-    if (!is_wanted(call, active, peer)) continue;
-    if (call.moe.peers[peer].suspect == 0) return false;
-    any = true;
+  /// Whether `peer` is a member that the caller has not masked.
+  WV_DEVICE bool has(uint32_t peer) const {
+    if (peer == rank || (active != nullptr && active[peer] == 0)) return false;
+    return has_bit(view.members, peer);
   }
-  return any;
-}
+  /// Whether they are some, and all of them are suspects of this rank's kernels. Ends at the first
+  /// that is not, as a rule the first at all. One thread.
+  WV_DEVICE bool are_suspects(const MoePeer* peers) const {
+    bool any = false;
+    for (uint32_t peer = 0; peer < ranks; ++peer) {
+      if (!has(peer)) continue;
+      if (peers[peer].suspect == 0) return false;
+      any = true;
+    }
+    return any;
+  }
+};
 
 /// Waits while this rank exchanges with no other. The wait ends at the deadline, when a suspect
 /// sends a word, or when the host finds another rank or prepares a change. `alone` is the host's
@@ -123,7 +149,7 @@ WV_DEVICE bool awaits_none(const Call& call, const uint32_t* active) {
 /// begins behind all of them. Ranks that have not made as many would have to, before anything else
 /// changes. So it makes few. Calls before the newest view are those that it is itself behind, and
 /// do not wait. One thread.
-WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alone) {
+WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone) {
   if (!is_newest(call.moe, call.handle.view)) return;
   const MoeBoard& board = *call.moe.board;
   const Watch watch{nullptr, &call.team.config->abort};
@@ -135,8 +161,7 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alo
     if (found || platform::load_relaxed_sys(&board.limited) != 0) return Status::ok;
     peer = peer + 1 < call.ranks() ? peer + 1 : 0;
     const MoePeer& state = call.moe.peers[peer];
-    const bool asks =
-        state.suspect != 0 && !has_bit(board.suspects, peer) && is_wanted(call, active, peer);
+    const bool asks = state.suspect != 0 && !has_bit(board.suspects, peer) && wanted.has(peer);
     return asks && heard(call, peer) != state.seen ? Status::ok : Status::would_block;
   });
 }
@@ -147,11 +172,11 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const uint32_t* active, bool alo
 /// between them.
 template <class Begin, class Peers>
 WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
-  const bool one_block = moe.team->ranks <= block_threads();
   if (thread_in_grid() == 0) {
     begin();
     moe.began_ns = platform::now_ns();
   }
+  const bool one_block = moe.team->ranks <= block_threads();
   if (one_block) {
     block_sync();
   } else {
@@ -194,33 +219,51 @@ WV_DEVICE bool holds(const MoeContext& moe, const MoeShape& shape) {
 
 /// Begins a call: takes its number, waits until it may start, and stores in the handle what all
 /// its phases go by. Closes the call two back: its slots may be used again. One thread.
+///
+/// A load takes as long as a hundred instructions and one of host memory as a thousand, and a fence
+/// lets nothing pass. So loads that need not wait for each other are issued together.
 WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   MoeContext& moe = *p.moe;
   MoeHandle& handle = *p.handle;
-  const uint32_t call = moe.call + 1;
-  moe.call = call;
-  platform::store_relaxed_sys(&moe.board->started, call);
-  // Sequentially consistent. Pairs with the fence between the host's store of the limit and its
-  // look at `started`. Either the host sees this call, or this thread sees the limit.
-  platform::fence_sc_sys();
+  MoeBoard& board = *moe.board;
+  const MoeView* const views = moe.views;
+  const MoeClock& clock = *moe.clock;
+  const uint32_t call = moe.call + 1, joined = moe.joined, serial = moe.serial;
+  const uint32_t rank = moe.team->rank, ranks = moe.team->ranks;
+  const uint32_t finished = finished_of(moe, call);
+  MoeShape shape;
+  take_shape(moe, p, shape);
+  const uint32_t tokens = p.tokens & 0xffff;
+  const bool fits = tokens <= shape.max_tokens && holds(moe, shape);
   for (uint32_t& closed : moe.released) {
-    if (call - moe.joined >= SETS && newer(call - SETS, closed)) closed = call - SETS;
+    if (call - joined >= SETS && newer(call - SETS, closed)) closed = call - SETS;
   }
-  publish_finished(moe);
-  const Status held = hold(moe, call);
+  moe.call = call;
+  platform::store_relaxed_sys(&board.started, call);
+  // Sequentially consistent. Pairs with the fence between the host's store of the limit and its
+  // look at `started`. Either the host sees this call, or this thread sees the limit. A release of
+  // what earlier calls did, too: pairs with the acquire load of the host of `finished`.
+  platform::fence_sc_sys();
+  platform::store_relaxed_sys(&board.finished, finished);
+  Rein rein = Rein::of(board);
+  Status held = Status::ok;
+  if (rein.limited) {
+    held = hold(moe, call);
+    rein = Rein::of(board);
+  }
   // Acquire. The host's limit before the view that it wrote first; pairs with its release store.
   platform::fence_acquire_sys();
-  const uint32_t view = pick_view(moe, call);
-  const MoeClock& clock = *moe.clock;
-  const bool warm = call - moe.joined < platform::load_relaxed(&clock.warm_calls);
-  const uint64_t usual = platform::load_relaxed(warm ? &clock.warm_ns : &clock.steady_ns);
-  take_shape(moe, p, handle.shape);
-  const uint32_t tokens = p.tokens & 0xffff;
-  const bool fits = tokens <= handle.shape.max_tokens && holds(moe, handle.shape);
+  const uint32_t warm_calls = platform::load_relaxed(&clock.warm_calls);
+  const uint64_t warm_ns = platform::load_relaxed(&clock.warm_ns);
+  const uint64_t steady_ns = platform::load_relaxed(&clock.steady_ns);
+  const uint32_t found = pick_view(views, serial, call);
+  const bool aborted = held != Status::ok || found == MOE_VIEWS;
+  const uint32_t view = found == MOE_VIEWS ? 0 : found;
+  const uint64_t usual = call - joined < warm_calls ? warm_ns : steady_ns;
+  handle.shape = shape;
   handle.call = call;
-  handle.view = view == MOE_VIEWS ? 0 : view;
-  handle.epoch = moe.views[handle.view].epoch & 0xffff;
-  const bool aborted = held != Status::ok || view == MOE_VIEWS;
+  handle.view = view;
+  handle.epoch = views[view].epoch & 0xffff;
   handle.aborted = aborted;
   moe.untold = aborted ? 0 : moe.aborted;
   moe.aborted = !aborted ? 0 : moe.aborted < SETS ? moe.aborted + 1 : SETS;
@@ -231,22 +274,24 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.combine_flags = (p.flags & DISPATCH_ONLY) != 0 ? COMBINE_NONE : 0;
   for (Status& phase : handle.phase) phase = Status::ok;
   handle.in_turn = 1;
-  handle.stopped = !fits || handle.aborted != 0;
+  handle.stopped = !fits || aborted;
   handle.tell = 0;
   handle.refused = ~uint64_t{0};
-  clear_fault(handle.fault, moe.team->ranks);
-  moe.waiting = moe.team->ranks;
-  if (handle.aborted != 0) {
+  clear_fault(handle.fault, ranks);
+  moe.waiting = ranks;
+  if (aborted) {
     handle.phase[DISPATCH_SEND] = Status::aborted;
     record_fault(moe, handle, DISPATCH_SEND, MoeCause::aborted, NONE, 0, NONE);
-  } else if (!fits) {
+    return;
+  }
+  if (!fits) {
     handle.phase[DISPATCH_SEND] = Status::invalid;
     record_fault(moe, handle, DISPATCH_SEND, MoeCause::refused, NONE, 0, NONE);
   }
-  if (handle.aborted != 0) return;
-  const bool alone = platform::load_relaxed_sys(&moe.board->alone) != 0;
-  const Call paced(p.moe, p.handle, DISPATCH_SEND);
-  if (alone || awaits_none(paced, p.active)) keep_pace(paced, p.active, alone);
+  const Wanted wanted{views[view], rank, ranks, p.active};
+  if (rein.alone || wanted.are_suspects(moe.peers)) {
+    keep_pace(Call(p.moe, p.handle, DISPATCH_SEND), wanted, rein.alone);
+  }
 }
 
 /// Starts a phase that follows another. The handle must be at stage `after`, else the phase does

@@ -11,6 +11,12 @@
 
 namespace wv::moe {
 
+/// This warp's place among the warps that share the work of a phase. Neighbours run on different
+/// multiprocessors, so that a few rows use all of them.
+WV_DEVICE uint32_t worker() { return warp_in_block() * grid_blocks() + block_in_grid(); }
+/// Warps that share it.
+WV_DEVICE uint32_t workers() { return grid_warps(); }
+
 /// A QP to a peer: many blocks share it, and its other modes are those that the team chose.
 using PeerQp = AnyQp<Sharing::shared>;
 

@@ -149,7 +149,7 @@ WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t 
   } else {
     terms.add_up<false>(vectors, out, scaled, scale, slice);
   }
-  if (lane() == 0 && slice.first == 0) p.token_valid[token] = share.whole;
+  if (lane() == 0 && slice.is_first()) p.token_valid[token] = share.whole;
 }
 
 /// Whether this layer can do what the parameters ask.
@@ -181,8 +181,9 @@ WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
     }
     return;
   }
-  const uint32_t tokens = call.handle.tokens, each = Slice::each(tokens);
-  for (uint32_t i = warp_in_grid(); i < tokens * each; i += grid_warps()) {
+  const uint32_t tokens = call.handle.tokens;
+  const uint32_t each = Slice::each(tokens, batches_of<BATCH>(call.moe.hidden / VECTOR));
+  for (uint32_t i = worker(); i < tokens * each; i += workers()) {
     add_up(call, p, i / each, Slice{i % each, each});
   }
   end_receive(call);

@@ -26,18 +26,18 @@ WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_
                      slice);
 }
 
-/// Copies the caller's row of one received token. Whole warp.
-WV_DEVICE void copy_row(const Call& call, const CombineSendParams& p, uint32_t source,
-                        uint32_t row) {
+/// Copies a slice of the caller's row of one received token. Whole warp.
+WV_DEVICE void copy_row(const Call& call, const CombineSendParams& p, uint32_t source, uint32_t row,
+                        Slice slice) {
   const MoeContext& moe = call.moe;
   const uint64_t place = uint64_t{source} * call.shape().max_tokens + row;
-  copy(moe.staging.base + staged_row(call, source, row),
-       reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes, moe.combine_row_bytes);
+  const uint64_t from = reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes;
+  copy(moe.staging.base + staged_row(call, source, row), from, moe.combine_row_bytes, slice);
 }
 
-/// Copies what the experts made of one received token. Whole warp.
+/// Copies a slice of what each expert made of one received token. Whole warp.
 WV_DEVICE void copy_experts(const Call& call, const CombineSendParams& p, uint32_t source,
-                            uint32_t row) {
+                            uint32_t row, Slice slice) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const MoePick pick = pick_of_lane(call, source, row);
@@ -46,23 +46,29 @@ WV_DEVICE void copy_experts(const Call& call, const CombineSendParams& p, uint32
   const uint64_t to = moe.staging.base + staged_expert(call, pick);
   for (uint32_t rest = warp.ballot(pick.local != NONE); rest != 0; rest &= rest - 1) {
     const uint32_t lane = __ffs(rest) - 1;
-    copy(warp.shuffle(to, lane), warp.shuffle(from, lane), moe.combine_row_bytes);
+    copy(warp.shuffle(to, lane), warp.shuffle(from, lane), moe.combine_row_bytes, slice);
   }
 }
 
 /// Puts what goes back into the staging memory.
 WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p) {
+  const uint32_t vectors = call.moe.hidden / VECTOR;
   switch (returns_of(call.moe)) {
     case Return::sums:
-      return for_slices_of_rows(call, [&](uint32_t source, uint32_t row, Slice slice) {
-        add_experts(call, p, source, row, slice);
-      });
+      return for_received_rows(call, batches_of<BATCH>(vectors),
+                               [&](uint32_t source, uint32_t row, Slice slice) {
+                                 add_experts(call, p, source, row, slice);
+                               });
     case Return::as_given:
-      return for_received_rows(
-          call, [&](uint32_t source, uint32_t row) { copy_row(call, p, source, row); });
+      return for_received_rows(call, batches_of<LONG_BATCH>(vectors),
+                               [&](uint32_t source, uint32_t row, Slice slice) {
+                                 copy_row(call, p, source, row, slice);
+                               });
     case Return::rows:
-      return for_received_rows(
-          call, [&](uint32_t source, uint32_t row) { copy_experts(call, p, source, row); });
+      return for_received_rows(call, batches_of<LONG_BATCH>(vectors),
+                               [&](uint32_t source, uint32_t row, Slice slice) {
+                                 copy_experts(call, p, source, row, slice);
+                               });
   }
 }
 
@@ -100,7 +106,7 @@ WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
   if (Warp{}.any(call.runs()) && (p.flags & COMBINE_ZERO_COPY) == 0) stage_returns(call, p);
   grid_sync();
   if (call.handle.tell != 0) {
-    for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+    for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
       if (peer != call.rank()) tell(call, peer);
     }
   }

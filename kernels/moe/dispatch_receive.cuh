@@ -3,9 +3,9 @@
 // token lies once, in the order of its source.
 #pragma once
 
-#include "dispatch_send.cuh"
 #include "receive.cuh"
 #include "returns.cuh"
+#include "tiles.cuh"
 
 namespace wv::moe {
 
@@ -70,93 +70,6 @@ WV_DEVICE void tell_staging(const Call& call, const DispatchReceiveParams& p) {
   *p.staging = offered ? staged_y(call) : 0;
 }
 
-/// Address of row `row` from `source`; this rank's own rows are read where they were staged.
-WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
-  if (source == call.rank()) {
-    const uint32_t token = call.handle.token_of[uint64_t{source} * call.moe.max_tokens + row];
-    return call.moe.staging.base + call.dispatch_staging(token);
-  }
-  return call.moe.slots.base + call.dispatch_slot(source, row);
-}
-
-/// Up to 32 received rows of one source, one for each lane.
-struct Tile {
-  uint32_t number;
-  uint32_t source;
-  /// The row of lane 0, and how many lanes have one.
-  uint32_t first, rows;
-
-  WV_DEVICE bool has_row() const { return lane() < rows; }
-  WV_DEVICE uint32_t row() const { return first + lane(); }
-};
-
-/// Tiles of one source, empty ones included; of all sources.
-WV_DEVICE uint32_t tiles_each(const Call& call) { return (call.moe.max_tokens + 31) / 32; }
-WV_DEVICE uint32_t tiles_of(const Call& call) { return call.ranks() * tiles_each(call); }
-
-/// Calls `body(tile)` for all tiles, spread over the warps of the grid. Whole warp.
-template <class Body>
-WV_DEVICE void for_tiles(const Call& call, Body body) {
-  const uint32_t each = tiles_each(call), tiles = tiles_of(call);
-  for (uint32_t number = warp_in_grid(); number < tiles; number += grid_warps()) {
-    const uint32_t source = number / each, first = number % each * 32;
-    const uint32_t received = call.handle.peers[source].rows_received;
-    const uint32_t rows = received > first ? received - first : 0;
-    body(Tile{number, source, first, rows < 32 ? rows : 32});
-  }
-}
-
-/// Choices of a header that are read together.
-inline constexpr uint32_t CHOICES = 8;
-
-/// Copies one header to the handle, if everything in it is in range: it comes from a peer, and is
-/// used for addresses.
-WV_DEVICE void read_header(const Call& call, uint32_t source, uint32_t row) {
-  const MoeContext& moe = call.moe;
-  const uint32_t top_k = moe.top_k, slots = call.view.expert_slots;
-  const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-  const auto* const header = reinterpret_cast<const uint32_t*>(slot_of(call, source, row));
-  MoePick* const picks = call.handle.picks + at * top_k;
-  const uint32_t token = header[Header::TOKEN] & Header::TOKEN_MASK;
-  const bool fits = token < call.shape().max_tokens;
-  // A tag that is none at all says nothing of the peer's call.
-  const bool other =
-      token < moe.max_tokens && header[Header::TOKEN] >> Header::TAG_SHIFT != call.shape().tag;
-  bool good = fits && !other && header[Header::CALL] == call.call;
-  uint32_t found = 0;
-  for (uint32_t base = 0; base < top_k; base += CHOICES) {
-    // Loads of a batch together; the last choice stands for those behind it.
-    uint32_t experts[CHOICES], weights[CHOICES], locals[CHOICES];
-    ExpertHome homes[CHOICES];
-    for (uint32_t i = 0; i < CHOICES; ++i) {
-      const uint32_t k = base + i < top_k ? base + i : top_k - 1;
-      experts[i] = header[Header::EXPERTS + k];
-      weights[i] = header[Header::EXPERTS + top_k + k];
-    }
-    for (uint32_t i = 0; i < CHOICES; ++i) {
-      homes[i] = call.view.homes[experts[i] < slots ? experts[i] : 0];
-    }
-    for (uint32_t i = 0; i < CHOICES; ++i) {
-      const bool exists = base + i < top_k;
-      const bool chosen = exists && experts[i] != NONE;  // else -1: no choice
-      good = good && (!chosen || experts[i] < slots);
-      const bool here = chosen && experts[i] < slots && homes[i].rank == call.rank();
-      locals[i] = here ? homes[i].local : NONE;
-      for (uint32_t j = 0; j < i; ++j) good = good && (!here || locals[j] != locals[i]);
-      for (uint32_t j = 0; here && j < base; ++j) good = good && picks[j].local != locals[i];
-      found += here ? 1 : 0;
-      if (exists) picks[base + i] = {locals[i], NONE, platform::float_of(weights[i])};
-    }
-  }
-  if (!good) {
-    for (uint32_t k = 0; k < top_k; ++k) picks[k].local = NONE;
-    platform::add_relaxed(&call.handle.peers[source].malformed, 1u);
-    call.report(Status::invalid);
-    record_fault(call, other ? MoeCause::shape : MoeCause::malformed, source);
-  }
-  call.handle.sources[at] = {good ? token : NONE, good ? found : 0};
-}
-
 /// Adds `rows` to the statistics of a local expert, if the caller keeps them.
 WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32_t rows) {
   if (p.recv_stats == nullptr) return;
@@ -168,41 +81,6 @@ WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32
 }
 
 // By expert.
-
-/// Counts the rows of a tile that go to each local expert, and numbers them from 0 in the order of
-/// the lanes. `MoePick::row` holds the number until `spread`. Whole warp, behind `read_header` of
-/// its lanes.
-WV_DEVICE void count_picks(const Call& call, const Tile& tile) {
-  constexpr Warp warp;
-  const MoeContext& moe = call.moe;
-  const uint32_t experts = moe.max_local_experts, tiles = tiles_of(call), top_k = moe.top_k;
-  const uint64_t at = uint64_t{tile.source} * moe.max_tokens + (tile.has_row() ? tile.row() : 0);
-  MoePick* const picks = call.handle.picks + at * top_k;
-  for (uint32_t first = 0; first < experts; first += 32) {
-    // The experts first .. first + 31 that this lane's row goes to, as bits.
-    uint32_t own = 0;
-    for (uint32_t k = 0; tile.has_row() && k < top_k; ++k) {
-      const uint32_t at_bit = picks[k].local - first;
-      if (at_bit < 32) own |= 1u << at_bit;
-    }
-    // The lanes whose rows go to expert first + lane(), as bits.
-    uint32_t lanes = 0;
-    for (uint32_t rest = warp.any_bits(own); rest != 0; rest &= rest - 1) {
-      const uint32_t expert = __ffs(rest) - 1;
-      const uint32_t votes = warp.ballot((own >> expert & 1) != 0);
-      if (lane() == expert) lanes = votes;
-    }
-    const uint32_t expert = first + lane();
-    if (expert < experts) {
-      call.moe.tiles[uint64_t{expert} * tiles + tile.number] = __popc(lanes);
-    }
-    for (uint32_t k = 0; tile.rows != 0 && k < top_k; ++k) {
-      const uint32_t at_bit = tile.has_row() ? picks[k].local - first : NONE;
-      const uint32_t votes = warp.shuffle(lanes, at_bit % 32);
-      if (at_bit < 32) picks[k].row = __popc(votes & ((1u << lane()) - 1));
-    }
-  }
-}
 
 /// Turns the counts of the tiles of one local expert into the rows that the tiles begin with, in
 /// the order (source, row). Whole warp.
@@ -233,61 +111,71 @@ WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, ui
   count_rows(p, local, total);
 }
 
-/// Copies one received token to its experts, and keeps its rows at them. Whole warp.
+/// Copies a slice of one received token to its experts, and keeps its rows at them. Whole warp.
 WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t source,
-                      uint32_t row) {
+                      uint32_t row, Slice slice) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-  const uint32_t token = call.handle.sources[at].token;
-  MoePick pick = pick_of_lane(call, source, row);
-  const bool here = pick.local != NONE;
+  const bool chooses = lane() < moe.top_k;
+  MoePick* const pick = call.handle.picks + at * moe.top_k + (chooses ? lane() : 0);
+  const uint32_t local = chooses ? pick->local : NONE;
+  const bool here = local != NONE;
   uint64_t place = 0;
   if (here) {
-    const uint32_t tile = source * tiles_each(call) + row / 32;
-    pick.row += call.moe.tiles[uint64_t{pick.local} * tiles_of(call) + tile];
-    call.handle.picks[at * moe.top_k + lane()].row = pick.row;
-    place = expert_place(call, pick.local, pick.row);
-    p.src_info[place] = token;
+    const uint32_t tile = source * tiles_each(call) + row / TILE_ROWS;
+    const uint32_t before = call.moe.tiles[uint64_t{local} * tiles_of(call) + tile];
+    // The warp of the first slice writes the final number while those of the others read.
+    const uint32_t kept = platform::load_relaxed(&pick->row);
+    const uint32_t number = (kept & IN_TILE) != 0 ? (kept & ~IN_TILE) + before : kept;
+    place = expert_place(call, local, number);
+    if (slice.is_first()) {
+      platform::store_relaxed(&pick->row, number);
+      p.src_info[place] = call.handle.sources[at].token;
+    }
   }
-  if (warp.any(here)) deliver(call, p, slot_of(call, source, row), here, place);
+  if (warp.any(here)) deliver(call, p, slot_of(call, source, row), here, place, slice);
 }
 
 WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
   const uint32_t experts = call.moe.max_local_experts;
-  for (uint32_t local = warp_in_grid(); local < experts; local += grid_warps()) {
+  for (uint32_t local = worker(); local < experts; local += workers()) {
     number_tiles(call, p, local);
   }
   grid_sync();
-  for_received_rows(call, [&](uint32_t source, uint32_t row) { spread(call, p, source, row); });
+  for_received_rows(
+      call, batches_to_deliver(call),
+      [&](uint32_t source, uint32_t row, Slice slice) { spread(call, p, source, row, slice); });
 }
 
 // By rank.
 
-/// Copies one received token with the local experts that it chose. A row whose header was out of
-/// range keeps its place, with no source and no expert. Whole warp.
-WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t source,
-                    uint32_t row) {
+/// Copies a slice of one received token, and with the first the local experts that it chose. A row
+/// whose header was out of range keeps its place, with no source and no expert. Whole warp.
+WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t source, uint32_t row,
+                    Slice slice) {
   const MoeContext& moe = call.moe;
   const uint64_t kept = uint64_t{source} * moe.max_tokens + row;
   const uint64_t at = uint64_t{source} * call.shape().max_tokens + row;
   const MoeSource from = call.handle.sources[kept];
-  if (lane() < moe.top_k) {
+  if (slice.is_first() && lane() < moe.top_k) {
     const MoePick pick = call.handle.picks[kept * moe.top_k + lane()];
     const bool here = pick.local != NONE;
     p.recv_experts[at * moe.top_k + lane()] = here ? static_cast<int32_t>(pick.local) : -1;
     p.recv_weights[at * moe.top_k + lane()] = here ? pick.weight : 0.0f;
     if (here) count_rows(p, pick.local, 1);
   }
-  if (lane() == 0) p.src_info[at] = from.token;
-  if (from.token != NONE) deliver(call, p, slot_of(call, source, row), lane() == 0, at);
+  if (slice.is_first() && lane() == 0) p.src_info[at] = from.token;
+  if (from.token != NONE) deliver(call, p, slot_of(call, source, row), lane() == 0, at, slice);
 }
 
 WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {
   for (uint32_t source = thread_in_grid(); source < call.ranks(); source += grid_threads()) {
     p.counts[source] = call.handle.peers[source].rows_received;
   }
-  for_received_rows(call, [&](uint32_t source, uint32_t row) { keep(call, p, source, row); });
+  for_received_rows(
+      call, batches_to_deliver(call),
+      [&](uint32_t source, uint32_t row, Slice slice) { keep(call, p, source, row, slice); });
 }
 
 /// The phase was called out of turn: it has no rows.
@@ -316,7 +204,7 @@ WV_DEVICE_ONCE void dispatch_receive(const DispatchReceiveParams& p) {
   }
   const bool by_rank = call.moe.layout == MoeLayout::rank_major;
   for_tiles(call, [&](const Tile& tile) {
-    if (tile.has_row()) read_header(call, tile.source, tile.row());
+    read_headers(call, tile);
     if (!by_rank) count_picks(call, tile);
   });
   grid_sync();

@@ -1,8 +1,8 @@
 // Dispatch, send phase: every token goes once to each rank that holds an expert it chose.
 //
-// The tokens are copied to the staging window with a header each, then one warp per rank puts the
-// rows of that rank. Row i of a rank is the i-th token, in token order, that chose one of its
-// experts.
+// The tokens are copied to the staging window with a header each, then a block numbers the rows of
+// each rank, and one of its warps puts them. Row i of a rank is the i-th token, in token order,
+// that chose one of its experts.
 #pragma once
 
 #include "format.cuh"
@@ -87,9 +87,11 @@ WV_DEVICE void mark_ranks(const Call& call, uint32_t token, uint32_t slot) {
   }
 }
 
-/// Keeps in the handle where the choices of token `token` go, one choice per lane, and refuses what
-/// is out of range or chosen twice. Whole warp; returns what this lane's choice has come to.
-WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t token) {
+/// Where the choices of token `token` go, one choice per lane. The warp of its first slice keeps
+/// that in the handle, and refuses what is out of range or chosen twice. Whole warp; returns what
+/// this lane's choice has come to.
+WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t token,
+                        Slice slice) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const uint64_t choice = uint64_t{token} * moe.top_k + lane();
@@ -102,11 +104,12 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
   const uint32_t match = warp.match(value);
   const bool inside = chosen && value < moe.experts;
   const bool twice = chosen && (match & (match - 1)) != 0;
-  if (chosen && (!inside || twice)) refuse(call, token, expert);
+  if (chosen && (!inside || twice) && slice.is_first()) refuse(call, token, expert);
   uint32_t slot = chosen ? LOST : NONE;
   // No rank takes part in a call that has ended `aborted`. The host may be writing the tables of
   // its view over: it waits only for calls that run.
   if (inside && call.handle.aborted == 0) slot = choose_slot(call, token, value);
+  if (!slice.is_first()) return {slot, weight};
   if (mine) {
     call.handle.chosen[choice] = slot;
     call.handle.weights[choice] = weight;
@@ -115,53 +118,54 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
   return {slot, weight};
 }
 
-/// Copies token `token` with its header, `chosen` by lane, to the staging window, unless no rank
-/// gets it. Whole warp.
+/// Copies a slice of token `token`, and with the first its header, `chosen` by lane, to the staging
+/// window, unless no rank gets it. Whole warp.
 WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token,
-                     const Chosen& chosen) {
+                     const Chosen& chosen, Slice slice) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const bool sent = chosen.slot < LOST;
   if (!warp.any(sent)) return;
   const uint64_t at = moe.staging.base + call.dispatch_staging(token);
   auto* const header = reinterpret_cast<uint32_t*>(at);
-  if (lane() < moe.top_k) {
+  if (slice.is_first() && lane() < moe.top_k) {
     header[Header::EXPERTS + lane()] = sent ? chosen.slot : NONE;
     header[Header::EXPERTS + moe.top_k + lane()] = platform::float_bits(chosen.weight);
   }
-  if (warp.leader()) {
+  if (slice.is_first() && warp.leader()) {
     header[Header::TOKEN] = token | call.shape().tag << Header::TAG_SHIFT;
     header[Header::CALL] = call.call;
   }
-  pack_token(call, p, token, at);
+  pack_token(call, p, token, at, slice);
 }
 
-/// Marks that a lane looks at together. One warp alone numbers all tokens of a peer, while the grid
-/// has nothing else to do.
-inline constexpr uint32_t MARKS = 16;
+/// Marks that a thread looks at together, of tokens behind one another.
+inline constexpr uint32_t MARKS = 8;
 
-/// Gives the tokens that go to `peer` their rows at that peer, in the order of the tokens. It
-/// counts the marks before a token, 32 at a time. Whole warp, behind a barrier after `mark_ranks`.
+/// Gives the tokens that go to `peer` their rows at that peer, in the order of the tokens: it
+/// counts the marks before a token. Whole block, behind a barrier after `mark_ranks`.
 WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
-  constexpr Warp warp;
   const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
   const uint32_t tokens = call.handle.tokens;
   uint32_t* const row_of = call.handle.row_of + at;
   uint32_t* const token_of = call.handle.token_of + at;
   uint32_t rows = 0;
-  for (uint32_t base = 0; base < tokens; base += 32 * MARKS) {
-    const Batch batch{base + lane(), tokens};
-    uint32_t marks[MARKS];
-    for (uint32_t k = 0; k < MARKS; ++k) marks[k] = row_of[batch.source(k)];
+  for (uint32_t base = 0; base < tokens; base += MARKS * block_threads()) {
+    const uint32_t first = base + MARKS * thread_in_block();
+    uint32_t marks[MARKS], count = 0;
+    for (uint32_t k = 0; k < MARKS; ++k) marks[k] = row_of[first + k < tokens ? first + k : 0];
     for (uint32_t k = 0; k < MARKS; ++k) {
-      const bool goes = batch.has(k) && marks[k] != NONE;
-      const Place place = warp.place(goes);
-      if (goes) {
-        row_of[batch.at(k)] = rows + place.before;
-        token_of[rows + place.before] = batch.at(k);
-      }
-      rows += place.count;
+      const bool goes = first + k < tokens && marks[k] != NONE;
+      marks[k] = goes ? count++ : NONE;
     }
+    const Place place = Block{}.sum(count);  // behind all loads of the block
+    for (uint32_t k = 0; k < MARKS; ++k) {
+      if (marks[k] == NONE) continue;
+      const uint32_t row = rows + place.before + marks[k];
+      row_of[first + k] = row;
+      token_of[row] = first + k;
+    }
+    rows += place.count;
   }
   return rows;
 }
@@ -176,8 +180,7 @@ struct Tokens {
       : x(reinterpret_cast<uint64_t>(p.x)), count(p.tokens & 0xffff) {
     MoeShape shape;
     take_shape(*p.moe, p, shape);
-    const bool casts = shape.format == MoeFormat::fp8 && (p.flags & DISPATCH_QUANTIZED) == 0;
-    bytes = casts ? p.moe->combine_row_bytes : shape.row_bytes;
+    bytes = casts(shape, p.flags) ? p.moe->combine_row_bytes : shape.row_bytes;
   }
   /// Asks for token `token`. Whole warp.
   WV_DEVICE void prefetch(uint32_t token) const {
@@ -191,30 +194,47 @@ struct Tokens {
 /// Tokens of a warp that are asked for ahead: the first of them while one thread begins the call.
 inline constexpr uint32_t AHEAD = 2;
 
+/// Numbers the rows of every peer, and sends what peers wait for before any rows. A block takes
+/// the peers whose rows its warps send. The whole grid.
+WV_DEVICE void number_peers(const Call& call) {
+  const bool tells = call.handle.tell != 0, again = call.moe.untold != 0;
+  for (uint32_t peer = block_in_grid(); peer < call.ranks(); peer += grid_blocks()) {
+    const uint32_t rows = number_rows(call, peer);
+    if (thread_in_block() == 0) call.handle.peers[peer].rows_sent = rows;
+  }
+  block_sync();  // what other threads have stored
+  // Every peer has its word before this rank waits for any of them.
+  if (!tells && !again) return;
+  for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
+    if (peer == call.rank()) continue;
+    if (again) tell_aborted(call, peer);
+    if (tells) tell(call, peer);
+  }
+}
+
 WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
-  const Tokens tokens(p);
-  for (uint32_t i = 0; i < AHEAD; ++i) tokens.prefetch(warp_in_grid() + i * grid_warps());
+  // The first warp begins the call at once.
+  if (thread_in_grid() >= 32) {
+    const Tokens tokens(p);
+    for (uint32_t i = 0; i < AHEAD; ++i) tokens.prefetch(worker() + i * workers());
+  }
   begin_phase(
       *p.moe, [&] { begin_dispatch(p); },
       [&] { begin_dispatch_send(Call(p.moe, p.handle, DISPATCH_SEND), p.active); });
   const Call call(p.moe, p.handle, DISPATCH_SEND);
   const bool stages = Warp{}.any(call.runs());
-  for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
-    tokens.prefetch(token + AHEAD * grid_warps());
-    const Chosen chosen = choose(call, p, token);
-    if (stages) stage(call, p, token, chosen);
+  const Tokens tokens(p);
+  const uint32_t count = call.handle.tokens;
+  const uint32_t each = Slice::each(count, batches_to_pack(call, p));
+  for (uint32_t i = worker(); i < count * each; i += workers()) {
+    const uint32_t token = i / each;
+    const Slice slice{i % each, each};
+    if (each == 1) tokens.prefetch(token + AHEAD * workers());
+    const Chosen chosen = choose(call, p, token, slice);
+    if (stages) stage(call, p, token, chosen, slice);
   }
   grid_sync();
-  // Every peer has its word and its rows before this rank waits for any of them.
-  const bool tells = call.handle.tell != 0, again = call.moe.untold != 0;
-  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
-    const uint32_t rows = number_rows(call, peer);
-    if (lane() == 0) call.handle.peers[peer].rows_sent = rows;
-    if (peer == call.rank()) continue;
-    if (again) tell_aborted(call, peer);
-    if (tells) tell(call, peer);
-  }
-  Warp{}.sync();  // the lanes' `token_of`
+  number_peers(call);
   send_to_peers(
       call,
       [&](uint32_t peer) {

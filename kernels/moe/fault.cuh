@@ -100,10 +100,10 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
 }
 
 /// At the end of a phase: writes to the board which members of the newest view are suspects. It
-/// does so if a peer became a suspect or stopped being one, or if members have changed. One thread,
-/// after a barrier.
-WV_DEVICE void publish_suspects(const Call& call) {
-  if (platform::load_relaxed(&call.moe.changed) == 0) return;
+/// does so if a peer became a suspect or stopped being one, or if members have changed; returns
+/// whether. One thread, after a barrier.
+WV_DEVICE bool publish_suspects(const Call& call) {
+  if (platform::load_relaxed(&call.moe.changed) == 0) return false;
   call.moe.changed = 0;
   const MoeView& newest = call.moe.views[call.moe.view];
   for (uint32_t base = 0; base < call.ranks(); base += 32) {
@@ -115,6 +115,7 @@ WV_DEVICE void publish_suspects(const Call& call) {
     platform::store_relaxed_sys(&call.moe.board->suspected[base / 32], bits);
   }
   if (call.handle.fault.cause != MoeCause::none) publish_fault(call.moe, call.handle);
+  return true;
 }
 
 }  // namespace wv::moe

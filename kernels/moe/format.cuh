@@ -124,10 +124,10 @@ class BatchScales {
   GroupScale own_;
 };
 
-/// Casts the BF16 token at `x` to FP8 and writes payload and scales into the slot at `slot`. Whole
-/// warp; each half of it has a group of channels.
+/// Casts a slice of the BF16 token at `x` to FP8 and writes payload and scales into the slot at
+/// `slot`. Whole warp; each half of it has a group of channels.
 template <MoeScales S>
-WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x) {
+WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x, Slice slice) {
   const MoeContext& moe = call.moe;
   const MoeShape& shape = call.shape();
   const auto* const from = reinterpret_cast<const platform::Vec16*>(x);
@@ -148,16 +148,17 @@ WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x) {
       reinterpret_cast<float*>(scales)[group] = scale.scale;
     }
   };
-  for_batches<BATCH>(vectors, [&](const Batch& batch) {
+  const auto cast_batch = [&](const Batch& batch) {
     const auto loaded = Vectors<BATCH>::load(batch, from);
     const BatchScales<S> scales_of(loaded);
     for (uint32_t k = 0; k < BATCH; ++k) {
       store(batch, k, Elements::of(loaded.of[k]), scales_of.of(k));
     }
-  });
+  };
+  for_batches<BATCH>(vectors, cast_batch, slice);
   // The last word of packed exponents is full.
   const uint32_t groups = moe.hidden / SCALE_CHANNELS;
-  if (S == MoeScales::ue8m0 && groups + lane() < shape.scale_bytes) {
+  if (S == MoeScales::ue8m0 && slice.is_first() && groups + lane() < shape.scale_bytes) {
     reinterpret_cast<uint8_t*>(scales)[groups + lane()] = 0;
   }
 }
@@ -169,61 +170,81 @@ WV_DEVICE void copy_words(uint64_t to, uint64_t from, uint32_t bytes) {
   for (uint32_t i = lane(); i < bytes / 4; i += 32) target[i] = source[i];
 }
 
-/// Writes payload and scales of token `token` of the caller into the slot at `slot`. Whole warp.
+/// Whether this rank casts the tokens of the call.
+WV_DEVICE bool casts(const MoeShape& shape, uint32_t flags) {
+  return shape.format == MoeFormat::fp8 && (flags & DISPATCH_QUANTIZED) == 0;
+}
+
+/// Batches in which `pack_token` takes a token.
+WV_DEVICE uint32_t batches_to_pack(const Call& call, const DispatchSendParams& p) {
+  if (casts(call.shape(), p.flags)) return batches_of<BATCH>(call.moe.hidden / VECTOR);
+  return batches_of<LONG_BATCH>(call.shape().row_bytes / 16);
+}
+
+/// Writes a slice of payload and scales of token `token` of the caller into the slot at `slot`.
+/// Whole warp.
 WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_t token,
-                          uint64_t slot) {
+                          uint64_t slot, Slice slice) {
   const MoeContext& moe = call.moe;
   const MoeShape& shape = call.shape();
   const auto x = reinterpret_cast<uint64_t>(p.x);
-  if (shape.format == MoeFormat::fp8 && (p.flags & DISPATCH_QUANTIZED) == 0) {
+  if (casts(shape, p.flags)) {
     const uint64_t from = x + token * moe.combine_row_bytes;
     switch (shape.scales) {
       case MoeScales::power_of_two:
-        return cast_to_fp8<MoeScales::power_of_two>(call, slot, from);
+        return cast_to_fp8<MoeScales::power_of_two>(call, slot, from, slice);
       case MoeScales::ue8m0:
-        return cast_to_fp8<MoeScales::ue8m0>(call, slot, from);
+        return cast_to_fp8<MoeScales::ue8m0>(call, slot, from, slice);
       default:
-        return cast_to_fp8<MoeScales::f32>(call, slot, from);
+        return cast_to_fp8<MoeScales::f32>(call, slot, from, slice);
     }
   }
-  copy(slot + moe.header_bytes, x + uint64_t{token} * shape.row_bytes, shape.row_bytes);
+  copy(slot + moe.header_bytes, x + uint64_t{token} * shape.row_bytes, shape.row_bytes, slice);
+  if (!slice.is_first()) return;
   const auto scales = reinterpret_cast<uint64_t>(p.x_scales);
   copy_words(slot + shape.scales_at, scales + uint64_t{token} * shape.scale_bytes,
              shape.scale_bytes);
 }
 
-/// Copies the scales of the slot at `slot` to row `place` of the output. Whole warp.
+/// Copies a slice of the scales of the slot at `slot` to the rows `place` of those lanes that have
+/// one. Whole warp.
 WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
-                              uint64_t place) {
-  const MoeContext& moe = call.moe;
-  const MoeShape& shape = call.shape();
-  const auto scales = reinterpret_cast<uint64_t>(p.recv_scales);
-  if (shape.format != MoeFormat::fp8 || moe.layout == MoeLayout::rank_major) {
-    copy_words(scales + place * shape.scale_bytes, slot + shape.scales_at, shape.scale_bytes);
-    return;
-  }
-  // By expert one word of all rows lies behind the other, as matrix products want them.
-  const uint64_t rows = uint64_t{call.ranks()} * shape.max_tokens;
-  const uint32_t words = shape.scale_bytes / 4;
-  const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
-  auto* const to = reinterpret_cast<uint32_t*>(scales) + place / rows * words * rows + place % rows;
-  for (uint32_t word = lane(); word < words; word += 32) to[word * rows] = from[word];
-}
-
-/// Copies payload and scales of the slot at `slot` to the rows `place` of those lanes that have
-/// one. `place` counts rows of the outputs of dispatch: `[local experts, ranks * max_tokens]` or
-/// `[ranks, max_tokens]`. Whole warp.
-WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot, bool has,
-                       uint64_t place) {
+                              bool has, uint64_t place, Slice slice) {
   constexpr Warp warp;
   const MoeShape& shape = call.shape();
-  const auto x = reinterpret_cast<uint64_t>(p.recv_x);
-  copy_to_lanes(has, x + place * shape.row_bytes, slot + call.moe.header_bytes, shape.row_bytes);
+  const uint32_t words = shape.scale_bytes / 4;
+  const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
+  // By expert one word of all rows lies behind the other, as matrix products want them.
+  const bool across = shape.format == MoeFormat::fp8 && call.moe.layout != MoeLayout::rank_major;
+  const uint64_t rows = across ? uint64_t{call.ranks()} * shape.max_tokens : 1;
+  const uint64_t start = place / rows * words * rows + place % rows;
+  const uint32_t lanes = warp.ballot(has);
+  for (uint32_t base = slice.first * 32; base < words; base += slice.count * 32) {
+    const uint32_t word = base + lane();
+    const uint32_t value = from[word < words ? word : words - 1];
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+      const uint64_t target = warp.shuffle(start, __ffs(rest) - 1) + word * rows;
+      if (word < words) reinterpret_cast<uint32_t*>(p.recv_scales)[target] = value;
+    }
+  }
+}
+
+/// Batches in which `deliver` takes a token.
+WV_DEVICE uint32_t batches_to_deliver(const Call& call) {
+  return batches_of<LONG_BATCH>(call.shape().row_bytes / 16);
+}
+
+/// Copies a slice of payload and scales of the slot at `slot` to the rows `place` of those lanes
+/// that have one. `place` counts rows of the outputs of dispatch: `[local experts, ranks *
+/// max_tokens]` or `[ranks, max_tokens]`. Whole warp.
+WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot, bool has,
+                       uint64_t place, Slice slice) {
+  const MoeShape& shape = call.shape();
+  const uint64_t to = reinterpret_cast<uint64_t>(p.recv_x) + place * shape.row_bytes;
+  copy_to_lanes(has, to, slot + call.moe.header_bytes, shape.row_bytes, slice);
   // The host has seen to it that they have a place, if it knows the format of the call.
   if (shape.scale_bytes == 0 || p.recv_scales == nullptr) return;
-  for (uint32_t rest = warp.ballot(has); rest != 0; rest &= rest - 1) {
-    deliver_scales(call, p, slot, warp.shuffle(place, __ffs(rest) - 1));
-  }
+  deliver_scales(call, p, slot, has, place, slice);
 }
 
 }  // namespace wv::moe

@@ -93,45 +93,34 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   }
 }
 
-/// Calls `body(source, row, slice)` for `each` slices of the received rows, spread over the warps
-/// of the grid. Whole warp.
+/// Calls `body(source, row, slice)` for the received rows, spread over the warps of the grid. Where
+/// they are too few for it, several warps share a row of `batches` batches. Whole warp.
 template <class Body>
-WV_DEVICE void spread_rows(const Call& call, uint32_t each, Body body) {
+WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body) {
   constexpr Warp warp;
-  const uint32_t worker = warp_in_grid(), workers = grid_warps(), ranks = call.ranks();
-  // Slices of the sources before, so that workers stay in step over short sources.
-  uint64_t skipped = 0;
+  const uint32_t ranks = call.ranks(), step = workers();
+  // The counts of 32 sources in one load.
+  const auto rows_from = [&](uint32_t base) {
+    const uint32_t source = base + lane();
+    return source < ranks ? call.handle.peers[source].rows_received : 0;
+  };
+  uint32_t counted = 0;
+  for (uint32_t base = 0; base < ranks; base += 32) counted += rows_from(base);
+  const uint32_t each = Slice::each(warp.shuffle(warp.sum_up_to(counted), 31), batches);
+  // Slices of a source begin where those of the one before have ended, so that workers stay in step
+  // over short sources.
+  uint32_t start = worker();
   for (uint32_t base = 0; base < ranks; base += 32) {
-    // The counts of 32 sources in one load.
-    const uint32_t of_lane = base + lane();
-    const uint32_t rows_of_lane = of_lane < ranks ? call.handle.peers[of_lane].rows_received : 0;
+    const uint32_t rows_of_lane = rows_from(base);
     for (uint32_t source = base; source < ranks && source < base + 32; ++source) {
-      const uint32_t rows = warp.shuffle(rows_of_lane, source - base);
-      const auto start = static_cast<uint32_t>((worker + workers - skipped % workers) % workers);
-      for (uint32_t i = start; i < rows * each; i += workers) {
+      const uint32_t slices = warp.shuffle(rows_of_lane, source - base) * each;
+      for (uint32_t i = start; i < slices; i += step) {
         body(source, i / each, Slice{i % each, each});
       }
-      skipped += uint64_t{rows} * each;
+      const uint32_t taken = slices % step;
+      start = start >= taken ? start - taken : start + step - taken;
     }
   }
-}
-
-/// Calls `body(source, row)` for the received rows, spread over the warps of the grid. Whole warp.
-template <class Body>
-WV_DEVICE void for_received_rows(const Call& call, Body body) {
-  spread_rows(call, 1, [&](uint32_t source, uint32_t row, Slice) { body(source, row); });
-}
-
-/// The same for slices of them, where the rows are too few for the grid: `body(source, row,
-/// slice)`.
-template <class Body>
-WV_DEVICE void for_slices_of_rows(const Call& call, Body body) {
-  constexpr Warp warp;
-  uint32_t rows = 0;
-  for (uint32_t peer = lane(); peer < call.ranks(); peer += 32) {
-    rows += call.handle.peers[peer].rows_received;
-  }
-  spread_rows(call, Slice::each(warp.shuffle(warp.sum_up_to(rows), 31)), body);
 }
 
 /// Says that this rank has read every slot of the call, or given up: the slots may be used again.
@@ -141,7 +130,8 @@ WV_DEVICE void release(const Call& call) {
   // later signal carries. Pairs with the peer, whose rows come only after it has seen that credit.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
-  publish_suspects(call);
+  // Release. The board's other words before the last one; pairs with the acquire load of the host.
+  if (publish_suspects(call)) platform::fence_release_sys();
   // The last word to the host, which then takes for granted that the call touches nothing any more.
   if (call.phase == COMBINE_RECEIVE || (call.handle.combine_flags & COMBINE_NONE) != 0) {
     call.moe.ended[call.set()] = call.call;

@@ -49,19 +49,23 @@ struct Vectors {
   }
 };
 
+/// Batches of N vectors for each lane, of a row of `vectors` vectors.
+template <uint32_t N>
+WV_DEVICE uint32_t batches_of(uint32_t vectors) {
+  return (vectors + 32 * N - 1) / (32 * N);
+}
+
 /// The batches of a row that one of several warps works on: every `count`-th from number `first`.
 struct Slice {
   uint32_t first = 0, count = 1;
 
-  /// Warps for each of `rows` rows, so that a few rows keep the grid busy.
-  WV_DEVICE static uint32_t each(uint32_t rows) {
+  /// Warps for each of `rows` rows of `batches` batches, so that a few rows keep the grid busy.
+  WV_DEVICE static uint32_t each(uint32_t rows, uint32_t batches) {
     const uint32_t warps = rows != 0 ? grid_warps() / rows : 1;
-    return warps < 1 ? 1 : warps < MOST ? warps : MOST;
+    return warps < 1 ? 1 : warps < batches ? warps : batches;
   }
-
- private:
-  /// A row of 7,168 elements has so many batches.
-  static constexpr uint32_t MOST = 7;
+  /// Whether this warp does what is done once for each row.
+  WV_DEVICE bool is_first() const { return first == 0; }
 };
 
 /// Calls `body(batch)` for the batches of `slice`, of N vectors for each lane, of a row of
@@ -73,28 +77,30 @@ WV_DEVICE void for_batches(uint32_t vectors, Body body, Slice slice = {}) {
   }
 }
 
-/// Copies `bytes` (a multiple of 16, not 0) between aligned addresses. Whole warp.
-WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes) {
+/// Copies `slice` of `bytes` (a multiple of 16, not 0) between aligned addresses. Whole warp.
+WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes, Slice slice = {}) {
   auto* const target = reinterpret_cast<platform::Vec16*>(to);
   const auto* const source = reinterpret_cast<const platform::Vec16*>(from);
-  for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), [&](const Batch& batch) {
+  const auto copy_batch = [&](const Batch& batch) {
     Vectors<LONG_BATCH>::load(batch, source).store(batch, target);
-  });
+  };
+  for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), copy_batch, slice);
 }
 
-/// Copies `bytes` (a multiple of 16, not 0) from one row to the rows `to` of those lanes that have
-/// one. The row is loaded once. Whole warp.
-WV_DEVICE void copy_to_lanes(bool has, uint64_t to, uint64_t from, uint64_t bytes) {
+/// Copies `slice` of `bytes` (a multiple of 16, not 0) from one row to the rows `to` of those lanes
+/// that have one. The row is loaded once. Whole warp.
+WV_DEVICE void copy_to_lanes(bool has, uint64_t to, uint64_t from, uint64_t bytes, Slice slice) {
   constexpr Warp warp;
   const uint32_t lanes = warp.ballot(has);
   const auto* const source = reinterpret_cast<const platform::Vec16*>(from);
-  for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), [&](const Batch& batch) {
+  const auto copy_batch = [&](const Batch& batch) {
     const auto vectors = Vectors<LONG_BATCH>::load(batch, source);
     for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
       const uint64_t target = warp.shuffle(to, __ffs(rest) - 1);
       vectors.store(batch, reinterpret_cast<platform::Vec16*>(target));
     }
-  });
+  };
+  for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), copy_batch, slice);
 }
 
 /// Rows that are added up, each by the lane of its number: at most 32.

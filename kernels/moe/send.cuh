@@ -230,7 +230,7 @@ WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
     }
     warp.sync();
   };
-  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+  for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
     const bool lacks = waits && call.is_active(peer) && peer != call.rank() &&
                        warp.any(lane() == 0 && !has_credit(call, peer));
     if (warp.leader()) call.moe.peers[peer].credit = lacks ? AWAITED : GIVEN;
@@ -240,7 +240,7 @@ WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
   grid_sync();
   await_credits(call);
   grid_sync();
-  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+  for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
     const uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);
     if (credit != GIVEN) one(peer, credit == CAME);
   }

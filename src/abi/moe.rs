@@ -126,12 +126,14 @@ abi_struct! {
         pub refuse: u32,
         /// Written by the host: 1 while a change is being prepared.
         pub preparing: u32,
-        /// Written by the host: 1 while `limit` counts, 0 while any call may start.
+        /// Reserved, zero.
+        pub reserved0: u32,
+        /// Written by the host: 1 while `limit` counts, 0 while any call may start. Kernels read it and `alone` in one load.
         pub limited: u32,
         /// Written by the host: 1 while this rank exchanges with no other member, so that its calls keep pace.
         pub alone: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 27],
+        pub reserved1: [u32; 26],
         /// Written by kernels: the last call that has taken its number.
         pub started: u32,
         /// Written by kernels: the last call all phases of which have ended, or that is closed.
@@ -144,7 +146,7 @@ abi_struct! {
         /// call on, so that it stays within 2^30 of the newest call. 0: no call has run.
         pub in_force: u64,
         /// Reserved, zero.
-        pub reserved1: [u32; 26],
+        pub reserved2: [u32; 26],
         /// Written by kernels: the newest fault.
         pub fault: MoeFault,
         /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.

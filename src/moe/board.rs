@@ -18,6 +18,12 @@ use crate::team::{MAX_RANKS, Team};
 /// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
 const FAULT_READS: u32 = 1000;
 
+// Kernels read both words of each dispatch in one load of 8 bytes.
+const _: () = {
+    const LIMITED: usize = std::mem::offset_of!(MoeBoard, limited);
+    assert!(LIMITED % 8 == 0 && std::mem::offset_of!(MoeBoard, alone) == LIMITED + 4);
+};
+
 /// The board and the clock of a layer.
 #[derive(Debug)]
 pub(super) struct Board {

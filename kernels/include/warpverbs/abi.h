@@ -695,12 +695,14 @@ struct alignas(128) MoeBoard {
   uint32_t refuse;
   /// Written by the host: 1 while a change is being prepared.
   uint32_t preparing;
-  /// Written by the host: 1 while `limit` counts, 0 while any call may start.
+  /// Reserved, zero.
+  uint32_t reserved0;
+  /// Written by the host: 1 while `limit` counts, 0 while any call may start. Kernels read it and `alone` in one load.
   uint32_t limited;
   /// Written by the host: 1 while this rank exchanges with no other member, so that its calls keep pace.
   uint32_t alone;
   /// Reserved, zero.
-  uint32_t reserved0[27];
+  uint32_t reserved1[26];
   /// Written by kernels: the last call that has taken its number.
   uint32_t started;
   /// Written by kernels: the last call all phases of which have ended, or that is closed.
@@ -713,7 +715,7 @@ struct alignas(128) MoeBoard {
   /// call on, so that it stays within 2^30 of the newest call. 0: no call has run.
   uint64_t in_force;
   /// Reserved, zero.
-  uint32_t reserved1[26];
+  uint32_t reserved2[26];
   /// Written by kernels: the newest fault.
   MoeFault fault;
   /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -727,15 +729,16 @@ static_assert(sizeof(MoeBoard) == 896 && alignof(MoeBoard) == 128);
 static_assert(offsetof(MoeBoard, limit) == 0);
 static_assert(offsetof(MoeBoard, refuse) == 4);
 static_assert(offsetof(MoeBoard, preparing) == 8);
-static_assert(offsetof(MoeBoard, limited) == 12);
-static_assert(offsetof(MoeBoard, alone) == 16);
-static_assert(offsetof(MoeBoard, reserved0) == 20);
+static_assert(offsetof(MoeBoard, reserved0) == 12);
+static_assert(offsetof(MoeBoard, limited) == 16);
+static_assert(offsetof(MoeBoard, alone) == 20);
+static_assert(offsetof(MoeBoard, reserved1) == 24);
 static_assert(offsetof(MoeBoard, started) == 128);
 static_assert(offsetof(MoeBoard, finished) == 132);
 static_assert(offsetof(MoeBoard, faults) == 136);
 static_assert(offsetof(MoeBoard, faults_begun) == 140);
 static_assert(offsetof(MoeBoard, in_force) == 144);
-static_assert(offsetof(MoeBoard, reserved1) == 152);
+static_assert(offsetof(MoeBoard, reserved2) == 152);
 static_assert(offsetof(MoeBoard, fault) == 256);
 static_assert(offsetof(MoeBoard, promised) == 512);
 static_assert(offsetof(MoeBoard, suspects) == 640);

@@ -143,17 +143,15 @@ struct Block {
   WV_DEVICE bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
   WV_DEVICE uint32_t before(bool flag) const { return place(flag).before; }
   WV_DEVICE Place place(bool flag) const {
-    WV_SHARED(Counts, counts);
     const uint32_t votes = __ballot_sync(lanes(), flag);
-    if (lane() == 0) counts->of_warp[warp_in_block()] = static_cast<uint32_t>(__popc(votes));
-    block_sync();
-    Place place{0, static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)))};
-    for (uint32_t warp = 0; warp < block_warps(); ++warp) {
-      if (warp < warp_in_block()) place.before += counts->of_warp[warp];
-      place.count += counts->of_warp[warp];
-    }
-    block_sync();  // all have read before any thread writes again
-    return place;
+    const auto before = static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)));
+    return behind_warps({static_cast<uint32_t>(__popc(votes)), before});
+  }
+  /// The values of all threads added up, and of those before this one. The block has whole warps.
+  WV_DEVICE Place sum(uint32_t value) const {
+    constexpr Warp warp;
+    const uint32_t up_to = warp.sum_up_to(value);
+    return behind_warps({warp.shuffle(up_to, 31), up_to - value});
   }
   WV_DEVICE static bool whole_warps() { return block_threads() % 32 == 0; }
   WV_DEVICE static constexpr bool is_thread() { return false; }
@@ -167,6 +165,19 @@ struct Block {
   WV_DEVICE static uint32_t lanes() {
     const uint32_t rest = block_threads() - warp_in_block() * 32;
     return rest >= 32 ? Warp::ALL : (1u << rest) - 1;
+  }
+  /// This thread's place in the block, of its place in the warp.
+  WV_DEVICE static Place behind_warps(const Place& in_warp) {
+    WV_SHARED(Counts, counts);
+    if (lane() == 0) counts->of_warp[warp_in_block()] = in_warp.count;
+    block_sync();
+    Place place{0, in_warp.before};
+    for (uint32_t warp = 0; warp < block_warps(); ++warp) {
+      if (warp < warp_in_block()) place.before += counts->of_warp[warp];
+      place.count += counts->of_warp[warp];
+    }
+    block_sync();  // all have read before any thread writes again
+    return place;
   }
   /// The leader's word.
   WV_DEVICE static uint64_t share(uint64_t word) {

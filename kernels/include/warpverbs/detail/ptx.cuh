@@ -206,6 +206,14 @@ WV_DEVICE uint64_t exchange_acquire(uint64_t* p, uint64_t v) {
   return old;
 }
 
+/// Sets bits of a word of shared memory, for the block.
+WV_DEVICE void or_shared(uint32_t* p, uint32_t bits) {
+  asm volatile("red.relaxed.cta.shared.or.b32 [%0], %1;"
+               :
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(p))), "r"(bits)
+               : "memory");
+}
+
 // Read-modify-writes of system scope, on memory of a peer that this GPU reaches. They return the
 // old value.
 #define WV_ATOM_SYS(name, op, bits, suffix, reg)                       \

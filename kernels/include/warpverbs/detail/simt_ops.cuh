@@ -156,6 +156,12 @@ WV_DEVICE uint64_t exchange_acquire(uint64_t* p, uint64_t v) {
   return twin::exchange(Scope::gpu, p, v, __ATOMIC_ACQUIRE);
 }
 
+WV_DEVICE void or_shared(uint32_t* p, uint32_t bits) {
+  simt_yield();
+  const simt::Scoped scoped(Scope::block);
+  __atomic_fetch_or(p, bits, __ATOMIC_RELAXED);
+}
+
 template <class T>
 WV_DEVICE T add_relaxed_sys(T* p, T n) {
   return twin::add(Scope::system, p, n);
