@@ -82,10 +82,16 @@ WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
 }
 
 /// The last call that has ended, and all before it: all of its phases have, or it is closed.
-/// `newest` has begun.
+/// `newest` has begun. A call is closed when a later one has been combined, too: it takes part in
+/// nothing any more.
 WV_DEVICE uint32_t finished_of(const MoeContext& moe, uint32_t newest) {
+  const uint32_t combined = moe.released[KIND_COMBINE];
   uint32_t finished = newest - SETS;
-  while (finished != newest && moe.ended[set_of(finished + 1)] == finished + 1) ++finished;
+  while (finished != newest) {
+    const uint32_t call = finished + 1;
+    if (moe.ended[set_of(call)] != call && newer(call, combined)) break;
+    finished = call;
+  }
   return finished;
 }
 

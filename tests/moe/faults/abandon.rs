@@ -163,3 +163,33 @@ fn a_call_that_later_ones_have_closed_takes_nothing_from_them() {
     drop(old);
     group.end();
 }
+
+#[test]
+fn a_call_has_ended_when_a_later_one_was_combined_before_it() {
+    let mut group = Group::new(2, DEADLINE);
+    let batches = group.batches(95, 1);
+    group.send(&ALL, &batches);
+    group.receive(&ALL, &batches, |_| ALL.to_vec());
+    let others: Vec<_> = group
+        .moes
+        .iter()
+        .map(|moe| warpverbs::moe::Workspace::new(moe).unwrap())
+        .collect();
+    let old = std::mem::replace(&mut group.works, others);
+    // The combine of call 2 closes call 1, which takes part in nothing any more: no change waits for it.
+    group.whole_call(&ALL, 95, 2);
+    for (moe, work) in group.moes.iter().zip(&old) {
+        assert_eq!((moe.started(), moe.finished()), (2, 2));
+        abandon(moe, work.call());
+        assert_eq!(moe.finished(), 2);
+    }
+    let late = std::mem::replace(&mut group.works, old);
+    group.send_back(&ALL);
+    for rank in ALL {
+        let report = group.report(rank);
+        assert_eq!(report.phases[2], Status::CLOSED, "{report}");
+    }
+    drop(std::mem::replace(&mut group.works, late));
+    group.whole_call(&ALL, 95, 3);
+    group.end();
+}

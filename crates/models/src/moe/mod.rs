@@ -1,10 +1,12 @@
-//! The MoE protocol, in four models: its signals, its membership, its rejoin, and two that part and unite again.
+//! The MoE protocol, in five models: its signals, its membership, the ends of calls, its rejoin, and two that part and unite again.
 //!
 //! `signals` has part A of the protocol: words, slots, credits, skips, deadlines of 2 and 3 ranks in seven orders of phases.
 //! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
+//! `ends` has what the host waits for before it writes a view over: calls that are combined, abandoned or left.
 //! `rejoin` has part J: what a survivor clears before a slot is used by a new generation. `parted` has the same between two
 //! ends that both live on.
 
+pub mod ends;
 pub mod epoch;
 pub mod parted;
 mod property;
