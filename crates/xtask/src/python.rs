@@ -177,13 +177,32 @@ fn needs(wheel: &Path) -> Result {
     let said = text_of(auditwheel.arg(wheel))?;
     let tag = platform_of(wheel);
     // Lines are folded anywhere between words.
-    match said.contains(&format!("\"{tag}\"")) {
-        true => Ok(()),
-        false => {
-            let words = format!("{} is not {tag}: {said}", wheel.display());
-            Err(Failure::new(1, words))
-        }
+    if !said.contains(&format!("\"{tag}\"")) {
+        let words = format!("{} is not {tag}: {said}", wheel.display());
+        return Err(Failure::new(1, words));
     }
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if needs_newer_glibc(&tag, &system) {
+        let words = format!(
+            "{} needs a newer glibc than 2.{DEBIAN_12_GLIBC}; built on Debian 12 it must be that or older",
+            wheel.display()
+        );
+        return Err(Failure::new(1, words));
+    }
+    Ok(())
+}
+
+/// The glibc 2.N that a wheel built on Debian 12 may need.
+const DEBIAN_12_GLIBC: u32 = 34;
+
+/// Whether a wheel of platform `tag` that this system has built needs a newer glibc than it may. Newer systems promise nothing.
+fn needs_newer_glibc(tag: &str, os_release: &str) -> bool {
+    let has = |line: &str| os_release.lines().any(|other| other == line);
+    let on_debian_12 = has("ID=debian") && has("VERSION_ID=\"12\"");
+    let minor = tag
+        .strip_prefix("manylinux_2_")
+        .and_then(|rest| rest.split('_').next()?.parse::<u32>().ok());
+    on_debian_12 && minor.is_none_or(|minor| minor > DEBIAN_12_GLIBC)
 }
 
 /// The last tag of a wheel's name.
@@ -327,6 +346,21 @@ mod tests {
         let wheel = "wheels/warpverbs-0.1.0-cp310-abi3-manylinux_2_34_x86_64.whl";
         assert_eq!(platform_of(Path::new(wheel)), "manylinux_2_34_x86_64");
         assert_eq!(platform_of(Path::new("")), "");
+    }
+
+    #[test]
+    fn a_wheel_of_debian_12_needs_no_newer_glibc_than_2_34() {
+        let debian = "NAME=\"Debian\"\nVERSION_ID=\"12\"\nID=debian\n";
+        let newer = debian.replace("12", "13");
+        for (tag, os_release, refused) in [
+            ("manylinux_2_34_x86_64", debian, false),
+            ("manylinux_2_17_x86_64", debian, false),
+            ("manylinux_2_35_x86_64", debian, true),
+            ("linux_x86_64", debian, true),
+            ("manylinux_2_41_x86_64", newer.as_str(), false),
+        ] {
+            assert_eq!(needs_newer_glibc(tag, os_release), refused, "{tag}");
+        }
     }
 
     #[test]

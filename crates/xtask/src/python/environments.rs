@@ -57,6 +57,9 @@ pub(super) const NEWEST: Environment = Environment {
     in_full: &["ray==2.60.0"],
 };
 
+/// What the packages of the environments need in turn. `pip freeze` in an environment made without them has newer ones.
+const PINS: &str = include_str!("pins.txt");
+
 /// The oldest torch that the package claims. Its wheels are for Python 3.12 and older.
 pub(super) const OLDEST: Environment = Environment {
     venv: "target/python/venv-oldest",
@@ -90,7 +93,7 @@ impl Environment {
     /// Makes it, with this wheel in it.
     pub(super) fn make(&self, wheel: &Path) -> Result {
         let python = self.program("python")?;
-        let wanted = [self.torch, self.packages].concat().join("\n");
+        let wanted = [self.torch, self.packages, &[PINS]].concat().join("\n");
         let stamp = Path::new(self.venv).join("INSTALLED");
         if fs::read_to_string(&stamp).ok().as_deref() != Some(wanted.as_str()) {
             self.install(&python)?;
@@ -119,8 +122,10 @@ impl Environment {
         let pip = || pip(python, "install");
         run(pip().arg("--no-deps").args(self.torch))?;
         run(pip().arg("--no-deps").args(self.packages))?;
+        let pinned = Path::new(self.venv).join("PINNED");
+        fs::write(&pinned, PINS).at(&pinned)?;
         for needy in self.needy {
-            run(pip().args(*needy))?;
+            run(pip().arg("-c").arg(&pinned).args(*needy))?;
         }
         let stand_ins = here.join(self.stand_ins);
         let made = command(python, ["python/tests/stand_ins.py"])
