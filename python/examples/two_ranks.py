@@ -1,7 +1,5 @@
 """Two ranks share four experts: `python -m warpverbs.sim -- python two_ranks.py`. Expert e multiplies by e + 1."""
 
-import multiprocessing
-import sys
 import tempfile
 
 import torch
@@ -21,11 +19,4 @@ def rank(number: int, store: str) -> None:
 
 
 if __name__ == "__main__":
-    store = f"file://{tempfile.mkdtemp()}"
-    spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=rank, args=(number, store)) for number in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    sys.exit(any(process.exitcode for process in ranks))
+    torch.multiprocessing.spawn(rank, args=(f"file://{tempfile.mkdtemp()}",), nprocs=2)
