@@ -19,7 +19,7 @@
 //   layer and team. Functions of an engine, its peers and its transfers may be called from any thread at any time.
 // - Every wait ends: after a timeout that the function takes, else after join_timeout_ms of the team. "Never waits" may still
 //   issue a command to HCA or GPU.
-// - Arrays are device memory (on the CPU: memory of wv_device_alloc) of the shapes said below. A launch returns at once, and the
+// - Arrays are device memory (on the CPU: any memory of this process) of the shapes said below. A launch returns at once, and the
 //   kernel reads and writes the arrays later. The arrays, the call and its layer stay until the stream is past the launch.
 // - A stream is a CUstream of the GPU's primary context, or NULL for the default stream. A stream that is being captured
 //   records the launch; a graph may hold any number of calls, and be replayed any number of times.
