@@ -16,8 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import groups
 import ranks
 import torch
+import torch.distributed as dist
 
 import warpverbs
 from warpverbs import team
@@ -28,11 +30,20 @@ DEADLINE = 600.0
 SHAPE: dict[str, Any] = {"hidden": 64, "experts": 6, "top_k": 2, "max_tokens": 4}
 
 
+def folder(name: str) -> Path:
+    """A file that all ranks see."""
+    return Path(os.environ["EXITS_FOLDER"], name)
+
+
 class Rank:
     """A rank that has made one good call."""
 
     def __init__(self, deadline: float = DEADLINE) -> None:
-        self.team = warpverbs.Team(deadline=deadline, join_timeout=LONG)
+        if os.environ.get("EXITS_MEET") == "c10d":
+            groups.start()
+            self.team = warpverbs.Team.from_group(deadline=deadline, join_timeout=LONG)
+        else:
+            self.team = warpverbs.Team(deadline=deadline, join_timeout=LONG)
         self.moe = warpverbs.Moe(self.team, "layer", **SHAPE)
         self.call = self.moe.call()
         self.batch = (torch.ones(2, 64, dtype=torch.bfloat16), torch.tensor([[0, 5], [2, 3]], dtype=torch.int32))
@@ -45,12 +56,11 @@ class Rank:
 
     def ready(self) -> None:
         """This rank is about to wait, or to end."""
-        Path(os.environ["WARPVERBS_STORE"].removeprefix("file://"), f"ready {self.team.rank}").touch()
+        folder(f"ready {self.team.rank}").touch()
 
     def await_others(self) -> None:
         """Waits until all other ranks are ready: their first step may need this process until then."""
-        folder = os.environ["WARPVERBS_STORE"].removeprefix("file://")
-        others = [Path(folder, f"ready {each}") for each in range(self.team.ranks) if each != self.team.rank]
+        others = [folder(f"ready {each}") for each in range(self.team.ranks) if each != self.team.rank]
         wait_until(lambda: all(path.exists() for path in others), time.monotonic() + LONG)
 
     def in_vain(self) -> None:
@@ -141,17 +151,24 @@ def interrupted() -> None:
 
 def leaves() -> None:
     """This rank's program is over, and what the package does at the end of Python is done."""
-    Path(os.environ["WARPVERBS_STORE"].removeprefix("file://"), f"left {os.getpid()}").write_text(str(time.monotonic()))
+    folder(f"left {os.getpid()}").write_text(str(time.monotonic()))
 
 
-def ends(store: str, ranks_wanted: str, name: str) -> None:
-    """Prints the status of each rank, and seconds; a process that lives too long is killed."""
+def ends(store: str, ranks_wanted: str, name: str, meet: str) -> None:
+    """Prints the status of each rank, and seconds; a process that lives too long is killed. Ranks meet in a directory (``file``), or
+    in the store of a process group (``c10d``), which this process holds, as torchrun does."""
     number = int(ranks_wanted)
     shared = {
         "WARPVERBS_RANKS": str(number),
         "WARPVERBS_STORE": f"file://{store}",
         "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
+        "EXITS_FOLDER": store,
+        "EXITS_MEET": meet,
     }
+    if meet == "c10d":
+        held = dist.TCPStore("127.0.0.1", 0, number, True, wait_for_workers=False)
+        kept.append(held)
+        shared["GROUPS_PORT"] = str(held.port)
     os.environ["OMP_NUM_THREADS"] = "1"
     running = {ranks.begin(each, shared, f"exits:{name}", [], finalize=True): each for each in range(number)}
     found: dict[int, tuple[int, float, float]] = {}

@@ -18,11 +18,15 @@ _TIMEOUT = datetime.timedelta(seconds=LONG)
 
 
 def start(name: str = "world") -> tuple[int, int]:
-    """Makes the group of all processes; returns rank and ranks. Variables that would bring a team up elsewhere are taken away."""
+    """Makes the group of all processes; returns rank and ranks. Variables that would bring a team up elsewhere are taken away. Rank 0
+    holds the store, if ``GROUPS_PORT`` does not name that of another process."""
     folder = Path(os.environ.pop("WARPVERBS_STORE").removeprefix("file://"))
     rank, ranks = int(os.environ.pop("WARPVERBS_RANK")), int(os.environ.pop("WARPVERBS_RANKS"))
     port_of = folder / f"port of {name}"
-    if rank == 0:
+    held = os.environ.get("GROUPS_PORT")
+    if held is not None:
+        store = dist.TCPStore("127.0.0.1", int(held), ranks, False, timeout=_TIMEOUT)
+    elif rank == 0:
         store = dist.TCPStore("127.0.0.1", 0, ranks, True, timeout=_TIMEOUT, wait_for_workers=False)
         written = port_of.with_suffix(".new")
         written.write_text(str(store.port))

@@ -16,11 +16,13 @@ FULL = bool(os.environ.get("WV_TEST_FULL"))
     ("function", "first", "others"),
     [("interpreter_exit", 0, 3), ("vanishes", 7, 3), ("vanishes_before_a_barrier", 7, 3), ("raises", 1, 3), ("interrupted", -2, -2)],
 )
-def test_every_process_ends(run_ranks, function, first, others):
-    ended = run_ranks(0, "exits:ends", "3", function).check()
+@pytest.mark.parametrize("meet", ["file", "c10d"])
+def test_every_process_ends(run_ranks, function, first, others, meet):
+    ended = run_ranks(0, "exits:ends", "3", function, meet).check()
     ends = json.loads(ended.lines[-1])
     over, gone = (max(each[place] for each in ends) for place in (1, 2))
-    tell(f"{function}: {over:.3f} s behind the first end or Ctrl-C the last program was over, and after {gone:.3f} s its process was gone")
+    what = f"{function}, {meet}: {over:.3f} s behind the first end or Ctrl-C the last program was over"
+    tell(f"{what}, and after {gone:.3f} s its process was gone")
     assert [status for status, *_ in ends] == [first, others, others], ended.text
 
 
