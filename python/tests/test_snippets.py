@@ -16,12 +16,12 @@ def test_no_block_is_left_out():
     """The first is that of `test_package`, and the others have tests here."""
     heads = [block.splitlines()[0] for block in snippets.blocks_of(README)]
     assert heads == [
-        "import multiprocessing",
+        "import tempfile",
         'again = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) > 0',
         "from warpverbs import deep_ep",
         "from warpverbs import mooncake_ep",
     ]
-    assert len(snippets.blocks_of("docs/serving.md")) == 1
+    assert len(snippets.blocks_of("docs/serving.md")) == len(snippets.blocks_of("docs/engine.md")) == 1
 
 
 def test_the_lines_of_the_loop_are_those_of_its_example():
@@ -39,3 +39,8 @@ def test_the_calls_of_a_buffer_give_the_tokens_back(run_ranks, number):
 def test_the_block_for_engines_runs(run_ranks):
     (block,) = snippets.blocks_of("docs/serving.md")
     silent.runs(run_ranks, f"import torch\n{block}\nfrom mooncake.mooncake_ep_buffer import Buffer\nassert Buffer is mooncake_ep.Buffer\n")
+
+
+def test_the_tour_of_host_engines_runs(run_ranks):
+    (block,) = snippets.blocks_of("docs/engine.md")
+    run_ranks(1, "silent:program", block, "").check()

@@ -93,6 +93,60 @@ fn succeeds(output: &Output) -> String {
     text
 }
 
+/// The commands of "Five minutes", of which the first serves until it is ended.
+fn commands_of_the_page() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/engine.md");
+    let (_, five) = page.split_once("## Five minutes").unwrap();
+    let (_, block) = five.split_once("```sh\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    block.lines().collect()
+}
+
+#[test]
+fn the_commands_of_the_page_copy_a_file_there_and_back() {
+    let (runtime, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = own.path().join("README.md");
+    fs::write(&file, include_str!("../../../README.md")).unwrap();
+    let wv = Path::new(env!("CARGO_BIN_EXE_wv")).parent().unwrap();
+    let path = format!("{}:{}", wv.display(), std::env::var("PATH").unwrap());
+    let served = own.path().join("served");
+    let addresses = [free_address(), free_address()].map(|address| address.to_string());
+    let shell = |line: &str, place: &str| {
+        let line = line
+            .replace("/tmp/served", served.to_str().unwrap())
+            .replace("127.9.1.1", &addresses[0])
+            .replace("127.9.1.2", &addresses[1])
+            .replace("127.0.0.1:7418", place);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &line])
+            .current_dir(&own)
+            .env("PATH", &path)
+            .env("XDG_RUNTIME_DIR", runtime.path())
+            .env_remove("WARPVERBS_SOFTHCA")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let lines = commands_of_the_page();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    // Another port than the page's, which may be taken; it ends behind the two requests.
+    let serve = format!("{} --listen 127.0.0.1:0 --requests 2", lines[0]);
+    let mut server = shell(&serve, "").spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(server.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    let place = line.trim_end().rsplit(' ').next().unwrap();
+    for client in &lines[1..] {
+        succeeds(&shell(client, place).output().unwrap());
+    }
+    assert!(server.wait().unwrap().success());
+    let copied = fs::read(own.path().join("copy.md")).unwrap();
+    assert_eq!(copied, fs::read(&file).unwrap());
+    assert_eq!(fs::read(served.join("README.md")).unwrap(), copied);
+}
+
 #[test]
 fn files_of_any_length_are_put_and_got_byte_for_byte() {
     let (runtime, served, own) = (
