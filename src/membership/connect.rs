@@ -189,7 +189,7 @@ impl Schedule {
         }
         let members = inner.suspects.members();
         self.failures
-            .retain(|(slot, generation), _| members.get(slot) == Some(generation));
+            .retain(|(slot, generation), _| members.get(*slot) == Some(*generation));
     }
 }
 
@@ -236,7 +236,7 @@ fn wait_again(
 /// The ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.
 fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     let free = |(slot, _): &&RankGeneration| {
-        !inner.suspects.members().contains_key(slot) && !says_farewell(inner, *slot)
+        !inner.suspects.members().contains_key(*slot) && !says_farewell(inner, *slot)
     };
     let missing = inner.wanted.difference(&inner.connected).filter(free);
     let mut all: Vec<RankGeneration> = missing.chain(&inner.parted).copied().collect();

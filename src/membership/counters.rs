@@ -58,8 +58,8 @@ impl Counting {
         let parted = std::mem::replace(&mut self.parted, view.parted.clone());
         let members = std::mem::replace(&mut self.members, view.members.clone());
         // Not so where another generation has the slot: a rank that is behind goes through some views only.
-        let stays = |slot: &u32| view.members.get(slot) == members.get(slot);
-        let both_stay = |pair: &(u32, u32)| stays(&pair.0) && stays(&pair.1);
+        let stays = |slot: u32| view.members.get(slot) == members.get(slot);
+        let both_stay = |pair: &(u32, u32)| stays(pair.0) && stays(pair.1);
         let new = view.parted.iter();
         let new = new.filter(|pair| !parted.contains(pair) || !both_stay(pair));
         let united = parted.iter();

@@ -468,7 +468,7 @@ impl Driver {
         let Some(open) = record.open.as_ref().filter(|_| self.own.applied == 0) else {
             return Ok(());
         };
-        let promised = |slot: &u32| look.promises.contains_key(slot);
+        let promised = |slot: u32| look.promises.contains_key(&slot);
         let done = open.takes.keys().all(promised) && !open.keep.is_empty();
         if !done || self.rung == record.number || !self.own.has_promised(record) {
             return Ok(());
@@ -571,7 +571,7 @@ impl Driver {
         let row = look.rows.get(&self.own.slot);
         let accuses = row.is_some_and(Row::accuses) || !look.ended.is_empty();
         // A newcomer that has woken the members waits for the record. So does the rank that acts, until then.
-        let rung = |open: &Proposal| open.takes.keys().all(|it| look.promises.contains_key(it));
+        let rung = |open: &Proposal| open.takes.keys().all(|it| look.promises.contains_key(&it));
         let device = !look.has_place || self.since.left.is_some();
         let comes = match self.own.applied {
             // It founds the group anew with others that ask.
@@ -619,7 +619,7 @@ impl Driver {
         }
         let members: Members = self.founders.iter().map(|&slot| (slot, 1)).collect();
         let kept = &self.store.kept.members;
-        let here = |(&slot, &generation): (&u32, &u32)| kept.contains((slot, generation));
+        let here = |who: RankGeneration| kept.contains(who);
         let late = self.since.begun.elapsed() >= self.shared.bounds.found;
         // One of them is enough; if it does not come, the others look now and then.
         let first = self.founders.iter().min() == Some(&self.own.slot);
@@ -652,7 +652,7 @@ impl Driver {
         }
         let (own, kept) = (self.own(), &self.store.kept.members);
         let watched = kept.all_near().filter(|(who, _)| {
-            let is_member = inner.suspects.members().get(&who.0) == Some(&who.1);
+            let is_member = inner.suspects.members().get(who.0) == Some(who.1);
             *who != own && is_member && !inner.processes.contains_key(who)
         });
         let watched: Vec<_> = watched.map(|(who, near)| (who, Arc::clone(near))).collect();
@@ -662,7 +662,7 @@ impl Driver {
     /// A rank that comes later tells what it is, once, and then wakes all by the record.
     fn ask(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
         let (rank, own) = self.own();
-        let earlier = record.members.get(&rank).copied();
+        let earlier = record.members.get(rank);
         let earlier = earlier.filter(|generation| self.own.applied == 0 && *generation != own);
         if earlier != self.waits_for {
             self.waits_for = earlier;
@@ -757,8 +757,8 @@ impl Driver {
             .viewed
             .is_some_and(|viewed| viewed.elapsed() < quarter);
         let parted = record.parted.of(self.own.slot);
-        let connected = |row: &StoredRow, slot: u32| row.connected.get(&slot).copied();
-        let mut slots = row.connected.keys().copied().chain(parted.iter());
+        let connected = |row: &StoredRow, slot: u32| row.connected.get(slot);
+        let mut slots = row.connected.keys().chain(parted.iter());
         new && (row.takings, row.through) == (told.takings, told.through)
             && slots.all(|slot| connected(row, slot) == connected(told, slot))
     }
@@ -820,7 +820,5 @@ fn only_unites(record: &Record, new: &Proposal) -> bool {
 
 /// Slot and generation of each.
 pub(super) fn rank_generations(members: &Members) -> impl Iterator<Item = RankGeneration> {
-    members
-        .iter()
-        .map(|(&slot, &generation)| (slot, generation))
+    members.iter()
 }

@@ -277,7 +277,7 @@ impl GroupEventKind {
 
 impl fmt::Display for GroupView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slots: Vec<u32> = self.members.keys().copied().collect();
+        let slots: Vec<u32> = self.members.keys().collect();
         let (epoch, first) = (self.epoch, self.first);
         write!(f, "view {epoch} of {slots:?} from call {first} on")?;
         match self.parted[..] {

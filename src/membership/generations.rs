@@ -87,7 +87,7 @@ fn newest_trace(store: &dyn Store, slot: u32, until: Instant) -> Result<u32, Gro
             key: RECORD.to_owned(),
             reason: error.to_string(),
         })?;
-        newest = record.admitted.get(&slot).copied().unwrap_or(0);
+        newest = record.admitted.get(slot).unwrap_or(0);
     }
     for below in TRACES {
         let names: Result<Vec<String>, StoreError> = repeat(until, || store.list(below));

@@ -617,7 +617,6 @@ impl GroupStore {
         let row = kept.rows.remove_entry(&own);
         kept.rows = row.into_iter().collect();
         kept.promises.clear();
-        kept.members.shrink();
         let forgotten = |key: &str| key.starts_with(ROWS) || key.starts_with(PROMISES);
         kept.named
             .retain(|key| !forgotten(key) || *key == row_key(own));
@@ -980,7 +979,7 @@ mod tests {
         }
         let mut looker = opened(&store, (4, 1), 5);
         let mut record = Record::founded((0..4).map(|slot| (slot, 1)).collect());
-        record.members.remove(&3);
+        record.members.remove(3);
         store.put(RECORD, &record_text(&record, 5)).unwrap();
         looker.look_whole().unwrap();
         let held = |looker: &mut GroupStore| -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! How a group stands by what its store holds, for a reader that is no rank.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -111,17 +111,11 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
 /// Members of the record, and others that hold a lease, in the order of their slots.
 fn ranks(group: &GroupStore) -> Vec<RankReport> {
     let kept = &group.kept;
-    let members: BTreeMap<u32, u32> = kept.record.as_ref().map_or_else(BTreeMap::new, |record| {
-        record
-            .members
-            .iter()
-            .map(|(rank, of)| (*rank, *of))
-            .collect()
-    });
+    let record = kept.record.as_ref();
+    let members = record.map_or_else(Members::default, |record| record.members.clone());
     let epoch = kept.record.as_ref().map_or(0, |record| record.epoch);
     let all: BTreeSet<RankGeneration> = members
         .iter()
-        .map(|(rank, generation)| (*rank, *generation))
         .chain(kept.members.iter().map(|(who, _)| who))
         .collect();
     let report = |who: RankGeneration| {
@@ -130,7 +124,7 @@ fn ranks(group: &GroupStore) -> Vec<RankReport> {
         RankReport {
             rank: who.0,
             generation: who.1,
-            is_member: members.get(&who.0) == Some(&who.1),
+            is_member: members.get(who.0) == Some(who.1),
             holds_lease: kept.members.contains(who),
             asks: kept.members.asks(who),
             unheard: slots_of(&row.unheard),

@@ -42,7 +42,7 @@ impl Driver {
         let kept = &self.store.kept;
         let named = |(slot, generation): RankGeneration| {
             record.is_member(slot, generation)
-                || kept.members.asks((slot, generation)) && !record.members.contains_key(&slot)
+                || kept.members.asks((slot, generation)) && !record.members.contains_key(slot)
         };
         let connected = inner.connected.iter().filter(|who| named(**who));
         self.own.connected = connected.map(|who| who.0).collect();
@@ -51,7 +51,7 @@ impl Driver {
         // By slot of the generation that the record names.
         let takes = record.open.as_ref().map(|open| &open.takes);
         let takes = takes.into_iter().flat_map(rank_generations);
-        let takes = takes.filter(|who| !record.members.contains_key(&who.0));
+        let takes = takes.filter(|who| !record.members.contains_key(who.0));
         let takes = takes.filter(|who| *who == own || kept.members.contains(*who));
         let mut holders = self.holders(record);
         holders.add(&takes.map(|who| who.0).collect());
@@ -78,7 +78,7 @@ impl Driver {
         let promises = record.open.as_ref().map(|open| {
             let is_asked = |(slot, generation): RankGeneration| {
                 record.is_member(slot, generation) && open.keep.contains(slot)
-                    || open.takes.get(&slot) == Some(&generation)
+                    || open.takes.get(slot) == Some(generation)
             };
             let all = kept.promises_for(record.number);
             let all = all.filter(|(who, _)| is_asked(*who));
@@ -157,7 +157,7 @@ impl Driver {
                 .open
                 .iter()
                 .flat_map(|open| rank_generations(&open.takes));
-            let comes = takes.filter(|who| !record.members.contains_key(&who.0));
+            let comes = takes.filter(|who| !record.members.contains_key(who.0));
             ended.add(&comes.filter(seen).map(|who| who.0).collect());
             ended.remove(self.own.slot);
         }
@@ -195,9 +195,9 @@ impl Driver {
             written.entry(who).or_default().number = record.number;
         }
         if let Some(open) = &record.open
-            && let Some(generation) = record.members.get(&open.by)
+            && let Some(generation) = record.members.get(open.by)
         {
-            written.entry((open.by, *generation)).or_default().number = record.number;
+            written.entry((open.by, generation)).or_default().number = record.number;
         }
         written.retain(|who, _| record.is_member(who.0, who.1));
         self.heard.writes(written)
@@ -284,7 +284,7 @@ impl Driver {
         let theirs = rank_generations(members).filter(|who| to_connect.contains(who.0));
         let theirs = theirs.filter(|who| living(who) && !parted.contains(who.0));
         let comes = look.asks.iter().filter(|(who, ask)| {
-            ask.holds && to_connect.contains(who.0) && !members.contains_key(&who.0)
+            ask.holds && to_connect.contains(who.0) && !members.contains_key(who.0)
         });
         let wanted = theirs.chain(comes.map(|(who, _)| *who)).collect();
         let mut inner = self.shared.lock();
@@ -526,8 +526,8 @@ impl Newcomers {
             let Some((generation, since)) = tries.now else {
                 continue;
             };
-            let member = record.members.get(slot) == Some(&generation);
-            let proposed = takes.is_some_and(|takes| takes.get(slot) == Some(&generation));
+            let member = record.members.get(*slot) == Some(generation);
+            let proposed = takes.is_some_and(|takes| takes.get(*slot) == Some(generation));
             let left = record
                 .left
                 .get(slot)

@@ -248,8 +248,8 @@ impl Shared {
             inner.alone = alone;
         }
         let members = inner.suspects.members().keys();
-        let leavers = inner.farewells.keys().map(|(leaver, _)| leaver);
-        let stays: Slots = members.chain(leavers).copied().collect();
+        let leavers = inner.farewells.keys().map(|(leaver, _)| *leaver);
+        let stays: Slots = members.chain(leavers).collect();
         let all: Slots = (0..self.transport.slots()).collect();
         let mut masked = all.without(&stays).with(&inner.suspects.told());
         masked.remove(own);
@@ -294,10 +294,8 @@ impl Inner {
     fn is_alone(&self, own: u32) -> bool {
         let silent = self.suspects.silent();
         let members = self.suspects.members().iter();
-        let mut others = members.filter(|who| *who.0 != own).peekable();
-        let lost = |(slot, generation): (&u32, &u32)| {
-            silent.contains(*slot) || self.parted.contains(&(*slot, *generation))
-        };
+        let mut others = members.filter(|who| who.0 != own).peekable();
+        let lost = |who: RankGeneration| silent.contains(who.0) || self.parted.contains(&who);
         others.peek().is_some() && others.all(lost)
     }
 

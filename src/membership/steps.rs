@@ -62,9 +62,9 @@ impl Driver {
         let replaced = self.store.replace(new)?;
         match (replaced, &new.open) {
             (Replaced::Done, Some(open)) => {
-                let kept = new.members.iter().filter(|it| open.keep.contains(*it.0));
+                let kept = new.members.iter().filter(|it| open.keep.contains(it.0));
                 let mut members = open.takes.clone();
-                members.extend(kept.map(|(slot, generation)| (*slot, *generation)));
+                members.extend(kept);
                 self.shared.tell(GroupEventKind::Proposed {
                     proposal: new.number,
                     members,
@@ -140,7 +140,7 @@ impl Driver {
             }
         }
         if !ended.is_empty() {
-            self.opened.retain(|opened, _| !ended.contains(*opened));
+            self.opened.retain(|opened, _| !ended.contains(opened));
             let mut inner = self.shared.lock();
             inner
                 .connected
@@ -156,7 +156,7 @@ impl Driver {
     /// P7: the device gets the view, then kernels may post to newcomers, then all calls may start.
     fn view(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
         let own = self.own();
-        let members: Vec<u32> = record.members.keys().copied().collect();
+        let members: Vec<u32> = record.members.keys().collect();
         let parted = record.parted.of(own.0);
         let reached: Vec<u32> = record.slots().without(&parted).iter().collect();
         let view = LayerView {
@@ -209,7 +209,7 @@ impl Driver {
                 continue;
             }
             let fenced = self.own.fenced.contains(who.0);
-            let opened = match self.opened.get(&who.0) == Some(&who.1) {
+            let opened = match self.opened.get(who.0) == Some(who.1) {
                 true if !fenced => continue,
                 true => Err("they were ended for a change that kept the rank".to_owned()),
                 false => {
@@ -228,7 +228,7 @@ impl Driver {
         self.opened.share(&record.members);
         let mut inner = self.shared.lock();
         let opened = |(slot, generation): &RankGeneration| {
-            *slot == own.0 || self.opened.get(slot) == Some(generation)
+            *slot == own.0 || self.opened.get(*slot) == Some(*generation)
         };
         inner.connected.retain(|who| !opened(who));
     }

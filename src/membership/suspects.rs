@@ -60,7 +60,7 @@ impl Suspects {
     pub(super) fn set_members(&mut self, members: &Members) {
         self.members.clone_from(members);
         self.found
-            .retain(|(slot, generation), _| members.get(slot) == Some(generation));
+            .retain(|(slot, generation), _| members.get(*slot) == Some(*generation));
     }
 
     pub(super) fn members(&self) -> &Members {
@@ -69,7 +69,7 @@ impl Suspects {
 
     /// Adds a cause against the member in `slot`.
     pub(super) fn add(&mut self, slot: u32, cause: Cause, now: Instant) -> Added {
-        let Some(&generation) = self.members.get(&slot) else {
+        let Some(generation) = self.members.get(slot) else {
             return Added::Nothing;
         };
         let causes = self.found.entry((slot, generation)).or_default();
@@ -94,7 +94,7 @@ impl Suspects {
     }
 
     fn retain(&mut self, slot: u32, stays: impl Fn(&Cause) -> bool) -> bool {
-        let Some(&generation) = self.members.get(&slot) else {
+        let Some(generation) = self.members.get(slot) else {
             return false;
         };
         let Some(causes) = self.found.get_mut(&(slot, generation)) else {
@@ -111,8 +111,8 @@ impl Suspects {
 
     /// Whether the member in `slot` is suspected because of `cause`.
     pub(super) fn has(&self, slot: u32, cause: &Cause) -> bool {
-        let generation = self.members.get(&slot);
-        let causes = generation.and_then(|generation| self.found.get(&(slot, *generation)));
+        let generation = self.members.get(slot);
+        let causes = generation.and_then(|generation| self.found.get(&(slot, generation)));
         causes.is_some_and(|causes| causes.now.contains_key(cause))
     }
 

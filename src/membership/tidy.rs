@@ -73,11 +73,11 @@ fn promises(record: &Record, from: Option<u64>) -> Sweep {
 /// Members of `before` that are over in `now`. None where others may have written something as well: those that asked in vain before
 /// a later generation of their slot came in.
 fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
-    let next = |(slot, generation): (&u32, &u32)| {
-        let earlier = before.admitted.get(slot).copied().unwrap_or(0);
-        *generation <= earlier.saturating_add(1)
+    let next = |(slot, generation): RankGeneration| {
+        let earlier = before.admitted.get(slot).unwrap_or(0);
+        generation <= earlier.saturating_add(1)
     };
-    let stays = |who: &RankGeneration| now.members.get(&who.0) == Some(&who.1);
+    let stays = |who: &RankGeneration| now.members.get(who.0) == Some(who.1);
     let gone = rank_generations(&before.members).filter(|who| !stays(who));
     now.admitted.iter().all(next).then(|| gone.collect())
 }
@@ -95,7 +95,7 @@ impl Driver {
 
     /// Whether this rank removes what others have left.
     pub(super) fn is_lowest(&self, record: &Record) -> bool {
-        record.members.keys().next() == Some(&self.own.slot)
+        record.members.keys().next() == Some(self.own.slot)
     }
 
     /// `who` has left, and all are through with it.

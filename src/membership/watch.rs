@@ -89,7 +89,7 @@ impl Watch {
     }
 
     fn ended(&self, (slot, generation): RankGeneration) {
-        let is_member = self.shared.lock().suspects.members().get(&slot) == Some(&generation);
+        let is_member = self.shared.lock().suspects.members().get(slot) == Some(generation);
         if is_member {
             self.shared.suspect(slot, Cause::ProcessExit);
         }
@@ -116,8 +116,8 @@ impl Watch {
 
     /// Whether `slot` has another member of the newest view, which does not part it from this rank.
     fn reaches(&self, inner: &Inner, slot: u32) -> bool {
-        let generation = inner.suspects.members().get(&slot);
-        let is_parted = |generation: &u32| inner.parted.contains(&(slot, *generation));
+        let generation = inner.suspects.members().get(slot);
+        let is_parted = |generation: u32| inner.parted.contains(&(slot, generation));
         slot != self.shared.transport.slot() && generation.is_some_and(|it| !is_parted(it))
     }
 

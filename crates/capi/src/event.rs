@@ -4,12 +4,11 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::ptr;
 use std::time::Duration;
 
-use warpverbs::membership::{Cause, GroupEventKind, GroupState};
+use warpverbs::membership::{Cause, GroupEventKind, GroupState, Members};
 
 use crate::cause;
 use crate::group::{state, wv_group};
@@ -213,9 +212,9 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
         reserved: 0,
     };
     let mut kept = Kept::default();
-    let with_generations = |kept: &mut Kept, members: &BTreeMap<u32, u32>| {
-        kept.members = members.keys().copied().collect();
-        kept.generations = members.values().copied().collect();
+    let with_generations = |kept: &mut Kept, members: &Members| {
+        kept.members = members.keys().collect();
+        kept.generations = members.values().collect();
     };
     let (kind, text) = match what {
         GroupEventKind::Suspected { rank, cause } => {
@@ -438,10 +437,9 @@ mod tests {
             kept.text.to_str().unwrap(),
             "rank 3 is suspected: a QP to it is in error, syndrome 0x8115"
         );
-        let members = BTreeMap::from([(1, 4), (2, 1)]);
         let (found, kept) = event(GroupEventKind::Proposed {
             proposal: 9,
-            members: members.into(),
+            members: Members::from([(1, 4), (2, 1)]),
         });
         assert_eq!((found.kind, found.proposal), (WV_EVENT_PROPOSED, 9));
         assert_eq!((kept.members, kept.generations), (vec![1, 2], vec![4, 1]));

@@ -265,7 +265,7 @@ unsafe fn show(
             if !array.is_null() {
                 room(name, array)?;
                 // SAFETY: the caller's promise: below `capacity`.
-                unsafe { array.add(at).write(*value) };
+                unsafe { array.add(at).write(value) };
             }
         }
     }

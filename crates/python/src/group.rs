@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use warpverbs::membership::{GroupConfig, GroupError, GroupState, Layer};
 
 use crate::error::{Raise, raise};
@@ -105,7 +105,7 @@ impl Group {
         let all = PyDict::new(py);
         all.set_item("epoch", view.epoch)?;
         all.set_item("first", view.first)?;
-        all.set_item("members", &*view.members)?;
+        all.set_item("members", view.members.iter().into_py_dict(py)?)?;
         all.set_item("parted", view.parted)?;
         Ok(Some(all))
     }

@@ -181,7 +181,7 @@ impl<S: Span> Own<S> {
         let Some(open) = &record.open else {
             return false;
         };
-        let comes = open.takes.get(&self.slot) == Some(&self.generation);
+        let comes = open.takes.get(self.slot) == Some(self.generation);
         comes || self.is_member(record) && open.keep.contains(self.slot)
     }
 }
@@ -196,7 +196,7 @@ impl<S> Look<S> {
     ) -> BTreeMap<u32, (u32, &Row)> {
         let mut all = BTreeMap::new();
         for (&(slot, generation), ask) in &self.asks {
-            if record.members.contains_key(&slot) || record.was_dropped(slot, generation) {
+            if record.members.contains_key(slot) || record.was_dropped(slot, generation) {
                 continue;
             }
             if ask.holds {
@@ -392,14 +392,14 @@ impl<S: Span> Rules<S> {
         let mut ended = look.ended.clone();
         // A rank that does not act has the rows of few.
         for (slot, row) in &look.rows {
-            if look.holders.contains(*slot) && record.members.contains_key(slot) {
+            if look.holders.contains(*slot) && record.members.contains_key(*slot) {
                 ended.add(&row.ended);
             }
         }
         if !self.follows(Rule::LaterIsNothing) {
             let later = |(slot, generation): &&(u32, u32)| {
-                let member = record.members.get(slot);
-                member.is_some_and(|member| member < generation)
+                let member = record.members.get(*slot);
+                member.is_some_and(|member| member < *generation)
             };
             ended.add(&look.asks.keys().filter(later).map(|it| it.0).collect());
         }

@@ -1,21 +1,144 @@
 //! Ranks and their generations, by slot.
 
-use std::collections::{BTreeMap, btree_map};
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The generation of each member, by slot: a map whose clones share their memory until one of them changes.
+/// The generation of each member, by slot. Clones share their memory until one of them changes.
 ///
-/// A rank keeps the members of its view at several places: in the record, in its events, for its kernels. With 1,024 members each
-/// copy takes 10 KB.
+/// A rank keeps the members of its view at several places: in the record, in its events, for its kernels. So members are kept as
+/// runs of slots that follow each other with the same generation. Those of a new group are one run, and a rank that comes back
+/// adds two. A run takes 12 bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Members(Arc<BTreeMap<u32, u32>>);
+pub struct Members(Arc<Vec<Run>>);
+
+/// Slots that follow each other, all of one generation. The runs of [`Members`] ascend, and each is as long as it can be: equal
+/// members have equal runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Run {
+    first: u32,
+    last: u32,
+    generation: u32,
+}
+
+impl Run {
+    fn slots(self) -> RangeInclusive<u32> {
+        self.first..=self.last
+    }
+
+    /// Whether `next` goes on where this one ends.
+    fn goes_on(self, next: Self) -> bool {
+        self.last.checked_add(1) == Some(next.first) && self.generation == next.generation
+    }
+}
 
 impl Members {
+    /// The place of the run that has `slot`, or of the first one behind it.
+    fn find(&self, slot: u32) -> Result<usize, usize> {
+        let at = self.0.partition_point(|run| run.last < slot);
+        let run = self.0.get(at);
+        match run.is_some_and(|run| run.first <= slot) {
+            true => Ok(at),
+            false => Err(at),
+        }
+    }
+
+    /// The generation of the member in `slot`.
+    #[must_use]
+    pub fn get(&self, slot: u32) -> Option<u32> {
+        let at = self.find(slot).ok()?;
+        self.0.get(at).map(|run| run.generation)
+    }
+
+    /// Whether `slot` has a member.
+    #[must_use]
+    pub fn contains_key(&self, slot: u32) -> bool {
+        self.find(slot).is_ok()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let slots = self.0.iter().map(|run| (run.last - run.first) as usize + 1);
+        slots.sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Slot and generation of each, in the order of the slots.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + Clone {
+        let all = self.0.iter();
+        all.flat_map(|run| run.slots().map(|slot| (slot, run.generation)))
+    }
+
+    /// The slots, in their order.
+    pub fn keys(&self) -> impl Iterator<Item = u32> + Clone {
+        self.0.iter().flat_map(|run| run.slots())
+    }
+
+    /// The generations, in the order of the slots.
+    pub fn values(&self) -> impl Iterator<Item = u32> {
+        self.iter().map(|(_, generation)| generation)
+    }
+
     /// The slots, in their order.
     pub fn into_keys(self) -> impl Iterator<Item = u32> {
-        Arc::unwrap_or_clone(self.0).into_keys()
+        let runs = Arc::unwrap_or_clone(self.0);
+        runs.into_iter().flat_map(Run::slots)
+    }
+
+    /// `slot` has a member of `generation` from now on. Returns the generation that it had before.
+    pub fn insert(&mut self, slot: u32, generation: u32) -> Option<u32> {
+        let before = self.remove(slot);
+        let at = self.0.partition_point(|run| run.last < slot);
+        let mut new = Run {
+            first: slot,
+            last: slot,
+            generation,
+        };
+        let runs = Arc::make_mut(&mut self.0);
+        let mut replaced = at..at;
+        if let Some(lower) = at.checked_sub(1).map(|lower| runs[lower])
+            && lower.goes_on(new)
+        {
+            (new.first, replaced.start) = (lower.first, at - 1);
+        }
+        if let Some(upper) = runs.get(at)
+            && new.goes_on(*upper)
+        {
+            (new.last, replaced.end) = (upper.last, at + 1);
+        }
+        runs.splice(replaced, [new]);
+        before
+    }
+
+    /// `slot` has no member from now on. Returns the generation that it had.
+    pub fn remove(&mut self, slot: u32) -> Option<u32> {
+        let at = self.find(slot).ok()?;
+        let runs = Arc::make_mut(&mut self.0);
+        let run = runs[at];
+        let lower = (run.first < slot).then(|| Run {
+            last: slot - 1,
+            ..run
+        });
+        let upper = (slot < run.last).then(|| Run {
+            first: slot + 1,
+            ..run
+        });
+        runs.splice(at..=at, lower.into_iter().chain(upper));
+        Some(run.generation)
+    }
+
+    /// Leaves only the members, by slot and generation, of which `stays` says so.
+    pub fn retain(&mut self, stays: impl Fn(u32, u32) -> bool) {
+        let goes = |&(slot, generation): &(u32, u32)| !stays(slot, generation);
+        for (slot, _) in self.clone().iter().filter(goes) {
+            self.remove(slot);
+        }
     }
 
     /// Shares the memory of `other` if both are equal.
@@ -26,55 +149,38 @@ impl Members {
     }
 }
 
-impl Deref for Members {
-    type Target = BTreeMap<u32, u32>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Members {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        Arc::make_mut(&mut self.0)
-    }
-}
-
 impl fmt::Debug for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<BTreeMap<u32, u32>> for Members {
-    fn from(members: BTreeMap<u32, u32>) -> Self {
-        Self(Arc::new(members))
+        f.debug_map().entries(self.iter()).finish()
     }
 }
 
 impl<const N: usize> From<[(u32, u32); N]> for Members {
     fn from(members: [(u32, u32); N]) -> Self {
-        BTreeMap::from(members).into()
+        members.into_iter().collect()
     }
 }
 
 impl FromIterator<(u32, u32)> for Members {
     fn from_iter<T: IntoIterator<Item = (u32, u32)>>(members: T) -> Self {
-        members.into_iter().collect::<BTreeMap<_, _>>().into()
+        let mut all = Self::default();
+        all.extend(members);
+        all
     }
 }
 
-impl<'a> IntoIterator for &'a Members {
-    type Item = (&'a u32, &'a u32);
-    type IntoIter = btree_map::Iter<'a, u32, u32>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
+impl Extend<(u32, u32)> for Members {
+    fn extend<T: IntoIterator<Item = (u32, u32)>>(&mut self, members: T) {
+        for (slot, generation) in members {
+            self.insert(slot, generation);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -88,8 +194,58 @@ mod tests {
         assert_eq!(members, [(0, 1), (3, 2)].into());
         other.share(&members);
         assert!(!shares(&members, &other), "they differ");
-        other.remove(&4);
+        other.remove(4);
         other.share(&members);
         assert!(shares(&members, &other));
+    }
+
+    #[test]
+    fn members_in_runs_are_those_of_a_map() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut map, mut members) = (BTreeMap::new(), Members::default());
+        for step in 0..4000 {
+            // At both ends of what a slot may be.
+            let slot =
+                [random.u32(..24), u32::MAX - random.u32(..3)][usize::from(random.u8(..8) == 0)];
+            let generation = random.u32(1..3);
+            match random.u8(..4) {
+                0 => assert_eq!(members.remove(slot), map.remove(&slot), "step {step}"),
+                1 if random.u8(..64) == 0 => {
+                    let stays = |slot: u32, of: u32| slot % 3 == 0 || of == generation;
+                    members.retain(stays);
+                    map.retain(|slot, of| stays(*slot, *of));
+                }
+                _ => {
+                    let before = members.insert(slot, generation);
+                    assert_eq!(before, map.insert(slot, generation), "step {step}");
+                }
+            }
+            assert!(
+                members.iter().eq(map.iter().map(|it| (*it.0, *it.1))),
+                "step {step}: {members:?}"
+            );
+            assert!(members.keys().eq(map.keys().copied()), "step {step}");
+            assert!(
+                members.clone().into_keys().eq(map.keys().copied()),
+                "step {step}"
+            );
+            assert!(members.values().eq(map.values().copied()), "step {step}");
+            assert_eq!(
+                (members.len(), members.is_empty()),
+                (map.len(), map.is_empty())
+            );
+            assert_eq!(members.get(slot), map.get(&slot).copied(), "step {step}");
+            assert_eq!(members.contains_key(slot), map.contains_key(&slot));
+            // Equal members have equal runs, however they came to be.
+            assert_eq!(
+                members,
+                map.iter().map(|it| (*it.0, *it.1)).collect(),
+                "step {step}"
+            );
+            let apart = |pair: &[Run]| !pair[0].goes_on(pair[1]);
+            assert!(members.0.windows(2).all(apart), "step {step}: {members:?}");
+        }
     }
 }

@@ -82,7 +82,7 @@ pub(crate) enum Refused {
 impl Proposal {
     /// Slots of the newcomers.
     pub(crate) fn comes(&self) -> Slots {
-        self.takes.keys().copied().collect()
+        self.takes.keys().collect()
     }
 
     /// All of the view to be, by slot.
@@ -109,18 +109,18 @@ impl Record {
 
     /// Members, by slot.
     pub(crate) fn slots(&self) -> Slots {
-        self.members.keys().copied().collect()
+        self.members.keys().collect()
     }
 
     /// Whether this generation is a member.
     pub(crate) fn is_member(&self, slot: u32, generation: u32) -> bool {
-        self.members.get(&slot) == Some(&generation)
+        self.members.get(slot) == Some(generation)
     }
 
     /// Whether this generation was a member once, and is none any more.
     pub(crate) fn was_dropped(&self, slot: u32, generation: u32) -> bool {
-        let newest = self.admitted.get(&slot);
-        newest.is_some_and(|newest| *newest >= generation) && !self.is_member(slot, generation)
+        let newest = self.admitted.get(slot);
+        newest.is_some_and(|newest| newest >= generation) && !self.is_member(slot, generation)
     }
 
     /// The record with `proposal` open in it.
@@ -157,13 +157,13 @@ impl Record {
         if let Some(stranger) = open.keep.without(&members).first() {
             return Err(Refused::KeepsStranger(stranger));
         }
-        for (&slot, &generation) in &open.takes {
+        for (slot, generation) in open.takes.iter() {
             // When the proposal keeps no member of the view, its slots are free.
             if members.contains(slot) && !open.keep.is_empty() {
                 return Err(Refused::TakesMember(slot));
             }
-            let newest = self.admitted.get(&slot);
-            if newest.is_some_and(|newest| *newest >= generation) {
+            let newest = self.admitted.get(slot);
+            if newest.is_some_and(|newest| newest >= generation) {
                 return Err(Refused::TakesDropped(slot, generation));
             }
         }
@@ -180,13 +180,13 @@ impl Record {
 
     /// P5: the view that `open` becomes, from call `first` on.
     pub(crate) fn commit(&self, open: &Proposal, first: u32) -> Self {
-        let kept = self.members.iter().filter(|it| open.keep.contains(*it.0));
-        let mut members: Members = kept.map(|(slot, of)| (*slot, *of)).collect();
-        members.extend(&open.takes);
+        let kept = self.members.iter().filter(|it| open.keep.contains(it.0));
+        let mut members: Members = kept.collect();
+        members.extend(open.takes.iter());
         let mut admitted = self.admitted.clone();
-        admitted.extend(&open.takes);
+        admitted.extend(open.takes.iter());
         let mut left = self.left.clone();
-        let goes = |slot: &u32| Some((*slot, (*self.members.get(slot)?, first)));
+        let goes = |slot: &u32| Some((*slot, (self.members.get(*slot)?, first)));
         left.extend(open.leaves.keys().filter_map(goes));
         Self {
             epoch: self.epoch + 1,
@@ -265,7 +265,7 @@ mod tests {
         let goes = refused(|it| it.leaves.extend([(1, 4)]));
         assert_eq!(goes, Some(Refused::Strangers(1, 1)));
         let mut dropped = record();
-        dropped.members.remove(&2);
+        dropped.members.remove(2);
         let again = Proposal {
             keep: dropped.slots(),
             takes: Members::from([(2, 1)]),

@@ -100,7 +100,7 @@ impl<S: Span> Rules<S> {
             return Step::Promise(Slots::default());
         }
         // Newcomers first: no member closes before all of them have promised.
-        let silent = |slot: &u32| !look.promises.contains_key(slot);
+        let silent = |slot: u32| !look.promises.contains_key(&slot);
         if self.follows(Rule::NewcomersFirst) && open.takes.keys().any(silent) {
             return Step::Wait;
         }
@@ -175,17 +175,17 @@ impl<S: Span> Rules<S> {
         };
         if let Some(open) = &record.open {
             // A newcomer may have the slot of a member, so its own lease counts, which it holds while it asks.
-            let lives = |slot: &u32, generation: &u32| {
-                let ask = look.asks.get(&(*slot, *generation));
-                *slot == own.slot || ask.is_some_and(|ask| ask.holds)
+            let lives = |slot: u32, generation: u32| {
+                let ask = look.asks.get(&(slot, generation));
+                slot == own.slot || ask.is_some_and(|ask| ask.holds)
             };
             let mut living = open.takes.clone();
-            living.retain(|slot, generation| lives(slot, generation));
+            living.retain(lives);
             if own.is_proposed(record) {
                 let smaller = !open.keep.is_empty() || living.len() < open.takes.len();
                 return if smaller { only(living) } else { Wish::Nothing };
             }
-            living.remove(&own.slot);
+            living.remove(own.slot);
             if !living.is_empty() {
                 return Wish::Nothing;
             }
@@ -263,7 +263,7 @@ impl<S: Span> Rules<S> {
                 return None;
             }
             let mut takes = open.takes.clone();
-            takes.retain(|slot, _| !drop.contains(*slot));
+            takes.retain(|slot, _| !drop.contains(slot));
             return Some(Proposal {
                 by: own.slot,
                 takes,

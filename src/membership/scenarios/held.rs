@@ -439,7 +439,7 @@ fn a_rank_that_is_behind_by_several_views_stays() {
         let start = Instant::now();
         let without = |rank: &super::Rank| {
             let view = rank.group().view();
-            view.is_some_and(|view| !view.members.contains_key(&dead))
+            view.is_some_and(|view| !view.members.contains_key(dead))
         };
         // Each view begins behind calls that the frozen rank has still to make.
         while !without(&world.ranks[&1]) || lock(&world.ranks[&1].layer.done).len() < before + 2 {

@@ -100,7 +100,7 @@ fn a_newcomer_that_never_answers_is_named_and_others_connect_before_that() {
         events.extend(world.ranks[&0].group().events());
     }
     let has_both = |event: &GroupEvent| match &event.what {
-        GroupEventKind::Viewed(view) => view.members.contains_key(&2),
+        GroupEventKind::Viewed(view) => view.members.contains_key(2),
         _ => false,
     };
     let [taken_in, named] = [&has_both as &dyn Fn(&GroupEvent) -> bool, &is_named]

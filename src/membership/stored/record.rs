@@ -69,8 +69,8 @@ pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8>
         OpenText {
             by: *by,
             keep: set_text(keep, slots),
-            takes: table_text(takes, slots),
-            leaves: table_text(leaves, slots),
+            takes: table_text(takes.iter(), slots),
+            leaves: table_text(leaves.iter().map(|it| (*it.0, *it.1)), slots),
             changes: pairs_text(&parts.differing(parted), slots),
         }
     };
@@ -80,8 +80,8 @@ pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8>
         first: *first,
         number: *number,
         asked: *asked,
-        members: table_text(members, slots),
-        gone: table_text(&gone, slots),
+        members: table_text(members.iter(), slots),
+        gone: table_text(gone.iter(), slots),
         left: two_table_text(left, slots),
         parted: pairs_text(parted, slots),
         open: open.as_ref().map(open_text),
@@ -101,7 +101,7 @@ pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Re
         });
     }
     let mut admitted = field("gone").generations(&text.gone)?;
-    for (&slot, &generation) in &members {
+    for (slot, generation) in members.iter() {
         if admitted.insert(slot, generation).is_some() {
             return Err(Unreadable::Twice {
                 field: "gone",
@@ -200,7 +200,7 @@ mod tests {
     fn a_record_is_read_as_it_was_written() {
         let mut record = group(130);
         for slot in [3, 64, 129] {
-            record.members.remove(&slot);
+            record.members.remove(slot);
         }
         record.left = [(3, (1, 0)), (64, (1, u32::MAX))].into();
         record.parted.insert(5, 6);
@@ -293,7 +293,7 @@ mod tests {
         assert!(refused("epoch", "-1").starts_with("invalid value"));
         let stranger = Refused::KeepsStranger(3);
         let mut few = group(9);
-        few.members.remove(&3);
+        few.members.remove(3);
         few.open = Some(Proposal {
             keep: group(9).slots(),
             ..Proposal::default()

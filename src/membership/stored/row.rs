@@ -37,8 +37,7 @@ impl StoredRow {
         epoch: u32,
         named: impl Fn(RankGeneration) -> bool,
     ) -> Row {
-        let connected = self.connected.iter().map(|(slot, of)| (*slot, *of));
-        let connected = connected.filter(|who| named(*who));
+        let connected = self.connected.iter().filter(|who| named(*who));
         let of_view = |slots: &Slots| match self.epoch == epoch {
             true => slots.clone(),
             false => Slots::default(),
@@ -103,7 +102,7 @@ pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
         meets: set_text(&row.meets, slots),
         ended: set_text(&row.ended, slots),
         behind: row.behind,
-        connected: table_text(&row.connected, slots),
+        connected: table_text(row.connected.iter(), slots),
     };
     serde_json::to_vec(&text).expect("numbers and text")
 }

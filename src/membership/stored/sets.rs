@@ -80,13 +80,14 @@ fn numbers_text(numbers: impl Iterator<Item = u32>) -> String {
     text
 }
 
-/// A number for each slot.
-pub(super) fn table_text(table: &BTreeMap<u32, u32>, slots: u32) -> String {
-    if table.is_empty() {
+/// A number for each slot, in the order of the slots.
+pub(super) fn table_text(table: impl Iterator<Item = (u32, u32)> + Clone, slots: u32) -> String {
+    let set: Slots = table.clone().map(|(slot, _)| slot).collect();
+    if set.is_empty() {
         return String::new();
     }
-    let set = set_text(&table.keys().copied().collect(), slots);
-    format!("{set}={}", numbers_text(table.values().copied()))
+    let numbers = numbers_text(table.map(|(_, number)| number));
+    format!("{}={numbers}", set_text(&set, slots))
 }
 
 /// Two numbers for each slot.
@@ -227,9 +228,12 @@ impl Field {
         }
     }
 
-    pub(super) fn table(&self, text: &str) -> Result<BTreeMap<u32, u32>, Unreadable> {
+    pub(super) fn table<T>(&self, text: &str) -> Result<T, Unreadable>
+    where
+        T: Default + FromIterator<(u32, u32)>,
+    {
         if text.is_empty() {
-            return Ok(BTreeMap::new());
+            return Ok(T::default());
         }
         let parts: Vec<&str> = text.split('=').collect();
         let [set, numbers] = parts[..] else {
@@ -241,14 +245,15 @@ impl Field {
 
     /// The same, where the numbers are generations.
     pub(super) fn generations(&self, text: &str) -> Result<Members, Unreadable> {
-        let all = Members::from(self.table(text)?);
-        match all.iter().find(|(_, generation)| **generation == 0) {
-            Some((&slot, _)) => Err(Unreadable::Generation {
+        let all: Members = self.table(text)?;
+        let odd = all.iter().find(|(_, generation)| *generation == 0);
+        if let Some((slot, _)) = odd {
+            return Err(Unreadable::Generation {
                 field: self.name,
                 slot,
-            }),
-            None => Ok(all),
+            });
         }
+        Ok(all)
     }
 
     pub(super) fn two_table(&self, text: &str) -> Result<BTreeMap<u32, (u32, u32)>, Unreadable> {
@@ -360,10 +365,10 @@ mod tests {
 
     #[test]
     fn numbers_stand_for_the_slots_of_their_set() {
-        let table: BTreeMap<u32, u32> = (0..9).map(|slot| (slot, 1 + slot / 4)).collect();
-        let text = table_text(&table, 9);
+        let table: Members = (0..9).map(|slot| (slot, 1 + slot / 4)).collect();
+        let text = table_text(table.iter(), 9);
         assert_eq!(text, "0-8=1*4,2*4,3");
-        assert_eq!(*field(9).generations(&text).unwrap(), table);
+        assert_eq!(field(9).generations(&text).unwrap(), table);
         let two: BTreeMap<u32, (u32, u32)> = [(2, (1, u32::MAX)), (5, (1, 0))].into();
         let text = two_table_text(&two, 9);
         assert_eq!(text, "2,5=1*2=4294967295,0");

@@ -152,7 +152,7 @@ fn proposed(open: &OpenProposal) -> String {
         "proposal {} by rank {}: keeps {:?}",
         open.number, open.by, open.keeps
     );
-    for (rank, generation) in &open.takes {
+    for (rank, generation) in open.takes.iter() {
         text += &format!(", takes in {rank} (generation {generation})");
     }
     if !open.leaves.is_empty() {

@@ -18,7 +18,7 @@ impl Model {
         if living.peek().is_none() {
             return true;
         }
-        let members = record.members.keys().copied();
+        let members = record.members.keys();
         let agreed = record.open.is_none() && record.parted.is_empty();
         let members_all: super::Slots = members.collect();
         let living: super::Slots = living.collect();
@@ -40,9 +40,9 @@ impl Model {
         if !world.up || world.far | world.behind != 0 {
             return false;
         }
-        let lives = |slot: &&u32| state.ranks[**slot as usize].life == Life::Alive;
+        let lives = |slot: &u32| state.ranks[*slot as usize].life == Life::Alive;
         let members = state.record.members.keys();
-        let well: Vec<u32> = members.filter(lives).copied().collect();
+        let well: Vec<u32> = members.filter(lives).collect();
         let mut ill = 0;
         let mut few = 2;
         let paths = world.down != 0 || world.cut != 0;
@@ -68,7 +68,7 @@ impl Model {
             }
         }
         let members = state.record.members.keys();
-        let members = members.fold(0, |all, slot| all | bit(*slot));
+        let members = members.fold(0, |all, slot| all | bit(slot));
         let others = well.iter().filter(|slot| ill & bit(**slot) == 0);
         ill & members != 0 && others.count() >= few
     }
@@ -81,9 +81,9 @@ impl Model {
         new: &Record,
     ) -> Result<(), Violation> {
         let old = &state.record;
-        let dropped = old.members.keys().copied();
+        let dropped = old.members.keys();
         let dropped = dropped
-            .filter(|slot| !new.members.contains_key(slot) && !open.leaves.contains_key(slot));
+            .filter(|slot| !new.members.contains_key(*slot) && !open.leaves.contains_key(slot));
         let dropped: Vec<u32> = dropped.collect();
         for kept in open.keep.iter() {
             let rank = &state.ranks[kept as usize];
@@ -97,7 +97,7 @@ impl Model {
                     format!("{kept} has not fenced {of}, which is dropped"),
                 )?;
             }
-            for &of in new.members.keys().filter(|of| **of != kept) {
+            for of in new.members.keys().filter(|of| *of != kept) {
                 let parted = new.parted.contains(kept, of);
                 if rank.own.fenced.contains(of) && !parted {
                     self.fail("E6", format!("{kept} has fenced {of}, which is kept whole"))?;
@@ -145,7 +145,7 @@ impl Model {
         for call in 1..=self.config.calls {
             let mut seen = 0;
             for slot in record.members.keys() {
-                let rank = &state.ranks[*slot as usize];
+                let rank = &state.ranks[slot as usize];
                 let ran = rank.ran[call as usize - 1];
                 if rank.life != Life::Alive || ran == 0 {
                     continue;

@@ -251,11 +251,22 @@ impl<C: Codec> Coder<'_, C> {
     }
 
     fn members(&mut self, members: &mut Members) {
-        self.map(members, 0, |on, generation| {
-            let mut short = u8::try_from(*generation).expect("small");
-            on.codec.byte(&mut short, 2);
-            *generation = short.into();
-        });
+        for slot in 0..self.slots {
+            let before = members.get(slot);
+            let mut generation = before;
+            self.option(&mut generation, || 0, Self::generation);
+            match generation {
+                now if now == before => {}
+                Some(generation) => drop(members.insert(slot, generation)),
+                None => drop(members.remove(slot)),
+            }
+        }
+    }
+
+    fn generation(&mut self, generation: &mut u32) {
+        let mut short = u8::try_from(*generation).expect("small");
+        self.codec.byte(&mut short, 2);
+        *generation = short.into();
     }
 
     /// By slot.

@@ -69,7 +69,7 @@ impl Model {
     /// Whether the devices of `slot` and of all living members have run all calls up to `last`.
     fn is_through(&self, state: &State, last: u32, slot: u32) -> bool {
         let last = last.min(self.config.calls);
-        let members = state.record.members.keys().copied();
+        let members = state.record.members.keys();
         let mut all = members.chain([slot]).map(|of| &state.ranks[of as usize]);
         all.all(|rank| rank.life != Life::Alive || rank.next > last)
     }
@@ -77,7 +77,7 @@ impl Model {
     /// Whether a leaver waits for a device that may go on: devices are not slower than ticks then.
     fn is_awaited(&self, state: &State, slot: u32) -> bool {
         let last = (state.record.first - 1).min(self.config.calls);
-        let members = state.record.members.keys().copied();
+        let members = state.record.members.keys();
         members.chain([slot]).any(|of| {
             let rank = &state.ranks[of as usize];
             let runs = rank.life == Life::Alive && !rank.views.is_empty();
@@ -188,8 +188,8 @@ impl Model {
                 time: self.rules.bounds.unheard,
                 looks: LOOKS,
             };
-            let others = record.members.keys().filter(|of| **of != slot);
-            own.unheard = others.map(|of| (*of, counts)).collect();
+            let others = record.members.keys().filter(|of| *of != slot);
+            own.unheard = others.map(|of| (of, counts)).collect();
         }
         for other in self.rules.to_connect(own, &record, &look).iter() {
             let lives = state.ranks[other as usize].life == Life::Alive;
@@ -208,7 +208,7 @@ impl Model {
         next.rows[at] = row;
         let in_force = own.is_member(&record) && own.is_current(&record);
         let mut holders = look.holders.iter();
-        let other_holds = holders.any(|of| of != slot && record.members.contains_key(&of));
+        let other_holds = holders.any(|of| of != slot && record.members.contains_key(of));
         let port_down = state.world.down & bit(slot) != 0;
         if !self.follows(Rule::PortsSayNothing) && in_force && port_down && other_holds {
             return self.gives_up(next, slot);
@@ -289,7 +289,7 @@ impl Model {
                 let promise = own.promise(&record, rank.next - 1);
                 if let Some(last) = promise.last {
                     let open = record.open.as_ref().expect("it promises for one");
-                    let silent = |of: &u32| !next.promises.contains_key(of);
+                    let silent = |of: u32| !next.promises.contains_key(&of);
                     if open.takes.keys().any(silent) {
                         let text = format!("{slot} holds its calls for a newcomer");
                         self.fail("A4", text)?;
@@ -364,12 +364,12 @@ impl Model {
                 }
                 self.committed(&next, open, &new)?;
                 for of in new.members.keys() {
-                    next.ranks[*of as usize].own.fenced = Slots::default();
+                    next.ranks[of as usize].own.fenced = Slots::default();
                 }
                 next.said.retain(|of, _| open.leaves.contains_key(of));
                 if self.config.calls > 0 {
                     let members = new.members.keys();
-                    next.history.push(members.fold(0, |all, of| all | bit(*of)));
+                    next.history.push(members.fold(0, |all, of| all | bit(of)));
                 }
                 next.record = new;
                 self.same_view(&next)?;
