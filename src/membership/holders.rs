@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rendezvous::Process;
 
-use super::rules::record::RankGeneration;
+use super::rules::record::{Members, RankGeneration};
+use super::rules::slots::Slots;
 
 /// What this rank keeps of one that holds its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,31 +17,44 @@ pub(super) struct Holder {
     pub(super) asks: bool,
 }
 
-/// All of them, in the order of their slots: 12 bytes each, since every rank keeps every other.
+/// All of them. Every rank keeps every other, so what most ranks have in common takes a bit of each.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    held: Vec<(RankGeneration, Holder)>,
+    /// Of each slot the generation that was read first.
+    held: Members,
+    /// Those of `held` that run on the machine of this rank.
+    beside: Slots,
+    /// Those of `held` that want to be taken in.
+    asks: Slots,
+    /// The others: a generation asks while an earlier one of its slot still holds its lease.
+    more: BTreeMap<RankGeneration, Holder>,
     /// The processes that this rank can watch: others of its machine.
     near: BTreeMap<RankGeneration, Arc<Process>>,
 }
 
 impl Holders {
-    fn find(&self, who: RankGeneration) -> Result<usize, usize> {
-        self.held.binary_search_by_key(&who, |(held, _)| *held)
+    /// What is kept of the rank in `slot`, which is in `held`.
+    fn of_slot(&self, slot: u32) -> Holder {
+        Holder {
+            beside: self.beside.contains(slot),
+            asks: self.asks.contains(slot),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.held.len() + self.more.len()
     }
 
     /// What is kept of `who`, if it holds its lease.
     pub(super) fn get(&self, who: RankGeneration) -> Option<Holder> {
-        let at = self.find(who).ok()?;
-        self.held.get(at).map(|(_, holder)| *holder)
+        match self.held.get(who.0) == Some(who.1) {
+            true => Some(self.of_slot(who.0)),
+            false => self.more.get(&who).copied(),
+        }
     }
 
     pub(super) fn contains(&self, who: RankGeneration) -> bool {
-        self.find(who).is_ok()
+        self.get(who).is_some()
     }
 
     /// Whether `who` holds its lease and wants to be taken in.
@@ -58,15 +72,34 @@ impl Holders {
         self.near.iter().map(|(who, process)| (*who, process))
     }
 
+    /// All, in the order of their slots and generations.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RankGeneration, Holder)> {
-        self.held.iter().copied()
+        let held = self.held.iter().map(|who| (who, self.of_slot(who.0)));
+        let mut held = held.peekable();
+        let mut more = self.more.iter().map(|(who, of)| (*who, *of)).peekable();
+        std::iter::from_fn(move || match (held.peek(), more.peek()) {
+            (Some(one), Some(other)) if other.0 < one.0 => more.next(),
+            (None, _) => more.next(),
+            _ => held.next(),
+        })
     }
 
     /// `who` holds its lease; `near` is its process where this rank can watch it.
     pub(super) fn insert(&mut self, who: RankGeneration, holder: Holder, near: Option<Process>) {
         self.remove(who);
-        if let Err(at) = self.find(who) {
-            self.held.insert(at, (who, holder));
+        let (slot, generation) = who;
+        if self.held.contains_key(slot) {
+            self.more.insert(who, holder);
+        } else {
+            self.held.insert(slot, generation);
+            for (set, has) in [
+                (&mut self.beside, holder.beside),
+                (&mut self.asks, holder.asks),
+            ] {
+                if has {
+                    set.insert(slot);
+                }
+            }
         }
         if let Some(process) = near {
             self.near.insert(who, Arc::new(process));
@@ -74,20 +107,24 @@ impl Holders {
     }
 
     pub(super) fn remove(&mut self, who: RankGeneration) {
-        if let Ok(at) = self.find(who) {
-            self.held.remove(at);
+        let (slot, generation) = who;
+        if self.held.get(slot) == Some(generation) {
+            self.held.remove(slot);
+            self.beside.remove(slot);
+            self.asks.remove(slot);
+        } else {
+            self.more.remove(&who);
         }
         self.near.remove(&who);
     }
 
-    /// Gives back the memory that no holder needs.
-    pub(super) fn shrink(&mut self) {
-        self.held.shrink_to_fit();
-    }
-
     pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
-        self.held.retain(|(who, _)| stays(*who));
-        self.near.retain(|who, _| stays(*who));
+        let goes: Vec<_> = self
+            .iter()
+            .map(|it| it.0)
+            .filter(|who| !stays(*who))
+            .collect();
+        goes.into_iter().for_each(|who| self.remove(who));
     }
 }
 
@@ -110,15 +147,21 @@ mod tests {
         holders.insert((0, 7), plain, Some(Process::this()));
         holders.insert((0, 3), plain, None);
         holders.insert((2, 1), asks, None);
-        let names: Vec<RankGeneration> = holders.iter().map(|(who, _)| who).collect();
-        assert_eq!(names, [(0, 3), (0, 7), (2, 1)]);
+        let names = |of: &Holders| of.iter().map(|(who, _)| who).collect::<Vec<_>>();
+        assert_eq!(names(&holders), [(0, 3), (0, 7), (2, 1)]);
         assert!(holders.asks((2, 1)) && !holders.asks((0, 7)) && !holders.asks((1, 1)));
         assert_eq!(holders.all_near().count(), 1);
         // Read again, and not near any more.
         holders.insert((0, 7), plain, None);
         assert!(holders.near((0, 7)).is_none() && holders.contains((0, 7)));
+        // The first of a slot goes before the second.
+        holders.remove((0, 7));
+        assert_eq!(names(&holders), [(0, 3), (2, 1)]);
+        holders.insert((0, 9), asks, None);
+        assert_eq!(holders.get((0, 9)), Some(asks));
+        assert_eq!(holders.get((0, 3)), Some(plain));
         holders.retain(|(slot, _)| slot == 2);
-        assert_eq!(holders.len(), 1);
+        assert_eq!((holders.len(), names(&holders)), (1, vec![(2, 1)]));
         holders.remove((2, 1));
         holders.remove((2, 1));
         assert_eq!(holders.get((2, 1)), None);
