@@ -64,7 +64,7 @@ pub(super) struct Driver {
     /// The ranks to which kernels may post.
     pub(super) opened: Members,
     /// The row of this rank as the store holds it.
-    told: StoredRow,
+    told: Arc<StoredRow>,
     /// This rank has made all calls up to this one, and the row says so for a leaver that waits.
     pub(super) through: Option<u32>,
     pub(super) heard: Heard,
@@ -139,7 +139,7 @@ impl Driver {
             own,
             first: 1,
             opened,
-            told: StoredRow::default(),
+            told: Arc::default(),
             through: None,
             tidying: Tidying::default(),
             causes: BTreeMap::new(),
@@ -168,7 +168,7 @@ impl Driver {
     }
 
     /// Follows the rules until the group stops or this generation has ended.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(&mut self) {
         while !self.shared.is_stopped() {
             self.store_refused = false;
             let turned = self.turn();
@@ -739,10 +739,10 @@ impl Driver {
             return Ok(());
         }
         // And a store that has refused a change is back when it takes one.
-        if stored != self.told || !stands || away {
+        if stored != *self.told || !stands || away {
             self.store.tell(&stored)?;
-            self.store.kept.rows.insert(own, stored.clone());
-            self.told = stored;
+            self.told = Arc::new(stored);
+            self.store.kept.rows.insert(own, Arc::clone(&self.told));
         }
         Ok(())
     }

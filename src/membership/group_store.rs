@@ -81,7 +81,7 @@ pub(super) struct Kept {
     text: Vec<u8>,
     /// The generations that hold their leases.
     pub(super) members: Holders,
-    pub(super) rows: BTreeMap<RankGeneration, StoredRow>,
+    pub(super) rows: BTreeMap<RankGeneration, Arc<StoredRow>>,
     /// By proposal and rank.
     pub(super) promises: BTreeMap<(u64, RankGeneration), Promise>,
     pub(super) goodbyes: BTreeMap<RankGeneration, Goodbye>,
@@ -567,8 +567,8 @@ impl GroupStore {
                     "row" => {
                         kept.rows.remove(&who);
                         let row = parse_row(&entry.value, self.slots);
-                        kept.rows
-                            .insert(who, row.map_err(|error| error.to_string())?);
+                        let row = row.map_err(|error| error.to_string())?;
+                        kept.rows.insert(who, Arc::new(row));
                     }
                     "leaves" => {
                         kept.goodbyes.remove(&who);

@@ -188,7 +188,8 @@ impl Group {
             threads: Vec::new(),
         };
         let (watched, record) = store.watched();
-        let driver = Driver::new(Arc::clone(&shared), store);
+        // On the heap: each function that passes it on would keep a copy on the stack of its thread.
+        let mut driver = Box::new(Driver::new(Arc::clone(&shared), store));
         let ringing = Arc::downgrade(&shared);
         group.spawn("group record", move || {
             bell::run(&ringing, &watched, record)

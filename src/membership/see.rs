@@ -257,10 +257,11 @@ impl Driver {
                 continue;
             }
             now.remove(self.own.slot);
-            let before = self
-                .causes
-                .insert(cause.clone(), now.clone())
-                .unwrap_or_default();
+            let before = match now.is_empty() {
+                true => self.causes.remove(&cause),
+                false => self.causes.insert(cause.clone(), now.clone()),
+            };
+            let before = before.unwrap_or_default();
             for slot in now.without(&before).iter() {
                 self.shared.suspect(slot, cause.clone());
             }

@@ -315,7 +315,7 @@ impl Driver {
         let mut living =
             others.filter(|who| look.holders.contains(who.0) && !look.ended.contains(who.0));
         let rows = &self.store.kept.rows;
-        living.all(|who| says_through(rows.get(&who), last))
+        living.all(|who| says_through(rows.get(&who).map(Arc::as_ref), last))
             && (!alone || self.shared.lock().farewells.is_empty())
     }
 
@@ -336,7 +336,7 @@ impl Driver {
             }
             let kept = &self.store.kept;
             let gone = !kept.members.contains(*who) || kept.over.contains(who);
-            if gone || through && says_through(kept.rows.get(who), last) {
+            if gone || through && says_through(kept.rows.get(who).map(Arc::as_ref), last) {
                 over.insert(who.0);
             }
         }
@@ -368,7 +368,7 @@ impl Driver {
     }
 
     /// Ends this generation: its calls end at once, this rank waits for no other, and nothing that it sends arrives any more.
-    pub(super) fn end(mut self, state: GroupState) {
+    pub(super) fn end(&mut self, state: GroupState) {
         let layer = &self.shared.layer;
         layer.set_refuse(true);
         // A call that is held by another limit ends, too, and does not start.

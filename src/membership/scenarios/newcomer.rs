@@ -42,7 +42,7 @@ fn a_newcomer_that_dies_before_its_promise_is_taken_out_and_holds_no_call() {
     world.until_called(20, "while it keeps silent");
     for rank in world.ranks.values() {
         let views = lock(&rank.layer.views);
-        assert!(!views.iter().any(|view| view.2.contains(&3)));
+        assert!(!views.iter().any(|view| view.2.contains(3)));
     }
     world.ranks.insert(3, newcomer);
     drop(world.kill(3));
@@ -127,7 +127,7 @@ fn a_newcomer_that_never_answers_is_named_and_others_connect_before_that() {
     );
     for rank in world.ranks.values() {
         let views = lock(&rank.layer.views);
-        assert!(views.iter().all(|view| !view.2.contains(&3)));
+        assert!(views.iter().all(|view| !view.2.contains(3)));
     }
     world.ranks.insert(3, mute);
     lock(&world.wire.refuse).clear();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::world::{DEADLINE, LOOK, Wire, lock};
 use crate::membership::layer::{Layer, LayerError, LayerView};
 use crate::membership::rules::record::{RankGeneration, newer};
+use crate::membership::rules::slots::Slots;
 
 /// Views that it holds.
 const VIEWS: usize = 8;
@@ -39,7 +40,7 @@ pub(in crate::membership) struct FakeLayer {
     started: AtomicU32,
     finished: AtomicU32,
     /// First call, epoch, members; the oldest first.
-    pub(in crate::membership) views: Mutex<Vec<(u32, u32, Vec<u32>)>>,
+    pub(in crate::membership) views: Mutex<Vec<(u32, u32, Slots)>>,
     suspects: Mutex<BTreeSet<u32>>,
     suspected: Mutex<BTreeSet<u32>>,
     /// Words that have arrived, by slot.
@@ -61,7 +62,7 @@ impl FakeLayer {
     pub(in crate::membership) fn new(
         wire: Arc<Wire>,
         own: RankGeneration,
-        founders: Option<Vec<u32>>,
+        founders: Option<Slots>,
     ) -> Self {
         let views = founders.map(|members| (1, 1, members));
         Self {
@@ -118,7 +119,7 @@ impl FakeLayer {
         let lasts = behind.map(|first| Some(first.wrapping_sub(1)));
         let needed = |last: Option<u32>| last.is_none_or(|last| newer(last, self.finished()));
         let mut all = views.iter().zip(lasts.chain([None]));
-        all.any(|(view, last)| view.2.contains(&peer) && needed(last))
+        all.any(|(view, last)| view.2.contains(peer) && needed(last))
     }
 
     pub(in crate::membership) fn ends(&self) -> bool {
@@ -180,10 +181,7 @@ impl FakeLayer {
             std::thread::sleep(LOOK);
             return;
         };
-        let others: Vec<u32> = members
-            .into_iter()
-            .filter(|slot| *slot != self.own.0)
-            .collect();
+        let others: Vec<u32> = members.iter().filter(|slot| *slot != self.own.0).collect();
         let mut sent = lock(&self.wire.sent);
         for &to in &others {
             sent.insert((self.own, number, to));
@@ -284,13 +282,15 @@ impl Layer for FakeLayer {
         if views.len() == VIEWS {
             views.remove(0);
         }
-        views.push((view.first, view.epoch, view.reached.to_vec()));
+        let reached = view.reached.iter().copied().collect();
+        views.push((view.first, view.epoch, reached));
         Ok(())
     }
 
     fn begin(&self, view: &LayerView<'_>) -> Result<(), LayerError> {
         let first = view.first;
-        lock(&self.views).push((first, view.epoch, view.reached.to_vec()));
+        let reached = view.reached.iter().copied().collect();
+        lock(&self.views).push((first, view.epoch, reached));
         self.started.store(first.wrapping_sub(1), Ordering::SeqCst);
         self.finished.store(first.wrapping_sub(1), Ordering::SeqCst);
         Ok(())
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_call_of_a_rank_that_stands_still_waits_until_it_goes_on() {
-        let founders = Some(vec![0, 1]);
+        let founders = Some([0, 1].into_iter().collect());
         let layer = FakeLayer::new(Arc::default(), (0, 1), founders);
         layer.stands.store(true, Ordering::Relaxed);
         std::thread::scope(|scope| {

@@ -15,6 +15,7 @@ use crate::membership::event::Cause;
 use crate::membership::layer::Layer;
 use crate::membership::next_generation;
 use crate::membership::rules::record::{Members, RankGeneration};
+use crate::membership::rules::slots::Slots;
 use crate::membership::transport::{Alarm, Transport};
 use crate::membership::{Group, GroupConfig, GroupError, GroupEventKind, GroupState};
 use crate::team::{Sweep, TeamError};
@@ -37,7 +38,7 @@ pub(in crate::membership) struct Link {
 /// The QPs of all ranks: those of founders are up from the beginning, and stand here only when that has changed.
 #[derive(Debug, Default)]
 struct Links {
-    founders: BTreeSet<u32>,
+    founders: Slots,
     made: BTreeMap<(RankGeneration, u32), Link>,
 }
 
@@ -55,8 +56,8 @@ impl Links {
     }
 
     fn founded(&self, from: RankGeneration, to: u32) -> Option<Link> {
-        let founds = |slot: &u32| self.founders.contains(slot);
-        let up = from.1 == 1 && from.0 != to && founds(&from.0) && founds(&to);
+        let founds = |slot| self.founders.contains(slot);
+        let up = from.1 == 1 && from.0 != to && founds(from.0) && founds(to);
         up.then_some(Link {
             generation: 1,
             up: true,
@@ -132,7 +133,7 @@ pub(in crate::membership) struct FakeTransport {
     wire: Arc<Wire>,
     own: RankGeneration,
     slots: u32,
-    founders: Vec<u32>,
+    founders: Slots,
     store: Arc<dyn Store>,
     layer: Arc<FakeLayer>,
     process: Process,
@@ -157,7 +158,7 @@ impl Transport for FakeTransport {
     }
 
     fn founders(&self) -> Vec<u32> {
-        self.founders.clone()
+        self.founders.iter().collect()
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -314,8 +315,8 @@ pub(in crate::membership) fn founder(
     ranks: u32,
 ) -> (Arc<dyn Transport>, Arc<dyn Layer>) {
     let (wire, own) = (Arc::<Wire>::default(), (0, 1));
-    let founders: Vec<u32> = (0..ranks).collect();
-    lock(&wire.links).founders = founders.iter().copied().collect();
+    let founders: Slots = (0..ranks).collect();
+    lock(&wire.links).founders = founders.clone();
     let layer = Arc::new(FakeLayer::new(
         Arc::clone(&wire),
         own,
@@ -416,7 +417,7 @@ impl World {
     /// # Errors
     /// The store's; bounds that would drop healthy ranks.
     pub fn new(store: Arc<dyn Store>, config: WorldConfig) -> Result<Self, GroupError> {
-        let founders: Vec<u32> = (0..config.founders).collect();
+        let founders: Slots = (0..config.founders).collect();
         let mut world = Self {
             wire: Arc::default(),
             store,
@@ -427,8 +428,8 @@ impl World {
             ranks: BTreeMap::new(),
             config,
         };
-        lock(&world.wire.links).founders = founders.iter().copied().collect();
-        for &slot in &founders {
+        lock(&world.wire.links).founders = founders.clone();
+        for slot in founders.iter() {
             let generation = next_generation(world.store.as_ref(), slot)?;
             assert_eq!(generation, 1, "the store is new");
             world.start((slot, 1), founders.clone())?;
@@ -442,10 +443,10 @@ impl World {
     /// The store's; a thread that the system does not give.
     pub fn join(&mut self, slot: u32) -> Result<(), GroupError> {
         let generation = next_generation(self.store.as_ref(), slot)?;
-        self.start((slot, generation), Vec::new())
+        self.start((slot, generation), Slots::default())
     }
 
-    fn start(&mut self, own: RankGeneration, founders: Vec<u32>) -> Result<(), GroupError> {
+    fn start(&mut self, own: RankGeneration, founders: Slots) -> Result<(), GroupError> {
         let cut = Arc::new(AtomicBool::new(false));
         let no_promise = Arc::new(AtomicBool::new(self.silent.contains(&own)));
         let first = (!founders.is_empty()).then(|| founders.clone());
