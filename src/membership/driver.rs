@@ -378,6 +378,8 @@ impl Driver {
     /// - of leavers, row and `over`, which say whether they are through;
     /// - the promises of newcomers, which come first;
     /// - the goodbye of the rank that acts, which cannot take itself out.
+    ///
+    /// If these are too many for one look it returns some of them, as many as that: a look at all keys takes their place.
     fn named(&self) -> BTreeSet<String> {
         let own = self.own();
         let mut named = BTreeSet::from([row_key(own)]);
@@ -386,8 +388,12 @@ impl Driver {
             return named;
         };
         let holders = self.holders(record);
-        let members = rank_generations(&record.members).filter(|who| *who != own);
-        for who in members.filter(|who| !holders.contains(who.0)) {
+        let member = |slot| Some((slot, record.members.get(slot)?));
+        let missed = record.slots().without(&holders);
+        for who in missed.iter().filter_map(member).filter(|who| *who != own) {
+            if named.len() >= MAX_LOOK {
+                return named;
+            }
             named.extend([row_key(who), over_key(who)]);
             if record.open.is_some() {
                 named.insert(promise_key(record.number, who));

@@ -62,6 +62,26 @@ impl Holders {
         self.get(who).is_some_and(|holder| holder.asks)
     }
 
+    /// The slots of those that are in `members`.
+    pub(super) fn among(&self, members: &Members) -> Slots {
+        let mut slots = self.held.common(members);
+        let more = self.more.keys();
+        for who in more.filter(|who| members.get(who.0) == Some(who.1)) {
+            slots.insert(who.0);
+        }
+        slots
+    }
+
+    /// The slots of those that are in `members` and run on the machine of this rank.
+    pub(super) fn beside(&self, members: &Members) -> Slots {
+        let mut slots = self.held.common(members).and(&self.beside);
+        let more = self.more.iter().filter(|(_, holder)| holder.beside);
+        for (who, _) in more.filter(|(who, _)| members.get(who.0) == Some(who.1)) {
+            slots.insert(who.0);
+        }
+        slots
+    }
+
     /// The process of `who`, where this rank can watch it.
     pub(super) fn near(&self, who: RankGeneration) -> Option<&Arc<Process>> {
         self.near.get(&who)
@@ -142,6 +162,10 @@ mod tests {
             asks: true,
             ..plain
         };
+        let beside = Holder {
+            beside: true,
+            ..plain
+        };
         let mut holders = Holders::default();
         holders.insert((2, 1), plain, None);
         holders.insert((0, 7), plain, Some(Process::this()));
@@ -155,6 +179,23 @@ mod tests {
         holders.insert((0, 7), plain, None);
         assert!(holders.near((0, 7)).is_none() && holders.contains((0, 7)));
         // The first of a slot goes before the second.
+        let members = Members::from([(0, 3), (1, 1), (2, 1)]);
+        let slots = |slots: &[u32]| slots.iter().copied().collect::<Slots>();
+        assert_eq!(holders.among(&members), slots(&[0, 2]));
+        assert_eq!(holders.beside(&members), slots(&[]));
+        holders.insert((0, 3), beside, None);
+        holders.insert(
+            (2, 1),
+            Holder {
+                beside: true,
+                ..asks
+            },
+            None,
+        );
+        assert_eq!(holders.beside(&members), slots(&[0, 2]));
+        holders.insert((0, 3), plain, None);
+        assert_eq!(holders.beside(&members), slots(&[2]));
+        holders.insert((2, 1), asks, None);
         holders.remove((0, 7));
         assert_eq!(names(&holders), [(0, 3), (2, 1)]);
         holders.insert((0, 9), asks, None);

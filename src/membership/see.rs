@@ -90,10 +90,9 @@ impl Driver {
             .filter(|(who, _)| record.is_member(who.0, who.1));
         let said = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
         let goodbyes = said.map(|(who, goodbye)| (who.0, goodbye.last));
-        let beside = |who: &RankGeneration| kept.members.get(*who).is_some_and(|it| it.beside);
         let beside = match ended.is_empty() {
             true => Slots::default(),
-            false => near_of(record, beside),
+            false => kept.members.beside(&record.members),
         };
         let mut look = Look {
             passed,
@@ -164,15 +163,13 @@ impl Driver {
         ended
     }
 
-    /// Members that hold their leases, as far as this rank has read, and this rank if it is one. Both tables are in the order of
-    /// their slots.
+    /// Members that hold their leases, as far as this rank has read, and this rank if it is one.
     pub(super) fn holders(&self, record: &Record) -> Slots {
-        let own = self.own();
-        let mut held = self.store.kept.members.iter().map(|it| it.0).peekable();
-        near_of(record, |who| {
-            while held.next_if(|other| other < who).is_some() {}
-            *who == own || held.peek() == Some(who)
-        })
+        let mut holders = self.store.kept.members.among(&record.members);
+        if self.own.is_member(record) {
+            holders.insert(self.own.slot);
+        }
+        holders
     }
 
     /// Members that say themselves that they have ended.
@@ -309,12 +306,6 @@ impl Driver {
         };
         others().any(|(slot, row)| meet(*slot, row))
     }
-}
-
-/// The members of which `holds` says so.
-fn near_of(record: &Record, holds: impl FnMut(&RankGeneration) -> bool) -> Slots {
-    let members = rank_generations(&record.members).filter(holds);
-    members.map(|who| who.0).collect()
 }
 
 /// What was heard of others on the data plane, and in the store.

@@ -237,10 +237,9 @@ impl Driver {
     pub(super) fn viewed(&mut self, record: &Record) {
         let own = self.own();
         let mut inner = self.shared.lock();
-        let before: BTreeSet<RankGeneration> = rank_generations(inner.suspects.members()).collect();
-        let now: BTreeSet<RankGeneration> = rank_generations(&record.members).collect();
-        let dropped: Vec<RankGeneration> = before.difference(&now).copied().collect();
-        for &who in dropped.iter().filter(|who| **who != own) {
+        let before = inner.suspects.members().clone();
+        let stays = |who: RankGeneration| record.is_member(who.0, who.1);
+        for who in rank_generations(&before).filter(|who| !stays(*who) && *who != own) {
             inner.traces.insert(who.0, record.first);
             // Calls that begin before this view need one that has left.
             if record.left.get(&who.0) == Some(&(who.1, record.first)) {
@@ -248,11 +247,8 @@ impl Driver {
             }
         }
         let parted_slots = record.parted.of(own.0);
-        let parted: BTreeSet<RankGeneration> = now
-            .iter()
-            .filter(|who| parted_slots.contains(who.0))
-            .copied()
-            .collect();
+        let member = |slot| Some((slot, record.members.get(slot)?));
+        let parted: BTreeSet<RankGeneration> = parted_slots.iter().filter_map(member).collect();
         for who in parted.difference(&inner.parted.clone()) {
             inner.traces.insert(who.0, record.first);
             inner.connected.remove(who);
@@ -260,7 +256,7 @@ impl Driver {
         inner.parted = parted;
         inner.suspects.set_members(&record.members);
         self.opened.share(&record.members);
-        inner.processes.retain(|who, _| now.contains(who));
+        inner.processes.retain(|who, _| stays(*who));
         let view = GroupView::from(record);
         inner.set_view(view.clone());
         inner.tell(GroupEventKind::Viewed(view));
@@ -268,7 +264,7 @@ impl Driver {
         drop(inner);
         self.causes.clear();
         self.store.kept.is_new = true;
-        self.heard.retain(|who| now.contains(&who));
+        self.heard.retain(stays);
         self.shared.notify();
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::slots::Slots;
+
 /// The generation of each member, by slot. Clones share their memory until one of them changes.
 ///
 /// A rank keeps the members of its view at several places: in the record, in its events, for its kernels. So members are kept as
@@ -141,6 +143,35 @@ impl Members {
         }
     }
 
+    /// The slots, as a set.
+    pub(crate) fn slots(&self) -> Slots {
+        let mut all = Slots::default();
+        for run in self.0.iter().rev() {
+            all.insert_run(run.first, run.last);
+        }
+        all
+    }
+
+    /// The slots that have the same generation here and in `other`.
+    pub(crate) fn common(&self, other: &Self) -> Slots {
+        let mut all = Slots::default();
+        let (mut own, mut theirs) = (
+            self.0.iter().rev().peekable(),
+            other.0.iter().rev().peekable(),
+        );
+        while let (Some(one), Some(another)) = (own.peek(), theirs.peek()) {
+            let (first, last) = (one.first.max(another.first), one.last.min(another.last));
+            if one.generation == another.generation && first <= last {
+                all.insert_run(first, last);
+            }
+            match one.first > another.first {
+                true => own.next(),
+                false => theirs.next(),
+            };
+        }
+        all
+    }
+
     /// Shares the memory of `other` if both are equal.
     pub(crate) fn share(&mut self, other: &Self) {
         if self == other {
@@ -205,6 +236,7 @@ mod tests {
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut map, mut members) = (BTreeMap::new(), Members::default());
+        let mut other = members.clone();
         for step in 0..4000 {
             // At both ends of what a slot may be.
             let slot =
@@ -244,6 +276,26 @@ mod tests {
                 map.iter().map(|it| (*it.0, *it.1)).collect(),
                 "step {step}"
             );
+            // A set takes as much memory as its highest slot asks for.
+            if map.last_key_value().is_none_or(|it| *it.0 < 1 << 16) {
+                let slots: Slots = map.keys().copied().collect();
+                assert_eq!(members.slots(), slots, "step {step}");
+                let same = |it: &(u32, u32)| other.get(it.0) == Some(it.1);
+                let common: Slots = members.iter().filter(same).map(|it| it.0).collect();
+                assert_eq!(
+                    members.common(&other),
+                    common,
+                    "step {step}: {members:?} {other:?}"
+                );
+                assert_eq!(
+                    other.common(&members),
+                    common,
+                    "step {step}: {members:?} {other:?}"
+                );
+                if random.u8(..16) == 0 {
+                    other = members.clone();
+                }
+            }
             let apart = |pair: &[Run]| !pair[0].goes_on(pair[1]);
             assert!(members.0.windows(2).all(apart), "step {step}: {members:?}");
         }

@@ -82,7 +82,7 @@ pub(crate) enum Refused {
 impl Proposal {
     /// Slots of the newcomers.
     pub(crate) fn comes(&self) -> Slots {
-        self.takes.keys().collect()
+        self.takes.slots()
     }
 
     /// All of the view to be, by slot.
@@ -109,7 +109,7 @@ impl Record {
 
     /// Members, by slot.
     pub(crate) fn slots(&self) -> Slots {
-        self.members.keys().collect()
+        self.members.slots()
     }
 
     /// Whether this generation is a member.

@@ -55,15 +55,17 @@ impl Slots {
 
     /// Puts the slots from `first` to `last` into it, both included; none if `last` is below `first`.
     pub(crate) fn insert_run(&mut self, first: u32, last: u32) {
+        // At once: each time that the words grow the allocator keeps those that were too few.
+        let (words, _) = Self::place(last);
+        if first <= last && self.high.len() < words {
+            self.high.resize(words, 0);
+        }
         let mut slot = first;
         while slot <= last {
             // Slots of one word at a time.
             let end = last.min(slot | 63);
             let (at, _) = Self::place(slot);
             let bits = u64::MAX >> (63 - (end - slot)) << (slot % 64);
-            if self.words() <= at {
-                self.high.resize(at, 0);
-            }
             match at {
                 0 => self.low |= bits,
                 _ => self.high[at - 1] |= bits,
