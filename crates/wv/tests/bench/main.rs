@@ -2,6 +2,7 @@
 
 mod fill;
 mod group;
+mod memory;
 mod moe;
 mod p2p;
 mod rejoin;
