@@ -60,6 +60,41 @@ fn a_write_and_a_read_arrive_on_every_kind_of_port() {
 }
 
 #[test]
+fn the_packets_of_an_engine_go_between_the_lids_that_path_bits_name() {
+    for (lmc, bits) in [(3, [7, 2]), (3, [0, 0]), (2, [3, 0])] {
+        let ends = ["a", "b"].iter().zip(bits).map(|(name, bits)| {
+            let hca = HcaConfig {
+                link: Link::InfiniBand,
+                lmc,
+                // Every packet crosses the wire.
+                loopback: false,
+                ..HcaConfig::default()
+            };
+            let path = PathConfig::default().with_path_bits(bits);
+            End::on(hca, config(name).with_path(path), BYTES)
+        });
+        let ends: Vec<End> = ends.collect();
+        let [a, b] = &ends[..] else {
+            unreachable!("two names")
+        };
+        let [to_b, _to_a] = connect(a, b);
+        let written = a.fill(1);
+        let id = to_b.write(a.at(0), b.at(0), BYTES).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Done);
+        assert!(b.bytes() == written);
+        for (end, bits) in ends.iter().zip(bits) {
+            let lids = end.hca.lids();
+            assert_eq!(lids.len(), 1 << lmc);
+            for (lid, of) in lids.iter().enumerate() {
+                let used = [of.sent, of.received].map(|packets| packets > 0);
+                let expected = lid == usize::from(bits);
+                assert_eq!(used, [expected; 2], "path bits {bits}: {lids:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn ports_that_do_not_reach_each_other_are_refused_with_what_both_have() {
     let plain = PathConfig::default();
     let v6 = plain.with_gid_index(Some(1));

@@ -89,6 +89,32 @@ fn ranks_take_the_options_of_connections_that_both_hcas_have() {
 }
 
 #[test]
+fn the_packets_of_a_rank_go_between_the_lids_that_path_bits_name() {
+    // Each rank has path bits of its own: the largest, and some.
+    let differ = |config: &mut TeamConfig| config.path.path_bits = [7, 2][config.rank as usize];
+    for (lmc, bits) in [(3, [7, 2]), (3, [0, 0]), (0, [0, 0])] {
+        let mut setup = on(Link::InfiniBand, PathConfig::default());
+        setup.hca.lmc = lmc;
+        // Every packet crosses the wire.
+        setup.hca.loopback = false;
+        if bits != [0, 0] {
+            setup.change = differ;
+        }
+        let hcas = Hcas::new(&setup);
+        run_on(&setup, &hcas, |rank| exchange(rank, 2));
+        for (hca, bits) in hcas.all().zip(bits) {
+            let lids = hca.lids();
+            assert_eq!(lids.len(), 1 << lmc);
+            for (lid, of) in lids.iter().enumerate() {
+                let used = [of.sent, of.received].map(|packets| packets > 0);
+                assert_eq!(used, [lid == bits; 2], "path bits {bits}: {lids:?}");
+            }
+        }
+        hcas.check();
+    }
+}
+
+#[test]
 fn a_peer_is_replaced_on_infiniband() {
     for grh in [GrhUse::Auto, GrhUse::Always] {
         let setup = on(Link::InfiniBand, PathConfig::default().with_grh(grh));
@@ -453,8 +479,14 @@ fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
             plain.with_path_bits(1),
             "path bits is 1; it must be 0 to 0, as the port's LMC is 0",
         ),
+        (
+            Link::InfiniBand,
+            plain.with_path_bits(8),
+            "path bits is 8; it must be 0 to 7, as the port's LMC is 3",
+        ),
     ] {
-        let setup = on(link, path);
+        let mut setup = on(link, path);
+        setup.hca.lmc = if reason.ends_with('3') { 3 } else { 0 };
         let hcas = Hcas::new(&setup);
         let one = test_support::ranks::on_threads(2, |number, store| {
             let joined = Rank::alone(setup.of_rank(number), hcas.of(number), store);

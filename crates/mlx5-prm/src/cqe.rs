@@ -69,7 +69,11 @@ open_enum! {
 #[repr(C)]
 pub struct Cqe64 {
     /// Zero, or fields of packets that RC does not use.
-    pub reserved0: [u8; 22],
+    pub reserved0: [u8; 17],
+    /// Path bits of the LID that the packet was sent to (InfiniBand), in the low 7 bits.
+    pub ml_path: u8,
+    /// Zero.
+    pub reserved18: [u8; 4],
     /// LID of the sender (InfiniBand).
     pub slid: Be16,
     /// Flags and the sender's queue pair (datagrams).
@@ -157,6 +161,7 @@ mod tests {
 
     #[test]
     fn every_field_has_the_bytes_of_the_manual() {
+        assert_eq!(span_of!(Cqe64, ml_path), 17..18);
         assert_eq!(span_of!(Cqe64, slid), 22..24);
         assert_eq!(span_of!(Cqe64, flags_rqpn), 24..28);
         assert_eq!(span_of!(Cqe64, srqn_uidx), 32..36);

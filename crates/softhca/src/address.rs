@@ -6,7 +6,7 @@
 
 mod routes;
 
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::wire::subnet::Ipv6Subnet;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
@@ -66,7 +66,8 @@ fn with_port(ip: &IpAddr) -> SocketAddr {
     SocketAddr::new(*ip, ROCE_PORT)
 }
 
-/// Claims `ip`, or a free loopback address, for as long as the socket lives.
+/// Claims `ip`, or a free loopback address, and those behind it that have its other LIDs, for as long as the sockets live. They are
+/// in the order of their addresses.
 ///
 /// `random` decides where among the 16 million loopback addresses the search begins, so that processes
 /// which start together rarely try the same ones. 127.0.0.1 is left to other programs.
@@ -77,17 +78,18 @@ fn with_port(ip: &IpAddr) -> SocketAddr {
 pub(crate) fn claim(
     ip: Option<Ipv4Addr>,
     link: Link,
+    lmc: u8,
     random: u32,
-) -> Result<(UdpSocket, Ipv4Addr), AddressError> {
+) -> Result<(Vec<UdpSocket>, Ipv4Addr), AddressError> {
     // Children of one fork have the same random numbers, but not the same process id.
     let start = random ^ std::process::id().wrapping_mul(0x9e37_79b1);
     match ip {
-        Some(ip) => Ok((bind(ip.into())?, ip)),
+        Some(ip) => Ok((bind_range(ip, lmc)?, ip)),
         None => (0..ATTEMPTS)
             .find_map(|attempt| {
-                let ip = loopback(link, start.wrapping_add(attempt));
-                match bind(ip.into()) {
-                    Ok(socket) => Some(Ok((socket, ip))),
+                let ip = loopback(link, lmc, start.wrapping_add(attempt));
+                match bind_range(ip, lmc) {
+                    Ok(sockets) => Some(Ok((sockets, ip))),
                     Err(AddressError::InUse { .. }) => None,
                     Err(error) => Some(Err(error)),
                 }
@@ -127,6 +129,12 @@ fn bind_unassigned(ip: Ipv6Addr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+fn bind_range(first: Ipv4Addr, lmc: u8) -> Result<Vec<UdpSocket>, AddressError> {
+    (0..1 << lmc)
+        .map(|path_bits| bind(link::address_with(first, path_bits).into()))
+        .collect()
+}
+
 fn bind(ip: IpAddr) -> Result<UdpSocket, AddressError> {
     UdpSocket::bind((ip, ROCE_PORT)).map_err(|source| refused(ip, source))
 }
@@ -139,12 +147,18 @@ fn refused(ip: IpAddr, source: io::Error) -> AddressError {
 }
 
 /// A loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255. On
-/// `InfiniBand` all are of one subnet and have LIDs: 127.73.0.1 to 127.73.191.254.
-fn loopback(link: Link, number: u32) -> Ipv4Addr {
+/// `InfiniBand` all are of one subnet and have LIDs: 127.73.0.1 to 127.73.191.254. With an LMC it is the first of a range between
+/// 127.73.1.0 and 127.73.191.255.
+fn loopback(link: Link, lmc: u8, number: u32) -> Ipv4Addr {
     let [_, a, b, c] = number.to_be_bytes();
     match link {
         Link::Ethernet => Ipv4Addr::new(127, a % 254 + 1, b, c % 254 + 1),
-        Link::InfiniBand => Ipv4Addr::new(127, 73, b % 192, c % 254 + 1),
+        Link::InfiniBand if lmc == 0 => Ipv4Addr::new(127, 73, b % 192, c % 254 + 1),
+        Link::InfiniBand => {
+            // The next number is the next range.
+            let [_, _, b, c] = (number << lmc).to_be_bytes();
+            Ipv4Addr::new(127, 73, b % 191 + 1, c)
+        }
     }
 }
 
@@ -155,30 +169,53 @@ mod tests {
     #[test]
     fn every_number_gives_an_ordinary_loopback_address() {
         for number in (0..=u32::from(u16::MAX)).map(|n| n.wrapping_mul(0x9e37_79b1)) {
-            let [net, a, _, c] = loopback(Link::Ethernet, number).octets();
+            let [net, a, _, c] = loopback(Link::Ethernet, 0, number).octets();
             assert_eq!(net, 127);
             assert!((1..=254).contains(&a) && (1..=254).contains(&c), "{number}");
-            let ip = loopback(Link::InfiniBand, number);
-            assert_eq!(ip.octets()[..2], [127, 73]);
-            assert!(crate::link::lid(ip).is_some(), "{ip}");
+            for lmc in 0..=7 {
+                let ip = loopback(Link::InfiniBand, lmc, number);
+                assert_eq!(ip.octets()[..2], [127, 73]);
+                assert_eq!(link::first_address(ip, lmc), ip, "LMC {lmc}");
+                let last = link::address_with(ip, (1 << lmc) - 1);
+                assert!(link::lid(ip).is_some() && link::lid(last).is_some(), "{ip}");
+            }
         }
     }
 
     #[test]
     fn a_claimed_address_is_refused_by_name_until_it_is_given_back() {
-        let (socket, ip) = claim(None, Link::Ethernet, fastrand::u32(..)).unwrap();
-        let error = claim(Some(ip), Link::Ethernet, 0).unwrap_err();
+        let (sockets, ip) = claim(None, Link::Ethernet, 0, fastrand::u32(..)).unwrap();
+        let error = claim(Some(ip), Link::Ethernet, 0, 0).unwrap_err();
         assert!(matches!(error, AddressError::InUse { .. }));
         assert_eq!(error.to_string(), format!("address {ip}:4791 is in use"));
-        drop(socket);
-        claim(Some(ip), Link::Ethernet, 0).unwrap();
+        drop(sockets);
+        claim(Some(ip), Link::Ethernet, 0, 0).unwrap();
+    }
+
+    #[test]
+    fn a_range_is_claimed_whole_or_not_at_all() {
+        let (sockets, first) = claim(None, Link::InfiniBand, 3, fastrand::u32(..)).unwrap();
+        let addresses = sockets
+            .iter()
+            .map(|socket| socket.local_addr().unwrap().ip());
+        assert!(addresses.eq((0..8).map(|bits| link::address_with(first, bits))));
+        drop(sockets);
+        let in_the_way = link::address_with(first, 5);
+        let (other, _) = claim(Some(in_the_way), Link::InfiniBand, 0, 0).unwrap();
+        let error = claim(Some(first), Link::InfiniBand, 3, 0).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("address {in_the_way}:4791 is in use")
+        );
+        drop(other);
+        claim(Some(first), Link::InfiniBand, 3, 0).unwrap();
     }
 
     #[test]
     fn a_search_that_starts_at_a_taken_address_takes_the_next() {
         let seed = fastrand::u32(..);
-        let (_one, first) = claim(None, Link::Ethernet, seed).unwrap();
-        let (_two, second) = claim(None, Link::Ethernet, seed).unwrap();
+        let (_one, first) = claim(None, Link::Ethernet, 0, seed).unwrap();
+        let (_two, second) = claim(None, Link::Ethernet, 0, seed).unwrap();
         assert_ne!(first, second);
     }
 
@@ -198,7 +235,9 @@ mod tests {
     #[test]
     fn an_address_of_another_machine_is_refused_by_name() {
         let ip = Ipv4Addr::new(192, 0, 2, 1); // reserved for documentation
-        let error = claim(Some(ip), Link::Ethernet, 0).unwrap_err().to_string();
+        let error = claim(Some(ip), Link::Ethernet, 0, 0)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("cannot use address 192.0.2.1:4791: "),
             "{error}"

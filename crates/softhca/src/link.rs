@@ -5,12 +5,16 @@
 //!
 //! | name | made of | the address behind it |
 //! |---|---|---|
-//! | LID, 1 to 0xbfff | the low 16 bits of the IPv4 address | the upper 16 bits of the asker's own address, then the LID |
+//! | LID, 1 to 0xbfff | the low 16 bits of an IPv4 address | the upper 16 bits of the asker's own address, then the LID |
 //! | port GUID | EUI-64 of the MAC: `0200:AAff:feBB:CCDD` | `AA.BB.CC.DD` |
 //! | GID 0 | `fe80::/64`, then the port GUID | as the GUID |
 //!
 //! So a subnet is a /16 of addresses, and no node has to be asked. It has no subnet manager (`sm_lid` is 1, one that does not
-//! answer) and no management datagram. LMC is 0, and the partition keys are those that the HCA was made with.
+//! answer) and no management datagram. LMC and partition keys are those that the HCA was made with.
+//!
+//! A port with LMC n owns 2^n addresses, so that it has as many LIDs. Its first address ends with n zero bits, and its GUID and GID
+//! are made of that one. The path bits of a QP (or of a datagram) name the LID that its packets leave from. A QP takes packets to
+//! that LID alone, and from the LID that its path names.
 //!
 //! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. A datagram that was sent without a GRH
 //! sets bit 0 of the first reserved byte of its DETH. So its receiver gets no GRH either. The service level and the fields of a GRH
@@ -74,6 +78,19 @@ pub(crate) const LAST_LID: u16 = 0xbfff;
 /// LID of a subnet manager that does not answer.
 pub(crate) const SM_LID: u16 = 1;
 
+/// The largest LMC.
+pub(crate) const MAX_LMC: u8 = 7;
+
+/// The address of the LID with these path bits, of the port whose first address is `first`.
+pub(crate) fn address_with(first: Ipv4Addr, path_bits: u8) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(first) | u32::from(path_bits))
+}
+
+/// The first of the 2^`lmc` addresses among which `ip` is.
+pub(crate) fn first_address(ip: Ipv4Addr, lmc: u8) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(ip) >> lmc << lmc)
+}
+
 /// The low 16 bits of an address.
 pub(crate) fn low_bits(ip: Ipv4Addr) -> u16 {
     let [_, _, c, d] = ip.octets();
@@ -107,14 +124,21 @@ pub(crate) fn address_of_gid(of: &[u8; 16]) -> Option<Ipv4Addr> {
     (gid(ip) == *of && lid(ip).is_some() && !ip.is_multicast()).then_some(ip)
 }
 
-/// The address of the HCA that an `InfiniBand` path of the HCA at `own` names. The path names it by its GID if it has a GRH,
-/// otherwise by its LID.
+/// The address that an `InfiniBand` path of the HCA at `own` names. The path names an HCA by its GID if it has a GRH, and one of
+/// its LIDs; otherwise by the LID alone. LID 0 beside a GID is the first one of the port.
 ///
-/// `None` if no HCA can have it. Examples are a multicast LID, a GID of another form, LID 0, and a LID and a GID of different
-/// HCAs.
+/// `None` if no HCA can have it. Examples are a multicast LID, a GID of another form, LID 0, and a LID and a GID that no one HCA
+/// has, whatever its LMC.
 pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<Ipv4Addr> {
     if let Some(gid) = grh {
-        return address_of_gid(gid).filter(|ip| rlid == 0 || lid(*ip) == Some(rlid));
+        let ip = address_of_gid(gid)?;
+        if rlid == 0 {
+            return Some(ip);
+        }
+        let [path_bits, rest] = [low_bits(ip) ^ rlid, low_bits(ip)];
+        let most = 1u16 << rest.trailing_zeros().min(MAX_LMC.into());
+        let path_bits = u8::try_from(path_bits).ok()?;
+        return (u16::from(path_bits) < most).then(|| address_with(ip, path_bits));
     }
     let [a, b, ..] = own.octets();
     let [c, d] = rlid.to_be_bytes();
@@ -135,6 +159,14 @@ mod tests {
         assert_eq!(peer(OWN, 0xbfff, None), Some(far));
         assert_eq!(peer(OWN, 0xbfff, Some(&gid(far))), Some(far));
         assert_eq!(peer(OWN, 0, Some(&gid(far))), Some(far));
+        // With LMC 2 or more a port has LID 0x304 and LID 0x307, and with LMC 7 LID 0x380 and LID 0x3ff.
+        for (first, lid, path_bits) in [(0x04, 0x0307, 3), (0x80, 0x03ff, 127)] {
+            let first = Ipv4Addr::new(10, 20, 3, first);
+            let found = address_with(first, path_bits);
+            assert_eq!(peer(OWN, lid, Some(&gid(first))), Some(found));
+            assert_eq!(first_address(found, 7), first_address(first, 7));
+        }
+        assert_eq!(first_address(far, 3).octets(), [10, 20, 0xbf, 0xf8]);
         assert_eq!(gid(far)[..9], [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2]);
     }
 
@@ -144,7 +176,11 @@ mod tests {
             assert_eq!(peer(OWN, lid, None), None, "{lid:#x}");
         }
         let far = Ipv4Addr::new(10, 20, 3, 4);
-        assert_eq!(peer(OWN, 0x0305, Some(&gid(far))), None);
+        for lid in [0x0303, 0x0308, 0x0404, 0xffff] {
+            assert_eq!(peer(OWN, lid, Some(&gid(far))), None, "{lid:#x}");
+        }
+        let widest = Ipv4Addr::new(10, 20, 4, 0);
+        assert_eq!(peer(OWN, 0x0480, Some(&gid(widest))), None);
         assert_eq!(peer(OWN, 0, Some(&far.to_ipv6_mapped().octets())), None);
         let mut other_prefix = gid(far);
         other_prefix[7] = 1;

@@ -201,7 +201,7 @@ fn paths_to_nobody_are_refused() {
         by_lid.with_rlid(0),
         by_lid.with_rlid(0xc000),
         by_lid.with_rlid(0xffff),
-        by_both.with_rlid(u32::from(hca_b.lid()) ^ 1),
+        by_both.with_rlid(u32::from(hca_b.lid()) ^ 0x100),
         by_both.with_src_addr_index(1),
         by_gid.with_rgid_rip(hca_b.ip().to_ipv6_mapped().octets()),
     ];
@@ -395,16 +395,17 @@ fn ibv_devinfo_shows_an_infiniband_port() {
     command
         .arg("-v")
         .env("SOFTHCA_LINK", "ib")
-        .env("SOFTHCA_IP", "127.76.1.2");
+        .env("SOFTHCA_IP", "127.76.1.8")
+        .env("SOFTHCA_LMC", "3");
     let ended = Running::start(command, &scratch, "devinfo").end_within(LIMIT);
     assert!(ended.is_success(), "{}", ended.report());
     for (key, value) in [
         ("link_layer", "InfiniBand"),
-        ("port_lid", "258"),
-        ("port_lmc", "0x00"),
+        ("port_lid", "264"),
+        ("port_lmc", "0x03"),
         ("sm_lid", "1"),
         ("gid_tbl_len", "1"),
-        ("GID[  0]", "fe80:0000:0000:0000:0200:7fff:fe4c:0102"),
+        ("GID[  0]", "fe80:0000:0000:0000:0200:7fff:fe4c:0108"),
     ] {
         let line = ended
             .printed

@@ -112,7 +112,7 @@ impl Fabric {
     /// The HCA of this process that has the address.
     pub(crate) fn by_address(&self, ip: Ipv4Addr) -> Option<usize> {
         self.all()
-            .find(|slot| slot.state.identity.ip == ip)
+            .find(|slot| slot.state.identity.has(ip))
             .map(|slot| slot.state.number)
     }
 

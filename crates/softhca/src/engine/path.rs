@@ -22,6 +22,8 @@ pub(crate) enum Nowhere {
     Source,
     /// No HCA can have the remote GID or LID.
     Peer,
+    /// The own port has no LID with these path bits.
+    PathBits,
     /// `RoCE` v2 between GIDs of which one is an IPv4 address and the other is not, or from elsewhere into an IPv6 subnet.
     Families,
 }
@@ -34,8 +36,16 @@ pub(crate) fn destination(own: &Identity, path: &Ads) -> Result<Destination, Now
         Link::InfiniBand if path.grh() != 0 && index != 0 => Err(Nowhere::Source),
         Link::InfiniBand => {
             let rlid = u16::try_from(path.rlid()).map_err(|_| Nowhere::Peer)?;
-            link::peer(own.ip, rlid, (path.grh() != 0).then_some(&gid))
-                .map(Destination::from)
+            let path_bits = byte(path.mlid());
+            if path_bits >> own.lmc != 0 {
+                return Err(Nowhere::PathBits);
+            }
+            let address = link::peer(own.ip, rlid, (path.grh() != 0).then_some(&gid));
+            address
+                .map(|address| Destination {
+                    path_bits,
+                    ..address.into()
+                })
                 .ok_or(Nowhere::Peer)
         }
     }
@@ -50,7 +60,11 @@ pub(crate) fn datagram_destination(
     match own.link {
         Link::Ethernet => by_gid(own, index, &to.gid).ok(),
         // The decoder has made it a GID with the address.
-        Link::InfiniBand => Name::of(&to.gid).map(|(address, _)| address.into()),
+        Link::InfiniBand => Name::of(&to.gid).map(|(address, _)| Destination {
+            // Of those that the port has: a WQE is not refused for its path bits.
+            path_bits: to.path_bits & ((1u8 << own.lmc) - 1),
+            ..address.into()
+        }),
     }
 }
 
@@ -73,7 +87,11 @@ fn by_gid(own: &Identity, index: u8, gid: &Gid) -> Result<Destination, Nowhere> 
         source,
         destination,
     };
-    Ok(Destination { address, envelope })
+    Ok(Destination {
+        address,
+        envelope,
+        path_bits: 0,
+    })
 }
 
 /// Bytes per packet.
@@ -124,13 +142,14 @@ pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: 
 }
 
 /// The QP sends and receives datagrams.
-pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, pkey: u16) {
+pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, own: &Identity) {
     let config = DatagramConfig {
         mtu: mtu_bytes(qpc),
         first_psn: Psn::new(qpc.next_send_psn()),
+        lmc: own.lmc,
     };
     wire.open_datagram(qpn, config);
-    wire.set_pkey(qpn, pkey);
+    wire.set_pkey(qpn, own.pkey(qpc));
 }
 
 #[cfg(test)]
@@ -160,6 +179,27 @@ mod tests {
         assert_eq!(destination(&own, &with_grh), Ok(FAR.into()));
         let with_grh = with_grh.with_src_addr_index(1);
         assert_eq!(destination(&own, &with_grh), Err(Nowhere::Source));
+    }
+
+    #[test]
+    fn path_bits_name_a_lid_of_the_own_port() {
+        for lmc in 0..=7 {
+            let own = Identity::new(0, Ipv4Addr::new(10, 1, 9, 128))
+                .with_link(Link::InfiniBand)
+                .with_lmc(lmc);
+            let bits = |bits: u32| {
+                let found = destination(&own, &path(0, [0; 16]).with_mlid(bits));
+                found.map(|there| u32::from(there.path_bits))
+            };
+            for within in [0, (1 << lmc) - 1] {
+                assert_eq!(bits(within), Ok(within), "LMC {lmc}");
+            }
+            if lmc < 7 {
+                for beyond in [1 << lmc, 127] {
+                    assert_eq!(bits(beyond), Err(Nowhere::PathBits), "LMC {lmc}");
+                }
+            }
+        }
     }
 
     #[test]

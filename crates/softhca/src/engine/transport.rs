@@ -85,6 +85,8 @@ pub struct Datagram {
     pub hop_limit: u8,
     /// IP type of service.
     pub traffic_class: u8,
+    /// Path bits of the LID that it leaves from.
+    pub path_bits: u8,
 }
 
 /// The kinds of operation. A UC QP knows writes and SENDs, a UD QP only SENDs.
@@ -198,8 +200,12 @@ pub struct Received {
 pub struct DatagramSource {
     /// Its QP.
     pub qpn: u32,
-    /// Address of its HCA.
+    /// The address that it has sent from.
     pub address: Ipv4Addr,
+    /// LMC of its port: so many of the last bits of the address are path bits.
+    pub lmc: u8,
+    /// Path bits of the LID that it has sent to.
+    pub own_path_bits: u8,
     /// The headers that its packet came with.
     pub envelope: Envelope,
     /// As in [`Datagram::has_grh`].

@@ -10,6 +10,7 @@
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
 //! | `SOFTHCA_PROFILE` | which card the devices look like: `cx5` (which can do the least), `cx6`, `cx6dx`, `cx7`, `bf3`, `cx7-lag` (two ports aggregated, each QP names one) or `cx7-lag-hash` (a hash finds the port) | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
+//! | `SOFTHCA_LMC` | LMC of the port, on InfiniBand: it has 2^LMC LIDs, and the device as many addresses; 0 to 7 | 0 |
 //! | `SOFTHCA_PKEYS` | partition keys of the port, on InfiniBand: `0xffff,0x8001` | `0xffff` |
 //! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |
 //! | `SOFTHCA_ADVERSARY` | `SEED` or `SEED:MICROSECONDS`: makes use of all that the order leaves open, see [`Adversary`] | none |
@@ -32,7 +33,7 @@ use super::start;
 use crate::device::{
     Adversary, CheckConfig, CheckConfigError, DataOrder, Execution, FaultSpec, FaultSpecError,
 };
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::partition::PkeyTable;
 use crate::profile::Profile;
 use crate::wire::config::CarrierConfig;
@@ -110,6 +111,7 @@ fn configs(
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
     let link: Link = parsed(variable, "SOFTHCA_LINK", Link::EXPECTED)?.unwrap_or_default();
+    let lmc = lmc(variable)?;
     let pkeys: PkeyTable =
         parsed(variable, "SOFTHCA_PKEYS", PkeyTable::EXPECTED)?.unwrap_or_default();
     let order: DataOrder =
@@ -127,7 +129,7 @@ fn configs(
     (0..devices)
         .map(|index| {
             let ip = match first {
-                Some(first) => Some(address(first, index)?),
+                Some(first) => Some(address(first, index, lmc)?),
                 None => None,
             };
             Ok(HcaConfig {
@@ -138,6 +140,7 @@ fn configs(
                 schedule_seed,
                 profile,
                 link,
+                lmc,
                 pkeys: pkeys.clone(),
                 order,
                 adversary,
@@ -157,9 +160,23 @@ pub(super) fn objection(name: &str, value: &str) -> Option<String> {
     configs(&only).err().map(|error| error.to_string())
 }
 
-fn address(first: Ipv4Addr, index: u32) -> Result<Ipv4Addr, EnvironmentError> {
+fn lmc(variable: &dyn Fn(&'static str) -> Option<String>) -> Result<u8, EnvironmentError> {
+    const EXPECTED: &str = "a number from 0 to 7";
+    let lmc = parsed(variable, "SOFTHCA_LMC", EXPECTED)?.unwrap_or(0);
+    if lmc > link::MAX_LMC {
+        return Err(EnvironmentError::Value {
+            name: "SOFTHCA_LMC",
+            value: lmc.to_string(),
+            expected: EXPECTED,
+        });
+    }
+    Ok(lmc)
+}
+
+/// The first address of a device, behind those of the devices before it.
+fn address(first: Ipv4Addr, index: u32, lmc: u8) -> Result<Ipv4Addr, EnvironmentError> {
     u32::from(first)
-        .checked_add(index)
+        .checked_add(index << lmc)
         .map(Ipv4Addr::from)
         .ok_or(EnvironmentError::Addresses { first, index })
 }
@@ -247,6 +264,20 @@ mod tests {
     }
 
     #[test]
+    fn devices_with_an_lmc_take_as_many_addresses_each() {
+        let configs = configs_of(&[
+            ("SOFTHCA_DEVICES", "2"),
+            ("SOFTHCA_IP", "127.73.9.240"),
+            ("SOFTHCA_LINK", "ib"),
+            ("SOFTHCA_LMC", "4"),
+        ])
+        .unwrap();
+        let ips: Vec<_> = configs.iter().map(|config| config.ip.unwrap()).collect();
+        let expected = [[127, 73, 9, 240], [127, 73, 10, 0]].map(Ipv4Addr::from);
+        assert_eq!((ips, configs[1].lmc), (expected.to_vec(), 4));
+    }
+
+    #[test]
     fn faults_checks_and_carriers_are_read() {
         let configs = configs_of(&[
             ("SOFTHCA_FAULT", "seed=3,drop=1%"),
@@ -320,6 +351,14 @@ mod tests {
             (
                 &[("SOFTHCA_PKEYS", "0x8000")],
                 "SOFTHCA_PKEYS=0x8000 is not 1 to 128 different partition keys as 0xffff,0x8001, no partition of which is 0",
+            ),
+            (
+                &[("SOFTHCA_LMC", "8")],
+                "SOFTHCA_LMC=8 is not a number from 0 to 7",
+            ),
+            (
+                &[("SOFTHCA_LMC", "-1")],
+                "SOFTHCA_LMC=-1 is not a number from 0 to 7",
             ),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
             (

@@ -148,7 +148,7 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
         ("rate", facts.rate),
         ("lid", &format!("{:#x}", device.lid())),
         ("sm_lid", &format!("{:#x}", device.sm_lid())),
-        ("lid_mask_count", "0"),
+        ("lid_mask_count", &device.lmc.to_string()),
         ("sm_sl", "0"),
         ("cap_mask", capabilities),
     ];

@@ -28,6 +28,8 @@ pub(crate) struct Identity {
     /// What it looks like.
     pub(crate) profile: Profile,
     pub(crate) link: Link,
+    /// The port has 2^`lmc` LIDs, and the HCA as many addresses from [`Self::ip`] on.
+    pub(crate) lmc: u8,
     pub(crate) pkeys: PkeyTable,
     /// Locally administered MAC address: unique because the IP address is.
     pub(crate) mac: [u8; 6],
@@ -54,6 +56,7 @@ impl Identity {
             ip,
             profile: Profile::default(),
             link: Link::Ethernet,
+            lmc: 0,
             pkeys: PkeyTable::default(),
             mac,
             node_guid: link::guid(ip),
@@ -111,6 +114,28 @@ impl Identity {
                 ..self
             },
         }
+    }
+
+    /// The same HCA with 2^`lmc` LIDs.
+    pub(crate) fn with_lmc(self, lmc: u8) -> Self {
+        Self { lmc, ..self }
+    }
+
+    /// The address of the LID with these path bits.
+    pub(crate) fn address(&self, path_bits: u8) -> Ipv4Addr {
+        link::address_with(self.ip, path_bits)
+    }
+
+    /// Whether the address is one of its own.
+    pub(crate) fn has(&self, ip: Ipv4Addr) -> bool {
+        link::first_address(ip, self.lmc) == self.ip
+    }
+
+    /// The path bits of one of its own addresses.
+    pub(crate) fn path_bits_of(&self, own: Ipv4Addr) -> u8 {
+        let [.., last] = own.octets();
+        let [.., first] = self.ip.octets();
+        last ^ first
     }
 
     /// The GID that peers name.

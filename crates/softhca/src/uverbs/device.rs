@@ -174,6 +174,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
         pkey_tbl_len: u16::try_from(identity.pkeys.keys().len()).unwrap_or(1),
         lid: identity.lid(),
         sm_lid: identity.sm_lid(),
+        lmc: identity.lmc,
         max_vl_num: u8::from(infiniband),
         state: if up { ACTIVE } else { DOWN },
         max_mtu: MTU_4096,

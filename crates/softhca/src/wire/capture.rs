@@ -14,6 +14,7 @@
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
 use super::envelope::{Destination, Kept};
 use super::frame::{Route, headers};
+use crate::link;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -183,6 +184,8 @@ pub struct Tap {
     inner: Box<dyn Carrier>,
     capture: Capture,
     address: Ipv4Addr,
+    /// On `InfiniBand` the LMC of the port.
+    lmc: u8,
 }
 
 impl Tap {
@@ -192,16 +195,25 @@ impl Tap {
             inner,
             capture,
             address,
+            lmc: 0,
         }
+    }
+
+    /// The same for an HCA with 2^`lmc` addresses.
+    #[must_use]
+    pub fn with_lmc(self, lmc: u8) -> Self {
+        Self { lmc, ..self }
     }
 }
 
 impl Carrier for Tap {
     fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
+        let (first, lmc) = (self.address, self.lmc);
         let result = self.inner.receive(now_ns, &mut |source, payload| {
             // Packets of the HCA to itself are written already.
-            if *source.address.ip() != self.address {
-                let headers = headers(&Route::between(source, self.address), payload);
+            if link::first_address(*source.address.ip(), lmc) != first {
+                let arrived = link::address_with(first, source.path_bits);
+                let headers = headers(&Route::between(source, arrived), payload);
                 self.capture.frame(Direction::Inbound, &[&headers, payload]);
             }
             packet(source, payload);
@@ -227,7 +239,7 @@ impl Carrier for Tap {
         self.inner.deadline_ns()
     }
 
-    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.inner.descriptors()
     }
 
@@ -254,7 +266,7 @@ impl PacketSink for Tap {
         if let Some(payload) = sink.slot().and_then(|slot| slot.get(..bytes)) {
             let source = Source {
                 envelope: destination.envelope,
-                ..Source::of_hca(self.address)
+                ..Source::of_hca(link::address_with(self.address, destination.path_bits))
             };
             let route = Route::between(source, destination.address);
             let headers = headers(&route, payload);

@@ -47,7 +47,7 @@ pub trait Carrier: Debug + Send {
 
     /// What becomes readable when something arrives; none if arrivals cannot be waited for. The first becomes writable when
     /// packets that wait can go.
-    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2];
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
 
     /// What happened so far.
     fn counters(&self) -> CarrierCounters;
@@ -95,6 +95,8 @@ pub struct Source {
     pub envelope: Envelope,
     /// Identification, flags and fragment offset of the IPv4 header. A UDP socket does not show them.
     pub fragment_fields: [u8; 4],
+    /// To which of its own addresses the receiver got it: the path bits of `InfiniBand`.
+    pub path_bits: u8,
 }
 
 impl From<SocketAddrV4> for Source {
@@ -104,6 +106,7 @@ impl From<SocketAddrV4> for Source {
             address,
             envelope: Envelope::V2_IPV4,
             fragment_fields: Flow::UNFRAGMENTED,
+            path_bits: 0,
         }
     }
 }

@@ -30,7 +30,10 @@ const TURN_PACKETS: u32 = 16;
 /// The wire of one HCA.
 #[derive(Debug)]
 pub struct Endpoint<W> {
+    /// The first of its addresses.
     address: Ipv4Addr,
+    /// Packets by the path bits of the own address.
+    lids: Vec<LidCounters>,
     qps: NumberMap<Qp<W>>,
     /// By address, as a number.
     destinations: NumberMap<Neighbour>,
@@ -54,6 +57,15 @@ struct Neighbour {
     /// QPs that wait for the window.
     waiting: Vec<u32>,
     qps: usize,
+}
+
+/// Packets of one address of an HCA, one LID of a port of `InfiniBand`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LidCounters {
+    /// Packets sent from it, those sent again included.
+    pub sent: u64,
+    /// Packets that have come to it, whatever became of them.
+    pub received: u64,
 }
 
 /// What the wire of an HCA has seen.
@@ -81,6 +93,8 @@ pub struct WireCounters {
     pub unknown_qp: u64,
     /// Packets for a QP from an address that is not its peer's.
     pub unknown_source: u64,
+    /// Packets for a QP to another LID of its port than its own.
+    pub wrong_lid: u64,
     /// Packets for a QP of another partition.
     pub wrong_partition: u64,
     /// Packets that the kernel did not send: no route, or larger than the path's MTU.
@@ -92,8 +106,14 @@ pub struct WireCounters {
 impl<W> Endpoint<W> {
     /// The wire of the HCA at `address`.
     pub fn new(address: Ipv4Addr) -> Self {
+        Self::with_lmc(address, 0)
+    }
+
+    /// The wire of the HCA that has 2^`lmc` addresses from `address` on.
+    pub fn with_lmc(address: Ipv4Addr, lmc: u8) -> Self {
         Self {
             address,
+            lids: vec![LidCounters::default(); 1 << lmc],
             qps: NumberMap::default(),
             destinations: NumberMap::default(),
             ready: VecDeque::new(),
@@ -123,6 +143,19 @@ impl<W> Endpoint<W> {
     /// What has been seen so far.
     pub fn counters(&self) -> WireCounters {
         self.counters
+    }
+
+    /// Packets by the path bits of the own address.
+    pub fn lids(&self) -> &[LidCounters] {
+        &self.lids
+    }
+
+    /// A packet goes to `remote`.
+    fn count_sent(counters: &mut WireCounters, lids: &mut [LidCounters], remote: &Destination) {
+        counters.packets_sent += 1;
+        if let Some(lid) = lids.get_mut(usize::from(remote.path_bits)) {
+            lid.sent += 1;
+        }
     }
 
     /// Ready to receive: requests from `remote` are carried out from now on. Replaces what `qpn` was before.
@@ -243,6 +276,9 @@ impl<W> Endpoint<W> {
         device: &mut D,
     ) {
         let source: Source = source.into();
+        if let Some(lid) = self.lids.get_mut(usize::from(source.path_bits)) {
+            lid.received += 1;
+        }
         let Ok(packet) = Packet::parse(datagram) else {
             if datagram.first() == Some(&BthOpcode::CONGESTION.0) {
                 self.counters.congestion += 1;
@@ -261,6 +297,10 @@ impl<W> Endpoint<W> {
             .is_some_and(|remote| remote != *source.address.ip())
         {
             self.counters.unknown_source += 1;
+            return;
+        }
+        if qp.path_bits().is_some_and(|own| own != source.path_bits) {
+            self.counters.wrong_lid += 1;
             return;
         }
         if !icrc_matches(datagram, &Flow::inbound(&source, self.address)) {
@@ -404,7 +444,7 @@ impl<W> Endpoint<W> {
                     Bth::set_pkey(out, qp.pkey);
                     let bytes = seal(out, outgoing.used, &flow);
                     sink.commit(bytes, outgoing.destination);
-                    self.counters.packets_sent += 1;
+                    Self::count_sent(&mut self.counters, &mut self.lids, &outgoing.destination);
                 }
                 return true;
             }
@@ -423,7 +463,7 @@ impl<W> Endpoint<W> {
                 Bth::set_pkey(out, qp.pkey);
                 let bytes = seal(out, used, &flow);
                 sink.commit(bytes, remote);
-                self.counters.packets_sent += 1;
+                Self::count_sent(&mut self.counters, &mut self.lids, &remote);
             }
         }
         let Some(requester) = &mut connection.requester else {
@@ -447,7 +487,7 @@ impl<W> Endpoint<W> {
             Bth::set_pkey(out, qp.pkey);
             let bytes = seal(out, used, &flow);
             sink.commit(bytes, remote);
-            self.counters.packets_sent += 1;
+            Self::count_sent(&mut self.counters, &mut self.lids, &remote);
             destination
                 .window
                 .account(qp.accounted, requester.in_flight());

@@ -87,6 +87,8 @@ pub struct Destination {
     pub address: Ipv4Addr,
     /// The headers.
     pub envelope: Envelope,
+    /// From which of its own addresses the sender sends: the path bits of `InfiniBand`.
+    pub path_bits: u8,
 }
 
 impl From<Ipv4Addr> for Destination {
@@ -95,6 +97,7 @@ impl From<Ipv4Addr> for Destination {
         Self {
             address,
             envelope: Envelope::V2_IPV4,
+            path_bits: 0,
         }
     }
 }

@@ -259,6 +259,7 @@ impl<'a> Frame<'a> {
                 address,
                 envelope: Envelope::V2_IPV4,
                 fragment_fields: [ip[4], ip[5], ip[6], ip[7]],
+                path_bits: 0,
             },
             destination: Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]),
             payload,
@@ -395,6 +396,7 @@ impl Source {
             address: SocketAddrV4::new(address, ROCE_PORT),
             envelope: Envelope::V2_IPV4,
             fragment_fields: Flow::UNFRAGMENTED,
+            path_bits: 0,
         }
     }
 }

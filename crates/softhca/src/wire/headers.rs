@@ -139,6 +139,8 @@ pub struct Deth {
     pub without_grh: bool,
     /// Bits 1 to 3 of the same byte, 0 if the carrier keeps envelopes: the headers that the sender asked for.
     pub envelope: Envelope,
+    /// Bits 4 to 6 of the same byte: the LMC of the sender's port, 0 to 7. It says which bits of the LID are not of the GID.
+    pub lmc: u8,
 }
 
 impl Deth {
@@ -151,6 +153,7 @@ impl Deth {
             source_qpn: be32(bytes, 4) & 0xff_ffff,
             without_grh: bytes[4] & 1 != 0,
             envelope: Envelope::of_mark(bytes[4]),
+            lmc: bytes[4] >> 4 & 7,
         }
     }
 
@@ -158,7 +161,7 @@ impl Deth {
         let mut out = [0; Self::BYTES];
         out[..4].copy_from_slice(&self.qkey.to_be_bytes());
         out[4..].copy_from_slice(&(self.source_qpn & 0xff_ffff).to_be_bytes());
-        out[4] = self.envelope.mark() | u8::from(self.without_grh);
+        out[4] = (self.lmc & 7) << 4 | self.envelope.mark() | u8::from(self.without_grh);
         out
     }
 }

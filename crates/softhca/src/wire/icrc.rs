@@ -12,6 +12,7 @@
 use super::carrier::Source;
 use super::envelope::Destination;
 use super::headers::Bth;
+use crate::link;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Bytes of the ICRC at the end of a packet.
@@ -63,6 +64,7 @@ impl Flow {
 
     /// What the HCA at `own` sends to `there`.
     pub fn outbound(own: Ipv4Addr, there: &Destination) -> Self {
+        let own = link::address_with(own, there.path_bits);
         Self {
             addresses: there.envelope.addresses(own, there.address),
             ..Self::v4(own, there.address)
@@ -71,6 +73,7 @@ impl Flow {
 
     /// What has come to the HCA at `own` from `source`.
     pub fn inbound(source: &Source, own: Ipv4Addr) -> Self {
+        let own = link::address_with(own, source.path_bits);
         Self {
             addresses: source.envelope.addresses(*source.address.ip(), own),
             source_port: source.address.port(),

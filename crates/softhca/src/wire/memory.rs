@@ -7,6 +7,7 @@
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
 use super::envelope::{Destination, Envelope, Kept};
 use super::icrc::ROCE_PORT;
+use crate::link;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -20,7 +21,16 @@ const BATCH: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     latency_ns: u64,
-    arrivals: Arc<Mutex<BTreeMap<Ipv4Addr, VecDeque<Flying>>>>,
+    /// By the first address of each HCA.
+    places: Arc<Mutex<BTreeMap<Ipv4Addr, Place>>>,
+}
+
+/// An HCA on the network.
+#[derive(Debug)]
+struct Place {
+    /// It has 2^`lmc` addresses.
+    lmc: u8,
+    arrivals: VecDeque<Flying>,
 }
 
 /// A packet under way.
@@ -29,6 +39,8 @@ struct Flying {
     arrives_ns: u64,
     source: Ipv4Addr,
     envelope: Envelope,
+    /// To which address of its receiver.
+    path_bits: u8,
     bytes: Vec<u8>,
 }
 
@@ -45,12 +57,22 @@ impl Network {
     /// Connects an HCA that has `address`; `None` if the address is taken.
     #[must_use]
     pub fn plug(&self, address: Ipv4Addr) -> Option<MemoryCarrier> {
-        let mut arrivals = self.lock();
-        if arrivals.contains_key(&address) {
+        self.plug_range(address, 0)
+    }
+
+    /// The same for an HCA that has 2^`lmc` addresses from `address` on, which ends with `lmc` zero bits; `None` if one is taken.
+    #[must_use]
+    pub fn plug_range(&self, address: Ipv4Addr, lmc: u8) -> Option<MemoryCarrier> {
+        let mut places = self.lock();
+        let last = link::address_with(address, (1u8 << lmc) - 1);
+        let is_taken =
+            owner(&mut places, address).is_some() || places.range(address..=last).next().is_some();
+        if is_taken {
             return None;
         }
-        arrivals.insert(address, VecDeque::new());
-        drop(arrivals);
+        let arrivals = VecDeque::new();
+        places.insert(address, Place { lmc, arrivals });
+        drop(places);
         Some(MemoryCarrier {
             network: self.clone(),
             address,
@@ -63,12 +85,22 @@ impl Network {
     /// Packets under way to any HCA.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.lock().values().map(VecDeque::len).sum()
+        let places = self.lock();
+        places.values().map(|place| place.arrivals.len()).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ipv4Addr, VecDeque<Flying>>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ipv4Addr, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The HCA that has `address`, and its first one.
+fn owner(
+    places: &mut BTreeMap<Ipv4Addr, Place>,
+    address: Ipv4Addr,
+) -> Option<(Ipv4Addr, &mut Place)> {
+    let (first, place) = places.range_mut(..=address).next_back()?;
+    (link::first_address(address, place.lmc) == *first).then_some((*first, place))
 }
 
 /// The place of one HCA on a [`Network`]. Dropping it gives the address back.
@@ -84,8 +116,8 @@ pub struct MemoryCarrier {
 
 impl MemoryCarrier {
     fn next_arrival(&self, now_ns: u64) -> Option<Flying> {
-        let mut arrivals = self.network.lock();
-        let queue = arrivals.get_mut(&self.address)?;
+        let mut places = self.network.lock();
+        let queue = &mut places.get_mut(&self.address)?.arrivals;
         let has_come = queue.front()?.arrives_ns <= now_ns;
         has_come.then(|| queue.pop_front())?
     }
@@ -102,6 +134,7 @@ impl Carrier for MemoryCarrier {
             let address = SocketAddrV4::new(next.source, ROCE_PORT);
             let source = Source {
                 envelope: next.envelope,
+                path_bits: next.path_bits,
                 ..Source::from(address)
             };
             packet(source, &next.bytes);
@@ -115,17 +148,20 @@ impl Carrier for MemoryCarrier {
 
     fn flush(&mut self, now_ns: u64) -> bool {
         let arrives_ns = now_ns.saturating_add(self.network.latency_ns);
-        let mut arrivals = self.network.lock();
+        let mut places = self.network.lock();
         for (destination, bytes) in self.leaving.drain(..) {
-            let Some(queue) = arrivals.get_mut(&destination.address) else {
+            let Some((first, place)) = owner(&mut places, destination.address) else {
                 self.counters.refused += 1;
                 continue;
             };
             self.counters.send_calls += 1;
-            queue.push_back(Flying {
+            let [.., first] = first.octets();
+            let [.., to] = destination.address.octets();
+            place.arrivals.push_back(Flying {
                 arrives_ns,
-                source: self.address,
+                source: link::address_with(self.address, destination.path_bits),
                 envelope: destination.envelope,
+                path_bits: first ^ to,
                 bytes,
             });
         }
@@ -137,12 +173,12 @@ impl Carrier for MemoryCarrier {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let arrivals = self.network.lock();
-        Some(arrivals.get(&self.address)?.front()?.arrives_ns)
+        let places = self.network.lock();
+        Some(places.get(&self.address)?.arrivals.front()?.arrives_ns)
     }
 
-    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [None, None]
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![]
     }
 
     fn counters(&self) -> CarrierCounters {
@@ -218,6 +254,36 @@ mod tests {
         send(&mut here, 0, THERE, b"lost");
         assert_eq!((here.counters().refused, network.in_flight()), (1, 0));
         assert!(network.plug(THERE).is_some());
+    }
+
+    #[test]
+    fn an_hca_with_several_addresses_gets_what_is_sent_to_each() {
+        let network = Network::default();
+        let first = Ipv4Addr::new(10, 0, 0, 8);
+        let mut here = network.plug_range(first, 3).unwrap();
+        let mut there = network.plug(THERE).unwrap();
+        for taken in [8, 11, 15] {
+            assert!(network.plug(Ipv4Addr::new(10, 0, 0, taken)).is_none());
+        }
+        assert!(network.plug_range(Ipv4Addr::new(10, 0, 0, 0), 4).is_none());
+        assert!(network.plug(Ipv4Addr::new(10, 0, 0, 16)).is_some());
+        for last in [8, 13, 15, 16] {
+            send(&mut there, 0, Ipv4Addr::new(10, 0, 0, last), &[last]);
+        }
+        let mut arrived_at = vec![];
+        let mut packet = |source: Source, bytes: &[u8]| {
+            arrived_at.push((source.path_bits, bytes[0]));
+        };
+        here.receive(0, &mut packet).unwrap();
+        assert_eq!(arrived_at, [(0, 8), (5, 13), (7, 15)]);
+        let to = Destination {
+            path_bits: 6,
+            ..THERE.into()
+        };
+        here.commit(1, to);
+        here.flush(0);
+        let [.., last] = arrived(&mut there, 0)[0].0.octets();
+        assert_eq!(last, 14);
     }
 
     #[test]

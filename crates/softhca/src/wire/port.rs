@@ -42,7 +42,12 @@ pub struct Activity {
 impl<W> Port<W> {
     /// The wire of the HCA at `address`.
     pub fn new(address: Ipv4Addr, carrier: Box<dyn Carrier>) -> Self {
-        let mut endpoint = Endpoint::new(address);
+        Self::with_lmc(address, 0, carrier)
+    }
+
+    /// The wire of the HCA that has 2^`lmc` addresses from `address` on.
+    pub fn with_lmc(address: Ipv4Addr, lmc: u8, carrier: Box<dyn Carrier>) -> Self {
+        let mut endpoint = Endpoint::with_lmc(address, lmc);
         if let Some(bytes) = carrier.buffer_bytes() {
             endpoint.set_buffer_bytes(bytes);
         }
@@ -200,9 +205,8 @@ impl<W> Port<W> {
         } else {
             0
         };
-        let events = [libc::POLLIN | waiting, libc::POLLIN];
-        let descriptors = self.carrier.descriptors().into_iter().zip(events);
-        descriptors.filter_map(|(descriptor, events)| Some((descriptor?, events)))
+        let events = std::iter::once(libc::POLLIN | waiting).chain(std::iter::repeat(libc::POLLIN));
+        self.carrier.descriptors().into_iter().zip(events)
     }
 }
 

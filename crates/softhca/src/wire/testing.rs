@@ -110,7 +110,11 @@ impl Device for TestDevice {
             destination,
             ..wqe.envelope
         };
-        Some(Destination { address, envelope })
+        Some(Destination {
+            address,
+            envelope,
+            path_bits: to.path_bits,
+        })
     }
 
     fn scatter(&mut self, _: u32, wqe: &TestWqe, offset: u64, data: &[u8]) -> Result<(), Failure> {

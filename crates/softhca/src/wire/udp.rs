@@ -15,11 +15,11 @@
 mod name;
 mod queue;
 
-use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
+use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
 use super::envelope::Kept;
 use super::subnet::Ipv6Subnet;
 use name::SocketName;
-use queue::SendQueue;
+use queue::{Run, SendQueue};
 use std::io;
 use std::mem::zeroed;
 use std::net::UdpSocket;
@@ -36,7 +36,8 @@ const CONTROL_BYTES: usize = 32;
 /// The sockets of one HCA with their buffers.
 #[derive(Debug)]
 pub struct UdpCarrier {
-    ipv4: UdpSocket,
+    /// By their path bits.
+    ipv4: Vec<UdpSocket>,
     ipv6: Option<(UdpSocket, Ipv6Subnet)>,
     queue: SendQueue,
     received: Box<[u8]>,
@@ -67,7 +68,7 @@ impl UdpCarrier {
         let joins = prepare(&socket, bytes)?;
         let buffer_bytes = receive_buffer(&socket)?;
         Ok(Self {
-            ipv4: socket,
+            ipv4: vec![socket],
             ipv6: None,
             buffer_bytes,
             queue: SendQueue::new(joins),
@@ -94,20 +95,50 @@ impl UdpCarrier {
         })
     }
 
+    /// The same HCA with more sockets, which are bound to the IPv4 addresses behind its first one.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_more(mut self, sockets: Vec<UdpSocket>) -> io::Result<Self> {
+        for socket in &sockets {
+            set_option(
+                socket,
+                libc::IPPROTO_IP,
+                libc::IP_MTU_DISCOVER,
+                libc::IP_PMTUDISC_DO,
+            )?;
+            prepare(socket, SOCKET_BUFFER_BYTES)?;
+        }
+        self.ipv4.extend(sockets);
+        Ok(self)
+    }
+
     /// Packets wait for the socket to become writable.
     fn waits(&self) -> bool {
         self.queue.sent < self.queue.runs.len()
     }
 
-    /// The socket of the next run that is to be sent, and another.
-    fn sockets(&self) -> (&UdpSocket, Option<&UdpSocket>) {
-        let next = self.queue.runs.get(self.queue.sent);
-        match &self.ipv6 {
-            Some((ipv6, _)) if next.is_some_and(|run| run.destination.is_ipv6()) => {
-                (ipv6, Some(&self.ipv4))
-            }
-            ipv6 => (&self.ipv4, ipv6.as_ref().map(|(ipv6, _)| ipv6)),
+    /// All sockets.
+    fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        let ipv6 = self.ipv6.iter().map(|(socket, _)| socket);
+        self.ipv4.iter().chain(ipv6)
+    }
+
+    /// The socket of a run; that of the first address if the run has none of its own.
+    fn socket_of(&self, run: Option<&Run>) -> &UdpSocket {
+        match (run, &self.ipv6) {
+            (Some(run), Some((ipv6, _))) if run.destination.is_ipv6() => ipv6,
+            (Some(run), _) => self
+                .ipv4
+                .get(usize::from(run.path_bits))
+                .unwrap_or(&self.ipv4[0]),
+            (None, _) => &self.ipv4[0],
         }
+    }
+
+    /// The socket of the next run that is to be sent.
+    fn next_socket(&self) -> &UdpSocket {
+        self.socket_of(self.queue.runs.get(self.queue.sent))
     }
 
     /// Hands the kernel up to [`BATCH`] runs of one socket; returns how many it took.
@@ -117,12 +148,11 @@ impl UdpCarrier {
             unsafe { zeroed() };
         let mut names = [SocketName::default(); BATCH];
         let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
-        let socket = self.sockets().0.as_raw_fd();
+        let socket = self.next_socket().as_raw_fd();
         let runs = &self.queue.runs[self.queue.sent..];
-        let is_ipv6 = runs.first().is_some_and(|run| run.destination.is_ipv6());
         let of_socket = runs.iter().take(BATCH);
         let count = of_socket
-            .take_while(|run| run.destination.is_ipv6() == is_ipv6)
+            .take_while(|run| self.socket_of(Some(run)).as_raw_fd() == socket)
             .count();
         for (index, run) in runs.iter().take(count).enumerate() {
             names[index] = SocketName::of(run.destination);
@@ -172,7 +202,19 @@ impl UdpCarrier {
 impl Carrier for UdpCarrier {
     fn receive(&mut self, _: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
         let (received, counters) = (&mut self.received, &mut self.counters);
-        let mut more = receive_batch(&self.ipv4, None, received, counters, packet)?;
+        let mut more = false;
+        for (socket, path_bits) in self.ipv4.iter().zip(0..=u8::MAX) {
+            let mut arrived = |source: Source, datagram: &[u8]| {
+                packet(
+                    Source {
+                        path_bits,
+                        ..source
+                    },
+                    datagram,
+                );
+            };
+            more |= receive_batch(socket, None, received, counters, &mut arrived)?;
+        }
         if let Some((socket, subnet)) = &self.ipv6 {
             more |= receive_batch(socket, Some(*subnet), received, counters, packet)?;
         }
@@ -205,9 +247,15 @@ impl Carrier for UdpCarrier {
         self.waits()
     }
 
-    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        let (next, other) = self.sockets();
-        [Some(next.as_fd()), other.map(AsFd::as_fd)]
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let next = self.next_socket();
+        let others = self
+            .sockets()
+            .filter(|socket| socket.as_raw_fd() != next.as_raw_fd());
+        std::iter::once(next)
+            .chain(others)
+            .map(AsFd::as_fd)
+            .collect()
     }
 
     fn counters(&self) -> CarrierCounters {

@@ -14,6 +14,7 @@ pub(crate) fn every_kind() -> Vec<(Body, Transport)> {
         source_qpn: 0xab_cdef,
         without_grh: false,
         envelope: Envelope::V2_IPV4,
+        lmc: 0,
     };
     let transports = [
         Transport::Rc,

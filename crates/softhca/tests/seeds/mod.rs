@@ -474,6 +474,7 @@ fn packets() -> Vec<Seed> {
         source_qpn: 0x42,
         without_grh: false,
         envelope: Envelope::V2_IPV4,
+        lmc: 0,
     });
     for (kind, name, transport) in [
         (0, "rc", Transport::Rc),

@@ -68,6 +68,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "LINK", verbatim_doc_comment)]
     pub link: Option<String>,
 
+    /// LMC of the port, with the link layer ib: it has 2^LMC LIDs, and the device an address for each, 0 to 7 [default: 0]
+    #[arg(long, value_name = "LMC")]
+    pub lmc: Option<String>,
+
     /// Partition keys of the port, with the link layer ib: 0xffff,0x8001 [default: 0xffff]
     #[arg(long, value_name = "LIST")]
     pub pkeys: Option<String>,
@@ -112,6 +116,7 @@ impl SimArgs {
             fault: None,
             profile: None,
             link: None,
+            lmc: None,
             pkeys: None,
             check: None,
             pcap: None,

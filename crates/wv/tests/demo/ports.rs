@@ -86,6 +86,32 @@ fn every_kind_of_port_brings_the_same_bits() {
     }
 }
 
+#[test]
+fn the_demo_sends_from_the_lid_that_path_bits_name() {
+    let port = [("SOFTHCA_LINK", "ib"), ("SOFTHCA_LMC", "3")];
+    let demo = |bits: u16| {
+        let demo = Demo::new(&STEPS).set("WARPVERBS_PATH_BITS", &bits.to_string());
+        port.iter()
+            .fold(demo, |demo, (name, value)| demo.set(name, value))
+    };
+    for bits in [0, 7] {
+        let output = demo(bits).run();
+        check(&output, &port, "InfiniBand LID 0x");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let lids = errors.split("InfiniBand LID 0x").skip(1).map(|rest| {
+            let digits = rest.split(|it: char| !it.is_ascii_hexdigit()).next();
+            u16::from_str_radix(digits.unwrap(), 16).unwrap()
+        });
+        for lid in lids {
+            assert_eq!(lid & 7, bits, "{errors}");
+        }
+    }
+    let (status, text) = demo(8).refused();
+    assert_eq!(status, 1, "{text}");
+    let told = "path bits is 8; it must be 0 to 7, as the port's LMC is 3";
+    assert!(text.contains(told), "{text}");
+}
+
 /// What four ranks have written of a step below `wv sim` with these options.
 fn written_in_sim(options: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
@@ -109,6 +135,7 @@ fn wv_sim_with_a_link_gives_four_ranks_the_same_bits_as_without() {
     for options in [
         &["--link", "ib"][..],
         &["--link", "ib", "--pkeys", "0x8001,0xffff"],
+        &["--link", "ib", "--lmc", "3"],
     ] {
         assert!(written_in_sim(options) == on_ethernet, "{options:?}");
     }

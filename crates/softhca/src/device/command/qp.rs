@@ -78,6 +78,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             notices: Notices::default(),
             route: Route::None,
             remote: Ipv4Addr::UNSPECIFIED,
+            path_bits: 0,
             wire_must_fail: false,
             send_psn: 0,
             receive_psn: 0,

@@ -86,6 +86,7 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     qp.notices = Notices::default();
     qp.route = Route::None;
     qp.remote = Ipv4Addr::UNSPECIFIED;
+    qp.path_bits = 0;
     qp.send_psn = 0;
     qp.receive_psn = 0;
     call.hca()?.forget_qp(qpn);
@@ -177,6 +178,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     qp.receive_psn = given.next_rcv_psn();
     qp.route = route;
     qp.remote = remote.address;
+    qp.path_bits = remote.path_bits;
     if route == Route::Wire {
         let slot = call.slot()?;
         let pkey = slot.state.identity.pkey(&qpc);
@@ -190,6 +192,7 @@ fn remote(own: &Identity, path: &Ads) -> Result<Destination, Refusal> {
     path::destination(own, path).map_err(|nowhere| {
         Refusal::bad_param(match (nowhere, own.link) {
             (Nowhere::Source, _) => syndrome::GID_INDEX,
+            (Nowhere::PathBits, _) => syndrome::PATH_BITS,
             (Nowhere::Families, _) => syndrome::GID_FAMILIES,
             (Nowhere::Peer, Link::Ethernet) => syndrome::REMOTE_GID,
             (Nowhere::Peer, Link::InfiniBand) if path.grh() != 0 => syndrome::REMOTE_PORT_GID,
@@ -235,13 +238,13 @@ fn start(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let qp = find(call, qpn)?;
     let (qpc, service, route) = (qp.qpc.with_next_send_psn(qp.send_psn), qp.service, qp.route);
     let slot = call.slot()?;
-    let pkey = slot.state.identity.pkey(&qpc);
+    let own = &slot.state.identity;
     let endpoint = slot.wire.endpoint();
     match route {
         Route::Wire if service != Service::XrcTarget => {
             path::start(endpoint, qpn, service, &qpc);
         }
-        Route::Datagram => path::open_datagram(endpoint, qpn, &qpc, pkey),
+        Route::Datagram => path::open_datagram(endpoint, qpn, &qpc, own),
         _ => {}
     }
     Ok(())

@@ -57,6 +57,7 @@ syndromes! {
     PKEY_INDEX = 0x5c_0071, "pkey_index is no entry of the P_Key table";
     LAG_PORT = 0x5c_0070, "lag_tx_port_affinity names no port of the link aggregation group";
     LAG_HASH = 0x5c_0073, "lag_tx_port_affinity names a port, which a hash finds in this link aggregation group";
+    PATH_BITS = 0x5c_0074, "mlid (the path bits) is not less than 2^LMC of the port";
     SRQ_TOO_LONG = 0x5c_004d, "the number of WQEs or their length is out of range";
     SRQ_TYPE = 0x5c_004e, "the shared receive queue is no linked list, or has signatures";
     SRQ_LIMIT = 0x5c_004f, "the limit is not below the number of WQEs";

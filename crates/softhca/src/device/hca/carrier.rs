@@ -66,8 +66,13 @@ pub(super) fn open_carrier(
 ) -> Result<(Ipv4Addr, Box<dyn Carrier>), CarrierError> {
     let (ip, carrier): (_, Box<dyn Carrier>) = match &config.carrier {
         CarrierConfig::Udp => {
-            let (socket, ip) = address::claim(config.ip, config.link, fastrand::u32(..))?;
-            let mut carrier = UdpCarrier::new(socket).map_err(CarrierError::Udp)?;
+            let (sockets, ip) =
+                address::claim(config.ip, config.link, config.lmc, fastrand::u32(..))?;
+            let mut sockets = sockets.into_iter();
+            let first = sockets.next().ok_or(AddressError::Missing)?;
+            let mut carrier = UdpCarrier::new(first)
+                .and_then(|carrier| carrier.with_more(sockets.collect()))
+                .map_err(CarrierError::Udp)?;
             if let Some(subnet) = config.ipv6 {
                 let socket = address::claim_ipv6(ip, subnet)?;
                 carrier = carrier
@@ -79,7 +84,7 @@ pub(super) fn open_carrier(
         CarrierConfig::Memory(network) => {
             let ip = config.ip.ok_or(AddressError::Missing)?;
             let carrier = network
-                .plug(ip)
+                .plug_range(ip, config.lmc)
                 .ok_or(AddressError::InUse { ip: ip.into() })?;
             (ip, Box::new(carrier))
         }
@@ -107,7 +112,10 @@ pub(super) fn open_carrier(
     };
     match capture(config, ip)? {
         None => Ok((ip, carrier)),
-        Some(capture) => Ok((ip, Box::new(Tap::new(carrier, capture, ip)))),
+        Some(capture) => {
+            let tap = Tap::new(carrier, capture, ip).with_lmc(config.lmc);
+            Ok((ip, Box::new(tap)))
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::partition::PkeyTable;
 use crate::profile::Profile;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
+use crate::wire::endpoint::LidCounters;
 use crate::wire::port::Port;
 use crate::wire::subnet::Ipv6Subnet;
 use std::collections::BTreeMap;
@@ -46,6 +47,9 @@ pub struct HcaConfig {
     /// Its link layer. On `InfiniBand` the address decides the LID: its low 16 bits are 1 to 0xbfff. Without an address it
     /// gets one of the subnet 127.73.0.0/16.
     pub link: Link,
+    /// On `InfiniBand` the LMC of its port, 0 to 7: it has 2^LMC LIDs, and an address for each. The last LMC bits of `ip` are 0.
+    /// For the carriers udp and memory. External HCAs have it, too.
+    pub lmc: u8,
     /// The partition keys of its port; on Ethernet the default one.
     pub pkeys: PkeyTable,
     /// What it promises about the order of data. `QUERY_HCA_CAP` says so.
@@ -82,6 +86,7 @@ impl Default for HcaConfig {
             carrier: CarrierConfig::default(),
             profile: Profile::default(),
             link: Link::default(),
+            lmc: 0,
             pkeys: PkeyTable::default(),
             order: DataOrder::default(),
             order_force: false,
@@ -136,6 +141,36 @@ pub enum HcaError {
         ip: Ipv4Addr,
         /// Its low 16 bits.
         lid: u16,
+    },
+    /// No such LMC.
+    #[error("LMC is {lmc}; it must be 0 to {most}", most = link::MAX_LMC)]
+    Lmc {
+        /// The LMC that was asked for.
+        lmc: u8,
+    },
+    /// An address in the middle of a range of LIDs.
+    #[error(
+        "{ip} is not the first of {count} addresses: with LMC {lmc} its last {lmc} bits are {bits:#b}; they must be 0",
+        count = 1u32 << lmc,
+        bits = link::low_bits(*ip) & ((1u16 << lmc) - 1)
+    )]
+    LidRange {
+        /// The address that was asked for.
+        ip: Ipv4Addr,
+        /// The LMC.
+        lmc: u8,
+    },
+    /// Several LIDs on Ethernet.
+    #[error("LMC is {lmc}; on Ethernet, where a port has no LID, it must be 0")]
+    LmcOnEthernet {
+        /// The LMC that was asked for.
+        lmc: u8,
+    },
+    /// Several LIDs, and a carrier with one address.
+    #[error("LMC is {lmc}; it must be 0 with a carrier of Ethernet frames, which has one address")]
+    LmcOnFrames {
+        /// The LMC that was asked for.
+        lmc: u8,
     },
     /// On `InfiniBand` an IPv6 subnet.
     #[error("{subnet} is for Ethernet: on InfiniBand an HCA has a LID and one GID")]
@@ -205,6 +240,7 @@ impl Hca {
             let lid = link::low_bits(ip);
             return Err(HcaError::Lid { ip, lid });
         }
+        check_lmc(config)?;
         if let Some(subnet) = config.ipv6
             && config.link.is_infiniband()
         {
@@ -215,7 +251,7 @@ impl Hca {
             return Err(HcaError::PkeysOnEthernet { pkeys });
         }
         let (ip, carrier) = open_carrier(config)?;
-        let wire = Port::new(ip, carrier);
+        let wire = Port::with_lmc(ip, config.lmc, carrier);
         let mut fabric = world.lock();
         let number = fabric.hcas.len();
         let index = u32::try_from(number)
@@ -228,6 +264,7 @@ impl Hca {
             .with_profile(config.profile)
             .with_subnet(config.ipv6)
             .with_link(config.link)
+            .with_lmc(config.lmc)
             .with_pkeys(config.pkeys.clone());
         let state = HcaState::new(number, identity.clone(), config);
         let mut slot = Slot { state, wire };
@@ -272,7 +309,14 @@ impl Hca {
         self.identity.lid()
     }
 
-    /// The IP address.
+    /// Packets of its LIDs by their path bits, as many as its LMC says; on Ethernet those of its only address. An HCA with
+    /// [`HcaConfig::loopback`] sends none to HCAs of its process.
+    #[must_use]
+    pub fn lids(&self) -> Vec<LidCounters> {
+        self.with(|slot| slot.wire.endpoint().lids().to_vec())
+    }
+
+    /// The IP address; with an LMC the first one.
     #[must_use]
     pub fn ip(&self) -> Ipv4Addr {
         self.identity.ip
@@ -324,6 +368,27 @@ impl Hca {
             // PANIC: the state stays in its place until this handle, its owner, is dropped.
             None => unreachable!("the HCA lives as long as its handle"),
         }
+    }
+}
+
+/// Refuses an LMC that does not fit the rest.
+fn check_lmc(config: &HcaConfig) -> Result<(), HcaError> {
+    let lmc = config.lmc;
+    if lmc > link::MAX_LMC {
+        return Err(HcaError::Lmc { lmc });
+    }
+    if lmc == 0 {
+        return Ok(());
+    }
+    if !config.link.is_infiniband() {
+        return Err(HcaError::LmcOnEthernet { lmc });
+    }
+    match (config.ip, &config.carrier) {
+        (_, CarrierConfig::Frames { .. } | CarrierConfig::Packet { .. }) => {
+            Err(HcaError::LmcOnFrames { lmc })
+        }
+        (Some(ip), _) if link::first_address(ip, lmc) != ip => Err(HcaError::LidRange { ip, lmc }),
+        _ => Ok(()),
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     /// Address of the HCA that the path names; unspecified before Rtr.
     pub(crate) remote: Ipv4Addr,
+    /// Which of the LIDs of its HCA it sends from and takes packets to; 0 before Rtr.
+    pub(crate) path_bits: u8,
     /// The wire has yet to learn that the QP is in error.
     pub(crate) wire_must_fail: bool,
     /// Sequence number of the next packet sent, and of the next expected.

@@ -134,17 +134,17 @@ pub(super) fn complete_receive(
         return;
     };
     let link = hca.identity.link;
-    let (sender, sender_ip) = match (received.source, hca.qps.get(qpn)) {
+    let (sender, sender_ip, path_bits) = match (received.source, hca.qps.get(qpn)) {
         (Some(source), _) => {
             let header = match (link, source.has_grh) {
                 (Link::Ethernet, _) => GRH | network_header(source.envelope),
                 (Link::InfiniBand, true) => GRH,
                 (Link::InfiniBand, false) => 0,
             };
-            (header | source.qpn, source.address)
+            (header | source.qpn, source.address, source.own_path_bits)
         }
-        (None, Some(qp)) => (qp.qpc.remote_qpn(), qp.remote),
-        (None, None) => (0, Ipv4Addr::UNSPECIFIED),
+        (None, Some(qp)) => (qp.qpc.remote_qpn(), qp.remote, qp.path_bits),
+        (None, None) => (0, Ipv4Addr::UNSPECIFIED, 0),
     };
     let slid = match link {
         Link::Ethernet => 0,
@@ -160,6 +160,7 @@ pub(super) fn complete_receive(
         (true, SendWith::Invalidate(key)) => (CqeOpcode::RESP_SEND_INV, key),
     };
     let cqe = Cqe64 {
+        ml_path: path_bits,
         slid: Be16::new(slid),
         flags_rqpn: Be32::new(sender),
         srqn_uidx: Be32::new(user_index),

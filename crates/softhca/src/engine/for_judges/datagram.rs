@@ -56,6 +56,9 @@ pub(in crate::engine) fn step(
     }
     hca.counters.bytes_sent += u64::from(current.operation.bytes);
     let pkey = hca.qps.get(own.qpn).map(|qp| hca.identity.pkey(&qp.qpc));
+    let own_path_bits = fabric
+        .hca(peer_hca)
+        .map_or(0, |hca| hca.identity.path_bits_of(there.address));
     let is_within = fabric.hca(peer_hca).is_some_and(|there| {
         let theirs = there.qps.get(to.qpn).map(|qp| there.identity.pkey(&qp.qpc));
         matches!((pkey, theirs), (Some(ours), Some(theirs)) if partition::matches(ours, theirs))
@@ -68,7 +71,9 @@ pub(in crate::engine) fn step(
     };
     let source = DatagramSource {
         qpn: own.qpn,
-        address: hca.identity.ip,
+        address: link::address_with(hca.identity.ip, there.path_bits),
+        lmc: hca.identity.lmc,
+        own_path_bits,
         envelope: there.envelope,
         has_grh: to.has_grh,
     };
@@ -144,7 +149,8 @@ pub(in crate::engine) fn header(
     let addresses = match own.link {
         Link::Ethernet => source.envelope.addresses(source.address, own.ip),
         Link::InfiniBand if source.has_grh => {
-            Addresses::Grh(link::gid(source.address).into(), own.gid().into())
+            let first = link::first_address(source.address, source.lmc);
+            Addresses::Grh(link::gid(first).into(), own.gid().into())
         }
         Link::InfiniBand => return None,
     };

@@ -214,6 +214,7 @@ fn datagram(sender: &Sender, to: &DatagramSeg) -> Result<Datagram, DecodeError> 
         },
         hop_limit: to.hop_limit,
         traffic_class: to.tclass,
+        path_bits: to.fl_mlid & 0x7f,
     })
 }
 

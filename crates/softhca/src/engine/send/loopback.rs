@@ -147,9 +147,10 @@ pub(super) fn find_peer(
     if hca.port_down {
         return Err(Silence::Absent);
     }
-    let own_ip = hca.identity.ip;
     let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
     let pkey = hca.identity.pkey(&qp.qpc);
+    let own_ip = hca.identity.address(qp.path_bits);
+    let named = qp.remote;
     let (remote_qpn, sent, service) = (qp.qpc.remote_qpn(), qp.send_psn, qp.service);
     let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
     if hca.paused_until_ns > now_ns {
@@ -162,6 +163,7 @@ pub(super) fn find_peer(
     let is_ours = peer.service == service.peer()
         && peer.qpc.remote_qpn() == own.qpn
         && peer.remote == own_ip
+        && hca.identity.address(peer.path_bits) == named
         && partition::matches(pkey, hca.identity.pkey(&peer.qpc))
         && qp_state::receives(peer.state);
     if !is_ours {

@@ -64,6 +64,14 @@ impl<W> Qp<W> {
         }
     }
 
+    /// The path bits of the only own address that it exchanges packets with.
+    pub(super) fn path_bits(&self) -> Option<u8> {
+        match &self.kind {
+            Kind::Connected(connection) => Some(connection.remote.path_bits),
+            Kind::Datagram(_) => None,
+        }
+    }
+
     pub(super) fn has_room(&self) -> bool {
         match &self.kind {
             Kind::Connected(connection) => connection

@@ -30,6 +30,7 @@ impl FaultySink<'_> {
                     Destination {
                         address: *peer.address.ip(),
                         envelope: peer.envelope,
+                        path_bits: peer.path_bits,
                     },
                 );
                 true
@@ -49,6 +50,7 @@ impl PacketSink for FaultySink<'_> {
         };
         let peer = Source {
             envelope: destination.envelope,
+            path_bits: destination.path_bits,
             ..Source::from(SocketAddrV4::new(destination.address, ROCE_PORT))
         };
         match self.layer.judge(self.now_ns, Direction::Out, peer, packet) {

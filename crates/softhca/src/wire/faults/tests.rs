@@ -15,6 +15,7 @@ const fn source(last: u8) -> Source {
         address: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 4791),
         envelope: Envelope::V2_IPV4,
         fragment_fields: Flow::UNFRAGMENTED,
+        path_bits: 0,
     }
 }
 
@@ -273,6 +274,7 @@ fn the_sink_of_the_layer_sends_what_passes_and_later_what_was_late() {
     let there = Destination {
         address: *PEER.address.ip(),
         envelope: Envelope::of_mark(0b1110),
+        path_bits: 5,
     };
     for packet in 1..=4u8 {
         let Some(slot) = sink.slot() else {

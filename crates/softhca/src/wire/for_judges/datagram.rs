@@ -22,6 +22,8 @@ pub struct DatagramConfig {
     pub mtu: u32,
     /// PSN of the first packet sent. Receivers do not look at it.
     pub first_psn: Psn,
+    /// LMC of the port.
+    pub lmc: u8,
 }
 
 /// The packets of a UD QP.
@@ -92,7 +94,7 @@ impl<W> Datagrams<W> {
     /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; `None` if none waits.
     ///
     /// A datagram for an address that no HCA can have is lost on its way, which is no error. If the carrier does not keep
-    /// its envelope (`kept`), the packet says in its DETH which one it was to have.
+    /// its envelope (`kept`), the packet says in its DETH which one it was to have. It also says the LMC of the own port.
     ///
     /// # Panics
     /// If `out` is shorter than the MTU and [`crate::wire::packet::MAX_OVERHEAD_BYTES`].
@@ -109,6 +111,7 @@ impl<W> Datagrams<W> {
                 psn: self.psn,
                 mtu: self.config.mtu,
                 kept,
+                lmc: self.config.lmc,
             };
             let built = build(&origin, wqe, operation, device, out);
             let outgoing = match built {
@@ -175,6 +178,8 @@ pub fn receive<D: Device>(
         source: Some(DatagramSource {
             qpn: deth.source_qpn,
             address: *source.address.ip(),
+            lmc: deth.lmc,
+            own_path_bits: source.path_bits,
             // A packet whose envelope is kept says nothing of it in the DETH.
             envelope: match source.envelope {
                 Envelope::V2_IPV4 => deth.envelope,
@@ -195,6 +200,8 @@ struct Origin {
     mtu: u32,
     /// The envelopes that the carrier keeps.
     kept: Kept,
+    /// LMC of the own port.
+    lmc: u8,
 }
 
 /// The packet of an operation; `None` if it goes to an address that no HCA has.
@@ -227,6 +234,7 @@ fn build<D: Device>(
             source_qpn: origin.qpn,
             without_grh: !to.has_grh,
             envelope: told,
+            lmc: origin.lmc,
         }),
     };
     let body = Body::Send {

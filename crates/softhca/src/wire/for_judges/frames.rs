@@ -137,6 +137,7 @@ impl FrameCarrier {
             let there = Destination {
                 address: ip,
                 envelope,
+                path_bits: 0,
             };
             let frame = [&self.headers(mac, &there, &packet)[..], &packet].concat();
             self.first.push_back(frame);
@@ -282,8 +283,8 @@ impl Carrier for FrameCarrier {
         }
     }
 
-    fn descriptors(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [Some(self.socket.as_fd()), None]
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.socket.as_fd()]
     }
 
     fn counters(&self) -> CarrierCounters {

@@ -32,6 +32,7 @@ fn source() -> Source {
         address: SocketAddrV4::new(HERE.0, 49152),
         envelope: Envelope::V2_IPV4,
         fragment_fields: [0x12, 0x34, 0x40, 0],
+        path_bits: 0,
     }
 }
 

@@ -246,6 +246,7 @@ fn packets() -> Vec<(Head, Body, u8, Vec<u8>)> {
         source_qpn: 0xab_cdef,
         without_grh: false,
         envelope: Envelope::V2_IPV4,
+        lmc: 0,
     };
     let xrc = XrcEth { srqn: 0x12_3456 };
     let mut packets = vec![];

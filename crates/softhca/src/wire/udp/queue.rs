@@ -27,6 +27,8 @@ pub(super) struct SendQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) destination: IpAddr,
+    /// From which of the own IPv4 addresses.
+    pub(super) path_bits: u8,
     pub(super) start: usize,
     pub(super) bytes: usize,
     pub(super) segment_bytes: usize,
@@ -36,8 +38,8 @@ impl Run {
     /// A packet of `bytes` may follow. Over IPv4 that holds only on the loopback interface, which does not segment. Elsewhere the
     /// kernel gives the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong. IPv6
     /// has none.
-    fn takes(&self, bytes: usize, destination: IpAddr) -> bool {
-        self.destination == destination
+    fn takes(&self, bytes: usize, destination: IpAddr, path_bits: u8) -> bool {
+        (self.destination, self.path_bits) == (destination, path_bits)
             && (destination.is_ipv6() || destination.is_loopback())
             && bytes <= self.segment_bytes
             && self.bytes.is_multiple_of(self.segment_bytes)
@@ -96,15 +98,22 @@ impl PacketSink for SendQueue {
     }
 
     fn commit(&mut self, bytes: usize, destination: Destination) {
-        let Destination { address, envelope } = destination;
+        let Destination {
+            address,
+            envelope,
+            path_bits,
+        } = destination;
         let destination = match envelope.ipv6_subnet() {
             None => IpAddr::V4(address),
             Some(subnet) => IpAddr::V6(subnet.address(address)),
         };
         match self.runs.last_mut() {
-            Some(run) if self.joins && run.takes(bytes, destination) => run.bytes += bytes,
+            Some(run) if self.joins && run.takes(bytes, destination, path_bits) => {
+                run.bytes += bytes
+            }
             _ => self.runs.push(Run {
                 destination,
+                path_bits,
                 start: self.used,
                 bytes,
                 segment_bytes: bytes,
@@ -165,12 +174,28 @@ mod tests {
     }
 
     #[test]
+    fn packets_from_two_own_addresses_do_not_share_a_run() {
+        let mut queue = SendQueue::new(true);
+        for path_bits in [1, 1, 2, 1] {
+            let there = Destination {
+                path_bits,
+                ..THERE.into()
+            };
+            queue.slot().unwrap();
+            queue.commit(100, there);
+        }
+        let runs = queue.runs.iter().map(|run| (run.path_bits, run.bytes));
+        assert!(runs.eq([(1, 200), (2, 100), (1, 100)]));
+    }
+
+    #[test]
     fn packets_share_a_run_only_with_packets_of_the_same_ip_version() {
         let far = Ipv4Addr::new(10, 0, 0, 2);
         let subnet = "fd00:5::".parse().unwrap();
         let by_ipv6 = Destination {
             address: far,
             envelope: Envelope::within(subnet),
+            path_bits: 0,
         };
         let mut queue = SendQueue::new(true);
         for there in [far.into(), by_ipv6, by_ipv6] {

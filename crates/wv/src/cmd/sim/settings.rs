@@ -36,10 +36,11 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 11] = [
+const CHECKED: [&str; 12] = [
     "SOFTHCA_PROFILE",
     "SOFTHCA_LINK",
     "SOFTHCA_IPV6",
+    "SOFTHCA_LMC",
     "SOFTHCA_PKEYS",
     "SOFTHCA_FAULT",
     "SOFTHCA_CHECK",
@@ -56,6 +57,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
     let given = [
         ("SOFTHCA_IP", args.ip.map(|ip| ip.to_string())),
         ("SOFTHCA_IPV6", args.ipv6.clone()),
+        ("SOFTHCA_LMC", args.lmc.clone()),
         ("SOFTHCA_PKEYS", args.pkeys.clone()),
         ("SOFTHCA_PROFILE", args.profile.clone()),
         ("SOFTHCA_LINK", args.link.clone()),

@@ -374,6 +374,7 @@ fn a_datagram_says_where_it_goes_and_by_which_key() {
         qkey: 0x33,
         hop_limit: 64,
         traffic_class: 9,
+        path_bits: 0,
     };
     assert_eq!(operation.unwrap().to, Target::Datagram(expected));
     assert_eq!(local.segments().len(), 1);
@@ -484,6 +485,6 @@ fn on_infiniband_a_datagram_goes_by_lid_or_by_gid() {
     assert_eq!(target(0x0304, 0, [7; 16]), (found, false));
     let gid = link::gid(peer);
     assert_eq!(target(0x0304, DatagramSeg::GRH, gid), (found, true));
-    assert_eq!(target(0x0305, DatagramSeg::GRH, gid), ([0; 16], true));
+    assert_eq!(target(0x0308, DatagramSeg::GRH, gid), ([0; 16], true));
     assert_eq!(target(0xffff, 0, [0; 16]), ([0; 16], false));
 }

@@ -88,8 +88,14 @@ fn datagrams_pass_between_qps_that_are_not_connected() {
     let mut network = Network::full_mesh(3, 4096, 64);
     for host in &mut network.hosts {
         let (mtu, first_psn) = (MTU, Psn::new(0));
-        host.endpoint
-            .open_datagram(8, DatagramConfig { mtu, first_psn });
+        host.endpoint.open_datagram(
+            8,
+            DatagramConfig {
+                mtu,
+                first_psn,
+                lmc: 0,
+            },
+        );
         host.device.receives = [0, 0].into();
     }
     let mut message = operation(
@@ -106,6 +112,7 @@ fn datagrams_pass_between_qps_that_are_not_connected() {
             qkey: QKEY,
             hop_limit: 64,
             traffic_class: 0,
+            path_bits: 0,
         });
         let wqe = TestWqe::new(there, vec![u8::try_from(there).unwrap(); 100]);
         let endpoint = &mut network.hosts[0].endpoint;

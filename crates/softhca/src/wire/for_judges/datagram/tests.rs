@@ -22,6 +22,7 @@ fn to(address: Ipv4Addr) -> Target {
         qkey: QKEY,
         hop_limit: 64,
         traffic_class: 0,
+        path_bits: 0,
     })
 }
 
@@ -33,7 +34,11 @@ fn send_to(target: Target, with: SendWith, bytes: usize) -> Operation {
 
 fn qp() -> Datagrams<TestWqe> {
     let (mtu, first_psn) = (MTU, Psn::new(0xff_ffff));
-    Datagrams::new(DatagramConfig { mtu, first_psn })
+    Datagrams::new(DatagramConfig {
+        mtu,
+        first_psn,
+        lmc: 0,
+    })
 }
 
 /// Lets the QP send all that it has; the datagrams.
@@ -74,6 +79,8 @@ fn a_datagram_says_who_sent_it_and_arrives_whole() {
     let source = Some(DatagramSource {
         qpn: QPN,
         address: HERE,
+        lmc: 0,
+        own_path_bits: 0,
         envelope: Envelope::V2_IPV4,
         has_grh: true,
     });
@@ -125,6 +132,7 @@ fn each_packet_goes_to_its_own_destination_and_nowhere_is_no_error() {
         qkey: QKEY,
         hop_limit: 1,
         traffic_class: 0,
+        path_bits: 0,
     });
     for (tag, target) in [to(HERE), nowhere, to(THERE)].into_iter().enumerate() {
         post(&mut qp, tag, send_to(target, SendWith::Nothing, 8));

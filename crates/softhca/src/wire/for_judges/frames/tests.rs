@@ -153,6 +153,7 @@ fn a_packet_goes_in_its_envelope_and_a_link_local_gid_needs_no_arp() {
     let by = |mark| Destination {
         address: THERE,
         envelope: Envelope::of_mark(mark),
+        path_bits: 0,
     };
     // Both versions, by either GID of the peer; those by its IP address wait for ARP.
     let marks = [0, 0b0010, 0b0100 | 0b1000, 0b0010 | 0b1000];
@@ -194,6 +195,7 @@ fn what_an_hca_sends_to_itself_keeps_its_envelope() {
         Destination {
             address: HERE,
             envelope,
+            path_bits: 0,
         },
     );
     let mut seen = vec![];
