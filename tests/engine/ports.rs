@@ -83,7 +83,7 @@ fn the_packets_of_an_engine_go_between_the_lids_that_path_bits_name() {
         assert_eq!(a.concluded(id), Outcome::Done);
         assert!(b.bytes() == written);
         for (end, bits) in ends.iter().zip(bits) {
-            let lids = end.hca.lids();
+            let lids = end.hca.port_counters(1).unwrap().lids;
             assert_eq!(lids.len(), 1 << lmc);
             for (lid, of) in lids.iter().enumerate() {
                 let used = [of.sent, of.received].map(|packets| packets > 0);

@@ -30,9 +30,16 @@ impl End {
 
     /// Reset to Init, in the partition at this index of the port's table.
     pub fn init_in(&self, pkey_index: u32) -> Result<(), DeviceError> {
-        let path = Ads::default()
-            .with_vhca_port_num(1)
-            .with_pkey_index(pkey_index);
+        let path = Ads::default().with_vhca_port_num(1);
+        self.init_by(path.with_pkey_index(pkey_index))
+    }
+
+    /// Reset to Init, on this port.
+    pub fn init_on(&self, port: u8) -> Result<(), DeviceError> {
+        self.init_by(Ads::default().with_vhca_port_num(port.into()))
+    }
+
+    fn init_by(&self, path: Ads) -> Result<(), DeviceError> {
         let qpc = Qpc::default()
             .with_rwe(self.shape.rwe)
             .with_rre(self.shape.rre)

@@ -29,6 +29,6 @@ pub mod wire;
 
 pub use device::{
     CheckConfig, Counters, DeviceError, FailCommand, FaultSpec, Finding, Hca, HcaConfig, HcaError,
-    ObjectCounts,
+    ObjectCounts, PortCounters,
 };
 pub use sysfs::SysfsError;

@@ -53,10 +53,10 @@ pub use faults::{
 pub(crate) use for_judges::null::NULL_KEY;
 pub use for_judges::xrcd::XrcFile;
 pub use hca::{
-    CarrierError, Counters, EventSupport, Hca, HcaConfig, HcaError, ObjectCounts, Simulation, Step,
-    counters, device_names,
+    CarrierError, Counters, EventSupport, Hca, HcaConfig, HcaError, ObjectCounts, PortCounters,
+    Simulation, Step, counters, device_names,
 };
-pub(crate) use hca::{described, identity};
+pub(crate) use hca::{described, identity, port_counters};
 pub use memory::keys::Access;
 pub use memory::pending_writes::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
 pub use memory::{MemoryObserver, observe_memory};

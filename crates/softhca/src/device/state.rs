@@ -6,7 +6,7 @@ use super::external::{Execution, Tables};
 use super::faults::Faults;
 use super::for_judges::srq::Srq;
 use super::for_judges::xrcd::Xrcd;
-use super::hca::{Counters, ObjectCounts};
+use super::hca::{Counters, ObjectCounts, PortCounters};
 use super::memory::Region;
 use super::memory::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
 use super::memory::pending_writes::{Arrival, DataOrder, PendingWrites};
@@ -19,7 +19,8 @@ use super::{Event, EventSupport, HcaConfig};
 use crate::engine;
 use crate::engine::intake::watch::Watch;
 use crate::engine::send::overlap::Flight;
-use crate::sysfs::Identity;
+use crate::sysfs::{Identity, MAX_PORTS, PortIdentity};
+use crate::wire::endpoint::Endpoint;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
 use std::fmt;
@@ -85,11 +86,12 @@ impl Clock {
     }
 }
 
-/// An HCA and its wire. Apart, since the wire works on the HCA.
+/// An HCA and its wires. Apart, since a wire works on the HCA.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) state: HcaState,
-    pub(crate) wire: Port<Work>,
+    /// By port, from port 1 on.
+    pub(crate) wires: Vec<Port<Work>>,
 }
 
 impl Fabric {
@@ -149,15 +151,39 @@ impl Fabric {
 
 impl Slot {
     pub(crate) fn counters(&self) -> Counters {
-        let wire = self.wire.counters();
-        Counters {
+        let mut counters = Counters {
             findings: self.state.checker.total(),
-            packets_sent: wire.packets_sent,
-            packets_received: wire.packets_received,
-            retransmissions: wire.retransmissions,
-            duplicates: wire.duplicates,
             ..self.state.counters
+        };
+        for wire in self.wires.iter().map(Port::counters) {
+            counters.packets_sent += wire.packets_sent;
+            counters.packets_received += wire.packets_received;
+            counters.retransmissions += wire.retransmissions;
+            counters.duplicates += wire.duplicates;
         }
+        counters
+    }
+
+    /// Counters of a port, if the HCA has it.
+    pub(crate) fn port_counters(&self, port: u8) -> Option<PortCounters> {
+        let place = usize::from(port).checked_sub(1)?;
+        Some(PortCounters {
+            is_down: self.state.is_down(port),
+            wqes: *self.state.counters.wqes_by_port.get(place)?,
+            lids: self.wires.get(place)?.lids().to_vec(),
+        })
+    }
+
+    /// The wire of the port that a QP is for, and the HCA that the wire works on.
+    pub(crate) fn wire_of(&mut self, qpn: u32) -> (&mut Port<Work>, &mut HcaState) {
+        let port = self.state.port_of(qpn).number;
+        let place = usize::from(port) - 1;
+        (&mut self.wires[place], &mut self.state)
+    }
+
+    /// The QPs of the wire of the port that a QP is for.
+    pub(crate) fn endpoint_of(&mut self, qpn: u32) -> &mut Endpoint<Work> {
+        self.wire_of(qpn).0.endpoint()
     }
 }
 
@@ -216,8 +242,8 @@ pub(crate) struct HcaState {
     pub(crate) scan_pending: bool,
     /// Packets to be sent meet faults.
     pub(crate) faulty_packets: bool,
-    /// The port is down: packets are neither sent nor received.
-    pub(crate) port_down: bool,
+    /// Ports that are down: packets are neither sent nor received.
+    pub(crate) ports_down: [bool; MAX_PORTS as usize],
     /// The device has failed for good.
     pub(crate) dead: bool,
     /// Events to deliver, with the context that gets them.
@@ -272,7 +298,7 @@ pub(crate) struct UarUser {
 impl HcaState {
     pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
         // Each HCA has numbers of its own, so that a number taken to the wrong HCA names no object of it.
-        let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
+        let lane = u32::from(identity.first().ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
         let checker = Checker::new(&identity.name, &config.check);
         let keys = match config.execution {
             Execution::Engine => 1 << limits::LOG_KEYS,
@@ -315,7 +341,7 @@ impl HcaState {
             next_scan_ns: 0,
             scan_pending: false,
             faulty_packets: false,
-            port_down: false,
+            ports_down: [false; MAX_PORTS as usize],
             dead: false,
             events: Vec::new(),
             stalled: Vec::new(),
@@ -420,6 +446,20 @@ impl HcaState {
     /// Notes an event for the context of a QP.
     pub(crate) fn raise(&mut self, context: u32, event: Event) {
         self.events.push((context, event));
+    }
+
+    /// The port that a QP is for; the first if no such QP exists.
+    pub(crate) fn port_of(&self, qpn: u32) -> &PortIdentity {
+        let qp = self.qps.get(qpn);
+        qp.map_or(self.identity.first(), |qp| self.identity.port_of(&qp.qpc))
+    }
+
+    /// Whether a port is down.
+    pub(crate) fn is_down(&self, port: u8) -> bool {
+        let place = usize::from(port).checked_sub(1);
+        place
+            .and_then(|place| self.ports_down.get(place))
+            .is_some_and(|down| *down)
     }
 
     /// Notes an event for each program that has the device open.

@@ -3,7 +3,7 @@
 use crate::device::objects::work::Work;
 use crate::engine::transport::{Datagram, Service};
 use crate::link::{self, Link};
-use crate::sysfs::{GidType, Identity};
+use crate::sysfs::{GidType, PortIdentity};
 use crate::wire::endpoint::Endpoint;
 use crate::wire::envelope::{Destination, Envelope, Gid, Name, Version};
 use crate::wire::for_judges::datagram::DatagramConfig;
@@ -18,18 +18,18 @@ const WINDOW: u32 = 128;
 /// Why a path leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nowhere {
-    /// The HCA has no such entry in its GID table.
+    /// The port has no such entry in its GID table.
     Source,
     /// No HCA can have the remote GID or LID.
     Peer,
-    /// The own port has no LID with these path bits.
+    /// The port has no LID with these path bits.
     PathBits,
     /// `RoCE` v2 between GIDs of which one is an IPv4 address and the other is not, or from elsewhere into an IPv6 subnet.
     Families,
 }
 
 /// Where packets go by an address path of `own`, and in which headers.
-pub(crate) fn destination(own: &Identity, path: &Ads) -> Result<Destination, Nowhere> {
+pub(crate) fn destination(own: &PortIdentity, path: &Ads) -> Result<Destination, Nowhere> {
     let (index, gid) = (byte(path.src_addr_index()), path.rgid_rip());
     match own.link {
         Link::Ethernet => by_gid(own, index, &gid),
@@ -53,7 +53,7 @@ pub(crate) fn destination(own: &Identity, path: &Ads) -> Result<Destination, Now
 
 /// Where a datagram from entry `index` of the GID table of `own` goes; `None` if it is lost on its way.
 pub(crate) fn datagram_destination(
-    own: &Identity,
+    own: &PortIdentity,
     index: u8,
     to: &Datagram,
 ) -> Option<Destination> {
@@ -69,7 +69,7 @@ pub(crate) fn datagram_destination(
 }
 
 /// Where packets from entry `index` of the GID table of `own` to `gid` go.
-fn by_gid(own: &Identity, index: u8, gid: &Gid) -> Result<Destination, Nowhere> {
+fn by_gid(own: &PortIdentity, index: u8, gid: &Gid) -> Result<Destination, Nowhere> {
     let (kind, source) = own.gids.get(usize::from(index)).ok_or(Nowhere::Source)?;
     let (_, source) = Name::of(source).ok_or(Nowhere::Source)?;
     let (address, destination) = Name::of(gid).ok_or(Nowhere::Peer)?;
@@ -142,7 +142,7 @@ pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: 
 }
 
 /// The QP sends and receives datagrams.
-pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, own: &Identity) {
+pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, own: &PortIdentity) {
     let config = DatagramConfig {
         mtu: mtu_bytes(qpc),
         first_psn: Psn::new(qpc.next_send_psn()),
@@ -155,6 +155,7 @@ pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, own:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sysfs::Identity;
     use std::net::Ipv4Addr;
 
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 1, 9, 9);
@@ -172,13 +173,13 @@ mod tests {
         let own = Identity::new(0, OWN).with_link(Link::InfiniBand);
         let path = path(0, Name::Ip.gid(FAR));
         let by_lid = Ipv4Addr::new(10, 1, 3, 4);
-        assert_eq!(destination(&own, &path), Ok(by_lid.into()));
+        assert_eq!(destination(own.first(), &path), Ok(by_lid.into()));
         let with_grh = path.with_grh(1);
-        assert_eq!(destination(&own, &with_grh), Err(Nowhere::Peer));
+        assert_eq!(destination(own.first(), &with_grh), Err(Nowhere::Peer));
         let with_grh = with_grh.with_rgid_rip(link::gid(FAR)).with_rlid(0);
-        assert_eq!(destination(&own, &with_grh), Ok(FAR.into()));
+        assert_eq!(destination(own.first(), &with_grh), Ok(FAR.into()));
         let with_grh = with_grh.with_src_addr_index(1);
-        assert_eq!(destination(&own, &with_grh), Err(Nowhere::Source));
+        assert_eq!(destination(own.first(), &with_grh), Err(Nowhere::Source));
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
                 .with_link(Link::InfiniBand)
                 .with_lmc(lmc);
             let bits = |bits: u32| {
-                let found = destination(&own, &path(0, [0; 16]).with_mlid(bits));
+                let found = destination(own.first(), &path(0, [0; 16]).with_mlid(bits));
                 found.map(|there| u32::from(there.path_bits))
             };
             for within in [0, (1 << lmc) - 1] {
@@ -206,9 +207,9 @@ mod tests {
     fn every_gid_entry_leads_to_every_gid_that_its_headers_can_hold() {
         let own = Identity::new(0, OWN);
         let far = Identity::new(1, FAR);
-        for (index, (kind, source)) in (0..).zip(&own.gids) {
-            for (_, gid) in &far.gids {
-                let found = destination(&own, &path(index, *gid));
+        for (index, (kind, source)) in (0..).zip(&own.first().gids) {
+            for (_, gid) in &far.first().gids {
+                let found = destination(own.first(), &path(index, *gid));
                 let names = [source, gid].map(|gid| Name::of(gid).unwrap().1);
                 if *kind == GidType::RoceV2 && names[0] != names[1] {
                     assert_eq!(found, Err(Nowhere::Families), "{index}");
@@ -223,12 +224,21 @@ mod tests {
                 assert_eq!(is_v1, *kind == GidType::RoceV1, "{index}");
             }
         }
-        let gid = far.gids[0].1;
-        assert_eq!(destination(&own, &path(4, gid)), Err(Nowhere::Source));
-        assert_eq!(destination(&own, &path(255, gid)), Err(Nowhere::Source));
-        assert_eq!(destination(&own, &path(0, [0; 16])), Err(Nowhere::Peer));
+        let gid = far.first().gids[0].1;
         assert_eq!(
-            destination(&own, &path(0, link::gid(FAR))),
+            destination(own.first(), &path(4, gid)),
+            Err(Nowhere::Source)
+        );
+        assert_eq!(
+            destination(own.first(), &path(255, gid)),
+            Err(Nowhere::Source)
+        );
+        assert_eq!(
+            destination(own.first(), &path(0, [0; 16])),
+            Err(Nowhere::Peer)
+        );
+        assert_eq!(
+            destination(own.first(), &path(0, link::gid(FAR))),
             Err(Nowhere::Peer)
         );
     }

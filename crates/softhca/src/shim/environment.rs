@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `SOFTHCA_DEVICES` | how many HCAs the process has, 1 to 64 | 1 |
 //! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
+//! | `SOFTHCA_PORTS` | how many ports a device has, 1 or 2; each has addresses of its own | 1 |
 //! | `SOFTHCA_IPV6` | the /96 from which each device has an IPv6 address in addition, its IPv4 address in the last bits | none |
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_EXECUTION` | executor of WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
@@ -23,6 +24,7 @@
 
 use std::env::{self, VarError};
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -36,6 +38,7 @@ use crate::device::{
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
 use crate::profile::Profile;
+use crate::sysfs::MAX_PORTS;
 use crate::wire::config::CarrierConfig;
 use crate::wire::subnet::Ipv6Subnet;
 use crate::{Hca, HcaConfig, HcaError};
@@ -111,7 +114,13 @@ fn configs(
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
     let link: Link = parsed(variable, "SOFTHCA_LINK", Link::EXPECTED)?.unwrap_or_default();
-    let lmc = lmc(variable)?;
+    let lmc = within(
+        variable,
+        "SOFTHCA_LMC",
+        0..=link::MAX_LMC,
+        "a number from 0 to 7",
+    )?;
+    let ports = within(variable, "SOFTHCA_PORTS", 1..=MAX_PORTS, "1 or 2")?;
     let pkeys: PkeyTable =
         parsed(variable, "SOFTHCA_PKEYS", PkeyTable::EXPECTED)?.unwrap_or_default();
     let order: DataOrder =
@@ -129,11 +138,12 @@ fn configs(
     (0..devices)
         .map(|index| {
             let ip = match first {
-                Some(first) => Some(address(first, index, lmc)?),
+                Some(first) => Some(address(first, index * u32::from(ports), lmc)?),
                 None => None,
             };
             Ok(HcaConfig {
                 ip,
+                ports,
                 ipv6,
                 strict,
                 execution,
@@ -160,20 +170,25 @@ pub(super) fn objection(name: &str, value: &str) -> Option<String> {
     configs(&only).err().map(|error| error.to_string())
 }
 
-fn lmc(variable: &dyn Fn(&'static str) -> Option<String>) -> Result<u8, EnvironmentError> {
-    const EXPECTED: &str = "a number from 0 to 7";
-    let lmc = parsed(variable, "SOFTHCA_LMC", EXPECTED)?.unwrap_or(0);
-    if lmc > link::MAX_LMC {
+/// A number of a range, whose first is the default.
+fn within(
+    variable: &dyn Fn(&'static str) -> Option<String>,
+    name: &'static str,
+    range: RangeInclusive<u8>,
+    expected: &'static str,
+) -> Result<u8, EnvironmentError> {
+    let number = parsed(variable, name, expected)?.unwrap_or(*range.start());
+    if !range.contains(&number) {
         return Err(EnvironmentError::Value {
-            name: "SOFTHCA_LMC",
-            value: lmc.to_string(),
-            expected: EXPECTED,
+            name,
+            value: number.to_string(),
+            expected,
         });
     }
-    Ok(lmc)
+    Ok(number)
 }
 
-/// The first address of a device, behind those of the devices before it.
+/// The first address of a device, behind those of so many ports before it.
 fn address(first: Ipv4Addr, index: u32, lmc: u8) -> Result<Ipv4Addr, EnvironmentError> {
     u32::from(first)
         .checked_add(index << lmc)
@@ -278,6 +293,19 @@ mod tests {
     }
 
     #[test]
+    fn devices_with_two_ports_take_two_addresses_each() {
+        let configs = configs_of(&[
+            ("SOFTHCA_DEVICES", "2"),
+            ("SOFTHCA_IP", "127.9.8.1"),
+            ("SOFTHCA_PORTS", "2"),
+        ])
+        .unwrap();
+        let ips: Vec<_> = configs.iter().map(|config| config.ip.unwrap()).collect();
+        let expected = [1, 3].map(|last| Ipv4Addr::new(127, 9, 8, last));
+        assert_eq!((ips, configs[1].ports), (expected.to_vec(), 2));
+    }
+
+    #[test]
     fn faults_checks_and_carriers_are_read() {
         let configs = configs_of(&[
             ("SOFTHCA_FAULT", "seed=3,drop=1%"),
@@ -360,6 +388,8 @@ mod tests {
                 &[("SOFTHCA_LMC", "-1")],
                 "SOFTHCA_LMC=-1 is not a number from 0 to 7",
             ),
+            (&[("SOFTHCA_PORTS", "0")], "SOFTHCA_PORTS=0 is not 1 or 2"),
+            (&[("SOFTHCA_PORTS", "3")], "SOFTHCA_PORTS=3 is not 1 or 2"),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
             (
                 &[("SOFTHCA_LINK", "IB")],

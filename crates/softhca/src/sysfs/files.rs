@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::counters;
-use super::identity::{GidType, Groups, Identity};
+use super::identity::{GidType, Groups, Identity, PortIdentity};
 
 /// Class directories, and the ABI version that libibverbs requires before it looks for devices.
 pub(super) fn write_root(tree: &Path) -> io::Result<()> {
@@ -114,7 +114,7 @@ fn write_verbs(verbs: &Path, device: &Identity) -> io::Result<()> {
     lines(verbs, files)
 }
 
-/// What describes the device and its one port.
+/// What describes the device and its ports.
 fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
     let facts = device.profile.facts();
     let guid = Groups(&device.node_guid).to_string();
@@ -129,7 +129,15 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
         ("node_desc", &format!("softhca {}", device.name)),
     ];
     lines(rdma, files)?;
-    let port = rdma.join("ports/1");
+    device
+        .ports()
+        .iter()
+        .try_for_each(|port| write_port(rdma, device, port))
+}
+
+fn write_port(rdma: &Path, device: &Identity, of: &PortIdentity) -> io::Result<()> {
+    let facts = device.profile.facts();
+    let port = rdma.join(format!("ports/{}", of.number));
     for directory in ["gids", "gid_attrs/types", "gid_attrs/ndevs", "pkeys"] {
         fs::create_dir_all(port.join(directory))?;
     }
@@ -142,21 +150,21 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
         "0x04010000"
     };
     let files: &[(&str, &str)] = &[
-        ("state", "4: ACTIVE"),
-        ("phys_state", "5: LinkUp"),
+        ("state", counters::STATE[0]),
+        ("phys_state", counters::PHYSICAL_STATE[0]),
         ("link_layer", link_layer),
         ("rate", facts.rate),
-        ("lid", &format!("{:#x}", device.lid())),
-        ("sm_lid", &format!("{:#x}", device.sm_lid())),
-        ("lid_mask_count", &device.lmc.to_string()),
+        ("lid", &format!("{:#x}", of.lid())),
+        ("sm_lid", &format!("{:#x}", of.sm_lid())),
+        ("lid_mask_count", &of.lmc.to_string()),
         ("sm_sl", "0"),
         ("cap_mask", capabilities),
     ];
     lines(&port, files)?;
-    for (index, key) in device.pkeys.keys().iter().enumerate() {
+    for (index, key) in of.pkeys.keys().iter().enumerate() {
         line(&port.join(format!("pkeys/{index}")), &format!("{key:#06x}"))?;
     }
-    for (index, (kind, gid)) in device.gids.iter().enumerate() {
+    for (index, (kind, gid)) in of.gids.iter().enumerate() {
         let kind = match kind {
             GidType::InfiniBand | GidType::RoceV1 => "IB/RoCE v1",
             GidType::RoceV2 => "RoCE v2",

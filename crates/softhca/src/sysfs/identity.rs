@@ -1,4 +1,4 @@
-//! The identity of a software HCA: name, addresses and ids, all of which follow from its number and its IP address.
+//! The identity of a software HCA: name, addresses and ids, all of which follow from its number and the IP addresses of its ports.
 
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
@@ -24,20 +24,34 @@ pub(crate) struct Identity {
     /// `N` of `mlx5_N`, `uverbsN` and the PCI address.
     pub(crate) index: u32,
     pub(crate) name: String,
-    pub(crate) ip: Ipv4Addr,
     /// What it looks like.
     pub(crate) profile: Profile,
+    /// Of all its ports.
     pub(crate) link: Link,
-    /// The port has 2^`lmc` LIDs, and the HCA as many addresses from [`Self::ip`] on.
+    /// EUI-64 of the MAC address of its first port.
+    pub(crate) node_guid: [u8; 8],
+    /// From port 1 on; one or two.
+    ports: Vec<PortIdentity>,
+}
+
+/// The constant facts about a port.
+#[derive(Clone, Debug)]
+pub(crate) struct PortIdentity {
+    /// From 1 on.
+    pub(crate) number: u8,
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) link: Link,
+    /// The port has 2^`lmc` LIDs, and as many addresses from [`Self::ip`] on.
     pub(crate) lmc: u8,
     pub(crate) pkeys: PkeyTable,
-    /// Locally administered MAC address: unique because the IP address is.
+    /// Locally administered MAC address: unique because the IP address is. The port GUID is its EUI-64.
     pub(crate) mac: [u8; 6],
-    /// EUI-64 of the MAC address. It is the port GUID, too.
-    pub(crate) node_guid: [u8; 8],
     /// The GID table: on Ethernet those of [`crate::wire::envelope`], on `InfiniBand` one.
     pub(crate) gids: Vec<(GidType, Gid)>,
 }
+
+/// Ports of an HCA, at most.
+pub(crate) const MAX_PORTS: u8 = 2;
 
 impl Identity {
     /// PCI vendor: Mellanox.
@@ -47,25 +61,15 @@ impl Identity {
     /// How many indices have a PCI address (32 per bus).
     pub(crate) const MAX_INDEX: u32 = 256 * 32;
 
+    /// With one port, which has this address.
     pub(crate) fn new(index: u32, ip: Ipv4Addr) -> Self {
-        let mac = mac_of(ip);
-        let [link_local, mapped] = [Name::LinkLocal, Name::Ip].map(|name| name.gid(ip));
         Self {
             index,
             name: format!("mlx5_{index}"),
-            ip,
             profile: Profile::default(),
             link: Link::Ethernet,
-            lmc: 0,
-            pkeys: PkeyTable::default(),
-            mac,
             node_guid: link::guid(ip),
-            gids: vec![
-                (GidType::RoceV1, link_local),
-                (GidType::RoceV2, link_local),
-                (GidType::RoceV1, mapped),
-                (GidType::RoceV2, mapped),
-            ],
+            ports: vec![PortIdentity::new(1, ip)],
         }
     }
 
@@ -84,16 +88,128 @@ impl Identity {
         Self { profile, ..self }
     }
 
-    /// The same HCA with its address of an IPv6 subnet in the GID table.
+    /// The same HCA with one more port.
+    pub(crate) fn with_port(mut self, ip: Ipv4Addr) -> Self {
+        let number = self.last_port() + 1;
+        self.ports.push(PortIdentity::new(number, ip));
+        self
+    }
+
+    /// The same HCA with an address of an IPv6 subnet in the GID table of each port.
     pub(crate) fn with_subnet(mut self, subnet: Option<Ipv6Subnet>) -> Self {
-        let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(self.ip));
-        self.gids.extend(gid.map(|gid| (GidType::RoceV2, gid)));
+        for port in &mut self.ports {
+            let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(port.ip));
+            port.gids.extend(gid.map(|gid| (GidType::RoceV2, gid)));
+        }
         self
     }
 
     /// The same HCA in these partitions.
-    pub(crate) fn with_pkeys(self, pkeys: PkeyTable) -> Self {
-        Self { pkeys, ..self }
+    pub(crate) fn with_pkeys(mut self, pkeys: &PkeyTable) -> Self {
+        for port in &mut self.ports {
+            port.pkeys = pkeys.clone();
+        }
+        self
+    }
+
+    /// The same HCA with 2^`lmc` LIDs of each port.
+    pub(crate) fn with_lmc(mut self, lmc: u8) -> Self {
+        for port in &mut self.ports {
+            port.lmc = lmc;
+        }
+        self
+    }
+
+    /// The same HCA on another link layer.
+    pub(crate) fn with_link(mut self, link: Link) -> Self {
+        self.link = link;
+        for port in &mut self.ports {
+            port.link = link;
+            if link.is_infiniband() {
+                port.gids = vec![(GidType::InfiniBand, link::gid(port.ip))];
+            }
+        }
+        self
+    }
+
+    /// All ports.
+    pub(crate) fn ports(&self) -> &[PortIdentity] {
+        &self.ports
+    }
+
+    /// Number of the last port, and so how many there are.
+    pub(crate) fn last_port(&self) -> u8 {
+        self.ports.last().map_or(0, |port| port.number)
+    }
+
+    /// The port with this number.
+    pub(crate) fn port(&self, number: u8) -> Option<&PortIdentity> {
+        self.ports.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// The first port.
+    pub(crate) fn first(&self) -> &PortIdentity {
+        &self.ports[0]
+    }
+
+    /// The port that a QP is for. A QP that names none yet counts as one of the first.
+    pub(crate) fn port_of(&self, qpc: &Qpc) -> &PortIdentity {
+        self.port(port_number(qpc)).unwrap_or(self.first())
+    }
+
+    /// Whether the address is one of its own.
+    pub(crate) fn has(&self, ip: Ipv4Addr) -> bool {
+        self.ports.iter().any(|port| port.has(ip))
+    }
+
+    /// Mode of the link aggregation group; none without one. Only Ethernet is aggregated.
+    pub(crate) fn lag(&self) -> Option<Lag> {
+        match self.link {
+            Link::Ethernet => self.profile.facts().lag,
+            Link::InfiniBand => None,
+        }
+    }
+
+    /// The card can do the least.
+    pub(crate) fn is_lean(&self) -> bool {
+        self.profile.facts().lean
+    }
+
+    /// Ports of the link aggregation group; 0 without one.
+    pub(crate) fn lag_ports(&self) -> u8 {
+        self.lag().map_or(0, |_| LAG_PORTS)
+    }
+
+    /// Firmware version as sysfs and tools print it.
+    pub(crate) fn firmware(&self) -> String {
+        let [major, minor, patch] = self.profile.facts().firmware;
+        format!("{major}.{minor}.{patch}")
+    }
+}
+
+/// The port that a QP is for; 1 for one that names none yet.
+pub(crate) fn port_number(qpc: &Qpc) -> u8 {
+    let [.., number] = qpc.primary_address_path().vhca_port_num().to_be_bytes();
+    number.max(1)
+}
+
+impl PortIdentity {
+    fn new(number: u8, ip: Ipv4Addr) -> Self {
+        let [link_local, mapped] = [Name::LinkLocal, Name::Ip].map(|name| name.gid(ip));
+        Self {
+            number,
+            ip,
+            link: Link::Ethernet,
+            lmc: 0,
+            pkeys: PkeyTable::default(),
+            mac: mac_of(ip),
+            gids: vec![
+                (GidType::RoceV1, link_local),
+                (GidType::RoceV2, link_local),
+                (GidType::RoceV1, mapped),
+                (GidType::RoceV2, mapped),
+            ],
+        }
     }
 
     /// The partition key of a QP.
@@ -102,23 +218,6 @@ impl Identity {
         let found = index.ok().and_then(|index| self.pkeys.keys().get(index));
         // No command takes an index that the table lacks.
         found.copied().unwrap_or(PkeyTable::DEFAULT_PKEY)
-    }
-
-    /// The same HCA on another link layer.
-    pub(crate) fn with_link(self, link: Link) -> Self {
-        match link {
-            Link::Ethernet => self,
-            Link::InfiniBand => Self {
-                link,
-                gids: vec![(GidType::InfiniBand, link::gid(self.ip))],
-                ..self
-            },
-        }
-    }
-
-    /// The same HCA with 2^`lmc` LIDs.
-    pub(crate) fn with_lmc(self, lmc: u8) -> Self {
-        Self { lmc, ..self }
     }
 
     /// The address of the LID with these path bits.
@@ -146,30 +245,12 @@ impl Identity {
         }
     }
 
-    /// LID of the port; 0 on Ethernet.
+    /// Its first LID; 0 on Ethernet.
     pub(crate) fn lid(&self) -> u16 {
         match self.link {
             Link::Ethernet => 0,
             Link::InfiniBand => link::low_bits(self.ip),
         }
-    }
-
-    /// Mode of the link aggregation group; none without one. Only Ethernet is aggregated.
-    pub(crate) fn lag(&self) -> Option<Lag> {
-        match self.link {
-            Link::Ethernet => self.profile.facts().lag,
-            Link::InfiniBand => None,
-        }
-    }
-
-    /// The card can do the least.
-    pub(crate) fn is_lean(&self) -> bool {
-        self.profile.facts().lean
-    }
-
-    /// Ports of the link aggregation group; 0 without one.
-    pub(crate) fn lag_ports(&self) -> u8 {
-        self.lag().map_or(0, |_| LAG_PORTS)
     }
 
     /// LID of the subnet manager; 0 on Ethernet.
@@ -178,12 +259,6 @@ impl Identity {
             Link::Ethernet => 0,
             Link::InfiniBand => link::SM_LID,
         }
-    }
-
-    /// Firmware version as sysfs and tools print it.
-    pub(crate) fn firmware(&self) -> String {
-        let [major, minor, patch] = self.profile.facts().firmware;
-        format!("{major}.{minor}.{patch}")
     }
 }
 
@@ -209,7 +284,7 @@ mod tests {
     #[test]
     fn gid_3_is_the_mapped_ip_address() {
         let identity = Identity::new(0, Ipv4Addr::new(127, 1, 2, 3));
-        let (kind, gid) = identity.gids[3];
+        let (kind, gid) = identity.first().gids[3];
         assert_eq!(kind, GidType::RoceV2);
         assert_eq!(
             gid,
@@ -221,13 +296,27 @@ mod tests {
     fn the_link_local_gid_holds_the_mac_address() {
         let identity = Identity::new(0, Ipv4Addr::new(127, 1, 2, 3));
         assert_eq!(
-            Groups(&identity.gids[1].1).to_string(),
+            Groups(&identity.first().gids[1].1).to_string(),
             "fe80:0000:0000:0000:0000:7fff:fe01:0203"
         );
         assert_eq!(
             Groups(&identity.node_guid).to_string(),
             "0200:7fff:fe01:0203"
         );
+    }
+
+    #[test]
+    fn a_qp_is_for_the_port_that_its_path_names() {
+        let ips = [1, 2].map(|last| Ipv4Addr::new(127, 1, 2, last));
+        let identity = Identity::new(0, ips[0]).with_port(ips[1]);
+        for (named, port) in [(0, 1), (1, 1), (2, 2)] {
+            let mut qpc = Qpc::default();
+            qpc.primary_address_path_mut().set_vhca_port_num(named);
+            let found = identity.port_of(&qpc);
+            assert_eq!((found.number, found.ip), (port, ips[usize::from(port) - 1]));
+        }
+        assert!(ips.iter().all(|ip| identity.has(*ip)));
+        assert!(identity.port(0).is_none() && identity.port(3).is_none());
     }
 
     #[test]

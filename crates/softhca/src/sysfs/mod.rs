@@ -5,13 +5,14 @@
 //! path.
 //!
 //! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same. So a program that
-//! lists devices meanwhile sees whole ones only. The files of `hw_counters` are written anew each time this process opens one.
+//! lists devices meanwhile sees whole ones only. The files of `hw_counters` and the states of ports are written anew each time this
+//! process opens one.
 
 mod counters;
 mod files;
 mod identity;
 
-pub(crate) use identity::{GidType, Identity};
+pub(crate) use identity::{GidType, Identity, MAX_PORTS, PortIdentity, port_number};
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +24,7 @@ use std::{fs, io};
 use thiserror::Error;
 
 use crate::shim;
-use counters::CounterFile;
+use counters::LiveFile;
 use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 
 /// Why a device could not be put into the tree.
@@ -147,10 +148,10 @@ extern "C" fn remove_tree() {
     }
 }
 
-/// Brings the file at `path`, which is about to be opened, up to date: the hardware counters are.
+/// Brings the file at `path`, which is about to be opened, up to date: counters and states of ports are.
 pub(crate) fn refresh(path: &[u8]) {
-    if let Some(counter) = CounterFile::parse(path)
-        && let Some(value) = counter.value()
+    if let Some(file) = LiveFile::parse(path)
+        && let Some(value) = file.value()
     {
         let path = Path::new(OsStr::from_bytes(path));
         // A reader finds the value before, if this fails.

@@ -11,7 +11,7 @@ use super::handles::Object;
 use super::structs::{CreateAh, CreateAhResp};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
-use crate::sysfs::{GidType, Identity};
+use crate::sysfs::{GidType, PortIdentity};
 use crate::wire::envelope::{Gid, Name};
 use crate::wire::frame::mac_of;
 
@@ -19,7 +19,6 @@ const AH: u16 = 6;
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
 const UHW_OUT: u16 = 0x1001;
-const PORT: u8 = 1;
 
 pub(super) const METHODS: &[Method] = &[Method {
     object: AH,
@@ -32,11 +31,11 @@ pub(super) const METHODS: &[Method] = &[Method {
 pub(super) fn create(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
     let request: CreateAh = call.read(CORE_IN)?;
     call.context.handles().pd(request.pd_handle)?;
-    let own = &call.context.identity;
+    let own = call.context.identity.port(request.port_num);
+    let own = own.ok_or(Errno::EINVAL)?;
     let infiniband = own.link.is_infiniband();
     let global = request.is_global != 0;
-    if request.port_num != PORT
-        || request.is_global > 1
+    if request.is_global > 1
         || !(global || infiniband)
         || (global && usize::from(request.sgid_index) >= own.gids.len())
     {
@@ -69,7 +68,7 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
 ///
 /// It follows `ib_resolve_unicast_gid_dmac` of Linux. `RoCE` v1 finds the MAC in a link-local GID itself. For all other GIDs the IP
 /// stack resolves it, and both GIDs must be of one IP version.
-pub(super) fn mac(own: &Identity, index: u8, gid: Gid) -> Result<[u8; 6], Errno> {
+pub(super) fn mac(own: &PortIdentity, index: u8, gid: Gid) -> Result<[u8; 6], Errno> {
     let (kind, source) = own.gids.get(usize::from(index)).ok_or(Errno::EINVAL)?;
     let (ip, name) = Name::of(&gid).ok_or(Errno::EHOSTUNREACH)?;
     let by_itself = *kind == GidType::RoceV1 && name == Name::LinkLocal;
@@ -84,15 +83,20 @@ pub(super) fn mac(own: &Identity, index: u8, gid: Gid) -> Result<[u8; 6], Errno>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use crate::sysfs::Identity;
+    use std::net::Ipv6Addr;
 
-    fn own() -> Identity {
-        Identity::new(3, Ipv4Addr::new(127, 1, 2, 3))
+    fn port(ip: [u8; 4]) -> PortIdentity {
+        Identity::new(3, ip.into()).first().clone()
+    }
+
+    fn own() -> PortIdentity {
+        port([127, 1, 2, 3])
     }
 
     #[test]
     fn every_gid_of_an_hca_leads_to_its_mac_from_each_entry_that_linux_takes() {
-        let far = Identity::new(4, Ipv4Addr::new(127, 1, 2, 4));
+        let far = port([127, 1, 2, 4]);
         let reached: Vec<Vec<usize>> = (0..4)
             .map(|index| {
                 let gids = far.gids.iter().enumerate();

@@ -7,7 +7,7 @@ use super::frame::{Call, Method, Spec};
 use super::structs::{AllocUcontextReq, AllocUcontextResp, GidEntry, QueryPortResp};
 use crate::device::NULL_KEY;
 use crate::errno::Errno;
-use crate::sysfs::GidType;
+use crate::sysfs::{GidType, PortIdentity};
 
 const OBJECT: u16 = 0;
 const UHW_IN: u16 = 0x1000;
@@ -17,9 +17,6 @@ const RESP_UCTX: u16 = 0x1000;
 
 /// Completion vectors of a context.
 pub(super) const COMPLETION_VECTORS: u32 = 4;
-/// The number of the only port of an HCA.
-pub(super) const PORT: u32 = 1;
-
 pub(super) const METHODS: &[Method] = &[
     Method {
         object: OBJECT,
@@ -112,11 +109,11 @@ fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
     const OPTIONAL_MR_ACCESS: u64 = 1;
     call.put_pod(0, &COMPLETION_VECTORS)?;
     call.put_pod(1, &OPTIONAL_MR_ACCESS)?;
-    call.put_pod(driver, &ucontext())
+    call.put_pod(driver, &ucontext(call.context.identity.last_port()))
 }
 
 /// What libmlx5 wants to know about a context.
-fn ucontext() -> AllocUcontextResp {
+fn ucontext(ports: u8) -> AllocUcontextResp {
     const DUMP_FILL_MKEY: u32 = 2;
     const SQD2RTS: u32 = 8;
     const MKEY_UPDATE_TAG: u32 = 0x20;
@@ -134,7 +131,7 @@ fn ucontext() -> AllocUcontextResp {
         max_send_wqebb: 32768,
         max_recv_wr: 32768,
         max_srq_recv_wr: 32767,
-        num_ports: 1,
+        num_ports: ports.into(),
         comp_mask: DUMP_FILL_MKEY | SQD2RTS | MKEY_UPDATE_TAG,
         response_length: 72,
         cqe_version: 1,
@@ -161,20 +158,19 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     const INFINIBAND: u8 = 1;
     const ETHERNET: u8 = 2;
     const GRH_REQUIRED: u8 = 1;
-    let up = call.context.device()?.port_is_up();
+    let device = call.context.device()?;
     let identity = &call.context.identity;
-    let infiniband = identity.link.is_infiniband();
-    if call.u64(0)? != u64::from(PORT) {
-        return Err(Errno::EINVAL);
-    }
+    let of = port_named(call)?;
+    let up = device.port_is_up(of.number);
+    let infiniband = of.link.is_infiniband();
     let port = QueryPortResp {
         port_cap_flags: CM_SUPPORTED | if infiniband { 0 } else { IP_BASED_GIDS },
         max_msg_sz: 1 << 30,
-        gid_tbl_len: gids(call),
-        pkey_tbl_len: u16::try_from(identity.pkeys.keys().len()).unwrap_or(1),
-        lid: identity.lid(),
-        sm_lid: identity.sm_lid(),
-        lmc: identity.lmc,
+        gid_tbl_len: u32::try_from(of.gids.len()).unwrap_or(0),
+        pkey_tbl_len: u16::try_from(of.pkeys.keys().len()).unwrap_or(1),
+        lid: of.lid(),
+        sm_lid: of.sm_lid(),
+        lmc: of.lmc,
         max_vl_num: u8::from(infiniband),
         state: if up { ACTIVE } else { DOWN },
         max_mtu: MTU_4096,
@@ -189,50 +185,54 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     call.put_pod(1, &port)
 }
 
-/// Entries of the GID table.
-fn gids(call: &Call<'_>) -> u32 {
-    u32::try_from(call.context.identity.gids.len()).unwrap_or(0)
+/// The port whose number the first attribute is.
+fn port_named<'a>(call: &'a Call<'_>) -> Result<&'a PortIdentity, Errno> {
+    let number = u8::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
+    let port = call.context.identity.port(number);
+    port.ok_or(Errno::EINVAL)
 }
 
-/// Answers with as many bytes per entry as the caller's struct has.
+/// The entries of all ports, with as many bytes per entry as the caller's struct has. The caller has to have room for all of them.
 fn query_gid_table(call: &Call<'_>) -> Result<(), Errno> {
     call.context.device()?;
     if call.u64(1)? != 0 {
         return Err(Errno::EINVAL); // no flags are defined
     }
     let entry_size = usize::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
-    let gids = gids(call);
-    if entry_size == 0 || call.len(2) / entry_size < gids as usize {
+    let ports = call.context.identity.ports();
+    let gids: usize = ports.iter().map(|port| port.gids.len()).sum();
+    if entry_size == 0 || call.len(2) / entry_size < gids {
         return Err(Errno::EINVAL);
     }
-    let mut table = Vec::with_capacity(entry_size * gids as usize);
-    for index in 0..gids {
-        let mut entry = bytemuck::bytes_of(&gid_entry(call, index)?).to_vec();
-        entry.resize(entry_size, 0);
-        table.extend(entry);
+    let mut table = Vec::with_capacity(entry_size * gids);
+    for port in ports {
+        for index in (0..).take(port.gids.len()) {
+            let mut entry = bytemuck::bytes_of(&gid_entry(port, index)?).to_vec();
+            entry.resize(entry_size, 0);
+            table.extend(entry);
+        }
     }
     call.put(2, &table)?;
-    call.put_pod(3, &u64::from(gids))
+    call.put_pod(3, &(gids as u64))
 }
 
 fn query_gid_entry(call: &Call<'_>) -> Result<(), Errno> {
     call.context.device()?;
-    if call.u64(2)? != 0 || call.u64(0)? != u64::from(PORT) {
+    if call.u64(2)? != 0 {
         return Err(Errno::EINVAL);
     }
-    let entry = gid_entry(call, call.u32(1)?)?;
+    let entry = gid_entry(port_named(call)?, call.u32(1)?)?;
     call.put_pod(3, &entry)
 }
 
-fn gid_entry(call: &Call<'_>, index: u32) -> Result<GidEntry, Errno> {
+fn gid_entry(port: &PortIdentity, index: u32) -> Result<GidEntry, Errno> {
     /// Interface index of the loopback device.
     const LOOPBACK: u32 = 1;
-    let gids = &call.context.identity.gids;
-    let (kind, gid) = gids.get(index as usize).ok_or(Errno::EINVAL)?;
+    let (kind, gid) = port.gids.get(index as usize).ok_or(Errno::EINVAL)?;
     Ok(GidEntry {
         gid: *gid,
         gid_index: index,
-        port_num: PORT,
+        port_num: port.number.into(),
         gid_type: match kind {
             GidType::InfiniBand => 0,
             GidType::RoceV1 => 1,

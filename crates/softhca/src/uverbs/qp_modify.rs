@@ -14,13 +14,12 @@ use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
 use crate::link::Link;
 use crate::profile::{LAG_PORTS, Lag};
-use crate::sysfs::{GidType, Identity};
+use crate::sysfs::{GidType, Identity, PortIdentity};
 
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
 const UHW_IN: u16 = 0x1000;
 const UHW_OUT: u16 = 0x1001;
-const PORT: u8 = 1;
 
 /// The command of the first kind.
 pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
@@ -118,10 +117,10 @@ fn check_ranges(own: &Identity, request: &ModifyQp) -> Result<(), Errno> {
     const MOST_READS: u8 = 1 << limits::LOG_READS;
     let given = request.attr_mask;
     let wrong = [
-        (mask::PORT, request.port_num != PORT),
+        (mask::PORT, own.port(request.port_num).is_none()),
         (
             mask::PKEY_INDEX,
-            usize::from(request.pkey_index) >= own.pkeys.keys().len(),
+            usize::from(request.pkey_index) >= own.first().pkeys.keys().len(),
         ),
         (mask::MAX_QP_RD_ATOMIC, request.max_rd_atomic > MOST_READS),
         (
@@ -234,8 +233,10 @@ fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno>
         } else {
             known.port
         };
+        // The kernel takes the port of the address for the one whose GID table it looks at.
+        let of = own.port(request.dest.port_num).ok_or(Errno::EINVAL)?;
         let address = match own.link {
-            Link::Ethernet => address(own, &request.dest)?,
+            Link::Ethernet => address(of, &request.dest)?,
             Link::InfiniBand => infiniband_address(&request.dest)?,
         };
         path = address.with_vhca_port_num(port.into());
@@ -252,8 +253,8 @@ fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno>
 }
 
 /// An address vector of RoCE: always with a GID, whose MAC the kernel finds.
-fn address(own: &Identity, dest: &QpDest) -> Result<Ads, Errno> {
-    if dest.port_num != PORT || dest.is_global == 0 {
+fn address(own: &PortIdentity, dest: &QpDest) -> Result<Ads, Errno> {
+    if dest.is_global == 0 {
         return Err(Errno::EINVAL);
     }
     let mac = ah::mac(own, dest.sgid_index, dest.dgid)?;
@@ -281,7 +282,7 @@ fn address(own: &Identity, dest: &QpDest) -> Result<Ads, Errno> {
 /// An address vector of `InfiniBand`: with a GID only if it has a GRH.
 fn infiniband_address(dest: &QpDest) -> Result<Ads, Errno> {
     // The GID table has one entry.
-    if dest.port_num != PORT || (dest.is_global != 0 && dest.sgid_index != 0) {
+    if dest.is_global != 0 && dest.sgid_index != 0 {
         return Err(Errno::EINVAL);
     }
     let path = Ads::default()

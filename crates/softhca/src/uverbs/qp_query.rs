@@ -15,7 +15,6 @@ use crate::link::Link;
 
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
-const PORT: u8 = 1;
 
 pub(super) fn query(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     let request: QueryQp = call.read(CORE_IN)?;
@@ -99,7 +98,7 @@ fn migration(qpc: &Qpc) -> u8 {
 /// The address of a path; nothing before the path has a port.
 fn destination(link: Link, path: &Ads) -> QpDest {
     let port = byte(path.vhca_port_num());
-    if port != PORT {
+    if port == 0 {
         return QpDest::zeroed();
     }
     QpDest {

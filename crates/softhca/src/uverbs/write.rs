@@ -265,9 +265,9 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
         // As many as a receive WQE holds beside the link to the next.
         max_srq_sge: caps.max_wqe_sz_rq() / 16 - 1,
         max_ah: i32::MAX.unsigned_abs(),
-        max_pkeys: u16::try_from(identity.pkeys.keys().len()).unwrap_or(1),
+        max_pkeys: u16::try_from(identity.first().pkeys.keys().len()).unwrap_or(1),
         local_ca_ack_delay: u8::try_from(caps.local_ca_ack_delay()).unwrap_or(u8::MAX),
-        phys_port_cnt: 1,
+        phys_port_cnt: identity.last_port(),
         ..bytemuck::Zeroable::zeroed()
     })
 }

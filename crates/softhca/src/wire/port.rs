@@ -5,7 +5,7 @@
 //! missing that has arrived.
 
 use super::carrier::{Carrier, Source};
-use super::endpoint::{Endpoint, WireCounters};
+use super::endpoint::{Endpoint, LidCounters, WireCounters};
 use super::faults::{Direction, FaultLayer, FaultySink};
 use super::udp::UdpCarrier;
 use crate::engine::transport::Device;
@@ -88,6 +88,11 @@ impl<W> Port<W> {
     /// The same, if it was ever asked for.
     pub fn faults_if_any(&self) -> Option<&FaultLayer> {
         self.faults.as_deref()
+    }
+
+    /// Packets by the path bits of the own address.
+    pub fn lids(&self) -> &[LidCounters] {
+        self.endpoint.lids()
     }
 
     /// What has been seen so far.

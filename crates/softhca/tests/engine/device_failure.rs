@@ -44,8 +44,8 @@ fn a_port_that_goes_down_silences_the_peer_over_memory_and_over_packets() {
             Some(Event::PortDown(1)),
             "loopback {loopback}"
         );
-        assert!(!pair.a.context.port_is_up());
-        assert!(pair.b.context.port_is_up());
+        assert!(!pair.a.context.port_is_up(1));
+        assert!(pair.b.context.port_is_up(1));
         let (remote, rkey) = (pair.a.data.address(), pair.a.keys.rkey);
         pair.b.write(0, 8, remote, rkey);
         let cqe = pair.b.run(1)[0];
@@ -57,7 +57,7 @@ fn a_port_that_goes_down_silences_the_peer_over_memory_and_over_packets() {
             Some(Event::PortActive(1)),
             "loopback {loopback}"
         );
-        assert!(pair.a.context.port_is_up());
+        assert!(pair.a.context.port_is_up(1));
     }
 }
 

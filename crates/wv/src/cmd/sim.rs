@@ -46,6 +46,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "A.B.C.D")]
     pub ip: Option<Ipv4Addr>,
 
+    /// Ports of each device, 1 or 2, each with an address of its own [default: 1]
+    #[arg(long, value_name = "N")]
+    pub ports: Option<String>,
+
     /// Each device has an address of this /96 in addition, with its IPv4 address in the last bits, as GID 4. With the carrier
     /// udp this machine must have it: ip -6 route add local fd00:5::/96 dev lo
     #[arg(long, value_name = "SUBNET", verbatim_doc_comment)]
@@ -53,7 +57,7 @@ pub struct SimArgs {
 
     /// Faults to inject: drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=50us..2ms@5%,partition=A.B.C.D,
     /// cmd=CREATE_QP#2:status=0x5,enomem=CREATE_CQ#1,cqe=wqe#100:syndrome=0x15,cqe=drop#50,cqe=delay#50:10ms,
-    /// port-down@2s,port-up@3s,freeze@1s+200ms,fatal@5s. Add seed=N for other chances
+    /// port-down@2s,port-up@3s,port-down=2@2s,freeze@1s+200ms,fatal@5s. Add seed=N for other chances
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub fault: Option<String>,
 
@@ -112,6 +116,7 @@ impl SimArgs {
         Self {
             devices,
             ip: None,
+            ports: None,
             ipv6: None,
             fault: None,
             profile: None,

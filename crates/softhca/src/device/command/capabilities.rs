@@ -22,12 +22,15 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let (lag_ports, ece) = (hca.identity.lag_ports(), hca.ece != 0);
     let counter_sets = hca.counter_sets;
     let lean = hca.identity.is_lean();
+    let ports = hca.identity.last_port();
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
         CapType::GENERAL => {
             let caps = with_lag(general(link, order), lag_ports);
             let caps = if lean { with_one_read(caps) } else { caps };
-            let caps = caps.with_max_qp_cnt(counter_sets);
+            let caps = caps
+                .with_max_qp_cnt(counter_sets)
+                .with_num_ports(ports.into());
             reply.with_cmd_hca_cap(caps.with_ece(ece.into()))
         }
         CapType::ATOMIC if lean => reply,

@@ -246,7 +246,7 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
 pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
     // A doorbell that was stored before this is not a stray one.
     doorbell::take_all(&mut slot.state);
-    slot.wire.endpoint().disconnect(qpn);
+    slot.endpoint_of(qpn).disconnect(qpn);
     if let Some(qp) = slot.state.qps.remove(qpn)
         && let Some(uar) = slot.state.uars.get_mut(qp.uar)
     {

@@ -13,7 +13,7 @@ use crate::engine::path::Nowhere;
 use crate::engine::transport::Service;
 use crate::link::Link;
 use crate::profile::{LAG_PORTS, Lag};
-use crate::sysfs::Identity;
+use crate::sysfs::{PortIdentity, port_number};
 use crate::wire::envelope::Destination;
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
 use mlx5_prm::qp::{Ads, QpModifyIn, QpModifyOut, QpState, Qpc};
@@ -73,7 +73,7 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let slot = call.slot()?;
     // A doorbell that was stored before this is not one for what comes after it.
     doorbell::take_all(&mut slot.state);
-    slot.wire.endpoint().disconnect(qpn);
+    slot.endpoint_of(qpn).disconnect(qpn);
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;
     qp.qpc = qp.made;
@@ -95,11 +95,10 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
 
 fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
     let given = input.qpc();
-    let port = given.primary_address_path().vhca_port_num();
-    if port > 1 {
-        return Err(Refusal::bad_param(syndrome::QP_PORT));
-    }
-    let pkey_index = checked_pkey_index(&call.hca()?.identity, given.primary_address_path())?;
+    let number = port_number(given);
+    let port = call.hca()?.identity.port(number);
+    let port = port.ok_or(Refusal::bad_param(syndrome::QP_PORT))?;
+    let pkey_index = checked_pkey_index(port, given.primary_address_path())?;
     let qp = find(call, qpn)?;
     qp.qpc.set_rre(given.rre());
     qp.qpc.set_rwe(given.rwe());
@@ -114,12 +113,12 @@ fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal
     }
     qp.qpc
         .primary_address_path_mut()
-        .set_vhca_port_num(port.max(1));
+        .set_vhca_port_num(number.into());
     qp.qpc.primary_address_path_mut().set_pkey_index(pkey_index);
     Ok(())
 }
 
-fn checked_pkey_index(own: &Identity, path: &Ads) -> Result<u32, Refusal> {
+fn checked_pkey_index(own: &PortIdentity, path: &Ads) -> Result<u32, Refusal> {
     let index = path.pkey_index();
     let is_entry = usize::try_from(index).is_ok_and(|index| index < own.pkeys.keys().len());
     let refusal = Refusal::bad_param(syndrome::PKEY_INDEX);
@@ -135,8 +134,9 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     if !(1..=Qpc::MTU_4096).contains(&given.mtu()) {
         return Err(Refusal::bad_param(syndrome::MTU));
     }
-    let remote = remote(&call.hca()?.identity, path)?;
-    checked_pkey_index(&call.hca()?.identity, path)?;
+    let port = call.hca()?.port_of(qpn);
+    let remote = remote(port, path)?;
+    checked_pkey_index(port, path)?;
     let execution = call.hca()?.execution;
     let route = match call.fabric.by_address(remote.address) {
         // Both ends must agree.
@@ -181,14 +181,15 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     qp.path_bits = remote.path_bits;
     if route == Route::Wire {
         let slot = call.slot()?;
-        let pkey = slot.state.identity.pkey(&qpc);
-        path::connect(slot.wire.endpoint(), qpn, service, &qpc, remote, pkey);
+        let (wire, hca) = slot.wire_of(qpn);
+        let pkey = hca.identity.port_of(&qpc).pkey(&qpc);
+        path::connect(wire.endpoint(), qpn, service, &qpc, remote, pkey);
     }
     Ok(())
 }
 
 /// The HCA that a path names, and the headers of packets on that path.
-fn remote(own: &Identity, path: &Ads) -> Result<Destination, Refusal> {
+fn remote(own: &PortIdentity, path: &Ads) -> Result<Destination, Refusal> {
     path::destination(own, path).map_err(|nowhere| {
         Refusal::bad_param(match (nowhere, own.link) {
             (Nowhere::Source, _) => syndrome::GID_INDEX,
@@ -238,8 +239,9 @@ fn start(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let qp = find(call, qpn)?;
     let (qpc, service, route) = (qp.qpc.with_next_send_psn(qp.send_psn), qp.service, qp.route);
     let slot = call.slot()?;
-    let own = &slot.state.identity;
-    let endpoint = slot.wire.endpoint();
+    let (wire, hca) = slot.wire_of(qpn);
+    let own = hca.identity.port_of(&qpc);
+    let endpoint = wire.endpoint();
     match route {
         Route::Wire if service != Service::XrcTarget => {
             path::start(endpoint, qpn, service, &qpc);

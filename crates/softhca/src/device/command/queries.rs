@@ -10,14 +10,18 @@ use mlx5_prm::roce::{
 
 pub(super) fn roce_address(call: &mut Call<'_>) -> Outcome {
     let index = QueryRoceAddressIn::from_prefix(call.input).roce_address_index();
-    let identity = &call.hca()?.identity;
-    let (kind, gid) = identity
+    let [.., number] = QueryRoceAddressIn::from_prefix(call.input)
+        .vhca_port_num()
+        .to_be_bytes();
+    let port = call.hca()?.identity.port(number.max(1));
+    let port = port.ok_or(Refusal::bad_param(syndrome::QP_PORT))?;
+    let (kind, gid) = port
         .gids
         .get(index as usize)
         // A table that ports of InfiniBand do not have.
         .filter(|(kind, _)| *kind != GidType::InfiniBand)
         .ok_or(Refusal::bad_param(syndrome::NO_SUCH_GID))?;
-    let [a, b, c, d, e, f] = identity.mac;
+    let [a, b, c, d, e, f] = port.mac;
     let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let entry = RoceAddrLayout::default()
         .with_source_l3_address(*gid)

@@ -52,7 +52,7 @@ syndromes! {
     GID_INDEX = 0x5c_0049, "src_addr_index is no entry of the GID table: 0 to 3, 4 with an IPv6 subnet, on InfiniBand 0";
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
-    QP_PORT = 0x5c_004c, "the port is not 1";
+    QP_PORT = 0x5c_004c, "the device has no port of this number";
     ECE = 0x5c_0072, "options of enhanced connection establishment are given, and the device has none";
     PKEY_INDEX = 0x5c_0071, "pkey_index is no entry of the P_Key table";
     LAG_PORT = 0x5c_0070, "lag_tx_port_affinity names no port of the link aggregation group";

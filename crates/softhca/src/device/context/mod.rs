@@ -241,11 +241,13 @@ impl Context {
         })
     }
 
-    /// Whether the port is active; a fault or a test may take it down.
+    /// Whether a port is active; a fault or a test may take it down.
     #[must_use]
-    pub fn port_is_up(&self) -> bool {
+    pub fn port_is_up(&self, port: u8) -> bool {
         let mut fabric = self.inner.world.lock();
-        fabric.hca(self.inner.hca).is_some_and(|hca| !hca.port_down)
+        fabric
+            .hca(self.inner.hca)
+            .is_some_and(|hca| !hca.is_down(port))
     }
 
     /// Programs may subscribe to events of objects, or of the device.

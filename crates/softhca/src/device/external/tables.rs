@@ -15,6 +15,7 @@ use crate::device::state::{Fabric, HcaState};
 use crate::device::{DeviceError, Event};
 use crate::engine::intake::watch::Look;
 use crate::engine::path;
+use crate::sysfs::port_number;
 use crate::wire::headers::rnr_delay_ns;
 use crate::wire::timer::patience_ns;
 use bytemuck::{Pod, Zeroable};
@@ -306,7 +307,7 @@ impl Tables {
                 | flag(qp.qpc.rae() != 0, Qp::RIGHT_ATOMIC)
                 | flag(qp.send.rung.is_some(), Qp::NO_RECORD)
                 | flag(hca.paused_until_ns > hca.now_ns, Qp::PAUSED)
-                | flag(hca.port_down || hca.dead, Qp::DOWN),
+                | flag(hca.is_down(port_number(&qp.qpc)) || hca.dead, Qp::DOWN),
             mtu: path::mtu_bytes(&qp.qpc),
             send_psn: qp.qpc.next_send_psn(),
             receive_psn: qp.qpc.next_rcv_psn(),

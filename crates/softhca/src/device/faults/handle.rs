@@ -6,8 +6,9 @@ use super::{CommandFault, FailCommand, FaultSpec, Strike, TimedFault, ends_somet
 use crate::device::hca::Hca;
 use crate::device::hca::world::World;
 use crate::engine;
-use crate::wire::faults::{FaultCounts, Recorded};
+use crate::wire::faults::{FaultCounts, FaultLayer, Recorded};
 use crate::wire::icrc::{Flow, ICRC_BYTES};
+use crate::wire::port::Port;
 use crate::wire::psn::Psn;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::QpState;
@@ -46,8 +47,8 @@ impl Hca {
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.with_time(|slot, _| {
-            let layer = slot.wire.faults_if_any();
-            layer.map_or_else(FaultCounts::default, |layer| layer.counts())
+            let layers = slot.wires.iter().filter_map(Port::faults_if_any);
+            layers.map(FaultLayer::counts).sum()
         })
     }
 
@@ -83,9 +84,14 @@ impl Hca {
         engine::kick();
     }
 
-    /// Takes the port down or brings it up. While it is down no packets pass, and QPs towards this HCA find it silent.
+    /// Takes port 1 down or brings it up. While it is down no packets pass, and QPs towards it find it silent.
     pub fn set_port(&self, up: bool) {
-        self.with_time(|slot, _| slot.set_port(up));
+        self.set_port_of(1, up);
+    }
+
+    /// The same with a port of this number. Nothing happens to one that the HCA does not have.
+    pub fn set_port_of(&self, port: u8, up: bool) {
+        self.with_time(|slot, _| slot.set_port(port, up));
         self.write_through();
         engine::kick();
     }
@@ -100,15 +106,19 @@ impl Hca {
     /// Keeps copies of the packets that arrive for `qpn` from now on, up to 4096, and forgets those kept before; `None` keeps
     /// no more. Packets that this process brings from memory to memory are none.
     pub fn record_packets(&self, qpn: Option<u32>) {
-        self.with_time(|slot, _| slot.wire.faults().record(qpn));
+        self.with_time(|slot, _| {
+            for wire in &mut slot.wires {
+                wire.faults().record(qpn);
+            }
+        });
     }
 
     /// The packets that were kept.
     #[must_use]
     pub fn recorded_packets(&self) -> Vec<Recorded> {
         self.with_time(|slot, _| {
-            let layer = slot.wire.faults_if_any();
-            layer.map_or_else(Vec::new, |layer| layer.recorded().to_vec())
+            let layers = slot.wires.iter().filter_map(Port::faults_if_any);
+            layers.flat_map(FaultLayer::recorded).cloned().collect()
         })
     }
 
@@ -119,10 +129,10 @@ impl Hca {
     ///
     /// See [`ReplayError`].
     pub fn replay_packet(&self, packet: &Recorded, qpn: u32) -> Result<(), ReplayError> {
-        let own = self.ip();
         self.with_time(|slot, now_ns| {
-            let expected = slot
-                .wire
+            let own = slot.state.port_of(qpn).ip;
+            let wire = slot.wire_of(qpn).0;
+            let expected = wire
                 .endpoint()
                 .expected_psn(qpn)
                 .ok_or(ReplayError::NotReceiving { qpn })?;
@@ -131,7 +141,7 @@ impl Hca {
                 source: packet.source,
                 bytes: readdressed(&packet.bytes, qpn, expected, &flow)?,
             };
-            slot.wire.faults().inject(now_ns, &again);
+            wire.faults().inject(now_ns, &again);
             Ok(())
         })?;
         engine::kick();
@@ -175,10 +185,12 @@ impl Slot {
     pub(crate) fn set_faults(&mut self, spec: &FaultSpec, now_ns: u64) {
         self.state.faults.set(spec, now_ns);
         self.state.faulty_packets = !spec.packets.is_empty();
-        if self.state.faulty_packets || self.wire.faults_if_any().is_some() {
-            // HCAs with the same spec have different luck.
-            let seed = spec.seed ^ u64::from(u32::from(self.state.identity.ip)) << 32;
-            self.wire.faults().set(seed, &spec.packets, now_ns);
+        for (wire, port) in self.wires.iter_mut().zip(self.state.identity.ports()) {
+            if self.state.faulty_packets || wire.faults_if_any().is_some() {
+                // Ports with the same spec have different luck.
+                let seed = spec.seed ^ u64::from(u32::from(port.ip)) << 32;
+                wire.faults().set(seed, &spec.packets, now_ns);
+            }
         }
         // Faults that are due at once take effect before any other call.
         self.on_clock(now_ns);
@@ -188,25 +200,29 @@ impl Slot {
     pub(crate) fn on_clock(&mut self, now_ns: u64) {
         while let Some(fault) = self.state.faults.due_event(now_ns) {
             match fault {
-                TimedFault::PortDown => self.set_port(false),
-                TimedFault::PortUp => self.set_port(true),
+                TimedFault::PortDown(port) => self.set_port(port, false),
+                TimedFault::PortUp(port) => self.set_port(port, true),
                 TimedFault::Freeze(time) => self.state.freeze(now_ns, time),
                 TimedFault::Fatal => self.die(),
             }
         }
     }
 
-    /// The port goes down or comes up; each program that has the device open gets an event.
-    pub(crate) fn set_port(&mut self, up: bool) {
-        if self.state.port_down != up || self.state.dead {
+    /// A port goes down or comes up; each program that has the device open gets an event.
+    pub(crate) fn set_port(&mut self, port: u8, up: bool) {
+        let place = usize::from(port).wrapping_sub(1);
+        let Some(wire) = self.wires.get_mut(place) else {
+            return;
+        };
+        if self.state.is_down(port) != up || self.state.dead {
             return;
         }
-        self.state.port_down = !up;
-        self.wire.faults().set_down(!up);
+        self.state.ports_down[place] = !up;
+        wire.faults().set_down(!up);
         self.state.raise_for_all(if up {
-            Event::PortActive(1)
+            Event::PortActive(port)
         } else {
-            Event::PortDown(1)
+            Event::PortDown(port)
         });
     }
 
@@ -217,8 +233,10 @@ impl Slot {
             return;
         }
         hca.dead = true;
-        hca.port_down = true;
-        self.wire.faults().set_down(true);
+        hca.ports_down.fill(true);
+        for wire in &mut self.wires {
+            wire.faults().set_down(true);
+        }
         for qpn in hca.qps.numbers(|_| true) {
             if let Some(qp) = hca.qps.get_mut(qpn) {
                 qp.state = QpState::ERR;

@@ -329,8 +329,8 @@ mod tests {
         faults.set(&spec, 5);
         assert_eq!(faults.deadline_ns(), Some(2_000_005));
         assert_eq!(faults.due_event(2_000_004), None);
-        assert_eq!(faults.due_event(9_000_000), Some(TimedFault::PortDown));
-        assert_eq!(faults.due_event(9_000_000), Some(TimedFault::PortUp));
+        assert_eq!(faults.due_event(9_000_000), Some(TimedFault::PortDown(1)));
+        assert_eq!(faults.due_event(9_000_000), Some(TimedFault::PortUp(1)));
         assert_eq!(faults.due_event(u64::MAX), None);
         assert_eq!(spec.timed[0].0, Duration::from_millis(3));
     }

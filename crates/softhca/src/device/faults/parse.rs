@@ -4,6 +4,7 @@ use super::FailCommand;
 use super::spec::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FaultSpec, TimedFault,
 };
+use crate::sysfs::MAX_PORTS;
 use crate::wire::faults::{Direction, Mishap, PacketFault, When, Window};
 use mlx5_prm::cmd::{Opcode, Status};
 use std::net::Ipv4Addr;
@@ -289,9 +290,14 @@ fn completion(mut item: Item<'_>) -> Result<CompletionFault, Problem> {
 }
 
 fn timed(mut item: Item<'_>, kind: &str) -> Result<(Duration, TimedFault), Problem> {
-    if let Some(text) = item.value {
-        return Err(Problem::Surplus(text.to_owned()));
-    }
+    let port = match item.value.take() {
+        None => 1,
+        Some(text) if kind.starts_with("port-") => match text.parse() {
+            Ok(port) if (1..=MAX_PORTS).contains(&port) => port,
+            _ => return Err(value(text, "a port, 1 or 2")),
+        },
+        Some(text) => return Err(Problem::Surplus(text.to_owned())),
+    };
     let at = match item.at.is_empty() {
         true if kind == "freeze" => return Err(Problem::Missing("@TIME+TIME")),
         true => "0s",
@@ -303,8 +309,8 @@ fn timed(mut item: Item<'_>, kind: &str) -> Result<(Duration, TimedFault), Probl
             let (at, how_long) = at.split_once('+').ok_or(Problem::Missing("+TIME"))?;
             (time(at)?, TimedFault::Freeze(time(how_long)?))
         }
-        "port-down" => (time(at)?, TimedFault::PortDown),
-        "port-up" => (time(at)?, TimedFault::PortUp),
+        "port-down" => (time(at)?, TimedFault::PortDown(port)),
+        "port-up" => (time(at)?, TimedFault::PortUp(port)),
         _ => (time(at)?, TimedFault::Fatal),
     })
 }

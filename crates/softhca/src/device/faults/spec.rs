@@ -22,7 +22,7 @@ use std::time::Duration;
 /// | `cqe=wqe#100:syndrome=0x15` | the 100th send WQE that would end well fails so |
 /// | `cqe=drop#50` | the 50th completion is never written |
 /// | `cqe=delay#50:10ms` | the 50th completion is late, and those behind it in its queue with it |
-/// | `port-down@2s`, `port-up@3s` | the port goes down, comes up |
+/// | `port-down@2s`, `port-up@3s` | port 1 goes down, comes up; `port-down=2@2s` is port 2 |
 /// | `freeze@1s+200ms` | the HCA does nothing for 200 ms |
 /// | `fatal@5s` | the HCA fails for good |
 ///
@@ -95,10 +95,10 @@ pub enum CompletionMishap {
 /// What happens at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimedFault {
-    /// The port goes down.
-    PortDown,
-    /// The port comes up.
-    PortUp,
+    /// The port with this number goes down.
+    PortDown(u8),
+    /// The port with this number comes up.
+    PortUp(u8),
     /// The HCA does nothing for so long.
     Freeze(Duration),
     /// The HCA fails for good.

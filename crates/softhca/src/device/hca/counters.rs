@@ -2,6 +2,9 @@
 
 use mlx5_prm::qpc::Qpc;
 
+use crate::sysfs::{MAX_PORTS, port_number};
+use crate::wire::endpoint::LidCounters;
+
 /// Counters of one HCA since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -10,6 +13,8 @@ pub struct Counters {
     pub wqes: u64,
     /// Of them, those of QPs that name port 1 and port 2 of a link aggregation group.
     pub wqes_by_lag_port: [u64; 2],
+    /// Of all, those of QPs for port 1 and for port 2.
+    pub wqes_by_port: [u64; MAX_PORTS as usize],
     /// Doorbells taken from UAR registers.
     pub doorbells: u64,
     /// Completion entries written, failed ones included.
@@ -40,9 +45,39 @@ pub struct Counters {
     pub findings: u64,
 }
 
+/// Counters of one port of an HCA since the HCA was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortCounters {
+    /// The port carries nothing now.
+    pub is_down: bool,
+    /// Send WQEs of its QPs that were begun.
+    pub wqes: u64,
+    /// Packets of its LIDs by their path bits, as many as its LMC says; on Ethernet those of its only address.
+    pub lids: Vec<LidCounters>,
+}
+
+impl PortCounters {
+    /// Packets sent, those sent again included.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.lids.iter().map(|lid| lid.sent).sum()
+    }
+
+    /// Packets that have come to it.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.lids.iter().map(|lid| lid.received).sum()
+    }
+}
+
 impl Counters {
     /// So many WQEs of a QP with this context were begun.
-    pub(crate) fn on_lag_port(&mut self, qpc: &Qpc, wqes: u64) {
+    pub(crate) fn on_port(&mut self, qpc: &Qpc, wqes: u64) {
+        let port = usize::from(port_number(qpc) - 1);
+        if let Some(count) = self.wqes_by_port.get_mut(port) {
+            *count += wqes;
+        }
         let place = (qpc.lag_tx_port_affinity() as usize).checked_sub(1);
         if let Some(count) = place.and_then(|place| self.wqes_by_lag_port.get_mut(place)) {
             *count += wqes;

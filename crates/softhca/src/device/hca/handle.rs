@@ -1,11 +1,11 @@
 //! The owner's handle of an HCA.
 
 use super::carrier::{CarrierError, open_carrier};
-use super::counters::{Counters, ObjectCounts};
+use super::counters::{Counters, ObjectCounts, PortCounters};
 use super::world::World;
 use crate::device::checker::{CheckConfig, Finding};
 use crate::device::external::Execution;
-use crate::device::faults::FaultSpec;
+use crate::device::faults::{FaultSpec, TimedFault};
 use crate::device::memory::pending_writes::{Adversary, DataOrder};
 use crate::device::state::{HcaState, Slot};
 use crate::device::{Context, DeviceError};
@@ -13,9 +13,8 @@ use crate::engine;
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
 use crate::profile::Profile;
-use crate::sysfs::{self, Identity, SysfsError};
+use crate::sysfs::{self, Identity, MAX_PORTS, SysfsError};
 use crate::wire::config::CarrierConfig;
-use crate::wire::endpoint::LidCounters;
 use crate::wire::port::Port;
 use crate::wire::subnet::Ipv6Subnet;
 use std::collections::BTreeMap;
@@ -28,8 +27,10 @@ use thiserror::Error;
 /// How an HCA is made.
 #[derive(Clone, Debug)]
 pub struct HcaConfig {
-    /// Its IPv4 address; `None` takes a free one of 127/8.
+    /// Its IPv4 address; `None` takes a free one of 127/8. Port 2 has the address behind those of port 1, or another free one.
     pub ip: Option<Ipv4Addr>,
+    /// How many ports it has, 1 or 2, each with an address of its own and a wire. Carriers of frames and bonds have one.
+    pub ports: u8,
     /// The subnet from which it has an IPv6 address in addition: a route of this machine with the UDP carrier. For Ethernet.
     pub ipv6: Option<Ipv6Subnet>,
     /// A WQE runs only after a store to the QP's doorbell register; otherwise its doorbell record is enough.
@@ -78,6 +79,7 @@ impl Default for HcaConfig {
     fn default() -> Self {
         Self {
             ip: None,
+            ports: 1,
             ipv6: None,
             strict: true,
             execution: Execution::default(),
@@ -141,6 +143,34 @@ pub enum HcaError {
         ip: Ipv4Addr,
         /// Its low 16 bits.
         lid: u16,
+    },
+    /// No such number of ports.
+    #[error("the number of ports is {ports}; it must be 1 to {MAX_PORTS}")]
+    Ports {
+        /// The number that was asked for.
+        ports: u8,
+    },
+    /// Several ports, and a carrier or a card that has one.
+    #[error("the number of ports is {ports}; with {what} it must be 1")]
+    OnePort {
+        /// The number that was asked for.
+        ports: u8,
+        /// What has one port.
+        what: &'static str,
+    },
+    /// A fault of a port that the HCA lacks.
+    #[error("a fault is for port {port}; it must be 1 to {last}, as the HCA has {last}")]
+    FaultOfPort {
+        /// The port that was named.
+        port: u8,
+        /// The last one.
+        last: u8,
+    },
+    /// The addresses of port 2 are no addresses of IPv4.
+    #[error("{ip} leaves no address for port 2")]
+    Addresses {
+        /// The address that was asked for.
+        ip: Ipv4Addr,
     },
     /// No such LMC.
     #[error("LMC is {lmc}; it must be 0 to {most}", most = link::MAX_LMC)]
@@ -233,14 +263,8 @@ impl Hca {
 
     /// Makes the next `mlx5_N` of `world`, which libibverbs does not see.
     pub(super) fn in_world(world: &Arc<World>, config: &HcaConfig) -> Result<Self, HcaError> {
-        if let Some(ip) = config.ip
-            && config.link.is_infiniband()
-            && link::lid(ip).is_none()
-        {
-            let lid = link::low_bits(ip);
-            return Err(HcaError::Lid { ip, lid });
-        }
         check_lmc(config)?;
+        check_ports(config)?;
         if let Some(subnet) = config.ipv6
             && config.link.is_infiniband()
         {
@@ -250,8 +274,20 @@ impl Hca {
             let pkeys = config.pkeys.clone();
             return Err(HcaError::PkeysOnEthernet { pkeys });
         }
-        let (ip, carrier) = open_carrier(config)?;
-        let wire = Port::with_lmc(ip, config.lmc, carrier);
+        let mut wires = Vec::new();
+        let mut ips = Vec::new();
+        for port in 0..u32::from(config.ports) {
+            let of_port = HcaConfig {
+                ip: config
+                    .ip
+                    .map(|ip| port_address(ip, port, config))
+                    .transpose()?,
+                ..config.clone()
+            };
+            let (ip, carrier) = open_carrier(&of_port)?;
+            wires.push(Port::with_lmc(ip, config.lmc, carrier));
+            ips.push(ip);
+        }
         let mut fabric = world.lock();
         let number = fabric.hcas.len();
         let index = u32::try_from(number)
@@ -260,14 +296,18 @@ impl Hca {
             .ok_or(HcaError::TooMany {
                 limit: Identity::MAX_INDEX,
             })?;
-        let identity = Identity::new(index, ip)
+        let mut identity = Identity::new(index, ips[0]);
+        for ip in &ips[1..] {
+            identity = identity.with_port(*ip);
+        }
+        let identity = identity
             .with_profile(config.profile)
             .with_subnet(config.ipv6)
             .with_link(config.link)
             .with_lmc(config.lmc)
-            .with_pkeys(config.pkeys.clone());
+            .with_pkeys(&config.pkeys);
         let state = HcaState::new(number, identity.clone(), config);
-        let mut slot = Slot { state, wire };
+        let mut slot = Slot { state, wires };
         if let Some(spec) = &config.faults {
             slot.set_faults(spec, fabric.clock.now_ns());
         }
@@ -296,30 +336,39 @@ impl Hca {
         &self.identity.name
     }
 
-    /// The GID that peers name: on Ethernet GID 3, `RoCE` v2 with the IP address, `::ffff:a.b.c.d`; on `InfiniBand` GID 0,
+    /// The GID of port 1 that peers name: on Ethernet GID 3, `RoCE` v2 with the IP address, `::ffff:a.b.c.d`; on `InfiniBand` GID 0,
     /// `fe80::/64` with the port GUID.
     #[must_use]
     pub fn gid(&self) -> [u8; 16] {
-        self.identity.gid()
+        self.identity.first().gid()
     }
 
-    /// The LID of its port; 0 on Ethernet.
+    /// The LID of port 1; 0 on Ethernet.
     #[must_use]
     pub fn lid(&self) -> u16 {
-        self.identity.lid()
+        self.identity.first().lid()
     }
 
-    /// Packets of its LIDs by their path bits, as many as its LMC says; on Ethernet those of its only address. An HCA with
-    /// [`HcaConfig::loopback`] sends none to HCAs of its process.
+    /// What a port has counted since the HCA was made; `None` if the HCA lacks it. An HCA with [`HcaConfig::loopback`] sends no
+    /// packet to HCAs of its process.
     #[must_use]
-    pub fn lids(&self) -> Vec<LidCounters> {
-        self.with(|slot| slot.wire.endpoint().lids().to_vec())
+    pub fn port_counters(&self, port: u8) -> Option<PortCounters> {
+        self.with(|slot| slot.port_counters(port))
     }
 
-    /// The IP address; with an LMC the first one.
+    /// Its ports by number: the GID that peers name, see [`Self::gid`], LID and IP address.
+    #[must_use]
+    pub fn ports(&self) -> Vec<([u8; 16], u16, Ipv4Addr)> {
+        let ports = self.identity.ports().iter();
+        ports
+            .map(|port| (port.gid(), port.lid(), port.ip))
+            .collect()
+    }
+
+    /// The IP address of port 1; with an LMC the first one.
     #[must_use]
     pub fn ip(&self) -> Ipv4Addr {
-        self.identity.ip
+        self.identity.first().ip
     }
 
     /// How many objects of each kind exist now, over all contexts.
@@ -369,6 +418,46 @@ impl Hca {
             None => unreachable!("the HCA lives as long as its handle"),
         }
     }
+}
+
+/// Refuses a number of ports that does not fit the rest.
+fn check_ports(config: &HcaConfig) -> Result<(), HcaError> {
+    let ports = config.ports;
+    if !(1..=MAX_PORTS).contains(&ports) {
+        return Err(HcaError::Ports { ports });
+    }
+    let timed = config.faults.iter().flat_map(|spec| &spec.timed);
+    for (_, fault) in timed {
+        if let TimedFault::PortDown(port) | TimedFault::PortUp(port) = *fault
+            && !(1..=ports).contains(&port)
+        {
+            return Err(HcaError::FaultOfPort { port, last: ports });
+        }
+    }
+    let one = |what| Err(HcaError::OnePort { ports, what });
+    match &config.carrier {
+        _ if ports == 1 => Ok(()),
+        CarrierConfig::Frames { .. } | CarrierConfig::Packet { .. } => {
+            one("a carrier of Ethernet frames")
+        }
+        _ if config.profile.facts().lag.is_some() => {
+            one("a bond, which a program sees as one port,")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first address of the port behind so many others, of an HCA at `first`.
+fn port_address(first: Ipv4Addr, before: u32, config: &HcaConfig) -> Result<Ipv4Addr, HcaError> {
+    let ip = u32::from(first)
+        .checked_add(before << config.lmc)
+        .map(Ipv4Addr::from)
+        .ok_or(HcaError::Addresses { ip: first })?;
+    if config.link.is_infiniband() && link::lid(ip).is_none() {
+        let lid = link::low_bits(ip);
+        return Err(HcaError::Lid { ip, lid });
+    }
+    Ok(ip)
 }
 
 /// Refuses an LMC that does not fit the rest.
@@ -427,6 +516,12 @@ pub fn device_names() -> Vec<String> {
 pub(crate) fn identity(name: &str) -> Option<Identity> {
     let fabric = World::of_process().lock();
     fabric.by_name(name).map(|slot| slot.state.identity.clone())
+}
+
+/// Counters of a port of a device.
+pub(crate) fn port_counters(name: &str, port: u8) -> Option<PortCounters> {
+    let fabric = World::of_process().lock();
+    fabric.by_name(name)?.port_counters(port)
 }
 
 /// Counters of a device.

@@ -12,8 +12,9 @@ mod simulation;
 pub(crate) mod world;
 
 pub use carrier::CarrierError;
-pub use counters::{Counters, ObjectCounts};
+pub use counters::{Counters, ObjectCounts, PortCounters};
 pub(crate) use describe::described;
 pub(crate) use handle::identity;
+pub(crate) use handle::port_counters;
 pub use handle::{EventSupport, Hca, HcaConfig, HcaError, counters, device_names};
 pub use simulation::{Simulation, Step};

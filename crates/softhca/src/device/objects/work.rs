@@ -134,6 +134,8 @@ pub(crate) struct Work {
     pub(crate) local: Local,
     /// Of a datagram the entry of the GID table that it comes from.
     pub(crate) source_gid: u8,
+    /// The port that the QP is for.
+    pub(crate) port: u8,
 }
 
 /// An operation in progress inside the process.

@@ -28,7 +28,8 @@ pub(in crate::engine) fn flush(slot: &mut Slot, qpn: u32) {
     // A send queue that failed has nothing left on the wire.
     let on_wire = matches!(qp.route, Route::Wire | Route::Datagram);
     if std::mem::take(&mut qp.wire_must_fail) && on_wire {
-        slot.wire.endpoint().fail(qpn, &mut slot.state);
+        let (wire, hca) = slot.wire_of(qpn);
+        wire.endpoint().fail(qpn, hca);
     }
     let hca = &mut slot.state;
     let Some(qp) = hca.qps.get_mut(qpn) else {

@@ -55,24 +55,27 @@ pub(in crate::engine) fn step(
         return Step::Done(Err(failure));
     }
     hca.counters.bytes_sent += u64::from(current.operation.bytes);
-    let pkey = hca.qps.get(own.qpn).map(|qp| hca.identity.pkey(&qp.qpc));
+    let port = hca.port_of(own.qpn);
+    let pkey = hca.qps.get(own.qpn).map(|qp| port.pkey(&qp.qpc));
+    let (address, lmc) = (port.address(there.path_bits), port.lmc);
     let own_path_bits = fabric
         .hca(peer_hca)
-        .map_or(0, |hca| hca.identity.path_bits_of(there.address));
+        .map_or(0, |hca| hca.port_of(to.qpn).path_bits_of(there.address));
+    let address_of_peer = there.address;
     let is_within = fabric.hca(peer_hca).is_some_and(|there| {
-        let theirs = there.qps.get(to.qpn).map(|qp| there.identity.pkey(&qp.qpc));
+        let port = there.port_of(to.qpn);
+        // A datagram to one port does not meet the QPs of another.
+        let theirs = there.qps.get(to.qpn).filter(|_| port.has(address_of_peer));
+        let theirs = theirs.map(|qp| port.pkey(&qp.qpc));
         matches!((pkey, theirs), (Some(ours), Some(theirs)) if partition::matches(ours, theirs))
     });
     if !is_within {
         return Step::Done(Ok(())); // of another partition
     }
-    let Some(hca) = fabric.hca(own.hca) else {
-        return Step::Done(Ok(()));
-    };
     let source = DatagramSource {
         qpn: own.qpn,
-        address: link::address_with(hca.identity.ip, there.path_bits),
-        lmc: hca.identity.lmc,
+        address,
+        lmc,
         own_path_bits,
         envelope: there.envelope,
         has_grh: to.has_grh,
@@ -142,10 +145,11 @@ pub(in crate::engine) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u3
 /// What stands in front of a datagram, if anything does.
 pub(in crate::engine) fn header(
     hca: &HcaState,
+    qpn: u32,
     source: &DatagramSource,
     received: &Received,
 ) -> Option<[u8; grh::BYTES]> {
-    let own = &hca.identity;
+    let own = hca.port_of(qpn);
     let addresses = match own.link {
         Link::Ethernet => source.envelope.addresses(source.address, own.ip),
         Link::InfiniBand if source.has_grh => {

@@ -140,7 +140,7 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     let mut received = *received;
     if let Some(source) = received.source {
         // Without a GRH its 40 bytes keep what they held.
-        if let Some(header) = datagram::header(hca, &source, &received)
+        if let Some(header) = datagram::header(hca, qpn, &source, &received)
             && let Err(syndrome) = fill(hca, &receiving, 0, &header)
         {
             return Err(fail(hca, qpn, &receiving, syndrome));

@@ -163,7 +163,7 @@ impl Device for HcaState {
     }
 
     fn destination(&self, wqe: &Work, to: &Datagram) -> Option<Destination> {
-        path::datagram_destination(&self.identity, wqe.source_gid, to)
+        path::datagram_destination(self.identity.port(wqe.port)?, wqe.source_gid, to)
     }
 
     fn scatter(&mut self, qpn: u32, wqe: &Work, offset: u64, data: &[u8]) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use super::wake;
 use crate::device::hca::world::World;
 use crate::engine::intake::watch::Look;
 use crate::engine::now_ns;
+use crate::wire::port::Port;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -133,7 +134,7 @@ fn descriptors() -> Vec<(RawFd, i16)> {
     fabric
         .all()
         .filter(|slot| slot.state.paused_until_ns <= now_ns)
-        .flat_map(|slot| slot.wire.poll_events())
+        .flat_map(|slot| slot.wires.iter().flat_map(Port::poll_events))
         .map(|(descriptor, events)| (descriptor.as_raw_fd(), events))
         .collect()
 }

@@ -201,21 +201,23 @@ fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
         return;
     };
     slot.state.now_ns = now_ns;
-    match slot.wire.poll(now_ns, &mut slot.state) {
-        Ok(activity) => report.busy |= activity.busy || activity.unfinished,
-        Err(error) => {
-            // A broken socket is silence: QPs give up in their own time. Said once.
-            let number = slot.state.identity.index;
-            slot.state
-                .checker
-                .note(crate::device::checker::Finding::Socket, number, || {
-                    format!("its carrier failed: {error}")
-                });
+    for wire in &mut slot.wires {
+        match wire.poll(now_ns, &mut slot.state) {
+            Ok(activity) => report.busy |= activity.busy || activity.unfinished,
+            Err(error) => {
+                // A broken socket is silence: QPs give up in their own time. Said once.
+                let number = slot.state.identity.index;
+                slot.state
+                    .checker
+                    .note(crate::device::checker::Finding::Socket, number, || {
+                        format!("its carrier failed: {error}")
+                    });
+            }
         }
-    }
-    report.busy |= slot.wire.has_work();
-    if let Some(at_ns) = slot.wire.deadline_ns() {
-        report.wake_at(at_ns);
+        report.busy |= wire.has_work();
+        if let Some(at_ns) = wire.deadline_ns() {
+            report.wake_at(at_ns);
+        }
     }
 }
 

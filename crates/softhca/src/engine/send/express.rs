@@ -198,7 +198,7 @@ impl Ends {
                 qp.send.fetched = self.index;
                 qp.send.retired = self.index;
                 qp.send_psn = self.psn.value();
-                hca.counters.on_lag_port(&qp.qpc, done.wqes as u64);
+                hca.counters.on_port(&qp.qpc, done.wqes as u64);
             }
             let counters = &mut hca.counters;
             counters.wqes += done.wqes as u64;

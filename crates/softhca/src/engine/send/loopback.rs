@@ -144,27 +144,29 @@ pub(super) fn find_peer(
     now_ns: u64,
 ) -> Result<End, Silence> {
     let hca = fabric.hca(own.hca).ok_or(Silence::Absent)?;
-    if hca.port_down {
+    let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
+    let port = hca.identity.port_of(&qp.qpc);
+    if hca.is_down(port.number) {
         return Err(Silence::Absent);
     }
-    let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
-    let pkey = hca.identity.pkey(&qp.qpc);
-    let own_ip = hca.identity.address(qp.path_bits);
+    let pkey = port.pkey(&qp.qpc);
+    let own_ip = port.address(qp.path_bits);
     let named = qp.remote;
     let (remote_qpn, sent, service) = (qp.qpc.remote_qpn(), qp.send_psn, qp.service);
     let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
     if hca.paused_until_ns > now_ns {
         return Err(Silence::Asleep);
     }
-    if hca.port_down {
+    let peer = hca.qps.get(remote_qpn).ok_or(Silence::Absent)?;
+    let port = hca.identity.port_of(&peer.qpc);
+    if hca.is_down(port.number) {
         return Err(Silence::Absent);
     }
-    let peer = hca.qps.get(remote_qpn).ok_or(Silence::Absent)?;
     let is_ours = peer.service == service.peer()
         && peer.qpc.remote_qpn() == own.qpn
         && peer.remote == own_ip
-        && hca.identity.address(peer.path_bits) == named
-        && partition::matches(pkey, hca.identity.pkey(&peer.qpc))
+        && port.address(peer.path_bits) == named
+        && partition::matches(pkey, port.pkey(&peer.qpc))
         && qp_state::receives(peer.state);
     if !is_ours {
         return Err(Silence::Absent);

@@ -86,7 +86,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
                 if qp.send.fetched == qp.send.posted {
                     return TurnOutcome::Idle;
                 }
-                if route == Route::Wire && !slot.wire.endpoint().has_room(own.qpn) {
+                if route == Route::Wire && !slot.endpoint_of(own.qpn).has_room(own.qpn) {
                     return TurnOutcome::Idle; // a completion brings the QP back
                 }
                 match begin(fabric, own, now_ns) {
@@ -177,7 +177,7 @@ fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Delive
         .is_some_and(|qp| qp.send.is_outstanding());
     match peer {
         Some(peer) if !outstanding => Delivery::Process(peer),
-        None if slot.wire.endpoint().has_room(own.qpn) => Delivery::Wire,
+        None if slot.endpoint_of(own.qpn).has_room(own.qpn) => Delivery::Wire,
         _ => Delivery::Later,
     }
 }
@@ -232,7 +232,7 @@ fn submit(fabric: &mut Fabric, own: End, current: Current) {
     let Some(slot) = fabric.slot(own.hca) else {
         return;
     };
-    let endpoint = slot.wire.endpoint();
+    let endpoint = slot.endpoint_of(own.qpn);
     let sent = match current.operation.kind {
         OperationKind::Write { .. } | OperationKind::Send { .. } => current.operation.bytes,
         OperationKind::Read { .. } | OperationKind::Atomic(_) => 0,
@@ -269,11 +269,13 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         return Begun::Failed;
     };
     let (index, posted) = (qp.send.fetched, qp.send.posted);
+    let port = hca.identity.port_of(&qp.qpc);
+    let number = port.number;
     let sender = Sender {
         service: qp.service,
         qkey: qp.qpc.q_key(),
         mtu: path::mtu_bytes(&qp.qpc),
-        infiniband: hca.identity.link.is_infiniband().then_some(hca.identity.ip),
+        infiniband: (port.link.is_infiniband()).then_some(port.ip),
     };
     let Some(ring) = qp.send.ring else {
         return Begun::Failed;
@@ -303,7 +305,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             return Begun::Waits;
         }
         qp.send.fetched = index.wrapping_add(fetched.blocks);
-        hca.counters.on_lag_port(&qp.qpc, 1);
+        hca.counters.on_port(&qp.qpc, 1);
     }
     hca.counters.wqes += 1;
     let signalled = fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS;
@@ -316,6 +318,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             bytes: 0,
             local: Local::Nothing,
             source_gid: 0,
+            port: number,
         };
         return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
             Ok(()) => {
@@ -374,6 +377,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         bytes: operation.map_or(0, |operation| operation.bytes),
         local,
         source_gid,
+        port: number,
     };
     match operation {
         Some(operation) => Begun::Operation(Current::new(work, operation)),

@@ -3,6 +3,7 @@
 use super::queue::Queue;
 use super::{Direction, Mishap, PacketFault, REORDER_DISTANCE, REORDER_PATIENCE_NS, When};
 use crate::wire::carrier::Source;
+use std::iter::Sum;
 use std::time::Duration;
 
 /// Packets that are kept for a replay, at most.
@@ -26,6 +27,19 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Recorded packets brought in again.
     pub replayed: u64,
+}
+
+impl Sum for FaultCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, of| Self {
+            dropped: sum.dropped + of.dropped,
+            duplicated: sum.duplicated + of.duplicated,
+            reordered: sum.reordered + of.reordered,
+            delayed: sum.delayed + of.delayed,
+            corrupted: sum.corrupted + of.corrupted,
+            replayed: sum.replayed + of.replayed,
+        })
+    }
 }
 
 /// What becomes of a packet.

@@ -36,9 +36,10 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 12] = [
+const CHECKED: [&str; 13] = [
     "SOFTHCA_PROFILE",
     "SOFTHCA_LINK",
+    "SOFTHCA_PORTS",
     "SOFTHCA_IPV6",
     "SOFTHCA_LMC",
     "SOFTHCA_PKEYS",
@@ -56,6 +57,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
     let mut variables = vec![("SOFTHCA_DEVICES", args.devices.to_string().into())];
     let given = [
         ("SOFTHCA_IP", args.ip.map(|ip| ip.to_string())),
+        ("SOFTHCA_PORTS", args.ports.clone()),
         ("SOFTHCA_IPV6", args.ipv6.clone()),
         ("SOFTHCA_LMC", args.lmc.clone()),
         ("SOFTHCA_PKEYS", args.pkeys.clone()),

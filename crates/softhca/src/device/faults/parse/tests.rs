@@ -72,8 +72,8 @@ fn every_item_is_read() {
     assert_eq!(
         spec.timed,
         [
-            (ms(2000), TimedFault::PortDown),
-            (ms(3000), TimedFault::PortUp),
+            (ms(2000), TimedFault::PortDown(1)),
+            (ms(3000), TimedFault::PortUp(1)),
             (ms(5000), TimedFault::Fatal),
             (ms(1000), TimedFault::Freeze(ms(200))),
         ]
