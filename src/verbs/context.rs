@@ -361,7 +361,9 @@ fn first_active(device: &OpenDevice, info: &DeviceInfo) -> Result<PortInfo, Verb
         match PortInfo::query(device, info, number) {
             Ok(port) => return Ok(port),
             // No such port: the one before was the last.
-            Err(VerbsError::Call { .. }) if first.is_some() => break,
+            Err(VerbsError::Call { .. } | VerbsError::BadArgument { .. }) if first.is_some() => {
+                break;
+            }
             Err(error) => first = first.or(Some(error)),
         }
     }

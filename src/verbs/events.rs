@@ -42,6 +42,8 @@ const FUNCTIONS: [&str; 4] = [
 /// Words of a record: the cookie, then an entry of the event queue of 64 bytes. Bytes 1 and 3 of that entry hold type and
 /// subtype.
 const WORDS: usize = 9;
+/// The byte of a record with the number of the port, in its upper half: byte 40 of the entry.
+const PORT_BYTE: usize = 8 + 40;
 
 /// What an HCA reports without a question: of its port, of itself, or of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +188,7 @@ impl Events {
             if read < 8 {
                 return Err(self.context.failed("mlx5dv_devx_get_event", last_errno()));
             }
-            if let Some(event) = parse(&record) {
+            if let Some(event) = parse(&record, self.context.port().number) {
                 return Ok(Some(event));
             }
         }
@@ -201,11 +203,12 @@ impl Events {
     }
 }
 
-/// What a record says; none for what is of no interest.
-fn parse(record: &[u64; WORDS]) -> Option<HcaEvent> {
+/// What a record says to the user of `port`; none for what is of no interest. The device reports all its ports.
+fn parse(record: &[u64; WORDS], port: u8) -> Option<HcaEvent> {
     let bytes: &[u8] = bytemuck::bytes_of(record);
     let (kind, subtype) = (u16::from(bytes[9]), bytes[11]);
     match (record[0], kind) {
+        (DEVICE, kind::PORT_CHANGE) if bytes[PORT_BYTE] >> 4 != port => None,
         (DEVICE, kind::PORT_CHANGE) if subtype == PORT_DOWN => Some(HcaEvent::PortDown),
         (DEVICE, kind::PORT_CHANGE) if subtype == PORT_ACTIVE => Some(HcaEvent::PortUp),
         (DEVICE, kind::INTERNAL_ERROR) => Some(HcaEvent::Fatal),
@@ -237,12 +240,24 @@ impl fmt::Debug for Events {
 mod tests {
     use super::*;
 
+    const PORT: u8 = 2;
+
     fn record(cookie: u64, kind: u8, subtype: u8) -> [u64; WORDS] {
         let mut record = [0; WORDS];
         record[0] = cookie;
         let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut record);
-        (bytes[9], bytes[11]) = (kind, subtype);
+        (bytes[9], bytes[11], bytes[48]) = (kind, subtype, PORT << 4);
         record
+    }
+
+    #[test]
+    fn the_events_of_other_ports_are_left_out() {
+        for (subtype, event) in [(1, HcaEvent::PortDown), (4, HcaEvent::PortUp)] {
+            let record = record(DEVICE, 0x09, subtype);
+            let of = [1, 2, 3].map(|port| parse(&record, port));
+            assert_eq!(of, [None, Some(event), None]);
+        }
+        assert_eq!(parse(&record(DEVICE, 0x08, 0), 1), Some(HcaEvent::Fatal));
     }
 
     #[test]
@@ -262,7 +277,7 @@ mod tests {
                 }),
             ),
         ] {
-            assert_eq!(parse(&record), event);
+            assert_eq!(parse(&record, PORT), event);
         }
     }
 }

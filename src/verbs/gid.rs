@@ -78,8 +78,7 @@ impl GidEntry {
             gid_type: 0,
             ndev_ifindex: 0,
         };
-        // The call lists all ports of the device.
-        let mut entries = vec![empty; port.gid_table_length * usize::from(port.number)];
+        let mut entries = vec![empty; PortInfo::gids_of_all(device)];
         // SAFETY: the context is open, and `entries` has room for `entries.len()` entries of the size stated.
         let count = unsafe {
             device.rdma()._ibv_query_gid_table(

@@ -112,6 +112,13 @@ impl PortInfo {
         }
     }
 
+    /// Entries of the GID tables of all ports of a device. libibverbs lists those of all, and refuses a list that is too short.
+    pub(super) fn gids_of_all(device: &OpenDevice) -> usize {
+        let ports = (1..=u8::MAX).map_while(|port| Self::ask(device, port).ok());
+        let lengths = ports.map(|attr| usize::try_from(attr.gid_tbl_len).unwrap_or(MAX_GIDS));
+        lengths.map(|length| length.min(MAX_GIDS)).sum()
+    }
+
     /// Why the device says nothing of port `number`: it may have fewer ports.
     fn missing(device: &OpenDevice, info: &DeviceInfo, number: u8, errno: i32) -> VerbsError {
         let answers = |port: &u8| Self::ask(device, *port).is_ok();

@@ -1,5 +1,6 @@
 //! Teams on every kind of port: RoCEv2 over IPv4 and IPv6, InfiniBand with and without a GRH; and ports that do not fit.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,16 +8,18 @@ use mlx5_prm::cmd::{Opcode, Status};
 use serde_json::Value;
 use softhca::link::Link;
 use softhca::profile::Profile;
-use softhca::{FailCommand, HcaConfig};
-use warpverbs::config::{GrhUse, PathConfig};
+use softhca::{FailCommand, Hca, HcaConfig};
+use warpverbs::config::{Config, GpuSelector, GrhUse, PathConfig};
 use warpverbs::internal::TeamInternal;
-use warpverbs::team::{MemoryStore, RankSet, TeamConfig};
+use warpverbs::team::{MemoryStore, RankDevices, RankSet, Store, Team, TeamConfig};
 
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
-use crate::rank::{Rank, run, run_on, setup};
+use crate::rank::{ALONE, Rank, run, run_on, setup};
 use test_support::counts::full;
+use test_support::device::test_gpu;
 use test_support::fleet::{Hcas, Setup};
+use test_support::ranks::Meeting;
 
 fn on(link: Link, path: PathConfig) -> Setup {
     let mut setup = setup(2);
@@ -112,6 +115,96 @@ fn the_packets_of_a_rank_go_between_the_lids_that_path_bits_name() {
         }
         hcas.check();
     }
+}
+
+/// Joins as a rank whose configuration names this port of its HCA.
+fn join_by<'a>(
+    port: u8,
+    config: TeamConfig,
+    hcas: &'a [Arc<Hca>],
+    store: Arc<dyn Store>,
+    meeting: &'a Meeting,
+) -> Result<Rank<'a>, Box<dyn Error>> {
+    let name = format!("{}:{port}", hcas[0].name());
+    let named = Config::default()
+        .with_gpu(GpuSelector::Simt)
+        .with_device(name.parse()?);
+    let contexts = RankDevices::open(&named)?.contexts;
+    let team = Team::join_rails(config, &contexts, &test_gpu(), store)?;
+    Ok(Rank::of(team, hcas, meeting)?)
+}
+
+/// Two ranks on HCAs with two ports, of which they name these, send rows to each other; `meanwhile` is called before the second call.
+fn exchange_by(link: Link, ports: [u8; 2], loopback: bool, meanwhile: fn(&Hca)) -> Hcas {
+    let mut setup = on(link, PathConfig::default());
+    setup.hca.ports = 2;
+    setup.hca.loopback = loopback;
+    let hcas = Hcas::new(&setup);
+    let meeting = Meeting::new(2);
+    test_support::ranks::on_threads(2, |number, store| {
+        let _attendance = meeting.attend();
+        let own = hcas.of(number);
+        let config = setup.of_rank(number);
+        let rank = join_by(ports[number as usize], config, own, store, &meeting).unwrap();
+        exchange(&rank, 1);
+        meanwhile(&own[0]);
+        rank.sync();
+        exchange(&rank, 1);
+        rank.sync();
+    });
+    hcas
+}
+
+#[test]
+fn a_team_that_names_a_port_sends_by_that_port_alone() {
+    for link in [Link::Ethernet, Link::InfiniBand] {
+        for (ports, loopback) in [([2, 2], true), ([2, 2], false), ([1, 2], false)] {
+            let hcas = exchange_by(link, ports, loopback, |_| ());
+            for (hca, port) in hcas.all().zip(ports) {
+                let of = |port| hca.port_counters(port).unwrap();
+                let (used, other) = (of(port), of(3 - port));
+                assert_eq!(used.wqes, hca.counters().wqes, "{link}, {ports:?}");
+                assert_eq!([other.wqes, other.sent(), other.received()], [0; 3]);
+                let packets = [used.sent(), used.received()].map(|packets| packets > 0);
+                assert_eq!(packets, [!loopback; 2], "{link}, {ports:?}");
+            }
+            hcas.check();
+        }
+    }
+}
+
+#[test]
+fn a_team_goes_on_while_the_other_port_of_its_device_is_down() {
+    for ports in [[1, 1], [2, 2]] {
+        let down: fn(&Hca) = match ports {
+            [1, _] => |hca| hca.set_port_of(2, false),
+            _ => |hca| hca.set_port_of(1, false),
+        };
+        let hcas = exchange_by(Link::Ethernet, ports, true, down);
+        hcas.check();
+    }
+}
+
+#[test]
+fn a_port_that_is_down_or_that_the_device_lacks_is_refused_by_name() {
+    let mut setup = on(Link::Ethernet, PathConfig::default());
+    setup.hca.ports = 2;
+    let hcas = Hcas::new(&setup);
+    let own = hcas.of(0);
+    own[0].set_port_of(2, false);
+    let refused = |port| {
+        let store = Arc::new(MemoryStore::new());
+        let joined = join_by(port, setup.team, own, store, &ALONE);
+        joined.map(drop).unwrap_err().to_string()
+    };
+    let name = own[0].name();
+    assert_eq!(
+        refused(3),
+        format!("port is {name}:3; it must be {name}:1 to {name}:2")
+    );
+    let text = refused(2);
+    assert!(text.contains("is the cable of port 2 in"), "{text}");
+    hcas.check();
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(crate) fn setup(ranks: u32) -> Setup {
 }
 
 /// The meeting of a rank that has no other to wait for.
-static ALONE: Meeting = Meeting::new(1);
+pub(crate) static ALONE: Meeting = Meeting::new(1);
 
 /// One rank in a test.
 pub(crate) struct Rank<'a> {

@@ -53,9 +53,9 @@ fn assert_golden(command: &[u8], fields: &[Field]) {
     assert!(odd.is_empty(), "bits {} are set", odd.join(", "));
 }
 
-/// What makes and connects a QP to a peer at `address`, by opcode in its order; and the number of the QP.
-fn commands(hca: &Hca, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
-    let node = Node::open(hca, 1 << 20).unwrap();
+/// What makes and connects a QP on `port` to a peer at `address`, by opcode in its order; and the number of the QP.
+fn commands(hca: &Hca, port: u8, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
+    let node = Node::open_port(hca, port, 1 << 20).unwrap();
     let config = QpConfig::default()
         .with_own_counters(false)
         .with_lag_port(lag_port);
@@ -66,6 +66,7 @@ fn commands(hca: &Hca, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, M
     let made = Made {
         qpn: qp.qpn().into(),
         cqn: qp.layout().cqn.into(),
+        port: port.into(),
         lag_port: lag_port.into(),
     };
     let path = PathAttr::new(PEER, address, PSNS[1])
@@ -85,6 +86,7 @@ fn commands(hca: &Hca, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, M
 struct Made {
     qpn: u64,
     cqn: u64,
+    port: u64,
     lag_port: u64,
 }
 
@@ -166,7 +168,12 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
             (QPC + 0x04, 4, made.lag_port, LAG),
             (QPC + 0x13, 2, 3, "pm_state: migrated, no alternate path"),
             (PATH + 0x10, 16, 0, "pkey_index: the first key of the port"),
-            (PATH + 0x128, 8, 1, "vhca_port_num: port 1 of the device"),
+            (
+                PATH + 0x128,
+                8,
+                made.port,
+                "vhca_port_num: the port of the device",
+            ),
             (QPC + 0x48c, 4, 3, "atomic_mode: up to 8 bytes"),
             (
                 QPC + 0x490,
@@ -233,7 +240,12 @@ fn receives(command: &[u8], made: &Made) -> Vec<Field> {
         (QPC + 0x40, 3, 3, "mtu: 1,024 bytes"),
         (QPC + 0x43, 5, 30, "log_msg_max: messages of 1 GiB"),
         (QPC + 0xa8, 24, PEER.into(), "remote_qpn"),
-        (PATH + 0x128, 8, 1, "vhca_port_num: port 1 of the device"),
+        (
+            PATH + 0x128,
+            8,
+            made.port,
+            "vhca_port_num: the port of the device",
+        ),
         (
             QPC + 0x488,
             3,
@@ -285,17 +297,18 @@ fn roce(command: &[u8], source: u64, [high, low]: [u64; 2]) -> Vec<Field> {
 }
 
 fn check(hca: &Hca, address: AddressVector, path: impl FnOnce(&[u8]) -> Vec<Field>) {
-    check_from(hca, 0, address, path);
+    check_from(hca, 1, 0, address, path);
 }
 
-/// The same from this port of a link aggregation group.
+/// The same from this port of the HCA, and this one of a link aggregation group.
 fn check_from(
     hca: &Hca,
+    port: u8,
     lag_port: u8,
     address: AddressVector,
     path: impl FnOnce(&[u8]) -> Vec<Field>,
 ) {
-    let (all, made) = commands(hca, lag_port, address);
+    let (all, made) = commands(hca, port, lag_port, address);
     check_all_but_the_path(&all, &made);
     let rtr = of(&all, Opcode::INIT2RTR_QP);
     let fields = [receives(rtr, &made), path(rtr)].concat();
@@ -328,7 +341,7 @@ fn a_path_from_a_port_of_a_bond() {
         profile: Profile::ConnectX7Lag,
         ..HcaConfig::default()
     });
-    check_from(&hca, 2, by_gid("::ffff:127.9.8.7"), |rtr| {
+    check_from(&hca, 1, 2, by_gid("::ffff:127.9.8.7"), |rtr| {
         roce(rtr, 3, [0, 0xffff_7f09_0807])
     });
 }
@@ -370,6 +383,36 @@ fn infiniband() -> Hca {
         link: Link::InfiniBand,
         ..HcaConfig::default()
     })
+}
+
+#[test]
+fn a_path_from_the_second_port() {
+    let hca = hca_with(HcaConfig {
+        ports: 2,
+        ..HcaConfig::default()
+    });
+    check_from(&hca, 2, 0, by_gid("::ffff:127.9.8.7"), |rtr| {
+        roce(rtr, 3, [0, 0xffff_7f09_0807])
+    });
+}
+
+#[test]
+fn a_path_from_a_lid_of_the_second_port() {
+    let hca = hca_with(HcaConfig {
+        ports: 2,
+        link: Link::InfiniBand,
+        lmc: 3,
+        ..HcaConfig::default()
+    });
+    for path_bits in [0, 7] {
+        let address = InfinibandAddress::new(0x123).with_path_bits(path_bits);
+        check_from(&hca, 2, 0, address.into(), |_| {
+            vec![
+                (PATH + 0x29, 7, path_bits.into(), "mlid: the path bits"),
+                (PATH + 0x30, 16, 0x123, "rlid"),
+            ]
+        });
+    }
 }
 
 #[test]

@@ -73,6 +73,13 @@ impl Node {
         Self::on(Pd::new(&context)?, heap_bytes)
     }
 
+    /// The same with this port of the HCA.
+    pub fn open_port(hca: &Hca, port: u8, heap_bytes: usize) -> Result<Self, VerbsError> {
+        let selector = DeviceSelector::Name(hca.name().to_owned());
+        let context = Context::open_port(&selector, Some(port))?;
+        Self::on(Pd::new(&context)?, heap_bytes)
+    }
+
     /// The same in a protection domain that the caller has.
     pub fn on(pd: Arc<Pd>, heap_bytes: usize) -> Result<Self, VerbsError> {
         let gpu = test_gpu();
