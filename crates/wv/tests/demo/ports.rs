@@ -86,6 +86,43 @@ fn every_kind_of_port_brings_the_same_bits() {
     }
 }
 
+/// A demo of two ranks on this device, below `wv sim` with HCAs of two ports and these options.
+fn on_two_ports(options: &[&str], arguments: &[&str]) -> Demo {
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_wv"));
+    sim.args(["sim", "--ports", "2"]).args(options).arg("--");
+    let demo = Demo::new(&[&["--ranks", "2", "--steps", "1"], arguments].concat());
+    demo.within(&sim)
+}
+
+#[test]
+fn the_demo_sends_by_the_port_that_it_names_or_by_one_that_is_up() {
+    for (device, options, port) in [
+        ("mlx5_0:2", &[][..], 2),
+        ("mlx5_0:1", &["--fault", "port-down=2"], 1),
+        ("mlx5_0:2", &["--link", "ib", "--fault", "port-down"], 2),
+        ("auto", &["--fault", "port-down"], 2),
+    ] {
+        let value = on_two_ports(options, &["--device", device, "--json"]).verified();
+        for rank in value["per_rank"].as_array().unwrap() {
+            let count = |name: &str| rank["counters"][name].as_u64().unwrap();
+            assert!(count("tx_wqes") > 0, "{rank}");
+            assert_eq!(count("port_wqes"), count("tx_wqes"), "{device}: {rank}");
+        }
+        let output = on_two_ports(options, &["--device", device]).run();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let told = format!(" -> mlx5_0 port {port}");
+        assert_eq!(errors.matches(&told).count(), 2, "{device}: {errors}");
+    }
+}
+
+#[test]
+fn a_third_port_of_two_is_refused_with_both_limits() {
+    let (status, text) = on_two_ports(&[], &["--device", "mlx5_0:3"]).refused();
+    assert_eq!(status, 1, "{text}");
+    let told = "port is mlx5_0:3; it must be mlx5_0:1 to mlx5_0:2";
+    assert!(text.contains(told), "{text}");
+}
+
 #[test]
 fn the_demo_sends_from_the_lid_that_path_bits_name() {
     let port = [("SOFTHCA_LINK", "ib"), ("SOFTHCA_LMC", "3")];

@@ -5,8 +5,9 @@ use std::env;
 use std::path::PathBuf;
 
 /// The counters of the software HCA that the demo shows. A real NIC has others; those that it lacks are left out.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "tx_wqes",
+    "port_wqes",
     "lag_port1_wqes",
     "lag_port2_wqes",
     "doorbells",
@@ -27,10 +28,12 @@ const NAMES: [&str; 16] = [
 /// Values by name.
 pub(super) type Counters = BTreeMap<String, u64>;
 
-/// The counters of `device` now.
-pub(super) fn read(device: &str) -> Counters {
+/// The counters of a port of `device` now.
+pub(super) fn read(device: &str, port: u8) -> Counters {
     let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
-    let directory = root.join(format!("class/infiniband/{device}/ports/1/hw_counters"));
+    let directory = root.join(format!(
+        "class/infiniband/{device}/ports/{port}/hw_counters"
+    ));
     let value = |name: &&str| {
         let text = std::fs::read_to_string(directory.join(name)).ok()?;
         let value = text.trim().parse().ok()?;

@@ -136,6 +136,7 @@ pub(super) struct Rank {
     pub(super) work: Workspace,
     factors: DeviceMemory,
     device: String,
+    port: u8,
     pub(super) result: RankResult,
 }
 
@@ -248,13 +249,14 @@ impl Rank {
             work,
             factors: memory,
             device: context.name().to_owned(),
+            port: context.port().number,
             result,
         })
     }
 
     fn run_steps(&mut self) -> Result<(), DemoError> {
         // Other ranks send as soon as they have passed the barrier, and this rank's HCA counts those bytes.
-        let before = counters::read(&self.device);
+        let before = counters::read(&self.device, self.port);
         self.moe.team().barrier("start")?;
         for step in 0..self.spec.options.steps {
             self.step(step)?;
@@ -266,7 +268,7 @@ impl Rank {
         }
         // Every rank has received all, so windows and QPs may go, and nothing is counted any more.
         self.moe.team().barrier("end")?;
-        self.result.counters = counters::since(&before, &counters::read(&self.device));
+        self.result.counters = counters::since(&before, &counters::read(&self.device, self.port));
         self.moe.team().barrier("counted")?;
         Ok(())
     }
