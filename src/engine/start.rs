@@ -99,18 +99,21 @@ fn open(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
     }
 }
 
-/// The first device that does and that is not left out.
+/// The first port that does and that is not left out.
 fn first_but(config: &EngineConfig) -> Result<Arc<Context>, VerbsError> {
     let mut found = Vec::new();
     for device in device_list()? {
         let name = &device.name;
         let selector = DeviceSelector::Name(name.clone());
-        match Context::open_with_gid(&selector, None, &config.gid) {
-            Ok(context) if config.device.leaves_out(name, context.port().number) => {
-                found.push(format!("{name}: is left out"));
+        for port in device.ports() {
+            if config.device.leaves_out(name, port) {
+                found.push(format!("{name}:{port}: is left out"));
+                continue;
             }
-            Ok(context) => return Ok(context),
-            Err(error) => found.push(format!("{name}: {error}")),
+            match Context::open_with_gid(&selector, Some(port), &config.gid) {
+                Ok(context) => return Ok(context),
+                Err(error) => found.push(format!("{name}:{port}: {error}")),
+            }
         }
     }
     let wanted = DeviceSelector::Auto.to_string();

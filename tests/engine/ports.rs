@@ -95,6 +95,36 @@ fn the_packets_of_an_engine_go_between_the_lids_that_path_bits_name() {
 }
 
 #[test]
+fn an_engine_that_names_a_port_sends_by_that_port_alone() {
+    for link in [Link::Ethernet, Link::InfiniBand] {
+        for port in [1, 2] {
+            let ends = ["a", "b"].map(|name| {
+                let hca = HcaConfig {
+                    link,
+                    ports: 2,
+                    loopback: false,
+                    ..HcaConfig::default()
+                };
+                End::on_port(hca, port, config(name), BYTES)
+            });
+            let [a, b] = &ends;
+            let [to_b, _to_a] = connect(a, b);
+            let written = a.fill(1);
+            let id = to_b.write(a.at(0), b.at(0), BYTES).unwrap();
+            assert_eq!(a.concluded(id), Outcome::Done);
+            assert!(b.bytes() == written);
+            for end in &ends {
+                let of = |port| end.hca.port_counters(port).unwrap();
+                let (used, other) = (of(port), of(3 - port));
+                assert_eq!(used.wqes, end.hca.counters().wqes, "{link}, port {port}");
+                assert!(used.sent() > 0 && used.received() > 0);
+                assert_eq!([other.wqes, other.sent(), other.received()], [0; 3]);
+            }
+        }
+    }
+}
+
+#[test]
 fn ports_that_do_not_reach_each_other_are_refused_with_what_both_have() {
     let plain = PathConfig::default();
     let v6 = plain.with_gid_index(Some(1));

@@ -87,6 +87,21 @@ impl End {
         Self::over(hca, config, HostMemory::new(bytes).unwrap())
     }
 
+    /// On the port of the HCA that the configuration of the engine names.
+    pub(crate) fn on_port(hca: HcaConfig, port: u8, config: EngineConfig, bytes: u64) -> Self {
+        let hca = hca_with(hca);
+        let name = format!("{}:{port}", hca.name());
+        let config = config.with_device(name.parse().unwrap());
+        let context = Engine::open_devices(&config).unwrap().remove(0);
+        let engine = Engine::new(&context, config).unwrap();
+        let memory = HostMemory::new(bytes).unwrap();
+        Self {
+            side: Side::new(engine, memory),
+            context,
+            hca,
+        }
+    }
+
     pub(crate) fn over(hca: HcaConfig, config: EngineConfig, memory: HostMemory) -> Self {
         let (hca, context) = device(hca);
         let engine = Engine::new(&context, config).unwrap();

@@ -1,7 +1,8 @@
 //! Which GPU and which HCA a rank gets, where a driver shows several GPUs.
 
-use softhca::Hca;
-use warpverbs::config::{Config, GpuSelector};
+use softhca::{Hca, HcaConfig};
+use warpverbs::config::{Config, EngineConfig, GpuSelector};
+use warpverbs::engine::Engine;
 use warpverbs::gpu::{self, GpuError};
 use warpverbs::team::{RankDevices, Team};
 use warpverbs::verbs::VerbsError;
@@ -103,6 +104,102 @@ fn hcas_are_named_left_out_and_refused_in_words() {
         assert!(wanted.ends_with(&format!("of ^{a},{b}")), "{wanted}");
         let told = |name: &str| format!("{name} port 1: the configuration leaves it out");
         assert_eq!(*found, [told(&a), told(&b)]);
+    });
+}
+
+fn with_two_ports() -> Hca {
+    let config = HcaConfig {
+        ports: 2,
+        ..HcaConfig::default()
+    };
+    Hca::with_config(config).unwrap()
+}
+
+/// The port of the first device of a rank.
+fn port(config: &Config) -> (String, u8) {
+    let devices = RankDevices::open(config).unwrap();
+    let context = &devices.contexts[0];
+    (context.name().to_owned(), context.port().number)
+}
+
+#[test]
+fn each_port_of_a_device_is_named_left_out_and_refused_in_words() {
+    fake(TWO).run(|_| {
+        let hca = with_two_ports();
+        let name = hca.name().to_owned();
+        let config = |devices: String| of_local_rank(0).with_device(devices.parse().unwrap());
+        for (devices, expected) in [
+            (name.clone(), 1),
+            (format!("{name}:1"), 1),
+            (format!("{name}:2"), 2),
+            (format!("^{name}:1"), 2),
+            (format!("^{name}:2"), 1),
+        ] {
+            assert_eq!(
+                port(&config(devices.clone())),
+                (name.clone(), expected),
+                "{devices}"
+            );
+        }
+        let team = Team::start(&config(format!("{name}:2"))).unwrap();
+        let path = team.paths()[0].to_string();
+        assert!(path.contains(&format!("{name} port 2, RoCEv2 ")), "{path}");
+        assert_eq!(
+            refusal(&config(format!("{name}:3"))),
+            format!("port is {name}:3; it must be {name}:1 to {name}:2")
+        );
+    });
+}
+
+#[test]
+fn auto_takes_an_active_port_of_a_device_whose_first_is_down() {
+    fake(TWO).run(|_| {
+        let hca = with_two_ports();
+        let (name, auto) = (hca.name().to_owned(), of_local_rank(0));
+        assert_eq!(port(&auto), (name.clone(), 1));
+        hca.set_port_of(1, false);
+        assert_eq!(port(&auto), (name.clone(), 2));
+        let by_name = auto.clone().with_device(name.parse().unwrap());
+        assert_eq!(port(&by_name), (name.clone(), 2));
+        hca.set_port_of(2, false);
+        let error = refusal(&auto);
+        for port in [1, 2] {
+            let told = format!("is the cable of port {port} in");
+            assert!(error.contains(&told), "{error}");
+        }
+    });
+}
+
+#[test]
+fn an_engine_takes_a_port_that_is_not_left_out_and_is_active() {
+    fake("devices 0").run(|_| {
+        let hca = with_two_ports();
+        let name = hca.name().to_owned();
+        let open = |devices: &str| {
+            let config = EngineConfig::new("ports").with_device(devices.parse().unwrap());
+            Engine::open_devices(&config)
+        };
+        let port = |devices: String| open(&devices).unwrap()[0].port().number;
+        assert_eq!(port("auto".to_owned()), 1);
+        assert_eq!(
+            [1, 2].map(|left_out| port(format!("^{name}:{left_out}"))),
+            [2, 1]
+        );
+        hca.set_port_of(1, false);
+        assert_eq!(port("auto".to_owned()), 2);
+        assert_eq!(port(format!("^{name}:1")), 2);
+        let error = open(&format!("^{name}:2")).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name}:2: is left out")), "{error}");
+        assert!(error.contains("is the cable of port 1 in"), "{error}");
+    });
+}
+
+#[test]
+fn ranks_take_the_ports_of_a_device_in_turn() {
+    fake("devices 0").run(|_| {
+        let _hca = with_two_ports();
+        let ports = [0, 1, 2, 3].map(|rank| port(&of_local_rank(rank)).1);
+        assert_eq!(ports, [1, 2, 1, 2]);
     });
 }
 
