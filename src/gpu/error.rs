@@ -10,7 +10,7 @@ use crate::error::{Error, Part, ThreadPanicked};
 #[non_exhaustive]
 pub enum GpuError {
     /// No CUDA driver in this process.
-    #[error("no CUDA driver: {detail}{}", lack::OF_DRIVER)]
+    #[error("{}{}", self.refusal(), lack::OF_DRIVER)]
     NoDriver {
         /// What was looked for.
         detail: String,
@@ -27,7 +27,8 @@ pub enum GpuError {
     },
     /// A driver is installed, but it does not have this device.
     #[error(
-        "no CUDA device {ordinal}: the driver knows {count}, numbered from 0; CUDA_VISIBLE_DEVICES and containers (--gpus) may hide some"
+        "{}; CUDA_VISIBLE_DEVICES and containers (--gpus) may hide some",
+        self.refusal()
     )]
     NoDevice {
         /// The ordinal asked for.
@@ -193,6 +194,20 @@ pub enum GpuError {
     },
 }
 
+impl GpuError {
+    /// The text of a driver or a device that is not there, without what mends it; of any other error the whole.
+    #[must_use]
+    pub fn refusal(&self) -> String {
+        match self {
+            Self::NoDriver { detail } => format!("no CUDA driver: {detail}"),
+            Self::NoDevice { ordinal, count } => {
+                format!("no CUDA device {ordinal}: the driver knows {count}, numbered from 0")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 /// A driver that cannot read the PTX of the kernels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -329,6 +344,11 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(words), "{words}: {text}");
             assert!(text.matches("WARPVERBS_NVRTC").count() < 2, "{text}");
+            let refusal = error.refusal();
+            assert!(text.starts_with(&refusal), "{refusal}: {text}");
+            // Of what is not there.
+            let is_mended = !matches!(place, 0 | 2);
+            assert_eq!(refusal.contains(words), is_mended, "{refusal}");
         }
         assert_eq!(shown, [true; 13]);
     }

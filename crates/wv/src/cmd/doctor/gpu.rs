@@ -4,7 +4,6 @@ use std::process::{Command, Stdio};
 
 use super::check::{Check, Look, Text};
 use super::probe::Report;
-use super::software::refusal_of;
 use super::tree::Tree;
 use crate::cmd::tied;
 use warpverbs::gpu::{self, ComputeMode, SurveyedGpu, WriteOrdering};
@@ -88,7 +87,7 @@ pub(super) struct Gpu {
 impl Gpu {
     /// The GPUs that this process may see; why it sees none.
     pub(super) fn all(tree: &Tree) -> Result<Vec<Self>, String> {
-        let survey = gpu::survey().map_err(|error| refusal_of(&error))?;
+        let survey = gpu::survey().map_err(|error| error.refusal())?;
         let of = |gpu| Self {
             gpu,
             tree: tree.clone(),

@@ -97,7 +97,7 @@ fn cuda_driver(_: &Tree) -> Look {
     let survey = match gpu::survey() {
         Ok(survey) => survey,
         Err(error @ (GpuError::NoDriver { .. } | GpuError::NoDevice { .. })) => {
-            return Look::degraded(format!("{}: kernels run on the CPU", refusal_of(&error)));
+            return Look::degraded(format!("{}: kernels run on the CPU", error.refusal()));
         }
         Err(error) => return Look::missing(error.to_string()),
     };
@@ -108,14 +108,6 @@ fn cuda_driver(_: &Tree) -> Look {
             Ok(nvrtc) => Look::degraded(format!("{words}; {nvrtc} compiles them")),
             Err(_) => Look::missing(words),
         },
-    }
-}
-
-/// The text of an error of the driver. Of one that is not there, without what mends it, which the check has.
-pub(super) fn refusal_of(error: &GpuError) -> String {
-    match error {
-        GpuError::NoDriver { detail } => format!("no CUDA driver: {detail}"),
-        other => other.to_string(),
     }
 }
 
