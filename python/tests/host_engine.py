@@ -515,6 +515,35 @@ def left_open_at_the_end() -> None:
     globals()["kept"] = (a, b, to_b)
 
 
+def lists_of_memory() -> None:
+    a, b, to_b, _ = pair()
+    with a, b:
+        buffer = np.zeros(1265 * 64, dtype=np.uint8)
+        tensors = [buffer[nth * 64 : nth * 64 + 64] for nth in range(1265)]
+        shared = warpverbs.SharedMemory(4096)
+        whole = (buffer.ctypes.data, buffer.nbytes)
+        regions = b.register([*tensors, whole, shared])
+        assert len(regions) == 1267
+        assert [region.bytes for region in regions[-2:]] == [buffer.nbytes, 4096]
+        assert {b.descriptor(region) for region in regions[:-1]} == {b.descriptor(regions[-2])}
+        assert b.descriptor(regions[-1]) != b.descriptor(regions[0])
+        here = bytearray(random.Random(2).randbytes(buffer.nbytes))
+        a.register([here])
+        remote = to_b.import_region(b.descriptor(regions[5]))
+        assert remote == (buffer.ctypes.data, buffer.nbytes)
+        done(a, to_b.write(here, remote.address))
+        assert buffer.tobytes() == here
+        for region in regions:
+            b.deregister(region)
+        assert b.register([]) == []
+        alive = weakref.ref(buffer)
+        with pytest.raises(warpverbs.Refused, match=r"element 1 of the list: 0 bytes of host memory"):
+            b.register([buffer, (whole[0], 0)])
+        del buffer, tensors
+        gc.collect()
+        assert alive() is None, "nothing was registered"
+
+
 def wrong_calls() -> None:
     """Each wrong call is refused in words; prints the texts as JSON."""
     told = Told()
@@ -545,6 +574,11 @@ def wrong_calls() -> None:
         wrong("0 bytes at an address", lambda: a.register(at, 0))
         wrong("a type without a width", lambda: a.register(np.zeros(8, dtype="datetime64[s]")))
         wrong("half of it is registered", lambda: a.register(at + 32, 64))
+        wrong("a list of which half is registered", lambda: a.register([bytearray(64), (at + 32, 64)]))
+        wrong("a list with a text", lambda: a.register([bytearray(64), "text"]))
+        wrong("a list with an address alone", lambda: a.register([at]))
+        wrong("a list with three of one", lambda: a.register([(at, 64, 1)]))
+        wrong("a list with bytes", lambda: a.register([bytearray(64)], 64))
         wrong("a region that is none", lambda: a.deregister(warpverbs.Region(77, at, 64)))
         wrong("a name to listen at", lambda: a.listen("nowhere"))
         wrong("all the world", lambda: a.listen("0.0.0.0:0"))

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, overload
 
 from . import _arrays, _native
 from ._native import Prepared, Transfer
@@ -375,18 +375,44 @@ class Engine:
         found = self._native.statistics()
         return Statistics(**{**found, "slices": SliceCounts(*found["slices"])})
 
-    def register(self, memory: Memory, bytes: int | None = None) -> Region:
+    @overload
+    def register(self, memory: list[Any], bytes: None = None) -> list[Region]: ...
+
+    @overload
+    def register(self, memory: Memory, bytes: int | None = None) -> Region: ...
+
+    def register(self, memory: Memory, bytes: int | None = None) -> Region | list[Region]:
         """Registers memory for transfers of this engine, and of those peers that get its descriptor.
 
         ``memory`` is an object with the buffer protocol, a dense tensor on the CPU, or an address with its ``bytes``. Tensors are those
         of torch, or objects with ``__array_interface__`` or ``__dlpack__``. An object is held until its region and those inside it are
         gone; memory that is given by its address must stay so long. Peers of this machine map a :class:`SharedMemory` that is registered
         whole.
+
+        A list of objects and of pairs ``(address, bytes)`` is registered whole or not at all: the result is a list of regions, and an
+        error names the element. Those inside a region, or inside another of the list, share its registration.
         """
+        if isinstance(memory, list):
+            if bytes is not None:
+                raise Refused(f"bytes is {bytes}; it belongs to an address, and memory is a list")
+            return self._register_list(memory)
         if isinstance(memory, SharedMemory) and bytes is None:
             return Region(self._native.register_shared(memory._native), memory.address, memory.bytes)
         address, length, owner = _whole("memory", memory, bytes)
         return Region(self._native.register(address, length, owner), address, length)
+
+    def _register_list(self, memories: list[Any]) -> list[Region]:
+        given = []
+        for nth, memory in enumerate(memories):
+            if isinstance(memory, SharedMemory):
+                given.append((memory.address, memory.bytes, memory._native))
+                continue
+            pair = memory if isinstance(memory, tuple) else (memory, None)
+            if len(pair) != 2:
+                raise Refused(f"memory[{nth}] is a tuple of {len(pair)}; it must be an address and its bytes")
+            given.append(_whole(f"memory[{nth}]", *pair))
+        numbers = self._native.register_list(given)
+        return [Region(number, address, length) for number, (address, length, _) in zip(numbers, given)]
 
     def deregister(self, region: Region, *, wait: float = 0) -> None:
         """Takes a region away, from peers too. Refused while transfers of this engine or grants use it, behind ``wait`` seconds."""

@@ -397,6 +397,14 @@ pub enum HostError {
     /// The HCA or the system.
     #[error(transparent)]
     Provider(#[from] ProviderError),
+    /// One of a list that was to be done whole or not at all. Nothing was done.
+    #[error("element {element} of the list: {error}")]
+    Listed {
+        /// Its index, from 0 on.
+        element: usize,
+        /// Why it cannot be done.
+        error: Box<HostError>,
+    },
     /// A peer that cannot be connected.
     #[error("{peer}: {reason}")]
     Connection {

@@ -9,8 +9,8 @@ use super::host::{Engine, lock};
 use super::keys::{EndError, PeerKey};
 use super::peer::Peer;
 use super::rails::{GrantedRange, RailKeys};
-use super::regions::Mapped;
 use super::registry::RegionId;
+use super::table::Mapped;
 use crate::provider::local::ShownRegion;
 use crate::verbs::RangeKey;
 

@@ -163,15 +163,38 @@ impl Engine {
     /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Closing`];
     /// [`HostError::Provider`]: what the HCA refuses.
     pub fn register(&self, memory: &Arc<HostMemory>) -> Result<RegionId, HostError> {
+        let ids = self.register_each(&[memory]);
+        ids.map(|ids| ids[0]).map_err(|(_, error)| error)
+    }
+
+    /// Registers each of `memories`, or none: their regions, in their order. Memory inside a region, or inside another of these,
+    /// shares its registration; memory side by side does not. An empty list has no regions.
+    ///
+    /// # Errors
+    /// [`HostError::Listed`]: which of these cannot be registered, and why, as of [`Engine::register`]. Of two that overlap it is the
+    /// one that begins later.
+    pub fn register_all(&self, memories: &[Arc<HostMemory>]) -> Result<Vec<RegionId>, HostError> {
+        let memories: Vec<&Arc<HostMemory>> = memories.iter().collect();
+        let listed = |(element, error)| HostError::Listed {
+            element,
+            error: Box::new(error),
+        };
+        self.register_each(&memories).map_err(listed)
+    }
+
+    fn register_each(
+        &self,
+        memories: &[&Arc<HostMemory>],
+    ) -> Result<Vec<RegionId>, (usize, HostError)> {
         let mut regions = lock(&self.inner.regions);
-        while regions.is_leaving(memory) {
+        while memories.iter().any(|memory| regions.is_leaving(memory)) {
             let waited = self.inner.left.wait(regions);
             regions = waited.unwrap_or_else(PoisonError::into_inner);
         }
         if self.inner.is_closing.load(Ordering::Acquire) {
-            return Err(EngineError::Closing.into());
+            return Err((0, EngineError::Closing.into()));
         }
-        regions.register(&self.inner.rails, memory)
+        regions.register(&self.inner.rails, memories)
     }
 
     /// Takes a region away, from peers too. Its registration goes with the last region that shares it.

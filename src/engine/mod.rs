@@ -21,7 +21,7 @@
 //! let client = Engine::start(EngineConfig::new("client"))?;
 //! client.register(&here)?;
 //! let peer = client.connect(&address.to_string())?;
-//! peer.import(&server.descriptor(region)?)?; // 40 bytes, which a program carries as it likes
+//! peer.import(&server.descriptor(region)?)?; // 72 bytes, which a program carries as it likes
 //!
 //! here.write(0, b"from here")?;
 //! let id = peer.write(here.address(), there.address() + 512, 9)?;
@@ -53,7 +53,7 @@
 //! Two engines connect over TCP (`frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
 //! (`words`). A `link` is a connection as workers see it, and `connection` is the thread that waits for its end. The module
 //! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
-//! `host`, the engine with its regions (`registry`), and `peer`.
+//! `host`, the engine with its regions (`registry`, `table`), and `peer`.
 //!
 //! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`.
 //! `grants` has the calls, and `keys` ends each key once, and in time.
@@ -93,6 +93,7 @@ mod send;
 mod sinks;
 mod slots;
 mod start;
+mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -133,5 +134,6 @@ pub(crate) mod parts {
     pub use super::plan::{Local, MOST_GATHER, MOST_PIECES, Plan, Region, Regions, Slice};
     pub use super::sinks::SinkEngine;
     pub use super::slots::{MOST_SLOTS, SlotWord, Slots};
+    pub use super::table::RegionTable;
     pub use crate::provider::sink::SinkFault;
 }

@@ -13,9 +13,10 @@ use super::link::Link;
 use super::local::PeerPath;
 use super::overlap;
 use super::plan::{Kind, Operation};
-use super::regions::{Descriptor, Mapped};
+use super::regions::Descriptor;
 use super::send::Attached;
 use super::slots::TransferId;
+use super::table::Mapped;
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
 use super::wire::Hello;
 
@@ -87,15 +88,16 @@ impl Peer {
         if remote.covering(address, bytes) == Some(&region) {
             return Ok(());
         }
-        let with = remote.with(region);
-        *remote = Arc::new(with.ok_or(EngineError::Overlap { address, bytes })?);
-        Ok(())
+        match Arc::make_mut(&mut remote).insert(region) {
+            true => Ok(()),
+            false => Err(EngineError::Overlap { address, bytes }),
+        }
     }
 
     /// Forgets the region that begins at `address`: transfers that are submitted later do not reach it.
     pub fn forget(&self, address: u64) {
         let mut remote = lock(&self.known.remote);
-        *remote = Arc::new(remote.without(address));
+        Arc::make_mut(&mut remote).remove(address);
     }
 
     /// Writes `bytes` bytes from `local`, here, to `remote`, at the peer.

@@ -1,11 +1,13 @@
 //! Regions of this side: the registration that each has, and the regions that share it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::{EngineError, HostError};
 use super::rails::{Rails, Registrations};
-use super::regions::{Descriptor, Mapped, Users};
+use super::regions::{Descriptor, Users};
+use super::table::Mapped;
 use super::transfers::LocalTable;
 use crate::provider::HostMemory;
 use crate::provider::local::{Board, LEAVING, ShownRegion, Unshown};
@@ -96,39 +98,82 @@ impl Registry {
         }
     }
 
+    /// Registers all of these or none: the error has the place of the first that cannot be. What lies inside a region, or inside
+    /// another of these, shares its registration.
     pub(super) fn register(
         &mut self,
         rails: &Rails,
-        memory: &Arc<HostMemory>,
-    ) -> Result<RegionId, HostError> {
-        let (address, bytes) = (memory.address(), memory.bytes());
-        let known = self.table.covering(address, bytes);
-        let first = match known.map(|region| region.address) {
-            Some(first) => first,
-            None => self.register_new(rails, memory)?,
-        };
-        let number = self.next;
-        self.next += 1;
-        self.regions.insert(number, first);
-        if let Some(shared) = self.registrations.get_mut(&first) {
-            shared.regions += 1;
+        memories: &[&Arc<HostMemory>],
+    ) -> Result<Vec<RegionId>, (usize, HostError)> {
+        let (firsts, news) = self.parted(memories)?;
+        let mut made = Vec::new();
+        for place in news {
+            let memory = memories[place];
+            let registrations = rails.register(memory);
+            // With `made` go the registrations of those before.
+            let registrations = registrations.map_err(|error| (place, error.into()))?;
+            made.push((memory, registrations));
         }
-        Ok(RegionId(number))
+        for (memory, registrations) in made {
+            self.add(memory, registrations);
+        }
+        let ids = firsts.into_iter().map(|first| {
+            if let Some(shared) = self.registrations.get_mut(&first) {
+                shared.regions += 1;
+            }
+            let number = self.next;
+            self.next += 1;
+            self.regions.insert(number, first);
+            RegionId(number)
+        });
+        Ok(ids.collect())
     }
 
-    fn register_new(&mut self, rails: &Rails, memory: &Arc<HostMemory>) -> Result<u64, HostError> {
+    /// For each of these the address of the registration that it is to have, and the places of those that need a new one.
+    fn parted(
+        &self,
+        memories: &[&Arc<HostMemory>],
+    ) -> Result<(Vec<u64>, Vec<usize>), (usize, HostError)> {
+        // One that has all of another comes before it.
+        let mut order: Vec<usize> = (0..memories.len()).collect();
+        order.sort_by_key(|place| {
+            (
+                memories[*place].address(),
+                Reverse(memories[*place].bytes()),
+            )
+        });
+        let (mut firsts, mut news) = (vec![0; memories.len()], Vec::new());
+        let mut last = 0..0;
+        for place in order {
+            let (address, bytes) = (memories[place].address(), memories[place].bytes());
+            let known = self.table.covering(address, bytes);
+            firsts[place] = match known {
+                Some(region) => region.address,
+                None if address < last.end && address + bytes <= last.end => last.start,
+                None if address < last.end || self.table.overlaps(address, bytes) => {
+                    return Err((place, EngineError::Overlap { address, bytes }.into()));
+                }
+                None => {
+                    last = address..address + bytes;
+                    news.push(place);
+                    address
+                }
+            };
+        }
+        Ok((firsts, news))
+    }
+
+    /// Lets transfers use memory that is registered.
+    fn add(&mut self, memory: &Arc<HostMemory>, registrations: Registrations) {
         let (address, bytes) = (memory.address(), memory.bytes());
-        let registrations = rails.register(memory)?;
         let users = Arc::new(Users::default());
-        let mapped = Mapped {
+        let is_new = Arc::make_mut(&mut self.table).insert(Mapped {
             address,
             bytes,
             keys: registrations.lkeys(),
             owner: Arc::clone(&users),
-        };
-        let table = self.table.with(mapped);
-        let table = table.ok_or(EngineError::Overlap { address, bytes })?;
-        self.table = Arc::new(table);
+        });
+        debug_assert!(is_new, "`parted` has looked");
         let mut shared = Shared {
             registrations,
             users,
@@ -141,7 +186,6 @@ impl Registry {
         };
         shared.show(self.board.as_ref());
         self.registrations.insert(address, shared);
-        Ok(address)
     }
 
     /// Whether part of this memory is being taken away, so that it is soon known whether it can be registered.
@@ -215,7 +259,7 @@ impl Registry {
         }
         self.regions.remove(&number);
         self.registrations.remove(&first);
-        self.table = Arc::new(self.table.without(first));
+        Arc::make_mut(&mut self.table).remove(first);
         Ok(())
     }
 

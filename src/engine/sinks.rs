@@ -9,9 +9,10 @@ use super::grant::Rights;
 use super::link::{Fence, Link};
 use super::plan::Operation;
 use super::rails::RailKeys;
-use super::regions::{Mapped, Table, Users};
+use super::regions::Users;
 use super::report::Report;
 use super::slots::{Status, TransferId};
+use super::table::{Mapped, Table};
 use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
 use super::worker::{Held, Pool};
 use crate::config::EngineConfig;
@@ -65,28 +66,16 @@ impl SinkEngine {
             pool.add(owner, Held::new(&link, nth, 1, lane));
         }
         let control = end_of(&transfers, &link)?;
-        let region = |owner| Mapped {
-            address: 0,
-            bytes,
-            keys: RailKeys::from_iter([1]),
-            owner,
-        };
-        let local = Table::default().with(region(Arc::new(Users::default())));
-        let remote = Table::default().with(Mapped {
-            address: 0,
-            bytes,
-            keys: RailKeys::from_iter([1]),
-            owner: Rights::Both,
-        });
+        let tables = (
+            one_region(bytes, Arc::new(Users::default())),
+            one_region(bytes, Rights::Both),
+        );
         Ok(Self {
             transfers,
             pool,
             link,
             control: Some(control),
-            tables: (
-                Arc::new(local.unwrap_or_default()),
-                Arc::new(remote.unwrap_or_default()),
-            ),
+            tables,
             config,
         })
     }
@@ -176,6 +165,18 @@ impl Drop for SinkEngine {
             control.join();
         }
     }
+}
+
+/// The table of an end whose addresses below `bytes` are one region.
+fn one_region<T: Clone>(bytes: u64, owner: T) -> Arc<Table<T>> {
+    let mut table = Table::default();
+    table.insert(Mapped {
+        address: 0,
+        bytes,
+        keys: RailKeys::from_iter([1]),
+        owner,
+    });
+    Arc::new(table)
 }
 
 /// The thread that ends the link once no worker has a lane of it: a sink has no other end to ask.

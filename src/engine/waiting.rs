@@ -267,7 +267,7 @@ mod tests {
     use super::super::link::Link;
     use super::super::plan::Kind;
     use super::super::rails::RailKeys;
-    use super::super::regions::one_region_each;
+    use super::super::table::one_region_each;
     use super::*;
 
     #[derive(Default)]

@@ -808,8 +808,8 @@ mod tests {
     use super::super::config::{check, pace};
     use super::super::plan::{Kind, Operation};
     use super::super::rails::RailKeys;
-    use super::super::regions::one_region_each;
     use super::super::slots::{Slots, Status};
+    use super::super::table::one_region_each;
     use super::super::transfers::Options;
     use super::*;
     use crate::config::EngineConfig;

@@ -10,6 +10,7 @@ mod grace;
 mod grants;
 mod keys;
 mod knobs;
+mod lists;
 mod local;
 mod local_processes;
 mod lost;

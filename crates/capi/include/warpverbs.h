@@ -946,6 +946,14 @@ typedef struct wv_engine_info {
     uint64_t rails;
 } wv_engine_info;
 
+// Memory of the program, in a list. It stays so, and has no size.
+typedef struct wv_memory_range {
+    // First byte.
+    void *address;
+    // Number of bytes.
+    size_t bytes;
+} wv_memory_range;
+
 // The state of a connection. WV_INIT first.
 typedef struct wv_engine_peer_info {
     // sizeof: WV_INIT.
@@ -1627,6 +1635,17 @@ enum wv_status wv_engine_register(const struct wv_engine *engine,
                                   void *address,
                                   size_t bytes,
                                   uint64_t *region)
+WV_NOEXCEPT;
+
+// Registers `count` ranges, as wv_engine_register does, or none of them: the error says which one cannot be, from 0 on, and why.
+// Ranges inside a region, or inside another of the list, share its registration. `regions` gets the number of each.
+//
+// Requires:
+// `ranges` holds `count` of them, and the memory of each stays as for wv_engine_register; `regions` has room for `count` numbers.
+enum wv_status wv_engine_register_list(const struct wv_engine *engine,
+                                       const struct wv_memory_range *ranges,
+                                       size_t count,
+                                       uint64_t *regions)
 WV_NOEXCEPT;
 
 // Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it.

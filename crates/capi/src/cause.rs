@@ -236,6 +236,7 @@ fn of_host(error: &HostError) -> wv_status {
     match error {
         HostError::Refused(error) => of_engine(error),
         HostError::Provider(error) => of_provider(error),
+        HostError::Listed { error, .. } => of_host(error),
         HostError::Connection { .. } => WV_PEER_NOT_CONNECTED,
         HostError::Distrusted { .. } => WV_PEER_NOT_CONNECTED,
         HostError::Insecure { .. } | HostError::KeyFile { .. } => WV_BAD_CONFIG,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use warpverbs::config::{EngineConfig, Reader};
 use warpverbs::engine::{
-    DESCRIPTOR_BYTES, Descriptor, Engine, EngineError, HostMemory, Peer, PeerPath, RegionId,
+    DESCRIPTOR_BYTES, Descriptor, Engine, EngineError, HostError, HostMemory, Peer, PeerPath,
+    ProviderError, RegionId,
 };
 
 use crate::handle::{Handle, handle};
@@ -113,6 +114,16 @@ pub struct wv_remote_region {
 }
 
 sized!(wv_remote_region { address, bytes });
+
+/// Memory of the program, in a list. It stays so, and has no size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_memory_range {
+    /// First byte.
+    pub address: *mut c_void,
+    /// Number of bytes.
+    pub bytes: usize,
+}
 
 /// Path of a peer: transfers to it go by the NIC.
 pub const WV_PATH_NIC: u32 = 0;
@@ -303,6 +314,45 @@ pub unsafe extern "C" fn wv_engine_register(
         let made = engine.register(&Arc::new(memory?))?;
         // SAFETY: checked above.
         unsafe { put("region", region, made.number()) }
+    })
+}
+
+/// Registers `count` ranges, as wv_engine_register does, or none of them: the error says which one cannot be, from 0 on, and why.
+/// Ranges inside a region, or inside another of the list, share its registration. `regions` gets the number of each.
+///
+/// # Safety
+/// `ranges` holds `count` of them, and the memory of each stays as for wv_engine_register; `regions` has room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_engine_register_list(
+    engine: *const wv_engine,
+    ranges: *const wv_memory_range,
+    count: usize,
+    regions: *mut u64,
+) -> wv_status {
+    guard(|| {
+        let engine = &wv_engine::behind("engine", engine)?.engine;
+        // SAFETY: the caller's promise.
+        let ranges = unsafe { array("ranges", ranges, count) }?;
+        if count > 0 {
+            room("regions", regions)?;
+        }
+        let memory = |(element, range): (usize, &wv_memory_range)| {
+            // SAFETY: as in wv_engine_register.
+            let memory =
+                unsafe { HostMemory::over(range.address.cast(), range.bytes as u64, None) };
+            let listed = |error: ProviderError| HostError::Listed {
+                element,
+                error: Box::new(error.into()),
+            };
+            memory.map(Arc::new).map_err(listed)
+        };
+        let memories = ranges.iter().enumerate().map(memory);
+        let made = engine.register_all(&memories.collect::<Result<Vec<_>, _>>()?)?;
+        for (nth, region) in made.into_iter().enumerate() {
+            // SAFETY: the caller's promise: room for as many as there are ranges.
+            unsafe { regions.add(nth).write(region.number()) };
+        }
+        Ok(())
     })
 }
 

@@ -15,7 +15,8 @@ use pyo3::types::{PyBytes, PyDict};
 use warpverbs::config::{EngineConfig, Reader, Variable, variables_of};
 use warpverbs::engine::{
     Counter, Descriptor, EngineError, Grant, HostError, HostMemory, Kind, Operation,
-    OperationStatus, Options, Outcome, RegionId, Remote, Rights, SliceCounts, Status, TransferId,
+    OperationStatus, Options, Outcome, ProviderError, RegionId, Remote, Rights, SliceCounts,
+    Status, TransferId,
 };
 
 use crate::error::{Raise, raise};
@@ -182,6 +183,36 @@ impl Engine {
         let memory = Arc::new(memory.map_err(|error| error.raise(py))?);
         let region = py.detach(|| engine.register(&memory));
         Ok(region.map_err(|error| error.raise(py))?.number())
+    }
+
+    /// All or none, each as `register` takes it.
+    fn register_list(
+        &self,
+        py: Python<'_>,
+        memories: Vec<(usize, u64, Py<PyAny>)>,
+    ) -> PyResult<Vec<u64>> {
+        let engine = self.engine.get(py)?;
+        let memory = |(element, (address, bytes, owner)): (usize, (usize, u64, Py<PyAny>))| {
+            let shared = owner.extract::<PyRef<'_, SharedMemory>>(py);
+            if let Ok(shared) = shared {
+                return Ok(Arc::clone(&shared.0));
+            }
+            let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
+            let first = ptr::with_exposed_provenance_mut(address);
+            // SAFETY: as in `register`.
+            let memory = unsafe { HostMemory::over(first, bytes, Some(owner)) };
+            let listed = |error: ProviderError| HostError::Listed {
+                element,
+                error: Box::new(error.into()),
+            };
+            memory.map(Arc::new).map_err(listed)
+        };
+        let memories = memories.into_iter().enumerate().map(memory);
+        let memories = memories.collect::<Result<Vec<_>, _>>();
+        let memories = memories.map_err(|error| error.raise(py))?;
+        let regions = py.detach(|| engine.register_all(&memories));
+        let regions = regions.map_err(|error| error.raise(py))?;
+        Ok(regions.into_iter().map(RegionId::number).collect())
     }
 
     fn register_shared(&self, py: Python<'_>, memory: &SharedMemory) -> PyResult<u64> {

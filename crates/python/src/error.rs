@@ -134,6 +134,7 @@ impl Raise for HostError {
         match self {
             Self::Refused(error) => error.class(),
             Self::Provider(error) => error.class(),
+            Self::Listed { error, .. } => error.class(),
             Self::Insecure { .. } => "Refused",
             Self::KeyFile { .. } => "ConfigError",
             _ => "EngineError",

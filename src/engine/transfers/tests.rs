@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::super::link::MOST_QPS;
 use super::super::plan::Kind;
 use super::super::rails::RailKeys;
-use super::super::regions::one_region_each;
+use super::super::table::one_region_each;
 use super::*;
 
 /// Slices of one slot, and lanes by which they fail.

@@ -118,6 +118,35 @@ static void whole(const end *a, const end *b) {
     released(a, transfer);
 }
 
+// Tensors of one buffer, all or none.
+static void lists(const end *a) {
+    enum { COUNT = 1265 };
+    static uint8_t buffer[COUNT * 64];
+    static wv_memory_range ranges[COUNT];
+    static uint64_t regions[COUNT];
+    uint8_t first[WV_DESCRIPTOR_BYTES], last[WV_DESCRIPTOR_BYTES];
+    for (uint32_t i = 0; i < COUNT; ++i) {
+        ranges[i].address = buffer + i * 64;
+        ranges[i].bytes = i == 0 ? sizeof buffer : 64;
+    }
+    ranges[7].bytes = 0;
+    refused(wv_engine_register_list(a->engine, ranges, COUNT, regions), WV_BAD_ARGUMENT, "element 7 of the list: 0 bytes of host memory");
+    ranges[7].address = a->memory + BYTES - 32;
+    ranges[7].bytes = 64;
+    refused(wv_engine_register_list(a->engine, ranges, COUNT, regions), WV_BAD_ARGUMENT, "element 7 of the list: 64 bytes at 0x");
+    must(regions[0] == 0 && regions[COUNT - 1] == 0, "nothing was registered");
+    ranges[7].address = buffer + 7 * 64;
+    check(wv_engine_register_list(a->engine, ranges, COUNT, regions), "wv_engine_register_list");
+    check(wv_engine_descriptor(a->engine, regions[0], first, sizeof first), "wv_engine_descriptor");
+    check(wv_engine_descriptor(a->engine, regions[COUNT - 1], last, sizeof last), "wv_engine_descriptor");
+    must(memcmp(first, last, sizeof first) == 0, "they share a registration");
+    for (uint32_t i = 0; i < COUNT; ++i) check(wv_engine_deregister(a->engine, regions[i]), "wv_engine_deregister");
+    check(wv_engine_register_list(a->engine, NULL, 0, NULL), "an empty list");
+    refused(wv_engine_register_list(a->engine, NULL, 1, regions), WV_BAD_ARGUMENT, "ranges is null");
+    refused(wv_engine_register_list(a->engine, ranges, 1, NULL), WV_BAD_ARGUMENT, "regions is");
+    refused(wv_engine_register_list(NULL, ranges, 1, regions), WV_BAD_ARGUMENT, "engine is null");
+}
+
 // Before anybody asks for it, by submit and by post; and what cannot count.
 static void counters(const end *a, const end *b) {
     enum { COUNTER = 3 };
@@ -647,6 +676,7 @@ int main(int argc, char **argv) {
     pages(&a, &b);
     planned(&a, &b);
     threads(&a, &b);
+    lists(&a);
     counters(&a, &b);
     notices(&a, &b);
     slots(&a);
