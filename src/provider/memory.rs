@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::chain::LocalRange;
@@ -94,6 +95,23 @@ impl HostMemory {
             first,
             bytes: length,
             owner: Owner::Shared(file, mapping),
+        })
+    }
+
+    /// The `bytes` bytes at `offset` of `whole`, as memory of their own. They keep the whole.
+    ///
+    /// # Errors
+    /// [`ProviderError::Memory`]: no byte; [`ProviderError::Range`]: not inside.
+    pub fn part(whole: &Arc<Self>, offset: u64, bytes: u64) -> Result<Self, ProviderError> {
+        let length = usize::try_from(bytes).ok().filter(|length| *length > 0);
+        let length = length.ok_or(ProviderError::Memory { bytes, most: MOST })?;
+        let place = whole.place(offset, length)?;
+        // SAFETY: `place` is inside the memory, which lives as long as the owner below.
+        let first = unsafe { whole.first.add(place) };
+        Ok(Self {
+            first,
+            bytes: length,
+            owner: Owner::Other(Some(Box::new(Arc::clone(whole)))),
         })
     }
 
@@ -372,12 +390,12 @@ mod tests {
 
     #[test]
     fn what_keeps_the_memory_of_a_program_goes_with_the_last_that_uses_it() {
-        let (kept, mut bytes) = (std::sync::Arc::new(()), [0u8; 8]);
-        let owner = Box::new(std::sync::Arc::clone(&kept));
+        let (kept, mut bytes) = (Arc::new(()), [0u8; 8]);
+        let owner = Box::new(Arc::clone(&kept));
         // SAFETY: `bytes` lives longer, and nothing else uses it.
         let memory = unsafe { HostMemory::over(bytes.as_mut_ptr(), 8, Some(owner)) }.unwrap();
-        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        assert_eq!(Arc::strong_count(&kept), 2);
         drop(memory);
-        assert_eq!(std::sync::Arc::strong_count(&kept), 1);
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 }

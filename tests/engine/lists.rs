@@ -1,8 +1,5 @@
 //! Regions in lists: all or none, what shares a registration, and what the HCA is asked for.
 
-// UNSAFETY: tensors are parts of one buffer, which a program names by their addresses.
-#![expect(unsafe_code, reason = "memory of the program")]
-
 use std::sync::Arc;
 
 use warpverbs::internal::engine::{Descriptor, EngineError, HostError, HostMemory, Outcome};
@@ -11,12 +8,8 @@ use crate::rig::{End, config, pair};
 
 const MIB: u64 = 1 << 20;
 
-/// The `bytes` bytes at `offset` of a buffer, as memory of their own.
 fn part(buffer: &Arc<HostMemory>, offset: u64, bytes: u64) -> Arc<HostMemory> {
-    let first = std::ptr::with_exposed_provenance_mut((buffer.address() + offset) as usize);
-    // SAFETY: the part holds the buffer, whose memory it is.
-    let memory = unsafe { HostMemory::over(first, bytes, Some(Box::new(Arc::clone(buffer)))) };
-    Arc::new(memory.unwrap())
+    Arc::new(HostMemory::part(buffer, offset, bytes).unwrap())
 }
 
 /// Tensors of random lengths that fill a buffer from its first byte on.
@@ -100,16 +93,15 @@ fn tensors_apart_have_a_registration_each_and_regions_in_their_order() {
 #[test]
 fn a_list_with_one_that_cannot_be_registers_none_and_names_it() {
     let end = End::new(config("a"), 4096);
-    let before = end.hca.live_objects().mr;
     let buffer = Arc::new(HostMemory::new(MIB).unwrap());
     let good = |nth: u64| part(&buffer, nth * 4096, 4096);
     // Half of it is in another of the list, or in a region.
     let half = part(&buffer, 3 * 4096 + 2048, 4096);
     let own = part(&end.memory, 2048, 2048);
-    let beyond = std::ptr::with_exposed_provenance_mut((end.at(2048)) as usize);
-    // SAFETY: it is never registered, so nothing uses it.
-    let beyond = unsafe { HostMemory::over(beyond, 4096, None) };
-    let beyond = Arc::new(beyond.unwrap());
+    let wide = Arc::new(HostMemory::new(8192).unwrap());
+    let inner = end.engine.register(&part(&wide, 2048, 2048)).unwrap();
+    let before = end.hca.live_objects().mr;
+    let beyond = part(&wide, 0, 4096);
     for (list, element) in [
         (vec![good(0), good(3), good(1), half.clone()], 3),
         // Of two of the list that overlap the error names the one that begins later.
@@ -133,6 +125,36 @@ fn a_list_with_one_that_cannot_be_registers_none_and_names_it() {
         end.engine.deregister(region).unwrap();
     }
     assert_eq!(end.hca.live_objects().mr, before);
+    end.engine.deregister(inner).unwrap();
+}
+
+#[test]
+fn a_part_of_memory_lies_inside_it_and_keeps_it() {
+    let buffer = Arc::new(HostMemory::new(4096).unwrap());
+    let tensor = part(&buffer, 100, 50);
+    buffer.write(99, &[1, 2, 3]).unwrap();
+    let mut bytes = [0; 3];
+    tensor.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [2, 3, 0]);
+    let inner = part(&tensor, 1, 49);
+    assert_eq!(inner.address(), buffer.address() + 101);
+    let still = Arc::downgrade(&buffer);
+    drop((buffer, tensor));
+    assert!(still.upgrade().is_some(), "a part of a part keeps it");
+    inner.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [3, 0, 0]);
+    for (offset, bytes, reason) in [
+        (0, 0, "0 bytes of host memory"),
+        (0, 50, "50 bytes at offset 0"),
+        (49, 1, "1 bytes at offset 49"),
+        (u64::MAX, 2, "2 bytes at offset 18446744073709551615"),
+        (2, u64::MAX, "18446744073709551615 bytes at offset 2"),
+    ] {
+        let refused = HostMemory::part(&inner, offset, bytes).unwrap_err();
+        assert!(refused.to_string().contains(reason), "{refused}");
+    }
+    drop(inner);
+    assert!(still.upgrade().is_none());
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! [`moe`] counts what a MoE step puts on the wire, on software HCAs. [`rejoin`] measures what a returning rank costs the others.
 //! [`group`] counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over
 //! lanes without an HCA or on software HCAs. [`local`] measures its copies between processes of one machine, and [`fill`] how
-//! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several.
+//! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several. [`regions`]
+//! measures what registering memory costs, and what it costs to find a region.
 
 mod clock;
 mod error;
@@ -26,6 +27,7 @@ pub mod patterns;
 pub mod post;
 pub mod primitives;
 mod ranks;
+pub mod regions;
 pub mod registers;
 pub mod rejoin;
 mod report;

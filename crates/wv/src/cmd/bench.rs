@@ -7,6 +7,7 @@ mod inside;
 mod moe;
 mod others;
 mod p2p;
+mod regions;
 mod rejoin;
 
 use std::fmt::Display;
@@ -56,6 +57,9 @@ pub enum BenchCommand {
     /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
     /// of the last repeat and of two others are compared
     Fill(fill::FillArgs),
+    /// Measure what it costs a host engine to register memory, one by one and in lists, and to find the region of an address. On a
+    /// software HCA
+    Regions(regions::RegionsArgs),
 }
 
 /// Options of `wv bench post`.
@@ -151,6 +155,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
         BenchCommand::Group(args) => return group::run(args),
         BenchCommand::P2p(args) => return p2p::run(args),
         BenchCommand::Fill(args) => return fill::run(args),
+        BenchCommand::Regions(args) => return regions::run(args),
     };
     finish(run_post(args), args.json.as_deref())
 }

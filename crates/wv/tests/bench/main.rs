@@ -5,4 +5,5 @@ mod group;
 mod memory;
 mod moe;
 mod p2p;
+mod regions;
 mod rejoin;

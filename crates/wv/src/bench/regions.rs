@@ -1,0 +1,219 @@
+//! What registering memory costs a host engine, and what it costs to find the region of an address.
+//!
+//! Registering asks an HCA, which is a software one: the times show what the engine adds, and no speed of a NIC or of pinning.
+//! Finding a region asks no HCA.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use warpverbs::internal::engine::{
+    Engine, EngineConfig, HostError, HostMemory, RegionId, RegionTable, Regions,
+};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+use super::BenchError;
+
+/// Tensors of a model whose buffer is one region.
+const TENSORS: u32 = 1265;
+/// Bytes of a region, and from one to the next in tables.
+const BYTES: u64 = 4096;
+/// Lookups of a round.
+const LOOKUPS: u32 = 200_000;
+
+/// Setting of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RegionOptions {
+    /// Regions of the engine, and of the table.
+    pub regions: u32,
+    /// Rounds of each measurement.
+    pub rounds: u32,
+    /// Seed of the addresses that are looked up.
+    pub seed: u64,
+}
+
+/// The results.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionReport {
+    /// What registers.
+    pub ran_on: &'static str,
+    /// Its setting.
+    pub options: RegionOptions,
+    /// One for each way to register.
+    pub rows: Vec<Row>,
+    /// Nanoseconds to find the region of an address among all: the median round, and the shortest and longest.
+    pub lookup_ns: [f64; 3],
+}
+
+/// One way to register.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The way, in words.
+    pub what: &'static str,
+    /// Regions that were registered in a round.
+    pub regions: u32,
+    /// Registrations that they have, as descriptors tell them apart.
+    pub registrations: usize,
+    /// Milliseconds of a round: the median, and the shortest and longest.
+    pub milliseconds: [f64; 3],
+}
+
+/// Measures on a software HCA.
+///
+/// # Errors
+/// What the engine refuses.
+pub fn measure(device: &str, options: &RegionOptions) -> Result<RegionReport, BenchError> {
+    let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
+    let engine = Engine::new(&context, EngineConfig::from_env("regions")?)?;
+    let apart = parts(options.regions, 2 * BYTES)?;
+    let mut tensors = parts(TENSORS, BYTES)?;
+    let one = |memory: &Arc<HostMemory>| engine.register(memory);
+    let one_by_one =
+        |memories: &[Arc<HostMemory>]| memories.iter().map(one).collect::<Result<Vec<_>, _>>();
+    let in_a_list = |memories: &[Arc<HostMemory>]| engine.register_all(memories);
+    let mut rows = vec![
+        row(&engine, ("one by one", &apart), options, one_by_one)?,
+        row(&engine, ("in one list", &apart), options, in_a_list)?,
+        row(
+            &engine,
+            ("apart, in one list", &tensors),
+            options,
+            in_a_list,
+        )?,
+    ];
+    // The buffer in which they lie, as their first.
+    tensors.insert(0, Arc::new(whole(TENSORS, BYTES)?));
+    let buffer = Arc::clone(&tensors[0]);
+    for (nth, tensor) in (0..).zip(&mut tensors[1..]) {
+        *tensor = Arc::new(HostMemory::part(&buffer, nth * BYTES, BYTES).map_err(HostError::from)?);
+    }
+    let of_one = "of one buffer, in one list";
+    rows.push(row(&engine, (of_one, &tensors), options, in_a_list)?);
+    Ok(RegionReport {
+        ran_on: "softhca",
+        options: *options,
+        rows,
+        lookup_ns: lookups(options)?,
+    })
+}
+
+fn whole(count: u32, stride: u64) -> Result<HostMemory, HostError> {
+    Ok(HostMemory::new(u64::from(count) * stride)?)
+}
+
+/// `count` parts of memory that is in no region, [`BYTES`] long each.
+fn parts(count: u32, stride: u64) -> Result<Vec<Arc<HostMemory>>, HostError> {
+    let buffer = Arc::new(whole(count, stride)?);
+    let part = |nth| HostMemory::part(&buffer, u64::from(nth) * stride, BYTES).map(Arc::new);
+    Ok((0..count).map(part).collect::<Result<_, _>>()?)
+}
+
+/// Registers the same again and again.
+fn row(
+    engine: &Engine,
+    (what, memories): (&'static str, &[Arc<HostMemory>]),
+    options: &RegionOptions,
+    register: impl Fn(&[Arc<HostMemory>]) -> Result<Vec<RegionId>, HostError>,
+) -> Result<Row, BenchError> {
+    let (mut times, mut registrations) = (Vec::new(), 0);
+    for _ in 0..options.rounds {
+        let begin = Instant::now();
+        let regions = register(memories)?;
+        times.push(begin.elapsed().as_secs_f64() * 1e3);
+        let mut firsts = Vec::new();
+        for region in &regions {
+            firsts.push(engine.descriptor(*region)?.address);
+        }
+        firsts.sort_unstable();
+        firsts.dedup();
+        registrations = firsts.len();
+        for region in regions {
+            engine.deregister(region)?;
+        }
+    }
+    Ok(Row {
+        what,
+        regions: u32::try_from(memories.len()).unwrap_or(u32::MAX),
+        registrations,
+        milliseconds: spread(times),
+    })
+}
+
+/// Looks random addresses up in a table of as many regions, each of which has all the bytes up to the next but one.
+fn lookups(options: &RegionOptions) -> Result<[f64; 3], BenchError> {
+    let wrong = |detail: String| BenchError::Wrong {
+        case: "table of regions".to_owned(),
+        detail,
+    };
+    let mut table = RegionTable::default();
+    for nth in 0..u64::from(options.regions) {
+        if !table.insert(nth * BYTES, BYTES - 1) {
+            return Err(wrong(format!("region {nth} overlaps another")));
+        }
+    }
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    let span = u64::from(options.regions) * BYTES;
+    let addresses: Vec<u64> = (0..LOOKUPS).map(|_| random.u64(..span)).collect();
+    for address in &addresses {
+        let found = table.region_of(*address).map(|region| region.address);
+        let is_inside = address % BYTES < BYTES - 1;
+        if found != is_inside.then_some(address / BYTES * BYTES) {
+            return Err(wrong(format!("{address:#x} is found at {found:?}")));
+        }
+    }
+    let mut times = Vec::new();
+    for _ in 0..options.rounds {
+        let begin = Instant::now();
+        for address in &addresses {
+            black_box(table.region_of(black_box(*address)));
+        }
+        times.push(begin.elapsed().as_secs_f64() * 1e9 / f64::from(LOOKUPS));
+    }
+    Ok(spread(times))
+}
+
+/// The median, and the shortest and longest.
+fn spread(mut times: Vec<f64>) -> [f64; 3] {
+    times.sort_by(f64::total_cmp);
+    let at = |place: usize| times.get(place).copied().unwrap_or(0.0);
+    [
+        at(times.len() / 2),
+        at(0),
+        at(times.len().saturating_sub(1)),
+    ]
+}
+
+impl fmt::Display for RegionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rounds = self.options.rounds;
+        writeln!(
+            f,
+            "{}: {rounds} rounds (no speed of a NIC, and none of pinning)",
+            self.ran_on
+        )?;
+        writeln!(
+            f,
+            "{:28} {:>10} {:>14} {:>26}",
+            "registered", "regions", "registrations", "ms: median (spread)"
+        )?;
+        for row in &self.rows {
+            let [median, least, most] = row.milliseconds;
+            writeln!(
+                f,
+                "{:28} {:>10} {:>14} {:>26}",
+                row.what,
+                row.regions,
+                row.registrations,
+                format!("{median:.2} ({least:.2}..{most:.2})")
+            )?;
+        }
+        let [median, least, most] = self.lookup_ns;
+        writeln!(
+            f,
+            "one of {} regions is found in {median:.1} ns ({least:.1}..{most:.1})",
+            self.options.regions
+        )
+    }
+}

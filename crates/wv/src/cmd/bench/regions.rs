@@ -1,0 +1,55 @@
+//! `wv bench regions`: starts itself again with a software HCA, and registers memory on it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{finish, inside, refuse};
+use crate::bench::BenchError;
+use crate::bench::regions::{RegionOptions, RegionReport, measure};
+
+/// Options of `wv bench regions`.
+#[derive(Args, Debug)]
+pub struct RegionsArgs {
+    /// Regions of the engine, 1 to 1,000,000
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    regions: u32,
+    /// Rounds of each measurement, at least 1
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: u32,
+    /// Seed of the addresses that are looked up
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// This process has the software HCA
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// Runs `wv bench regions`.
+pub(super) fn run(args: &RegionsArgs) -> ExitCode {
+    if !args.inside {
+        return match inside::start(1) {
+            Ok(code) => code,
+            Err(error) => refuse(&error),
+        };
+    }
+    finish(measured(args), args.json.as_deref())
+}
+
+fn measured(args: &RegionsArgs) -> Result<RegionReport, BenchError> {
+    let options = RegionOptions {
+        regions: args.regions,
+        rounds: args.rounds,
+        seed: args.seed,
+    };
+    let devices = inside::devices()?;
+    let device = devices.first().ok_or_else(|| BenchError::Wrong {
+        case: "software HCAs".to_owned(),
+        detail: "none is listed".to_owned(),
+    })?;
+    measure(device, &options)
+}
