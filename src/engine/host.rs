@@ -524,6 +524,15 @@ impl Inner {
     }
 }
 
+/// How often threads of the engine have woken: workers, and those that watch its connections. For tests.
+#[must_use]
+pub fn wakes(engine: &Engine) -> [u64; 2] {
+    let inner = &engine.inner;
+    let peers = lock(&inner.peers);
+    let links = peers.threads.iter().filter_map(|(link, ..)| link.wake());
+    [inner.pool.wakes(), links.map(Wake::wakes).sum()]
+}
+
 fn is_loopback(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_loopback(),

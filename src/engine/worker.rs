@@ -104,6 +104,12 @@ impl<P: Provider> Pool<P> {
         })
     }
 
+    /// How often workers have woken.
+    pub(super) fn wakes(&self) -> u64 {
+        let wakes = self.inboxes.iter().map(|inbox| inbox.queue.wake.wakes());
+        wakes.sum()
+    }
+
     /// Whether no worker has panicked.
     pub(super) fn check(&self) -> Result<(), ThreadPanicked> {
         self.panicked.get().map_or(Ok(()), |it| Err(it.clone()))

@@ -1,7 +1,7 @@
 //! How a thread that sleeps is woken by others, at the cost of one load where it is awake.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -34,6 +34,8 @@ impl<'a> Watched<'a> {
 pub struct Wake {
     fd: OwnedFd,
     is_asleep: AtomicBool,
+    /// How often a sleep has ended.
+    wakes: AtomicU64,
 }
 
 impl Wake {
@@ -47,6 +49,7 @@ impl Wake {
         Ok(Self {
             fd,
             is_asleep: AtomicBool::new(false),
+            wakes: AtomicU64::new(0),
         })
     }
 
@@ -69,8 +72,14 @@ impl Wake {
     /// The sleeper is awake.
     pub fn end(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
+        self.wakes.fetch_add(1, Ordering::Relaxed);
         let mut count = [0; 8];
         let _ = read(&self.fd, &mut count);
+    }
+
+    /// How often its sleeper has woken.
+    pub(crate) fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::Relaxed)
     }
 
     /// Readable while it wakes, for a sleeper that has another one to sleep on.

@@ -8,6 +8,7 @@ mod counters;
 mod cut;
 mod grace;
 mod grants;
+mod idle;
 mod keys;
 mod knobs;
 mod lists;
