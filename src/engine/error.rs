@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use rendezvous::StoreError;
+
 use super::account::MOST_SLICES;
 use super::counter::MOST_COUNTERS;
 use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
@@ -437,13 +439,33 @@ pub enum HostError {
         /// The reason why it is not taken, in words.
         problem: String,
     },
-    /// A store that fails, or that lacks the engine's record.
-    #[error("engine '{name}' in the store: {reason}")]
+    /// A store that fails, or that takes no such name.
+    #[error("engine '{name}' in the store: {error}")]
     Store {
         /// The name that was looked for or published.
         name: String,
-        /// The cause, in words.
-        reason: String,
+        /// The store's.
+        error: StoreError,
+    },
+    /// A name that no engine has.
+    #[error("no engine has published the name '{name}' in the store")]
+    UnknownName {
+        /// The name that was looked for.
+        name: String,
+    },
+    /// A name that an engine has.
+    #[error(
+        "another engine has published the name '{name}' in the store: take another name, or end that engine"
+    )]
+    NameTaken {
+        /// The name that was to be published.
+        name: String,
+    },
+    /// An address to which no peer connects.
+    #[error("the address {address} is published; it must be one of this machine, with its port")]
+    NoAddress {
+        /// The address that was to be published.
+        address: SocketAddr,
     },
 }
 

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use rendezvous::Store;
-
 use super::account::Outcome;
 use super::admission::{Listening, Peers, accept_all, connect_over};
 use super::config::{check, key, log_receives, pace};
@@ -18,6 +16,7 @@ use super::handshake::hello;
 use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, PeerGone};
 use super::local::Local;
+use super::names::Publication;
 use super::peer::Peer;
 use super::rails::Rails;
 use super::regions::Descriptor;
@@ -36,8 +35,6 @@ use crate::verbs::Context;
 
 /// Numbers engines of this process.
 static ENGINES: AtomicU32 = AtomicU32::new(1);
-/// Under this key of a store an engine of that name tells its address.
-const STORE_KEY: &str = "engine";
 
 /// What was left when an engine was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +71,8 @@ pub(super) struct Inner {
     pub(super) peers: Mutex<Peers>,
     pub(super) arrived: Condvar,
     pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
+    /// Its name in stores.
+    pub(super) published: Mutex<Vec<Publication>>,
     pub(super) links: AtomicU64,
     pub(super) is_closing: AtomicBool,
     /// Held by a submitter, from its look at `is_closing` until the transfer has begun.
@@ -141,6 +140,7 @@ impl Engine {
                 peers: Mutex::default(),
                 arrived: Condvar::new(),
                 listeners: Mutex::default(),
+                published: Mutex::default(),
                 links: AtomicU64::new(1),
                 is_closing: AtomicBool::new(false),
                 submitting: RwLock::default(),
@@ -252,39 +252,6 @@ impl Engine {
         self.listen(self.inner.config.listen)
     }
 
-    /// Tells `store` that an engine of this one's name listens at `address`.
-    ///
-    /// # Errors
-    /// [`HostError::Store`]: another engine has published this name, or the store does not answer.
-    pub fn publish(&self, store: &dyn Store, address: SocketAddr) -> Result<(), HostError> {
-        let name = &self.inner.config.name;
-        let failed = |reason: String| HostError::Store {
-            name: name.clone(),
-            reason,
-        };
-        let key = format!("{STORE_KEY}/{name}");
-        let value = address.to_string();
-        let is_set = store.compare_and_set(&key, None, value.as_bytes());
-        match is_set.map_err(|error| failed(error.to_string()))? {
-            true => Ok(()),
-            false => Err(failed("an engine has this name".to_owned())),
-        }
-    }
-
-    /// Removes the record of [`Engine::publish`].
-    ///
-    /// # Errors
-    /// [`HostError::Store`].
-    pub fn unpublish(&self, store: &dyn Store) -> Result<(), HostError> {
-        let name = self.inner.config.name.clone();
-        let key = format!("{STORE_KEY}/{name}");
-        let removed = store.remove(&key);
-        removed.map(|_| ()).map_err(|error| HostError::Store {
-            name,
-            reason: error.to_string(),
-        })
-    }
-
     /// Connects to the engine that listens at `place`, as `host:port`.
     ///
     /// # Errors
@@ -306,23 +273,6 @@ impl Engine {
             }
         }
         Err(failed(reason))
-    }
-
-    /// Connects to the engine that has published its name in `store`.
-    ///
-    /// # Errors
-    /// [`HostError::Store`]: none has; else as [`Engine::connect`].
-    pub fn connect_by_name(&self, store: &dyn Store, name: &str) -> Result<Peer, HostError> {
-        let failed = |reason: String| HostError::Store {
-            name: name.to_owned(),
-            reason,
-        };
-        let value = store.try_get(&format!("{STORE_KEY}/{name}"));
-        let value = value.map_err(|error| failed(error.to_string()))?;
-        let value = value.ok_or_else(|| failed("no engine has this name".to_owned()))?;
-        let place = String::from_utf8(value);
-        let place = place.map_err(|_| failed("its address is no text".to_owned()))?;
-        self.connect(&place)
     }
 
     /// The next peer that has connected to this engine. None: the time is over.
@@ -476,6 +426,8 @@ impl Inner {
                     .write()
                     .unwrap_or_else(PoisonError::into_inner),
             );
+            let published = std::mem::take(&mut *lock(&self.published));
+            drop(published);
             for (listening, thread) in std::mem::take(&mut *lock(&self.listeners)) {
                 listening.stops.store(true, Ordering::SeqCst);
                 listening.wake.wake();

@@ -50,7 +50,7 @@
 //!
 //! Slices for a peer of this machine are copied by the same workers, where both ends let each other (`local`).
 //!
-//! Two engines connect over TCP (`frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
+//! Engines find each other by address, or by name in a store (`names`). Two connect over TCP (`frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
 //! (`words`). A `link` is a connection as workers see it, and `connection` is the thread that waits for its end. The module
 //! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
 //! `host`, the engine with its regions (`registry`, `table`), and `peer`.
@@ -77,6 +77,7 @@ mod known;
 mod link;
 mod local;
 mod mirror;
+mod names;
 mod notices;
 mod overlap;
 mod peer;
@@ -114,6 +115,7 @@ pub use host::{CloseReport, Engine};
 pub use known::PeerGone;
 pub use local::PeerPath;
 pub use mirror::Mirror;
+pub use names::Publication;
 pub use notices::{Behind, MOST_NOTICE_BYTES, Notice};
 pub use peer::Peer;
 pub use plan::{Kind, MOST_OPERATIONS, Operation};

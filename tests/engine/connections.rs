@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{Engine, HostError, Outcome};
-use warpverbs::team::MemoryStore;
 
 use crate::rig::{End, LOOPBACK, config, connect, frame, message};
 
@@ -87,32 +86,6 @@ fn the_smaller_number_of_qps_counts_whatever_the_workers_are() {
             assert_eq!(b.concluded(id), Outcome::Done);
         }
     }
-}
-
-#[test]
-fn engines_find_each_other_by_name_and_a_name_has_one_engine() {
-    let store = MemoryStore::new();
-    let (a, b) = (End::new(config("a"), 4096), End::new(config("b"), 4096));
-    let address = b.engine.listen(LOOPBACK).unwrap();
-    let nobody = a.engine.connect_by_name(&store, "b").unwrap_err();
-    assert!(
-        nobody.to_string().contains("no engine has this name"),
-        "{nobody}"
-    );
-    b.engine.publish(&store, address).unwrap();
-    assert_eq!(a.engine.connect_by_name(&store, "b").unwrap().name(), "b");
-    let twin = End::new(config("b"), 4096);
-    let taken = twin.engine.publish(&store, address).unwrap_err();
-    assert!(matches!(taken, HostError::Store { .. }), "{taken}");
-    // A second engine with the name of a connected peer.
-    let own = twin.engine.listen(LOOPBACK).unwrap();
-    let refused = a.engine.connect(&own.to_string()).unwrap_err().to_string();
-    assert!(
-        refused.contains("another engine with the name 'b'"),
-        "{refused}"
-    );
-    b.engine.unpublish(&store).unwrap();
-    twin.engine.publish(&store, own).unwrap();
 }
 
 #[test]

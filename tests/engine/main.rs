@@ -16,6 +16,7 @@ mod local;
 mod local_processes;
 mod lost;
 mod mirrors;
+mod names;
 mod notices;
 mod once;
 mod overlap;

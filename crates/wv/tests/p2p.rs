@@ -342,3 +342,59 @@ fn with_a_key_only_those_who_have_it_put_and_get() {
         server.child.try_wait().unwrap().is_some()
     });
 }
+
+#[test]
+fn a_server_is_found_by_its_name_in_a_store_for_as_long_as_it_lives() {
+    let (runtime, served, own, names) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let source = own.path().join("source");
+    fs::write(&source, [5; 100_000]).unwrap();
+    let source = source.to_str().unwrap();
+    let store = format!("file://{}", names.path().display());
+    let named = ["--store", &store, "--name", "files"];
+    let put = |name: &str, store: &str| {
+        let options = ["put", name, source, "there", "--store", store];
+        p2p(runtime.path(), &options).output().unwrap()
+    };
+    let fails = |output: Output, reason: &str| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    };
+    let serve = |more: &[&str]| {
+        let directory = served.path().to_str().unwrap();
+        let options = ["serve", directory, "--listen", "127.0.0.1:0"];
+        p2p(runtime.path(), &[&options[..], more].concat())
+    };
+    let unknown = "no engine has published the name 'files' in the store";
+    fails(put("files", &store), unknown);
+    let mut server = Server::start_with(runtime.path(), served.path(), "9", &named);
+    succeeds(&put("files", &store));
+    assert!(fs::read(served.path().join("there")).unwrap() == [5; 100_000]);
+    fails(put("others", &store), "the name 'others'");
+    fails(put("no key", &store), "is not a key");
+    fails(put("files", "nowhere://"), "nowhere://");
+    let taken = "another engine has published the name 'files'";
+    fails(serve(&named).output().unwrap(), taken);
+    let anywhere = ["--listen", "0.0.0.0:0", "--insecure"];
+    let anywhere = [&named[..2], &["--name", "all"], &anywhere].concat();
+    let directory = served.path().to_str().unwrap();
+    let options = [&["serve", directory], &anywhere[..]].concat();
+    let output = p2p(runtime.path(), &options).output().unwrap();
+    fails(output, "the address 0.0.0.0:");
+    fails(serve(&named[2..]).output().unwrap(), "--store");
+    // Its name goes with a server that is killed.
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    until("the name is free", || {
+        let output = put("files", &store);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        said.contains(unknown)
+    });
+    let _server = Server::start_with(runtime.path(), served.path(), "9", &named);
+    succeeds(&put("files", &store));
+}

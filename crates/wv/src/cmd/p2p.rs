@@ -3,18 +3,22 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use warpverbs::config::EngineConfig;
+use warpverbs::engine::Publication;
+use warpverbs::team::{Store, open_store};
 
 use super::output;
+use super::store;
 use super::time;
 use crate::p2p::client::Client;
 use crate::p2p::figures::EngineFigures;
 use crate::p2p::server::{News, ServerOptions, serve};
-use crate::p2p::{Copied, P2pError};
+use crate::p2p::{Copied, P2pError, SERVERS};
 
 /// Address at which a server listens by default.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7418);
@@ -43,6 +47,10 @@ struct Common {
     /// WARPVERBS_ENGINE_KEY_FILE says, else none]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Store in which servers have names: file://DIRECTORY or etcd://HOST:PORT/PREFIX. put and get then take the server's name in
+    /// place of its address
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Longest wait for the other end, in seconds
     #[arg(long, default_value_t = 30, value_parser = time::seconds())]
     timeout: u64,
@@ -64,6 +72,9 @@ pub struct ServeArgs {
     /// 127.0.0.1:7418]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
+    /// Name by which clients find the server in the store of --store
+    #[arg(long, requires = "store")]
+    name: Option<String>,
     /// Serve other machines, too, without a key that a client must have
     #[arg(long)]
     insecure: bool,
@@ -77,7 +88,7 @@ pub struct ServeArgs {
 /// Options of `wv p2p put`.
 #[derive(Args)]
 pub struct PutArgs {
-    /// Address of the server
+    /// Address of the server; with --store, its name
     #[arg(value_name = "HOST:PORT")]
     server: String,
     /// Path of the file
@@ -91,7 +102,7 @@ pub struct PutArgs {
 /// Options of `wv p2p get`.
 #[derive(Args)]
 pub struct GetArgs {
-    /// Address of the server
+    /// Address of the server; with --store, its name
     #[arg(value_name = "HOST:PORT")]
     server: String,
     /// Its name at the server
@@ -144,6 +155,23 @@ impl Common {
         }
     }
 
+    /// The store that is named, if any.
+    fn opened(&self) -> Result<Option<Arc<dyn Store>>, P2pError> {
+        let Some(url) = &self.store else {
+            return Ok(None);
+        };
+        let config = store::configured(Some(url))?;
+        Ok(Some(open_store(&config.store, &config.run_id)?))
+    }
+
+    /// Where a server listens that has this address, or this name in the store.
+    fn place(&self, server: &str) -> Result<String, P2pError> {
+        match self.opened()? {
+            Some(store) => Ok(Publication::find(store.as_ref(), SERVERS, server)?),
+            None => Ok(server.to_owned()),
+        }
+    }
+
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout.max(1))
     }
@@ -155,11 +183,14 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
         Some(_) => config.listen,
         None => LISTEN,
     };
+    let named = args.name.clone();
+    let published = args.common.opened()?.zip(named);
     let options = ServerOptions {
         directory: args.directory.clone(),
         listen: args.listen.unwrap_or(configured),
         requests: args.requests,
         timeout: args.common.timeout(),
+        published,
     };
     let directory = args.directory.display();
     serve(config, &options, &|news| match news {
@@ -180,7 +211,8 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
 fn run_put(args: &PutArgs) -> Result<String, P2pError> {
     let own = args.file.file_name().and_then(|name| name.to_str());
     let name = args.name.as_deref().or(own).unwrap_or_default();
-    let client = Client::connect(args.common.config()?, &args.server, args.common.timeout())?;
+    let place = args.common.place(&args.server)?;
+    let client = Client::connect(args.common.config()?, &place, args.common.timeout())?;
     let begin = Instant::now();
     let copied = client.put(&args.file, name)?;
     Ok(told(
@@ -196,7 +228,8 @@ fn run_get(args: &GetArgs) -> Result<String, P2pError> {
         .file
         .clone()
         .unwrap_or_else(|| PathBuf::from(&args.name));
-    let client = Client::connect(args.common.config()?, &args.server, args.common.timeout())?;
+    let place = args.common.place(&args.server)?;
+    let client = Client::connect(args.common.config()?, &place, args.common.timeout())?;
     let begin = Instant::now();
     let copied = client.get(&args.name, &file)?;
     Ok(told(&args.common, ("got", &file), &copied, begin.elapsed()))

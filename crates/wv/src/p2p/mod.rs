@@ -16,9 +16,12 @@ use std::io;
 
 use warpverbs::config::ConfigError;
 use warpverbs::engine::{EngineError, HostError, Outcome, ProviderError};
+use warpverbs::team::StoreError;
 
 use figures::EngineFigures;
 
+/// Under this key of a store stand servers, by name.
+pub const SERVERS: &str = "p2p";
 /// Bytes of a slot.
 const SLOT: u64 = 1 << 20;
 /// Slots of a window.
@@ -34,6 +37,9 @@ pub enum P2pError {
     /// A variable.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The store in which servers have names.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The memory for the file cannot be allocated.
     #[error(transparent)]
     Memory(#[from] ProviderError),

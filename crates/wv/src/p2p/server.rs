@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use warpverbs::engine::{Engine, EngineConfig, EngineKey, HostMemory, RegionId};
+use warpverbs::engine::{Engine, EngineConfig, EngineKey, HostMemory, Publication, RegionId};
+use warpverbs::team::Store;
 
 use super::figures::EngineFigures;
 use super::files::{Source, Target, place};
 use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
-use super::{P2pError, SLOT, SLOTS};
+use super::{P2pError, SERVERS, SLOT, SLOTS};
 
 /// How a server works.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct ServerOptions {
     pub requests: Option<u64>,
     /// Longest wait for a client.
     pub timeout: Duration,
+    /// A store and the name by which clients find this server in it; none: by its address alone.
+    pub published: Option<(Arc<dyn Store>, String)>,
 }
 
 /// News of a server for its user.
@@ -57,6 +60,9 @@ pub fn serve(
     };
     let listener = TcpListener::bind(options.listen).map_err(failed)?;
     let own = listener.local_addr().map_err(failed)?;
+    let published = options.published.as_ref();
+    let published = published.map(|(store, name)| Publication::new(store, SERVERS, name, own));
+    let published = published.transpose()?;
     tell(&News::Serves(own));
     let server = Server {
         engine,
@@ -79,6 +85,7 @@ pub fn serve(
         }
         Ok::<(), P2pError>(())
     })?;
+    drop(published);
     let _ = server.engine.close();
     tell(&News::Ends(&EngineFigures::of(&server.engine)));
     Ok(())
