@@ -3,6 +3,7 @@
 
 mod account;
 mod cable;
+mod closes;
 mod connections;
 mod counters;
 mod cut;

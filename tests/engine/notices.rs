@@ -397,12 +397,15 @@ fn of_many_peers_one_that_takes_nothing_holds_up_no_other() {
     }
     assert!(stuck > 100, "{stuck}");
     let begin = Instant::now();
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut times) = (Duration::ZERO, Vec::new());
     std::thread::scope(|scope| {
         for (peer, _) in peers.iter().map(|[there, _]| there).zip(0u64..) {
             scope.spawn(move || {
                 for number in 0..EACH {
-                    peer.notify_wait(&number.to_le_bytes(), HANG).unwrap();
+                    let sent = begin.elapsed().as_nanos();
+                    let sent = u64::try_from(sent).unwrap();
+                    let bytes = [number, sent].map(u64::to_le_bytes);
+                    peer.notify_wait(bytes.as_flattened(), HANG).unwrap();
                 }
             });
         }
@@ -411,7 +414,10 @@ fn of_many_peers_one_that_takes_nothing_holds_up_no_other() {
         for _ in 0..8 * EACH {
             let notice = next(&hub);
             let due = due.entry(notice.peer).or_default();
-            assert_eq!(*notice.bytes, due.to_le_bytes());
+            let (number, sent) = notice.bytes.split_at(8);
+            assert_eq!(number, due.to_le_bytes());
+            let sent = u64::from_le_bytes(sent.try_into().unwrap());
+            times.push(begin.elapsed() - Duration::from_nanos(sent));
             *due += 1;
             slowest = slowest.max(last.elapsed());
             last = Instant::now();
@@ -419,8 +425,11 @@ fn of_many_peers_one_that_takes_nothing_holds_up_no_other() {
         assert!(due.values().all(|due| *due == EACH), "{due:?}");
     });
     let took = begin.elapsed();
+    times.sort_unstable();
+    let [median, p99, longest] =
+        [times.len() / 2, times.len() * 99 / 100, times.len() - 1].map(|at| times[at]);
     println!(
-        "{} notices of 8 peers in {took:?}, longest gap {slowest:?}",
+        "{} notices of 8 peers in {took:?}, longest gap {slowest:?}; from the sender's call to the receiver's: median {median:?}, p99 {p99:?}, longest {longest:?}",
         8 * EACH
     );
     for _ in 0..stuck {

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use softhca::device::FaultSpec;
+use softhca::profile::Profile;
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::until;
 use warpverbs::config::PathConfig;
@@ -42,9 +43,15 @@ impl Striped {
 
     /// `loopback`: between HCAs of this process bytes are copied. Else all goes in packets.
     pub(crate) fn with(config: EngineConfig, rails: usize, loopback: bool) -> Self {
-        let devices = (0..rails).map(|_| {
+        Self::of(config, &vec![Profile::default(); rails], loopback)
+    }
+
+    /// On these cards.
+    fn of(config: EngineConfig, cards: &[Profile], loopback: bool) -> Self {
+        let devices = cards.iter().map(|profile| {
             device(HcaConfig {
                 loopback,
+                profile: *profile,
                 ..HcaConfig::default()
             })
         });
@@ -136,6 +143,33 @@ fn small_transfers_take_the_rails_in_turn() {
         assert_eq!(a.concluded(id), Outcome::Done);
     }
     assert_eq!(a.requests(), [16; 4]);
+}
+
+#[test]
+fn a_faster_port_gets_more_small_transfers_by_the_ratio_of_speeds() {
+    for (cards, expected) in [
+        // 200 and 400 Gb/s.
+        ([Profile::ConnectX6, Profile::ConnectX7], [20, 40]),
+        ([Profile::ConnectX7, Profile::ConnectX6], [40, 20]),
+        // 100 and 400 Gb/s.
+        ([Profile::ConnectX6Dx, Profile::ConnectX7], [12, 48]),
+        ([Profile::ConnectX7, Profile::ConnectX7], [30, 30]),
+    ] {
+        let a = Striped::of(config("a").with_qps(8), &cards, true);
+        let b = Striped::new("b", 2);
+        let [to_b, to_a] = connect(&a, &b);
+        for nth in 0..60 {
+            let id = to_b.write(a.at(nth * 64), b.at(nth * 64), 64).unwrap();
+            assert_eq!(a.concluded(id), Outcome::Done);
+        }
+        assert_eq!(a.requests(), expected, "{cards:?}");
+        // The other end has two ports of one speed.
+        for nth in 0..60 {
+            let id = to_a.write(b.at(nth * 64), a.at(nth * 64), 64).unwrap();
+            assert_eq!(b.concluded(id), Outcome::Done);
+        }
+        assert_eq!(b.requests(), [30, 30], "{cards:?}");
+    }
 }
 
 /// Ends of two rails whose HCAs soon give a peer up.

@@ -17,16 +17,23 @@ use crate::rig::config;
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Bytes that are allocated, and the most that were.
+static LIVE: AtomicU64 = AtomicU64::new(0);
+static PEAK: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: hands everything to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        let bytes = layout.size() as u64;
+        let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        PEAK.fetch_max(live, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(place, layout) }
     }
@@ -132,16 +139,56 @@ fn a_transfer_of_a_tebibyte_is_moved_whole_without_memory_for_its_slices() {
     assert_eq!(report.bytes_landed, (1 << 40) + 17);
 }
 
-/// Alone in its process, so that no other test allocates meanwhile.
-#[test]
-fn after_its_first_rounds_no_transfer_allocates() {
+/// What `test` prints, alone in its process, so that no other test allocates meanwhile.
+fn alone(test: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sinks::counted", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn after_its_first_rounds_no_transfer_allocates() {
+    let text = alone("sinks::counted");
     assert!(text.contains("allocations: 0"), "{text}");
+}
+
+#[test]
+fn a_tebibyte_grows_the_heap_by_at_most_16_mib() {
+    let text = alone("sinks::grown");
+    let lines = text.lines().filter(|line| line.starts_with("grown: "));
+    lines.clone().for_each(|line| println!("{line}"));
+    assert_eq!(lines.count(), 3, "{text}");
+}
+
+#[test]
+#[ignore = "a_tebibyte_grows_the_heap_by_at_most_16_mib runs it in a process of its own"]
+fn grown() {
+    const TEBIBYTE: u64 = 1 << 40;
+    let large = config("a").with_log_depth(12).with_log_entries(14);
+    let engine = SinkEngine::new(large, TEBIBYTE, None).unwrap();
+    // One range, as many as a transfer may have, and 64 transfers at a time.
+    for (operations, transfers) in [(1, 1), (65_536, 1), (16, 64)] {
+        let all = write(TEBIBYTE / operations / transfers, operations);
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        let submit = |_| engine.submit(&all, &Options::default()).unwrap();
+        let ids: Vec<_> = (0..transfers).map(submit).collect();
+        let mut landed = 0;
+        for id in ids {
+            let status = engine.wait(id, HANG).unwrap();
+            assert_eq!(status, Status::Concluded(Outcome::Done));
+            landed += engine.report(id).unwrap().bytes_landed;
+            engine.release(id).unwrap();
+        }
+        assert_eq!(landed, TEBIBYTE);
+        let grown = PEAK.load(Ordering::Relaxed) - before;
+        println!("grown: {grown} bytes, by {transfers} transfers of {operations} operations");
+        assert!(grown <= 16 << 20, "{grown}");
+    }
 }
 
 #[test]
