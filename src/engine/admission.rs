@@ -17,7 +17,6 @@ use super::handshake::{Connected, Handshake, failed};
 use super::host::{Inner, lock};
 use super::link::Link;
 use super::peer::Peer;
-use super::rails::Crossing;
 use super::recovery::Pairs;
 use super::seal::{Purpose, Role, shake};
 use super::wire::{Hello, Message, Wire};
@@ -235,17 +234,13 @@ fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), Stri
     }
 }
 
-/// Whose turn it is with a small transfer: each QP as often as its port is faster than the slowest, in whole times.
-fn turns(owners: &[u32], crossings: &[Crossing], ports: &[PortRecord]) -> Vec<u32> {
-    let speeds = crossings
-        .iter()
-        .map(|it| ports.get(it.own).map_or(1, PortRecord::speed));
-    let speeds: Vec<u32> = speeds.map(|speed| speed.max(1)).collect();
-    let least = speeds.iter().copied().min().unwrap_or(1);
-    let times: Vec<u32> = speeds
-        .iter()
-        .map(|it| (it / least).min(MOST_TURNS))
-        .collect();
+/// Whose turn it is with a small transfer: each QP as often as its port is faster than the slowest, in whole times. A speed of 0 is
+/// unknown, and counts as the slowest.
+fn turns(owners: &[u32], speeds: &[u32]) -> Vec<u32> {
+    let known = speeds.iter().copied().filter(|speed| *speed > 0);
+    let least = known.min().unwrap_or(1);
+    let times = speeds.iter().map(|it| (it / least).clamp(1, MOST_TURNS));
+    let times: Vec<u32> = times.collect();
     let rounds = times.iter().copied().max().unwrap_or(0);
     let all = (0..rounds).flat_map(|round| {
         let of_round = owners
@@ -286,7 +281,11 @@ fn admit(
         .enumerate()
         .map(|(lane, crossing)| inner.rails.worker_of(lane, crossing.own))
         .collect();
-    let turns = turns(&owners, &crossings, &inner.hello.ports);
+    let ports = &inner.hello.ports;
+    let speeds = crossings
+        .iter()
+        .map(|it| ports.get(it.own).map_or(0, PortRecord::speed));
+    let turns = turns(&owners, &speeds.collect::<Vec<_>>());
     let lanes = lanes.into_iter().map(|lane| lane.map(HostLane::Mlx5));
     let mut lanes: Vec<Option<HostLane>> = lanes.collect();
     if let Some(way) = &local.way {
@@ -369,6 +368,21 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!(lock(&all).entering, [place(2)]);
+    }
+
+    #[test]
+    fn a_faster_port_has_its_turn_as_many_whole_times_as_it_is_faster() {
+        let of = |speeds: [u32; 2]| turns(&[3, 5], &speeds);
+        assert_eq!(of([100_000, 100_000]), [3, 5]);
+        assert_eq!(of([400_000, 100_000]), [3, 5, 3, 3, 3]);
+        assert_eq!(of([100_000, 299_999]), [3, 5, 5]);
+        assert_eq!(of([0, 0]), [3, 5]);
+        // One that is unknown is not starved by the other.
+        assert_eq!(of([0, 400_000]), [3, 5]);
+        let most = of([1, u32::MAX]);
+        assert_eq!(most.iter().filter(|owner| **owner == 5).count(), 16);
+        assert_eq!(turns(&[0, 1, 2], &[200, 0, 100]), [0, 1, 2, 0]);
+        assert!(turns(&[], &[]).is_empty());
     }
 
     #[test]

@@ -86,3 +86,117 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::EngineError;
+    use super::super::grant::{Grant, Rights};
+    use super::super::regions::Descriptor;
+    use super::*;
+
+    fn keys(random: &mut fastrand::Rng) -> RailKeys {
+        let keys: [u32; MOST_RAILS] = std::array::from_fn(|_| random.u32(..));
+        RailKeys::from(keys).with_near(random.u8(..))
+    }
+
+    /// A range of at least one byte that does not wrap.
+    fn range(random: &mut fastrand::Rng) -> (u64, u64) {
+        let address = random.u64(..u64::MAX);
+        (address, random.u64(1..=u64::MAX - address))
+    }
+
+    /// Bits, bytes, words and the length are changed; every second time the checksum is that of a forger, and right.
+    fn mutated(mut bytes: Vec<u8>, random: &mut fastrand::Rng) -> Vec<u8> {
+        for _ in 0..random.usize(1..5) {
+            let at = random.usize(..bytes.len());
+            match random.u32(0..8) {
+                0..=2 => bytes[at] ^= 1 << random.u32(0..8),
+                3 => bytes[at] = random.u8(..),
+                4 => {
+                    let at = at / WORD * WORD;
+                    let word = *random.choice(&[0, 1, u64::MAX, 1 << 63]).unwrap_or(&0);
+                    let end = (at + WORD).min(bytes.len());
+                    bytes[at..end].copy_from_slice(&word.to_le_bytes()[..end - at]);
+                }
+                5 => bytes.truncate(at.max(1)),
+                6 => bytes.insert(at, random.u8(..)),
+                _ => {
+                    let other = random.usize(..bytes.len());
+                    bytes.swap(at, other);
+                }
+            }
+        }
+        if random.bool()
+            && let Some(end) = bytes.len().checked_sub(WORD)
+        {
+            let sum = checksum(&bytes[..end]);
+            bytes[end..].copy_from_slice(&sum.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// One that is taken has the meaning of its bytes, and a range inside the address space.
+    fn take(
+        bytes: &[u8],
+        taken: Result<(Vec<u8>, u64, u64), EngineError>,
+        counts: &mut [u64; 2],
+    ) -> Result<(), String> {
+        match taken {
+            Ok((again, address, length)) => {
+                counts[0] += 1;
+                if again != bytes {
+                    return Err(format!("{bytes:?} are taken as {again:?}"));
+                }
+                match length > 0 && address.checked_add(length).is_some() {
+                    true => Ok(()),
+                    false => Err(format!("{length} bytes at {address:#x}")),
+                }
+            }
+            Err(EngineError::Descriptor { .. } | EngineError::Grant { .. }) => {
+                counts[1] += 1;
+                Ok(())
+            }
+            Err(other) => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn of_mutated_descriptors_and_grants_each_is_refused_or_means_its_bytes() {
+        let full = std::env::var_os("WV_TEST_FULL").is_some();
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut counts = [[0; 2]; 2];
+        for _ in 0..if full { 1_000_000 } else { 1_000 } {
+            let (address, length) = range(&mut random);
+            let descriptor = Descriptor {
+                incarnation: random.u64(..),
+                address,
+                bytes: length,
+                rkeys: keys(&mut random),
+            };
+            let bytes = mutated(descriptor.to_bytes().to_vec(), &mut random);
+            let taken = Descriptor::from_bytes(&bytes);
+            let taken = taken.map(|it| (it.to_bytes().to_vec(), it.address, it.bytes));
+            take(&bytes, taken, &mut counts[0]).unwrap_or_else(|why| panic!("{why}, seed {seed}"));
+            let grant = Grant {
+                number: random.u64(..),
+                owner: random.u64(..),
+                peer: random.u64(..),
+                address,
+                bytes: length,
+                rkeys: keys(&mut random),
+                rights: *random.choice(&Rights::ALL).unwrap_or(&Rights::Read),
+            };
+            let bytes = mutated(grant.to_bytes().to_vec(), &mut random);
+            let taken = Grant::from_bytes(&bytes);
+            let taken = taken.map(|it| (it.to_bytes().to_vec(), it.address, it.bytes));
+            take(&bytes, taken, &mut counts[1]).unwrap_or_else(|why| panic!("{why}, seed {seed}"));
+        }
+        println!("taken and refused, of descriptors and of grants: {counts:?}");
+        let all = counts.as_flattened();
+        assert!(
+            all.iter().all(|count| *count > 0),
+            "{counts:?}, seed {seed}"
+        );
+    }
+}

@@ -25,7 +25,7 @@ pub enum Rights {
 }
 
 impl Rights {
-    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
+    pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
 
     /// Their number, in bytes and for other languages: 1, 2 and 3.
     #[must_use]

@@ -566,6 +566,70 @@ mod tests {
     }
 
     #[test]
+    fn of_257_files_the_least_recently_used_is_unmapped() {
+        let board = Board::new(14).unwrap();
+        let (machine, _seat) = machine(&board, [3, 4]);
+        let reach = Reach {
+            peer: "b".to_owned(),
+            way: Way::Machine(machine),
+            seat: 0,
+            life: 0,
+            is_said: AtomicBool::new(false),
+        };
+        let memories: Vec<_> = (0..258)
+            .map(|_| crate::provider::HostMemory::shared(4096).unwrap())
+            .collect();
+        let places: Vec<usize> = (1u32..)
+            .zip(&memories)
+            .map(|(key, memory)| {
+                let region = ShownRegion {
+                    address: memory.address(),
+                    bytes: 4096,
+                    key,
+                    place: memory.address(),
+                    may_read: true,
+                    may_write: true,
+                };
+                board.show(&region, memory.file().as_ref()).unwrap()
+            })
+            .collect();
+        let map = |nth: u32| reach.mapping(&reach.find(nth + 1).unwrap()).unwrap();
+        let mut mapped: Vec<_> = (0..256).map(|nth| Arc::downgrade(&map(nth))).collect();
+        let gone = |mapped: &[std::sync::Weak<Mapping>]| -> Vec<usize> {
+            let all = mapped.iter().enumerate();
+            let gone = all.filter(|(_, mapping)| mapping.strong_count() == 0);
+            gone.map(|(nth, _)| nth).collect()
+        };
+        assert_eq!(gone(&mapped), Vec::<usize>::new());
+        // The first is used again, so the second is the one that was not used for longest.
+        map(0);
+        mapped.push(Arc::downgrade(&map(256)));
+        assert_eq!(gone(&mapped), [1]);
+        // A copy that runs keeps its mapping until its end, and maps no file twice.
+        let running = map(2);
+        (3..256).for_each(|nth| drop(map(nth)));
+        mapped.push(Arc::downgrade(&map(257)));
+        assert_eq!(gone(&mapped), [0, 1]);
+        drop(map(0));
+        assert_eq!(gone(&mapped), [0, 1, 256], "the new mapping is another");
+        (3..256).for_each(|nth| drop(map(nth)));
+        drop(map(257));
+        drop(map(0));
+        drop(map(1));
+        assert_eq!(gone(&mapped), [0, 1, 256], "the copy still runs");
+        drop(running);
+        assert_eq!(gone(&mapped), [0, 1, 2, 256]);
+        // What was unmapped is as it was.
+        memories[1].write(0, &[9; 8]).unwrap();
+        let byte = map(1).start().as_ptr();
+        // SAFETY: the mapping lives, and no thread writes.
+        assert_eq!(unsafe { byte.read() }, 9);
+        places.into_iter().for_each(|place| board.mark(place));
+        assert!(reach.sweep());
+        assert_eq!(gone(&mapped).len(), 258);
+    }
+
+    #[test]
     fn a_process_that_does_not_keep_the_words_is_not_the_peer() {
         let board = Board::new(12).unwrap();
         let (mut machine, _seat) = machine(&board, [3, 4]);
