@@ -515,6 +515,39 @@ def left_open_at_the_end() -> None:
     globals()["kept"] = (a, b, to_b)
 
 
+def names() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        store = f"file://{directory}"
+        with Engine("a") as a, Engine("b") as b, Engine("b") as twin:
+            at = b.listen()
+            with pytest.raises(warpverbs.EngineError, match="no engine has published the name 'b'"):
+                a.connect_by_name("b", store=store)
+            b.publish(at, store=store)
+            assert a.connect_by_name("b", store=store).name == "b"
+            with pytest.raises(warpverbs.EngineError, match="another engine has published the name 'b'"):
+                twin.publish(twin.listen(), store=store)
+            with pytest.raises(warpverbs.Refused, match=r"the address 0\.0\.0\.0:7000 is published"):
+                twin.publish("0.0.0.0:7000", store=store)
+            with pytest.raises(warpverbs.EngineError, match="'engine/no key' is not a key"):
+                a.connect_by_name("no key", store=store)
+            b.unpublish()
+            b.unpublish()
+            twin.publish(twin.listen(), store=store)
+            with pytest.raises(warpverbs.Error, match="store"):
+                a.connect_by_name("b", store="nowhere")
+            # By the environment, as the variables of ranks name it.
+            os.environ["WARPVERBS_STORE"] = store
+            try:
+                twin.unpublish()
+                b.publish(at)
+                assert a.connect_by_name("b").name == "b"
+            finally:
+                del os.environ["WARPVERBS_STORE"]
+        with Engine("a") as a, Engine("b") as b:
+            b.publish(b.listen(), store=store)
+            assert a.connect_by_name("b", store=store).name == "b", "the end of an engine ends its name"
+
+
 def lists_of_memory() -> None:
     a, b, to_b, _ = pair()
     with a, b:

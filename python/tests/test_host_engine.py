@@ -93,6 +93,7 @@ def test_every_wrong_call_is_in_the_table(texts):
         "waits_release_the_gil",
         "regions_hold_their_memory",
         "lists_of_memory",
+        "names",
         "failures",
         "forked",
         "left_open_at_the_end",

@@ -444,6 +444,23 @@ class Engine:
         """Connects to the engine that listens at ``host:port``."""
         return Peer(self._native.connect(at))
 
+    def publish(self, address: str, *, store: str | None = None, run_id: str | None = None) -> None:
+        """Publishes that this engine listens at ``address``, under its name, until :meth:`unpublish` or its end. ``address`` is one of
+        this machine with its port, as :meth:`listen` returns it. ``store`` is ``file://DIRECTORY`` or ``etcd://HOST:PORT/PREFIX``, and
+        ``run_id`` separates runs that use the same store. Their defaults are ``WARPVERBS_STORE`` and ``WARPVERBS_RUN_ID``.
+
+        :class:`EngineError` if another engine has published the name. A process that is killed keeps its name for at most ten seconds.
+        """
+        self._native.publish(address, store, run_id)
+
+    def unpublish(self) -> None:
+        """Takes its name out of the stores that it was published in. Once more does no harm."""
+        self._native.unpublish()
+
+    def connect_by_name(self, name: str, *, store: str | None = None, run_id: str | None = None) -> Peer:
+        """Connects to the engine that has published ``name`` in a store, as for :meth:`publish`. :class:`EngineError` if none has."""
+        return Peer(self._native.connect_by_name(name, store, run_id))
+
     def accept(self, timeout: float | None = None) -> Peer:
         """The next peer that has connected to this engine; :class:`TimeoutError` behind ``timeout`` seconds."""
         peer = self._native.accept(timeout)

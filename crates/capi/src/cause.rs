@@ -240,7 +240,10 @@ fn of_host(error: &HostError) -> wv_status {
         HostError::Connection { .. } => WV_PEER_NOT_CONNECTED,
         HostError::Distrusted { .. } => WV_PEER_NOT_CONNECTED,
         HostError::Insecure { .. } | HostError::KeyFile { .. } => WV_BAD_CONFIG,
-        HostError::Store { .. } => WV_STORE_FAILED,
+        HostError::Store { error, .. } => of_store(error),
+        HostError::UnknownName { .. } => WV_PEER_NOT_CONNECTED,
+        HostError::NameTaken { .. } => WV_RANK_TAKEN,
+        HostError::NoAddress { .. } => WV_BAD_ARGUMENT,
         _ => WV_OTHER,
     }
 }

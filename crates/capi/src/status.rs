@@ -49,7 +49,7 @@ pub enum wv_status {
     WV_PEER_NOT_CONNECTED = 19,
     /// The process before still runs, and could store into memory of this rank.
     WV_PEER_RUNS = 20,
-    /// Another process has this rank.
+    /// Another process has this rank, or another engine this name.
     WV_RANK_TAKEN = 21,
     /// The generation of the rank is over, or has been used; or the descriptor is of another life of the engine.
     WV_GENERATION_OVER = 22,
@@ -164,7 +164,10 @@ impl wv_status {
                 c"the QPs to the rank or engine are not connected",
             ),
             Self::WV_PEER_RUNS => (c"WV_PEER_RUNS", c"the process before still runs"),
-            Self::WV_RANK_TAKEN => (c"WV_RANK_TAKEN", c"another process has this rank"),
+            Self::WV_RANK_TAKEN => (
+                c"WV_RANK_TAKEN",
+                c"another process has this rank, or this name",
+            ),
             Self::WV_GENERATION_OVER => (
                 c"WV_GENERATION_OVER",
                 c"the generation of the rank is over or has been used",

@@ -18,9 +18,13 @@ use warpverbs::engine::{
     OperationStatus, Options, Outcome, ProviderError, RegionId, Remote, Rights, SliceCounts,
     Status, TransferId,
 };
+use warpverbs::error::Error;
+use warpverbs::team::Store;
 
+use crate::config::config;
 use crate::error::{Raise, raise};
-use crate::interrupt::SIGNALS;
+use crate::interrupt::{self, SIGNALS};
+use crate::native_store;
 use crate::origin::Origin;
 use crate::shared_memory::SharedMemory;
 use crate::team::seconds_of;
@@ -266,12 +270,7 @@ impl Engine {
     /// At the address of its configuration, where none is given.
     fn listen(&self, py: Python<'_>, address: Option<&str>) -> PyResult<String> {
         let engine = self.engine.get(py)?;
-        let wanted = address.map(|address| {
-            let words = || format!("address is '{address}'; it must be an IP address and a port");
-            let parsed = address.parse::<SocketAddr>();
-            parsed.map_err(|_| raise(py, "Refused", words()))
-        });
-        let wanted = wanted.transpose()?;
+        let wanted = address.map(|address| parsed(py, address)).transpose()?;
         let at = py.detach(|| match wanted {
             Some(address) => engine.listen(address),
             None => engine.listen_as_configured(),
@@ -282,6 +281,42 @@ impl Engine {
     fn connect(&self, py: Python<'_>, at: &str) -> PyResult<Peer> {
         let engine = self.engine.get(py)?;
         let connected = py.detach(|| engine.connect(at));
+        let peer = Held::new(connected.map_err(|error| error.raise(py))?);
+        Ok(Peer { peer })
+    }
+
+    /// `store` and `run_id`, else the variables of the environment, name the store.
+    fn publish(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        store: Option<String>,
+        run_id: Option<String>,
+    ) -> PyResult<()> {
+        let engine = self.engine.get(py)?;
+        let address = parsed(py, address)?;
+        let store = names(py, store, run_id)?;
+        let done = interrupt::detach(py, || engine.publish(&store, address))?;
+        done.map_err(|error| error.raise(py))
+    }
+
+    fn unpublish(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine.get(py)?;
+        py.detach(|| engine.unpublish());
+        Ok(())
+    }
+
+    /// The store as for `publish`.
+    fn connect_by_name(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        store: Option<String>,
+        run_id: Option<String>,
+    ) -> PyResult<Peer> {
+        let engine = self.engine.get(py)?;
+        let store = names(py, store, run_id)?;
+        let connected = interrupt::detach(py, || engine.connect_by_name(store.as_ref(), name))?;
         let peer = Held::new(connected.map_err(|error| error.raise(py))?);
         Ok(Peer { peer })
     }
@@ -509,6 +544,31 @@ impl Engine {
         let counter = self.engine.get(py)?.counter(id);
         counter.map_err(|error| error.raise(py))
     }
+}
+
+fn parsed(py: Python<'_>, address: &str) -> PyResult<SocketAddr> {
+    let words = || format!("address is '{address}'; it must be an IP address and a port");
+    let parsed = address.parse::<SocketAddr>();
+    parsed.map_err(|_| raise(py, "Refused", words()))
+}
+
+/// The store in which engines find each other.
+fn names(
+    py: Python<'_>,
+    store: Option<String>,
+    run_id: Option<String>,
+) -> PyResult<Arc<dyn Store>> {
+    // A rank of two, so that a store is named: one alone would meet itself in memory.
+    let ranks = [("RANK", "0".to_owned()), ("RANKS", "2".to_owned())];
+    let given = [("STORE", store), ("RUN_ID", run_id)];
+    let given = given
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let all = given.chain(ranks);
+    let all = all.map(|(name, value)| (format!("WARPVERBS_{name}"), value));
+    let config = config(py, &all.collect())?;
+    let opened = interrupt::detach(py, || native_store::open(&config))?;
+    opened.map_err(|error| Error::from(error).raise(py))
 }
 
 /// Of slices: posted, their bytes, completed, failed, seconds stalled.

@@ -135,7 +135,7 @@ impl Raise for HostError {
             Self::Refused(error) => error.class(),
             Self::Provider(error) => error.class(),
             Self::Listed { error, .. } => error.class(),
-            Self::Insecure { .. } => "Refused",
+            Self::Insecure { .. } | Self::NoAddress { .. } => "Refused",
             Self::KeyFile { .. } => "ConfigError",
             _ => "EngineError",
         }

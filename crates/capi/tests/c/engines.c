@@ -118,6 +118,53 @@ static void whole(const end *a, const end *b) {
     released(a, transfer);
 }
 
+// Two engines that find each other by name, and names that are none.
+static void names(const char *directory) {
+    char url[4096], address[64];
+    snprintf(url, sizeof url, "file://%s", directory);
+    wv_engine_names *store = NULL;
+    refused(wv_engine_names_open("nowhere", NULL, &store), WV_STORE_REFUSED, "nowhere");
+    refused(wv_engine_names_open("file:///nosuch/folder", NULL, &store), WV_STORE_REFUSED, "does not exist");
+    refused(wv_engine_names_open(url, NULL, NULL), WV_BAD_ARGUMENT, "names is");
+    must(store == NULL, "nothing was opened");
+    check(wv_engine_names_open(url, NULL, &store), "wv_engine_names_open");
+    wv_engine *a = open_engine("by-name-a", ""), *b = open_engine("by-name-b", ""), *twin = open_engine("by-name-b", "");
+    wv_engine *odd = open_engine("no key", "");
+    wv_engine_peer *peer = NULL;
+    refused(wv_engine_connect_by_name(a, store, "by-name-b", &peer), WV_PEER_NOT_CONNECTED, "no engine has published the name 'by-name-b'");
+    check(wv_engine_listen(b, "127.0.0.1:0", address, sizeof address), "wv_engine_listen");
+    refused(wv_engine_publish(b, store, "0.0.0.0:7000"), WV_BAD_ARGUMENT, "the address 0.0.0.0:7000 is published; it must be");
+    refused(wv_engine_publish(b, store, "127.0.0.1:0"), WV_BAD_ARGUMENT, "the address 127.0.0.1:0 is published");
+    refused(wv_engine_publish(b, store, "nowhere"), WV_BAD_ARGUMENT, "address is nowhere; it must be an IP address and a port");
+    refused(wv_engine_publish(b, store, NULL), WV_BAD_ARGUMENT, "address is null");
+    refused(wv_engine_publish(b, NULL, address), WV_BAD_ARGUMENT, "names is null");
+    refused(wv_engine_publish(odd, store, address), WV_STORE_REFUSED, "'engine/no key' is not a key");
+    check(wv_engine_publish(b, store, address), "wv_engine_publish");
+    refused(wv_engine_publish(twin, store, address), WV_RANK_TAKEN, "another engine has published the name 'by-name-b'");
+    check(wv_engine_connect_by_name(a, store, "by-name-b", &peer), "wv_engine_connect_by_name");
+    wv_engine_peer_info info;
+    WV_INIT(&info);
+    check(wv_engine_peer_get_info(peer, &info), "wv_engine_peer_get_info");
+    must(info.open == 1 && strcmp(info.name, "by-name-b") == 0, "it is the one of the name");
+    refused(wv_engine_connect_by_name(a, store, "no key", &peer), WV_STORE_REFUSED, "is not a key");
+    refused(wv_engine_connect_by_name(a, store, "\xff", &peer), WV_BAD_ARGUMENT, "UTF-8");
+    refused(wv_engine_connect_by_name(a, store, NULL, &peer), WV_BAD_ARGUMENT, "name is null");
+    refused(wv_engine_connect_by_name(a, store, "by-name-b", NULL), WV_BAD_ARGUMENT, "peer is");
+    check(wv_engine_unpublish(b), "wv_engine_unpublish");
+    check(wv_engine_unpublish(b), "once more");
+    check(wv_engine_listen(twin, "127.0.0.1:0", address, sizeof address), "wv_engine_listen");
+    check(wv_engine_publish(twin, store, address), "the name is free");
+    check(wv_engine_close(twin, NULL), "wv_engine_close");
+    check(wv_engine_publish(b, store, address), "it was free with the end of the engine");
+    check(wv_engine_peer_close(peer), "wv_engine_peer_close");
+    check(wv_engine_close(a, NULL), "wv_engine_close");
+    check(wv_engine_names_close(store), "before the engine that is published in it");
+    refused(wv_engine_publish(b, store, address), WV_BAD_HANDLE, "no wv_engine_names that lives");
+    check(wv_engine_close(b, NULL), "wv_engine_close");
+    check(wv_engine_close(odd, NULL), "wv_engine_close");
+    check(wv_engine_names_close(NULL), "none");
+}
+
 // Tensors of one buffer, all or none.
 static void lists(const end *a) {
     enum { COUNT = 1265 };
@@ -670,6 +717,7 @@ int main(int argc, char **argv) {
     must(argc == 2, "engines STORE_DIRECTORY");
     bad_engines();
     keys(argv[1]);
+    names(argv[1]);
     end a = open_end("a", "transfers=2; qps=2"), b = open_end("b", "");
     meet(&a, &b);
     whole(&a, &b);

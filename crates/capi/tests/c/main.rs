@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 /// The sources of the ABI, in the order of the header.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     "src/status.rs",
     "src/team.rs",
     "src/window.rs",
@@ -22,6 +22,7 @@ const SOURCES: [&str; 18] = [
     "src/group.rs",
     "src/event.rs",
     "src/engine.rs",
+    "src/name.rs",
     "src/memory.rs",
     "src/grant.rs",
     "src/transfer.rs",
