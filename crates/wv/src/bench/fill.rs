@@ -2,33 +2,36 @@
 //!
 //! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as
 //! in a program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before
-//! such a repeat the pages get bytes of their own. No clock runs during that and the comparison.
+//! such a repeat the pages get bytes of their own. No clock runs during that and the comparison. The other end (`filled`) compares
+//! as soon as a notice comes, which is behind all bytes of the repeat. It is an engine of this process or of another machine.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation, Options,
-    Outcome, Peer, Status, TransferId,
+    Descriptor, Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind,
+    Operation, Options, Outcome, Peer, Status, TransferId,
 };
 use warpverbs::verbs::Context;
 
 use super::BenchError;
+use super::filled::{Filled, Told};
 
 /// Nothing takes so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// A line of progress for each so many operations.
 const PROGRESS: u64 = 16_384;
 /// Repeats that are compared beside the last.
 const CHOSEN: u32 = 2;
 
 /// Setting of a run.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct FillOptions {
     /// Bytes of the peer's memory.
     pub bytes: u64,
@@ -86,7 +89,7 @@ impl FillOptions {
     }
 
     /// Where the pages of a repeat go.
-    fn places(&self, repeat: u32) -> Vec<u64> {
+    pub(super) fn places(&self, repeat: u32) -> Vec<u64> {
         let mut random = self.random(repeat);
         let count = usize::try_from(self.pages).unwrap_or(usize::MAX);
         let mut places = random.choose_multiple(0..self.bytes / self.page, count);
@@ -94,7 +97,7 @@ impl FillOptions {
         places
     }
 
-    fn random(&self, repeat: u32) -> Rng {
+    pub(super) fn random(&self, repeat: u32) -> Rng {
         let mut seeds = Rng::with_seed(self.seed ^ u64::from(repeat) << 32);
         Rng::with_seed(seeds.u64(..))
     }
@@ -123,52 +126,64 @@ pub struct FillReport {
     pub percent_of_link: Option<f64>,
     /// Submissions that found all slots taken.
     pub blocked: u64,
-    /// Bytes that were compared.
+    /// Bytes that were compared, each time when a notice had come.
     pub compared: u64,
 }
 
-/// Two engines of this process.
-struct Pair {
+/// The engine that fills.
+struct Filler {
     peer: Peer,
     here: Arc<HostMemory>,
-    there: Arc<HostMemory>,
+    /// Where the memory of the other end begins.
+    there: u64,
     engine: Engine,
-    /// Takes the pages.
-    _other: Engine,
     speed_mbps: u32,
     ran_on: String,
 }
 
-impl Pair {
-    fn new([from, to]: [Vec<Arc<Context>>; 2], options: &FillOptions) -> Result<Self, BenchError> {
+impl Filler {
+    fn new(from: &[Arc<Context>], place: &str, options: &FillOptions) -> Result<Self, BenchError> {
         let speed_mbps = from.iter().map(|it| it.port().speed_mbps).sum();
         let names: Vec<&str> = from.iter().map(|it| it.name()).collect();
         let ran_on = match from.iter().any(|it| it.info().is_soft()) {
             true => "softhca (no speed of a NIC)".to_owned(),
             false => names.join(","),
         };
-        let make = |contexts: &[Arc<Context>], name, bytes| -> Result<_, BenchError> {
-            let config = EngineConfig::from_env(name)?.with_engine_path(EnginePath::Nic);
-            let engine = Engine::on(contexts, config)?;
-            let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
-            let region = engine.register(&memory)?;
-            Ok((engine, memory, region))
-        };
-        let (engine, here, _) = make(&from, "fills", options.pages * options.page)?;
-        let (other, there, region) = make(&to, "is filled", options.bytes)?;
-        let address = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
-        let peer = engine.connect(&address.to_string())?;
-        let descriptor = other.descriptor(region)?;
-        peer.import(&descriptor).map_err(HostError::from)?;
-        Ok(Self {
+        // Several may fill one end, one after the other.
+        let name = format!("fills-{:016x}", fastrand::u64(..));
+        let config = EngineConfig::from_env(&name)?.with_engine_path(EnginePath::Nic);
+        let engine = Engine::on(from, config)?;
+        let bytes = options.pages * options.page;
+        let here = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
+        engine.register(&here)?;
+        let peer = engine.connect(place)?;
+        let begun = peer.notify_wait(&Told::begin(options).to_bytes()?, PATIENCE);
+        begun.map_err(HostError::from)?;
+        let mut filler = Self {
             peer,
             here,
-            there,
+            there: 0,
             engine,
-            _other: other,
             speed_mbps,
             ran_on,
-        })
+        };
+        let Told::Region(descriptor) = filler.answer()? else {
+            return Err(wrong("the other end has told no region".to_owned()));
+        };
+        let descriptor = Descriptor::from_bytes(&descriptor).map_err(HostError::from)?;
+        let imported = filler.peer.import(&descriptor);
+        imported.map_err(HostError::from)?;
+        filler.there = descriptor.address;
+        Ok(filler)
+    }
+
+    /// What the other end tells, which is no failure.
+    fn answer(&self) -> Result<Told, BenchError> {
+        match Told::next(&self.engine, &self.peer, &mut Vec::new())? {
+            Some(Told::Failed(reason)) => Err(wrong(format!("the other end: {reason}"))),
+            Some(told) => Ok(told),
+            None => Err(wrong("the other end is gone".to_owned())),
+        }
     }
 }
 
@@ -177,14 +192,39 @@ impl Pair {
 /// # Errors
 /// An option out of its range; a transfer that is not done; bytes that came otherwise.
 pub fn measure(
-    contexts: [Vec<Arc<Context>>; 2],
+    [from, to]: [Vec<Arc<Context>>; 2],
     options: &FillOptions,
     tell: impl FnMut(&str),
 ) -> Result<FillReport, BenchError> {
     options.check()?;
-    let pair = Pair::new(contexts, options)?;
+    let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let filled = Filled::listen(&to, any, false, options.bytes)?;
+    thread::scope(|scope| {
+        let serves = scope.spawn(|| filled.serve(None, |_| {}));
+        let place = filled.address().to_string();
+        let report = measure_to(&from, &place, options, tell);
+        filled.close();
+        match serves.join() {
+            Ok(()) => report,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// The same from an engine of this process on these devices to one that listens at `place`, as `host:port`: a [`Filled`].
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_to(
+    from: &[Arc<Context>],
+    place: &str,
+    options: &FillOptions,
+    tell: impl FnMut(&str),
+) -> Result<FillReport, BenchError> {
+    options.check()?;
+    let filler = Filler::new(from, place, options)?;
     let mut run = Run {
-        pair: &pair,
+        filler: &filler,
         options,
         under_way: VecDeque::new(),
         submitted: 0,
@@ -204,10 +244,12 @@ pub fn measure(
             run.fresh(repeat)?;
         }
         let places = options.places(repeat);
-        run.clocked(|run| run.repeat(&places))?;
+        let behind = is_compared.then(|| Told::Written(repeat).to_bytes());
+        let behind = behind.transpose()?;
+        run.clocked(|run| run.repeat(&places, behind.as_deref()))?;
         if is_compared {
             run.clocked(Run::drain)?;
-            compared += run.compare(repeat, &places)?;
+            compared += run.compared()?;
         }
     }
     let seconds = run.time.as_secs_f64();
@@ -215,8 +257,8 @@ pub fn measure(
     Ok(FillReport {
         poster: "host",
         options: *options,
-        qps: pair.peer.qps(),
-        posted_bytes: pair
+        qps: filler.peer.qps(),
+        posted_bytes: filler
             .engine
             .rails()
             .iter()
@@ -228,12 +270,12 @@ pub fn measure(
         percent_of_link,
         blocked: run.blocked,
         compared,
-        ran_on: pair.ran_on.clone(),
+        ran_on: filler.ran_on.clone(),
     })
 }
 
 struct Run<'a, Tell> {
-    pair: &'a Pair,
+    filler: &'a Filler,
     options: &'a FillOptions,
     /// Transfers and how many pages each has, oldest first.
     under_way: VecDeque<(TransferId, u64)>,
@@ -250,10 +292,10 @@ struct Run<'a, Tell> {
 impl<Tell: FnMut(&str)> Run<'_, Tell> {
     /// Every QP has sent before the clock starts.
     fn warm_up(&mut self) -> Result<(), BenchError> {
-        for repeat in 0..self.pair.peer.qps() {
+        for repeat in 0..self.filler.peer.qps() {
             // Small transfers go to the workers, and their lanes, in turn; large ones to all.
             let places = self.options.places(u32::try_from(repeat).unwrap_or(0));
-            self.repeat(&places)?;
+            self.repeat(&places, None)?;
         }
         self.drain()?;
         (self.submitted, self.finished, self.blocked) = (0, 0, 0);
@@ -276,9 +318,10 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         Ok(())
     }
 
-    /// Submits one repeat, and reaps between submissions what has finished.
-    fn repeat(&mut self, places: &[u64]) -> Result<(), BenchError> {
-        let (from, to) = (self.pair.here.address(), self.pair.there.address());
+    /// Submits one repeat, and reaps between submissions what has finished. The last pages have the notice, if any, and wait until all
+    /// others have landed: transfers have no order among each other.
+    fn repeat(&mut self, places: &[u64], notice: Option<&[u8]>) -> Result<(), BenchError> {
+        let (from, to) = (self.filler.here.address(), self.filler.there);
         let page = self.options.page;
         let operation = |(nth, place): (u64, &u64)| Operation {
             kind: Kind::Write,
@@ -287,19 +330,30 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
             bytes: page,
         };
         let operations: Vec<Operation> = (0..).zip(places).map(operation).collect();
-        for batch in operations.chunks(self.options.batch as usize) {
-            self.submit(batch)?;
+        let mut batches = operations.chunks(self.options.batch as usize);
+        let last = notice.and_then(|notice| Some((batches.next_back()?, notice)));
+        for batch in batches {
+            self.submit(batch, None)?;
             self.reap()?;
+        }
+        if let Some((batch, notice)) = last {
+            self.drain()?;
+            self.submit(batch, Some(notice))?;
         }
         Ok(())
     }
 
-    fn submit(&mut self, batch: &[Operation]) -> Result<(), BenchError> {
+    fn submit(&mut self, batch: &[Operation], notice: Option<&[u8]>) -> Result<(), BenchError> {
         while self.under_way.len() >= self.options.in_flight as usize {
             self.finish_oldest()?;
         }
         let id = loop {
-            match self.pair.peer.submit(batch, &Options::default()) {
+            let (peer, options) = (&self.filler.peer, Options::default());
+            let begun = match notice {
+                None => peer.submit(batch, &options),
+                Some(bytes) => peer.submit_notify(batch, &options, bytes),
+            };
+            match begun {
                 Ok(id) => break id,
                 Err(EngineError::WouldBlock { .. }) if !self.under_way.is_empty() => {
                     self.blocked += 1;
@@ -316,7 +370,7 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
     /// Takes what has finished, without a wait.
     fn reap(&mut self) -> Result<(), BenchError> {
         while let Some((id, pages)) = self.under_way.front().copied() {
-            let status = self.pair.engine.poll(id).map_err(HostError::from)?;
+            let status = self.filler.engine.poll(id).map_err(HostError::from)?;
             if status == Status::Pending {
                 break;
             }
@@ -329,16 +383,16 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         let Some((id, pages)) = self.under_way.front().copied() else {
             return Ok(());
         };
-        let status = self.pair.engine.wait(id, PATIENCE);
+        let status = self.filler.engine.wait(id, PATIENCE);
         self.take(id, pages, status.map_err(HostError::from)?)
     }
 
     fn take(&mut self, id: TransferId, pages: u64, status: Status) -> Result<(), BenchError> {
         if status != Status::Concluded(Outcome::Done) {
-            let report = self.pair.engine.report(id);
+            let report = self.filler.engine.report(id);
             return Err(wrong(format!("a transfer is {status:?}: {report:?}")));
         }
-        self.pair.engine.release(id).map_err(HostError::from)?;
+        self.filler.engine.release(id).map_err(HostError::from)?;
         self.under_way.pop_front();
         self.finished += pages;
         Ok(())
@@ -357,37 +411,25 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         let mut bytes = vec![0; length(self.options.page)];
         for nth in 0..self.options.pages {
             random.fill(&mut bytes);
-            let written = self.pair.here.write(nth * self.options.page, &bytes);
+            let written = self.filler.here.write(nth * self.options.page, &bytes);
             written.map_err(HostError::from)?;
         }
         Ok(())
     }
 
-    /// Compares all pages of a repeat with those that were sent. How many bytes.
-    fn compare(&self, repeat: u32, places: &[u64]) -> Result<u64, BenchError> {
-        let mut random = self.options.random(repeat);
-        let page = self.options.page;
-        let (mut sent, mut came) = (vec![0; length(page)], vec![0; length(page)]);
-        for place in places {
-            random.fill(&mut sent);
-            let read = self.pair.there.read(place * page, &mut came);
-            read.map_err(HostError::from)?;
-            if let Some(at) = (0..sent.len()).find(|at| sent[*at] != came[*at]) {
-                let (due, is) = (sent[at], came[at]);
-                return Err(wrong(format!(
-                    "repeat {repeat} (seed {}): byte {at} of place {place} is {is:#x}; {due:#x} was sent",
-                    self.options.seed
-                )));
-            }
+    /// Bytes that the other end has compared behind the notice of a repeat.
+    fn compared(&self) -> Result<u64, BenchError> {
+        match self.filler.answer()? {
+            Told::Compared(bytes) => Ok(bytes),
+            other => Err(wrong(format!("{other:?}; it must be compared bytes"))),
         }
-        Ok(places.len() as u64 * page)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn rates(&self) -> (f64, Option<f64>) {
         let bits = (self.finished * self.options.page * 8) as f64;
         let gbps = bits / self.time.as_secs_f64().max(f64::MIN_POSITIVE) / 1e9;
-        let link = f64::from(self.pair.speed_mbps) / 1e3;
+        let link = f64::from(self.filler.speed_mbps) / 1e3;
         (gbps, (link > 0.0).then(|| 100.0 * gbps / link))
     }
 
@@ -411,7 +453,7 @@ fn length(page: u64) -> usize {
     usize::try_from(page).unwrap_or(usize::MAX)
 }
 
-fn wrong(detail: String) -> BenchError {
+pub(super) fn wrong(detail: String) -> BenchError {
     BenchError::Wrong {
         case: "fill".to_owned(),
         detail,

@@ -18,6 +18,7 @@ mod clock;
 mod error;
 pub mod facts;
 pub mod fill;
+pub mod filled;
 pub mod group;
 pub mod local;
 pub mod moe;

@@ -55,7 +55,7 @@ pub enum BenchCommand {
     /// engines of one process on software HCAs, with every byte compared
     P2p(p2p::P2pArgs),
     /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
-    /// of the last repeat and of two others are compared
+    /// of the last repeat and of two others are compared. Both engines are in this process, or one on another machine (--serve, --to)
     Fill(fill::FillArgs),
     /// Measure what it costs a host engine to register memory, one by one and in lists, and to find the region of an address. On a
     /// software HCA

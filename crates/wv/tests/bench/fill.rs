@@ -1,6 +1,9 @@
 //! `wv bench fill`: what it reports, and what it refuses.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -80,6 +83,95 @@ fn every_device_of_an_engine_posts_and_its_share_is_told() {
     );
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.matches('%').count(), 5, "{text}");
+}
+
+/// An address whose RoCE port is free now.
+fn free_address() -> Ipv4Addr {
+    loop {
+        let [a, b, c, _] = fastrand::u32(..).to_be_bytes();
+        let ip = Ipv4Addr::new(127, a | 1, b, c % 200 + 1);
+        if UdpSocket::bind((ip, 4791)).is_ok() {
+            return ip;
+        }
+    }
+}
+
+/// On a simulated machine of its own.
+fn machine(runtime: &Path, options: &[&str]) -> Command {
+    let wv = env!("CARGO_BIN_EXE_wv");
+    let mut command = Command::new(wv);
+    command
+        .args(["sim", "--ip", &free_address().to_string(), "--"])
+        .args([wv, "bench", "fill"])
+        .args(options)
+        .env("XDG_RUNTIME_DIR", runtime)
+        .env_remove("WARPVERBS_SOFTHCA")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_process_fills_another_which_compares_behind_the_last_notice() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("fill.json");
+    let serve = ["--serve", "127.0.0.1:0", "--bytes=1048576", "--runs=3"];
+    let mut server = machine(directory.path(), &serve).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(server.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    let place = line.trim_end().rsplit(' ').next().unwrap();
+    assert!(line.starts_with("to be filled at 127.0.0.1:"), "{line}");
+    let small = ["--page=1024", "--pages=500", "--repeats=20", "--to", place];
+    let fill = |more: &[&str]| {
+        let options = [&small[..], more].concat();
+        machine(directory.path(), &options).output().unwrap()
+    };
+    let path = json.to_str().unwrap();
+    let output = fill(&["--bytes=1048576", "--json", path]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["operations"], 20 * 500);
+    assert_eq!(report["compared"], 3 * 500 * 1024);
+    // More than the other end lets a run have.
+    let output = fill(&["--bytes=2097152"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = "--bytes is 2097152; it must be at most 1048576";
+    assert!(!output.status.success() && said.contains(reason), "{said}");
+    // Another run, behind one that has failed.
+    let output = fill(&["--bytes=1048576", "--seed=9"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let ended = server.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.contains(reason), "{said}");
+    // It has ended, so it is not there.
+    let output = fill(&["--bytes=1048576"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(place), "{said}");
+}
+
+#[test]
+fn ends_of_two_processes_take_no_software_hcas_of_their_own() {
+    for (options, reason) in [
+        (
+            &["--to", "127.0.0.1:1", "--provider", "softhca"][..],
+            "--provider is softhca; it must be nic",
+        ),
+        (
+            &["--serve", "127.0.0.1:0", "--to", "127.0.0.1:1"],
+            "cannot be used with",
+        ),
+        (&["--serve", "nowhere"], "invalid"),
+        (&["--insecure"], "--serve"),
+        (&["--runs", "2"], "--serve"),
+    ] {
+        let output = bench(options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
 }
 
 #[test]

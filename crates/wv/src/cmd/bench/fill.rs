@@ -1,15 +1,18 @@
-//! `wv bench fill`: pages to random places of a peer's memory, between two engines of this process.
+//! `wv bench fill`: pages to random places of a peer's memory, between two engines of this process, or from one to another machine.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use warpverbs::engine::{Engine, EngineConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use super::{finish, inside, output, refuse};
+use super::{NAME, finish, inside, output, refuse};
 use crate::bench::BenchError;
-use crate::bench::fill::{FillOptions, FillReport, measure};
+use crate::bench::fill::{FillOptions, FillReport, measure, measure_to};
+use crate::bench::filled::Filled;
 
 /// Options of `wv bench fill`. Variables of engines say the rest.
 #[derive(Args, Debug)]
@@ -17,13 +20,26 @@ pub struct FillArgs {
     /// Poster of the WRITEs: a host engine
     #[arg(long, value_enum, default_value_t = Poster::Host)]
     poster: Poster,
-    /// Where the engines are: on software HCAs, or on the devices that WARPVERBS_DEVICE names
-    #[arg(long, value_enum, default_value_t = Provider::Softhca)]
-    provider: Provider,
+    /// Where the engines are: on software HCAs of this process, or on the devices that WARPVERBS_DEVICE names [default: softhca; nic
+    /// with --serve and --to]
+    #[arg(long, value_enum)]
+    provider: Option<Provider>,
+    /// Be the end that is filled, for runs of other processes or machines with --to, one after the other
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "to")]
+    serve: Option<SocketAddr>,
+    /// Fill the memory of the process that serves at this address
+    #[arg(long, value_name = "HOST:PORT")]
+    to: Option<String>,
+    /// Serve other machines, too, without a key that they must have
+    #[arg(long, requires = "serve")]
+    insecure: bool,
+    /// End after so many runs
+    #[arg(long, value_name = "COUNT", requires = "serve")]
+    runs: Option<u64>,
     /// Software HCAs of each engine, 1 to 8
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     rails: u32,
-    /// Bytes of the memory that is filled [default: 64 MiB on softhca, 1 GiB on a NIC]
+    /// Bytes of the memory that is filled [default: 64 MiB on softhca, 1 GiB on a NIC]; with --serve, the most that a run may have
     #[arg(long)]
     bytes: Option<u64>,
     /// Bytes of a page
@@ -65,21 +81,67 @@ enum Provider {
 
 /// Runs `wv bench fill`.
 pub(super) fn run(args: &FillArgs) -> ExitCode {
-    let options = options(args);
+    let provider = match args.provider() {
+        Ok(provider) => provider,
+        Err(error) => return refuse(&error),
+    };
+    let options = options(args, provider);
+    if let Some(address) = args.serve {
+        return match serve(args, address, options.bytes) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&error),
+        };
+    }
     if let Err(error) = options.check() {
         return refuse(&error);
     }
-    if args.provider == Provider::Softhca && !args.inside {
+    if provider == Provider::Softhca && !args.inside {
         return match inside::start(2 * args.rails) {
             Ok(code) => code,
             Err(error) => refuse(&error),
         };
     }
-    finish(measured(args, &options), args.json.as_deref())
+    finish(measured(args, provider, &options), args.json.as_deref())
 }
 
-fn options(args: &FillArgs) -> FillOptions {
-    let (bytes, pages, repeats) = match args.provider {
+impl FillArgs {
+    fn provider(&self) -> Result<Provider, BenchError> {
+        let is_apart = self.serve.is_some() || self.to.is_some();
+        match (self.provider, is_apart) {
+            (Some(Provider::Softhca), true) => Err(BenchError::Option {
+                what: "--provider",
+                value: "softhca".to_owned(),
+                limit: "nic with --serve and --to, which may run under `wv sim --ip`".to_owned(),
+            }),
+            (Some(provider), _) => Ok(provider),
+            (None, true) => Ok(Provider::Nic),
+            (None, false) => Ok(Provider::Softhca),
+        }
+    }
+}
+
+/// Is filled by others, in runs of at most so many bytes.
+fn serve(args: &FillArgs, address: SocketAddr, most: u64) -> Result<(), BenchError> {
+    let contexts = devices()?;
+    let filled = Filled::listen(&contexts, address, args.insecure, most)?;
+    let line = format!("to be filled at {}\n", filled.address());
+    output::print(&line).map_err(|error| BenchError::Wrong {
+        case: "standard output".to_owned(),
+        detail: error.to_string(),
+    })?;
+    filled.serve(args.runs, |error| {
+        output::say(format_args!("{NAME}: {error}"))
+    });
+    Ok(())
+}
+
+/// Those that WARPVERBS_DEVICE names.
+fn devices() -> Result<Vec<Arc<Context>>, BenchError> {
+    Ok(Engine::open_devices(&EngineConfig::from_env("fill")?)?)
+}
+
+fn options(args: &FillArgs, provider: Provider) -> FillOptions {
+    let (bytes, pages, repeats) = match provider {
         Provider::Softhca => (1 << 26, 250, 20),
         Provider::Nic => (1 << 30, 1000, 500),
     };
@@ -94,8 +156,16 @@ fn options(args: &FillArgs) -> FillOptions {
     }
 }
 
-fn measured(args: &FillArgs, options: &FillOptions) -> Result<FillReport, BenchError> {
-    let contexts = match args.provider {
+fn measured(
+    args: &FillArgs,
+    provider: Provider,
+    options: &FillOptions,
+) -> Result<FillReport, BenchError> {
+    let tell = |line: &str| output::say(format_args!("{line}"));
+    if let Some(place) = &args.to {
+        return measure_to(&devices()?, place, options, tell);
+    }
+    let contexts = match provider {
         Provider::Softhca => {
             let devices = inside::devices()?;
             let rails = args.rails as usize;
@@ -110,15 +180,7 @@ fn measured(args: &FillArgs, options: &FillOptions) -> Result<FillReport, BenchE
             let to = from.split_off(rails);
             [from, to]
         }
-        Provider::Nic => {
-            let config = EngineConfig::from_env("fill")?;
-            [
-                Engine::open_devices(&config)?,
-                Engine::open_devices(&config)?,
-            ]
-        }
+        Provider::Nic => [devices()?, devices()?],
     };
-    measure(contexts, options, |line| {
-        output::say(format_args!("{line}"))
-    })
+    measure(contexts, options, tell)
 }
