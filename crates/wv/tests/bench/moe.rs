@@ -4,8 +4,6 @@ use std::fs;
 use std::process::Command;
 
 use softhca::{HcaConfig, device};
-use std::fs;
-use std::process::Command;
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::MoeConfig;
 use warpverbs::verbs::{Context, DeviceSelector};
