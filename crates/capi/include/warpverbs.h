@@ -368,7 +368,7 @@ typedef enum wv_status {
     WV_PEER_NOT_CONNECTED = 19,
     // The process before still runs, and could store into memory of this rank.
     WV_PEER_RUNS = 20,
-    // Another process has this rank.
+    // Another process has this rank, or another engine this name.
     WV_RANK_TAKEN = 21,
     // The generation of the rank is over, or has been used; or the descriptor is of another life of the engine.
     WV_GENERATION_OVER = 22,
@@ -407,6 +407,9 @@ typedef struct wv_call wv_call;
 
 // A host engine.
 typedef struct wv_engine wv_engine;
+
+// Where engines tell their names.
+typedef struct wv_engine_names wv_engine_names;
 
 // A connection of a host engine to another.
 typedef struct wv_engine_peer wv_engine_peer;
@@ -1720,6 +1723,44 @@ WV_NOEXCEPT;
 
 // Gives the handle of a peer back. The connection goes on, until either engine ends it. NULL is allowed.
 enum wv_status wv_engine_peer_close(struct wv_engine_peer *peer) WV_NOEXCEPT;
+
+// Opens a store in which engines find each other: "file://DIRECTORY", "etcd://HOST:PORT/PREFIX" or "etcds://..". `run_id` separates
+// runs that use the same store. NULL, for each: what WARPVERBS_STORE and WARPVERBS_RUN_ID say.
+//
+// Requires:
+// The texts are null or end with a NUL; `names` is where the handle goes.
+enum wv_status wv_engine_names_open(const char *store,
+                                    const char *run_id,
+                                    struct wv_engine_names **names)
+WV_NOEXCEPT;
+
+// Gives the handle back. What engines have published stays. NULL is allowed.
+enum wv_status wv_engine_names_close(struct wv_engine_names *names) WV_NOEXCEPT;
+
+// Publishes that the engine listens at `address`, under its name, until wv_engine_unpublish or wv_engine_close. `address` is one of
+// this machine with its port, as wv_engine_listen gives it. WV_RANK_TAKEN: another engine has published the name. A process that is
+// killed keeps its name for at most ten seconds.
+//
+// Requires:
+// `address` ends with a NUL.
+enum wv_status wv_engine_publish(const struct wv_engine *engine,
+                                 const struct wv_engine_names *names,
+                                 const char *address)
+WV_NOEXCEPT;
+
+// Takes the engine's name out of all stores that it was published in. Once more does no harm.
+enum wv_status wv_engine_unpublish(const struct wv_engine *engine) WV_NOEXCEPT;
+
+// Connects to the engine that has published `name`, as wv_engine_connect does. WV_PEER_NOT_CONNECTED: none has, or it does not
+// answer.
+//
+// Requires:
+// `name` ends with a NUL; `peer` is where the handle goes.
+enum wv_status wv_engine_connect_by_name(const struct wv_engine *engine,
+                                         const struct wv_engine_names *names,
+                                         const char *name,
+                                         struct wv_engine_peer **peer)
+WV_NOEXCEPT;
 
 // Makes `bytes` bytes of zeros. `address` gets the address of the first. They stay until wv_shared_memory_destroy, and as long as
 // a region of them is registered.
