@@ -23,7 +23,8 @@ WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
   // A call that is closed has ended, and its place in `ended` may be that of a later one.
   if (!newer(handle.call, moe.released[KIND_COMBINE])) return;
   moe.ended[set_of(handle.call)] = handle.call;
-  // Release. What the phases of the call did, before the word: see `publish_finished`.
+  // Release. What the phases of the call did, before the word of `publish_finished`: pairs with the
+  // acquire load of the host.
   platform::fence_release_sys();
   publish_finished(moe);
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rail_that_completes_nothing_is_told_in_words() {
+    fn a_rail_that_completes_nothing_is_reported_in_words() {
         let mut found = Stalled {
             rail: Some(1),
             device: Some("mlx5_1".to_owned()),

@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_end_a_key_at_once_each_returns_when_it_is_dead() {
+    fn threads_that_end_one_key_each_return_when_it_is_dead() {
         let (rig, link) = (Rig::new(), link(1));
         let ((begun, begins), (go, goes)) = (sync_channel(0), sync_channel(0));
         let place = rig.reserve(&link, 1).unwrap();

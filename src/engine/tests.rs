@@ -178,7 +178,7 @@ fn a_control_thread_that_panics_ends_its_connection_and_no_transfer_hangs() {
 }
 
 #[test]
-fn a_grant_ends_when_its_time_is_over_though_nobody_asks() {
+fn a_grant_ends_when_its_time_is_over_without_a_question() {
     const HOUR: Duration = Duration::from_secs(3600);
     let [a, b] = ["a", "b"].map(End::new);
     let [to_b, to_a] = connect(&a, &b);

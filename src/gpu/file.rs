@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_shorter_than_told_is_refused_and_a_made_file_keeps_its_size() {
+    fn a_file_shorter_than_said_is_refused_and_a_made_file_keeps_its_size() {
         let file = file(4096);
         let error = file.name().map(4097).unwrap_err();
         assert!(

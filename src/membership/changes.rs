@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_nobody_clears_stays_readable() {
+    fn a_descriptor_that_is_not_cleared_stays_readable() {
         let mut changes = Changes::default();
         let eventfd = changes.eventfd().unwrap();
         // As full as it can be.

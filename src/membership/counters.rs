@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_counted_by_its_kind() {
+    fn events_are_counted_by_their_kind() {
         let mut counting = Counting::default();
         let cause = Cause::Unheard;
         for what in [

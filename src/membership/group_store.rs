@@ -872,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_in_any_key_counts_as_missing_and_is_told_once_by_name() {
+    fn garbage_in_any_key_counts_as_missing_and_is_named_once() {
         let store = Arc::new(MemoryStore::new());
         let mut looker = opened(&store, (0, 1), 2);
         looker.keep_lease(false).unwrap();
@@ -1001,7 +1001,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_were_forgotten_are_read_again_by_whoever_needs_them() {
+    fn rows_that_were_forgotten_are_read_again_where_needed() {
         let store = Arc::new(MemoryStore::new());
         let mut looker = opened(&store, (0, 1), 3);
         let row = |takings: u32| {
@@ -1190,7 +1190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_key_that_another_has_set_first_is_told_by_name_and_removed() {
+    fn a_member_key_that_another_has_set_first_is_named_and_removed() {
         let store = Arc::new(MemoryStore::new());
         let mut own = opened(&store, (1, 2), 2);
         for (round, value) in [(1, &b"7"[..]), (2, b"")] {

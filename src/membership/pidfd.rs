@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_process_is_told_and_this_one_is_not_watched() {
+    fn the_end_of_a_process_is_reported_and_this_one_is_not_watched() {
         assert!(matches!(PidFd::open(&Process::this()), Watched::Unknown));
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = Process::of(child.id());

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_comes_and_goes_is_told_once_while_another_cause_stays() {
+    fn a_passing_timeout_is_reported_once_while_another_cause_stays() {
         let (mut suspects, start) = (of(&[0, 1]), Instant::now());
         let add = |suspects: &mut Suspects, cause| suspects.add(1, cause, start);
         assert_eq!(add(&mut suspects, Cause::QpFlushed), Added::New);

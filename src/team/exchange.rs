@@ -778,7 +778,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_ends_the_wait_for_values_that_it_never_told() {
+    fn the_end_of_a_process_ends_the_wait_for_values_it_never_sent() {
         let exchanges = exchanges(3, LONG);
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = Process::of(child.id());

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_read_as_it_was_told_and_what_is_none_is_refused() {
+    fn a_failure_is_read_as_written_and_what_is_none_is_refused() {
         let read = |message: &str| Failure::parse(&Failure::new(message).text());
         assert_eq!(read("no NIC"), Ok("no NIC".to_owned()));
         assert_eq!(read(""), Ok(String::new()));

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_generation_was_told_that_is_over_is_not_told_again() {
+    fn answers_to_a_generation_that_is_over_are_not_given_again() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let hca = Hca::new().unwrap();
         let founder = founder(&store, &hca);

@@ -332,7 +332,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_mode_of_a_group_is_one_of_the_manual_or_told_by_its_code() {
+    fn a_mode_of_a_group_is_one_of_the_manual_or_named_by_its_code() {
         let texts = [0, 1, 2, 7].map(|code| LagMode::of(code).to_string());
         let expected = ["queue affinity", "hash", "multiport e-switch", "mode 7"];
         assert_eq!(texts, expected);
@@ -340,7 +340,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn kernels_are_told_of_atomics_by_size() {
+    fn kernels_know_of_atomics_by_size() {
         assert_eq!(
             caps().atomic_bits(),
             ATOMIC_64 | ATOMIC_MASKED_64 | ATOMIC_MASKED_32

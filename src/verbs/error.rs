@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_that_nobody_wrote_is_not_success() {
+    fn a_reply_that_was_never_written_is_not_success() {
         let error = CommandError {
             opcode: Opcode::CREATE_QP,
             status: CommandError::NO_REPLY,

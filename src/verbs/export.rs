@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn when_no_rung_holds_every_reason_is_told() {
+    fn when_no_rung_holds_the_error_has_every_reason() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let offered = [Dmabuf {
             fd: file.as_fd(),

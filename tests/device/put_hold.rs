@@ -28,7 +28,7 @@ fn run(
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn what_is_held_back_stays_back_until_somebody_waits() {
+fn what_is_held_back_stays_back_until_a_thread_waits() {
     for (mode, suffix) in [
         (0, ""),
         (MODE_NO_RECORD, ""),

@@ -109,7 +109,7 @@ fn moves((own, theirs): (u32, u32), workers: u32) {
 }
 
 #[test]
-fn without_a_key_an_engine_listens_on_loopback_only_unless_it_is_told() {
+fn without_a_key_an_engine_listens_on_loopback_only_by_default() {
     let end = End::new(config("a"), 4096);
     let anywhere: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let refused = end.engine.listen(anywhere).unwrap_err();
@@ -119,7 +119,7 @@ fn without_a_key_an_engine_listens_on_loopback_only_unless_it_is_told() {
 }
 
 #[test]
-fn where_nobody_listens_or_nobody_is_an_engine_the_reason_is_said() {
+fn without_a_listener_or_an_engine_behind_it_the_reason_is_said() {
     let end = End::new(
         config("a").with_connect_timeout(Duration::from_secs(2)),
         4096,

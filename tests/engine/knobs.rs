@@ -380,7 +380,7 @@ fn deadline_says_how_long_transfers_run_that_name_none() {
 }
 
 #[test]
-fn listen_says_where_an_engine_listens_that_is_not_told() {
+fn listen_says_where_an_engine_listens_without_an_address() {
     let listens = |set: &[(&str, &str)]| {
         let end = End::new(of("a", set), 4096);
         end.engine.listen_as_configured()

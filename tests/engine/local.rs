@@ -178,7 +178,7 @@ fn a_grant_is_a_key_for_copies_too_until_it_is_revoked() {
 }
 
 #[test]
-fn a_region_that_its_owner_takes_away_is_read_by_nobody_from_then_on() {
+fn a_region_that_its_owner_takes_away_is_read_by_no_peer_any_more() {
     let (a, b, [to_b, _]) = pair(PATHS[1], MIB);
     let passing = Arc::new(HostMemory::new(MIB).unwrap());
     for round in 0..20u8 {

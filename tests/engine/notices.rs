@@ -110,7 +110,7 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
 }
 
 #[test]
-fn a_transfer_that_is_not_done_is_told_with_its_cause() {
+fn a_transfer_that_is_not_done_is_reported_with_its_cause() {
     const NO_ANSWER: u8 = 0x15;
     let options = Options::default();
     for qps in [1, 2] {

@@ -16,7 +16,7 @@ fn of(kind: Kind, local: u64, remote: u64, bytes: u64) -> Operation {
 }
 
 #[test]
-fn a_read_into_itself_is_refused_and_a_write_onto_itself_is_told() {
+fn a_read_into_itself_is_refused_and_a_write_onto_itself_reported() {
     let (a, b, [to_b, _]) = pair(MIB);
     // The peer offers memory that this side has registered too.
     let shared = b.engine.register(&a.memory).unwrap();

@@ -94,7 +94,7 @@ fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
 }
 
 #[test]
-fn that_a_peer_is_gone_is_told_once_behind_the_end_of_its_transfers() {
+fn a_gone_peer_is_reported_once_behind_the_end_of_its_transfers() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
     let address = b.engine.listen(LOOPBACK).unwrap().to_string();
     let first = a.engine.connect(&address).unwrap();
@@ -131,7 +131,7 @@ fn that_a_peer_is_gone_is_told_once_behind_the_end_of_its_transfers() {
 }
 
 #[test]
-fn one_who_is_refused_is_told_why() {
+fn a_refused_peer_gets_the_reason() {
     let b = End::new(config("b").with_peers(1), 4096);
     let address = b.engine.listen(LOOPBACK).unwrap().to_string();
     let a = End::new(config("a"), 4096);

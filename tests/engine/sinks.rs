@@ -85,7 +85,7 @@ fn a_chain_refused_at_any_place_finishes_its_taken_part_and_fails_others() {
 }
 
 #[test]
-fn a_worker_that_panics_at_any_wqe_leaves_nobody_waiting() {
+fn a_worker_that_panics_at_any_wqe_leaves_no_thread_waiting() {
     for panics in 0..=20u64 {
         let two = config("a").with_workers(2).with_gather(1);
         let engine = SinkEngine::new(two, 1 << 30, Some(SinkFault::Panics(panics))).unwrap();

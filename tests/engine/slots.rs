@@ -154,7 +154,7 @@ fn an_engine_has_one_slot_or_more_up_to_its_limit() {
 
 /// Few slots, used again and again: every id that was ever given out gets the outcome of its own transfer.
 #[test]
-fn old_ids_are_told_of_their_own_transfer_only() {
+fn old_ids_get_the_end_of_their_own_transfer_only() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let slots = Slots::new(3, 5).unwrap();

@@ -179,7 +179,7 @@ fn memory_of_the_program_is_moved_wherever_it_begins() {
 }
 
 #[test]
-fn behind_a_wait_in_vain_a_frozen_rail_is_told_from_one_that_works() {
+fn behind_a_wait_in_vain_a_frozen_rail_differs_from_one_that_works() {
     let a = Striped::with(config("a").with_qps(2).with_slice(4096), 2, true);
     let b = Striped::with(config("b").with_qps(2), 2, true);
     let [to_b, _to_a] = connect(&a, &b);

@@ -152,7 +152,7 @@ fn calls_go_on_without_the_store_and_a_dead_rank_is_dropped_afterwards() {
 }
 
 #[test]
-fn a_rank_that_leaves_costs_nobody_a_token() {
+fn a_rank_that_leaves_costs_no_rank_a_token() {
     let mut fleet = serving(3);
     let leaver = fleet.remove(1);
     leaver.group().leave(LONG).unwrap();

@@ -99,7 +99,7 @@ pub(crate) fn has_gone_behind_that(fleet: Fleet, what: &str, ends: impl FnOnce()
 }
 
 #[test]
-fn calls_of_an_etcd_that_take_up_to_three_leases_cost_nobody_its_place() {
+fn calls_of_an_etcd_that_take_three_leases_cost_no_rank_its_place() {
     let Some(etcd) = Etcd::start(1) else {
         return;
     };
@@ -292,7 +292,7 @@ fn store_calls(fleet: &Fleet) -> u64 {
 }
 
 #[test]
-fn an_etcd_that_has_lost_everything_changes_nothing_and_is_told_by_name() {
+fn an_etcd_that_has_lost_everything_changes_nothing_and_is_named() {
     let Some(mut etcd) = Etcd::start(1) else {
         return;
     };

@@ -92,7 +92,7 @@ fn two_die_and_come_back_at_once() {
 }
 
 #[test]
-fn places_that_nobody_had_are_taken_while_calls_go_on() {
+fn places_that_no_rank_had_are_taken_while_calls_go_on() {
     let mut fleet = Fleet::of(4, 2, DEADLINE, CONFIG);
     fleet.until_whole(1, 3);
     fleet.join(3);

@@ -78,7 +78,7 @@ fn a_rank_without_a_nic_goes_even_with_the_lowest_slot_and_all_suspected() {
 }
 
 #[test]
-fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
+fn a_rank_with_a_silent_nic_goes_and_not_the_first_to_find_that_out() {
     // No event reports it: pairs are found one by one, as QPs give up and kernels have waited, the lowest slot's first.
     let mut fleet = parting(4);
     let ill = fleet.remove(0);
@@ -92,7 +92,7 @@ fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
 }
 
 #[test]
-fn a_port_that_is_down_for_a_while_costs_nobody_its_place() {
+fn a_port_that_is_down_for_a_while_costs_no_rank_its_place() {
     let fleet = parting(3);
     let rank = fleet.rank(1);
     let tells = |wanted: &GroupEventKind| {

@@ -105,7 +105,7 @@ fn turned() -> Placement {
 }
 
 #[test]
-fn a_policy_spreads_the_experts_over_whoever_is_a_member() {
+fn a_policy_spreads_the_experts_over_all_members() {
     // Room for three at each rank: two founders hold six of eight.
     let narrow = Placement::from_slots(8, vec![vec![0, 1, 2], vec![3, 4, 5], vec![]]).unwrap();
     let all = Placement::blocks(8, SLOTS);

@@ -17,7 +17,7 @@ const TO_RTR: u16 = 0x503;
 const PATIENT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(15));
 
 #[test]
-fn window_g_nobody_posts_to_a_newcomer_before_both_ends_receive() {
+fn window_g_no_rank_posts_to_a_newcomer_before_both_ends_receive() {
     let mut fleet = Fleet::of(3, 2, DEADLINE, CONFIG);
     fleet.until_whole(1, 3);
     // Rank 0 cannot go to Rtr for a while: the newcomer and rank 1 are long connected, and rank 0 is not.

@@ -69,7 +69,7 @@ fn qps_are_in_error_and_drained_before_they_are_destroyed() {
 }
 
 #[test]
-fn what_the_hca_refuses_is_told_and_the_rest_goes_on() {
+fn what_the_hca_refuses_is_reported_and_the_rest_goes_on() {
     let (report, hcas) = closed(|hca| fail(hca, Opcode::TO_ERR_QP));
     assert_eq!((report.drained, report.refused.len()), (1, 1), "{report}");
     assert!(report.leaked.is_empty(), "{report}");
@@ -91,7 +91,7 @@ fn what_the_hca_refuses_is_told_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_key_that_the_hca_does_not_take_back_is_told() {
+fn a_key_that_the_hca_does_not_take_back_is_reported() {
     let (report, hcas) = closed(|hca| fail(hca, Opcode::DESTROY_MKEY));
     assert_eq!((report.drained, report.leaked.len()), (2, 1), "{report}");
     let text = &report.leaked[0];

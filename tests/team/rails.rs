@@ -133,7 +133,7 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
 }
 
 #[test]
-fn ranks_with_different_numbers_of_rails_are_told_so() {
+fn ranks_with_different_numbers_of_rails_are_refused_by_both_numbers() {
     let mut setup = setup(2);
     setup.rails = 2;
     let hcas = Hcas::new(&setup);

@@ -70,7 +70,7 @@ fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
 }
 
 #[test]
-fn a_rank_comes_into_a_place_where_nobody_ever_was() {
+fn a_rank_comes_into_a_place_that_no_rank_ever_had() {
     let setup = setup(5);
     let hcas = Hcas::new(&setup);
     let founders: RankSet = [0, 3].into_iter().collect();

@@ -735,7 +735,7 @@ fn kernels_that_post_when_the_pair_fails_go_on_when_it_is_open_again() {
 }
 
 #[test]
-fn a_command_that_the_hca_refuses_is_told_and_the_next_calls_go_on() {
+fn a_command_that_the_hca_refuses_is_reported_and_the_calls_go_on() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let pair = Pair::new(&setup, &hcas);

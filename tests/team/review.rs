@@ -84,7 +84,7 @@ fn qps_that_were_connected_in_part_are_replaced_whole() {
 }
 
 #[test]
-fn who_comes_first_and_who_comes_again_end_in_the_same_state() {
+fn first_comers_and_those_that_come_again_end_in_the_same_state() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     // By founding, into an empty place, and as a successor.

@@ -118,7 +118,7 @@ fn equals_without_bridges_are_shared_by_the_ranks_of_their_node() {
 }
 
 #[test]
-fn what_a_rank_passes_over_is_told_with_the_reason() {
+fn what_a_rank_passes_over_is_named_with_the_reason() {
     let tree = MachineTree::named("two-sockets");
     let machine = Machine::read(tree.path());
     let gpus: Vec<_> = machine.gpus().map(|gpu| Some(gpu.address)).collect();

@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_map_says_is_told_with_its_name() {
+    fn what_the_map_says_is_shown_with_its_name() {
         let store = BringUpStore::new(Box::new(Nothing));
         let error = store.put("a/b", b"").unwrap_err();
         assert_eq!(error.to_string(), "the store nothing: away");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_with_the_same_number_and_one_elsewhere_are_told_apart() {
+    fn another_process_with_the_same_number_and_one_elsewhere_differ() {
         let this = Process::this();
         let earlier = Process {
             started: this.started + 1,

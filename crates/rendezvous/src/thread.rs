@@ -109,7 +109,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_panic_is_told_at_once_and_found_at_every_later_look() {
+    fn a_panic_is_reported_at_once_and_found_at_every_later_look() {
         let (tell, told) = channel();
         let on_panic = move |panic: &ThreadPanicked| tell.send(panic.clone()).unwrap();
         let thread = OwnThread::spawn("worker 7", || panic!("planted {}", 3), on_panic).unwrap();

@@ -62,7 +62,7 @@ fn a_circle_of_masks_is_a_mismatch_or_a_deadlock_that_names_the_warp() {
 }
 
 #[test]
-fn a_barrier_in_a_branch_is_a_deadlock_that_says_who_waits_where() {
+fn a_barrier_in_a_branch_is_a_deadlock_that_names_each_waiting_thread() {
     for seed in SEEDS {
         let text = error("barrier_in_branch", seed, 2, 64).to_string();
         assert!(text.starts_with("deadlock: block (0,0,0) warp 0: lanes 0xfffffff7 wait in __shfl_sync with mask 0xffffffff for \

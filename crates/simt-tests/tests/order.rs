@@ -479,7 +479,7 @@ fn a_non_coherent_load_of_a_device_write_is_found_with_any_fences() {
 }
 
 #[test]
-fn a_kernel_that_uses_a_host_address_is_found_and_told_its_own_address() {
+fn a_kernel_that_uses_a_host_address_is_found_and_given_its_own() {
     for seed in SEEDS {
         let mut words = [0u64; 4];
         let host = words.as_mut_ptr().expose_provenance() as u64;

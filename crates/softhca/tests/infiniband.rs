@@ -193,7 +193,7 @@ fn connections_are_made_by_lid_and_by_gid() {
 }
 
 #[test]
-fn paths_to_nobody_are_refused() {
+fn paths_to_no_port_are_refused() {
     let (_hca_a, hca_b, a, b) = ends(true, Kind::Rc);
     a.init();
     let [by_lid, by_both, by_gid] = paths(&hca_b);
@@ -418,7 +418,7 @@ fn ibv_devinfo_shows_an_infiniband_port() {
 }
 
 #[test]
-fn an_address_without_a_lid_is_told_to_the_user() {
+fn an_address_without_a_lid_is_reported_to_the_user() {
     if !is_installed("ibv_devinfo", "ibverbs-utils", "an address without a LID") {
         return;
     }

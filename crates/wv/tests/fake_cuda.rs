@@ -86,7 +86,7 @@ fn structs_are_made_before_posters_run_and_missing_puts_give_no_figure() {
 }
 
 #[test]
-fn an_adapter_that_the_driver_cannot_read_is_told_with_its_log() {
+fn an_adapter_that_the_driver_cannot_read_is_reported_with_its_log() {
     FakeDriver::new("").run(|fake| {
         let (_, text) = bench_others(&folder(fake, "ret;"));
         assert!(text.contains("ucx: "), "{text}");
@@ -95,7 +95,7 @@ fn an_adapter_that_the_driver_cannot_read_is_told_with_its_log() {
 }
 
 #[test]
-fn an_adapter_without_the_kernels_of_its_project_is_told_by_their_name() {
+fn an_adapter_without_the_kernels_of_its_project_is_refused_by_name() {
     let other = ADAPTER.replace("ucx_open", "ucx_begin");
     FakeDriver::new("").run(|fake| {
         let (_, text) = bench_others(&folder(fake, &other));
@@ -134,7 +134,7 @@ fn a_register_is_tried_in_each_way_and_missing_doorbells_are_reported() {
 }
 
 #[test]
-fn a_way_that_the_driver_refuses_is_told_and_the_others_are_measured() {
+fn a_way_that_the_driver_refuses_is_named_and_the_others_are_measured() {
     // The second registration is that as I/O memory.
     FakeDriver::new("refuse cuMemHostRegister_v2 800 2").run(|fake| {
         let (done, text) = bench(&["registers", "--doorbells", "9"]);

@@ -38,7 +38,7 @@ fn private() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_group_is_shown_with_its_parted_pairs_and_who_says_what() {
+fn a_group_is_shown_with_its_parted_pairs_and_what_each_rank_says() {
     let directory = private();
     let store = open_store(&url(directory.path()), "run").unwrap();
     store.put("group/record", RECORD.as_bytes()).unwrap();

@@ -300,7 +300,7 @@ fn the_engine_is_as_its_variables_say() {
 }
 
 #[test]
-fn with_a_key_only_those_who_have_it_put_and_get() {
+fn with_a_key_only_its_holders_put_and_get() {
     let (runtime, served, own) = (
         tempfile::tempdir().unwrap(),
         tempfile::tempdir().unwrap(),

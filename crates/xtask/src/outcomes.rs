@@ -315,7 +315,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_reason_is_told_once_and_begins_its_line() {
+    fn a_reason_is_written_once_and_begins_its_line() {
         let printed = "skipped: a: b\nit was skipped: no\nskipped: a: b\nSkipped: c: d\n";
         let outcome = Outcome::not_failed("p", "t", printed);
         assert_eq!(outcome.why, "a: b; c: d");

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_tests_and_missing_parts_of_tests_are_told_by_name() {
+    fn skipped_tests_and_missing_parts_of_tests_are_named() {
         let mut part = Outcome::new("p", "part", Passed, "");
         part.left_out = vec!["stores: no etcd".to_owned()];
         let away = Outcome::new("p", "away", Skipped, "no tshark");

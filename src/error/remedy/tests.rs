@@ -391,7 +391,7 @@ fn only_what_takes_memory_or_objects_of_qps_is_mended_by_fewer_qps() {
 }
 
 #[test]
-fn a_limit_of_locked_memory_is_told_with_its_value() {
+fn a_limit_of_locked_memory_is_reported_with_its_value() {
     let told = |limit| Locked(limit).to_string();
     assert!(told(Some(65_536)).starts_with("this process may lock 64 KiB of memory: "));
     assert!(told(Some(0)).starts_with("this process may lock 0 KiB"));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_link_drops_nobody_and_the_smaller_side_goes() {
+    fn one_link_drops_no_rank_and_the_smaller_side_goes() {
         let goes = |ranks, meets: fn(u32, u32) -> bool| {
             rules().choice(&(0..ranks).collect(), &rows(ranks, meets))
         };

@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_goes_is_unheard_by_all_who_look() {
+    fn a_rank_that_goes_is_unheard_by_all_that_look() {
         let (mut own, record) = (member(), record());
         // Six looks half a second apart behind the first that misses it: three seconds.
         for _ in 0..6 {
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pair_parts_and_drops_nobody() {
+    fn a_broken_pair_parts_and_drops_no_rank() {
         let (mut own, record) = (member(), record());
         own.broken = set(&[1]);
         let step = turn(&mut own, &record, look(&[0, 1, 2], &[]));
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_newcomer_is_taken_out_at_once_and_not_told_to_the_others() {
+    fn an_ended_newcomer_is_taken_out_at_once_and_never_announced() {
         let proposal = Proposal {
             keep: set(&[0, 1, 2]),
             takes: Members::from([(3, 1)]),

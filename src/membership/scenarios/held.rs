@@ -86,7 +86,7 @@ impl World {
 }
 
 #[test]
-fn etcd_stopped_for_longer_than_a_lease_costs_nobody_his_place() {
+fn etcd_stopped_for_longer_than_a_lease_costs_no_rank_its_place() {
     let mut world = world(4);
     world.held.store(true, Ordering::Relaxed);
     std::thread::sleep(TTL * 7 / 4);
@@ -96,7 +96,7 @@ fn etcd_stopped_for_longer_than_a_lease_costs_nobody_his_place() {
 }
 
 #[test]
-fn a_store_that_is_slow_without_failing_drops_nobody() {
+fn a_store_that_is_slow_without_failing_drops_no_rank() {
     let mut world = world(4);
     let parts: &[u32] = match full() {
         true => &[10, 45, 100, 300],
@@ -396,7 +396,7 @@ fn a_later_generation_says_that_it_waits_and_joins_after_the_earlier_one() {
 }
 
 #[test]
-fn a_store_that_is_slow_at_the_start_is_told_with_both_times() {
+fn a_store_that_is_slow_at_the_start_is_reported_with_both_times() {
     let mut world = world_of(Arc::new(MemoryStore::new()), 3, 2, CONFIG);
     world.until_whole(1, "begin");
     let slow = TTL / 6 + Duration::from_millis(100);

@@ -31,7 +31,7 @@ pub(in crate::membership) fn check(name: &str) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_rank_that_gets_no_thread_is_told_so_and_costs_the_others_nothing() {
+fn a_rank_that_gets_no_thread_fails_and_costs_the_others_nothing() {
     let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
     for name in [
         "group record 3",
@@ -129,7 +129,7 @@ fn without_descriptors_at_the_begin() {
 }
 
 #[test]
-fn ranks_without_descriptors_tell_that_and_take_nobody_for_gone() {
+fn ranks_without_descriptors_report_that_and_take_no_rank_for_gone() {
     run_alone("without_descriptors");
 }
 

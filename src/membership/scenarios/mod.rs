@@ -164,7 +164,7 @@ fn a_rank_dies_and_its_next_generation_is_taken_in() {
 }
 
 #[test]
-fn slots_that_nobody_had_are_taken_several_at_once() {
+fn slots_that_no_rank_had_are_taken_several_at_once() {
     let mut world = memory(5, 2);
     world.until_whole(3, "founders");
     for slot in [2, 3, 4] {
@@ -256,7 +256,7 @@ fn a_rank_cut_off_from_the_store_stays_until_a_change_needs_its_promise() {
 }
 
 #[test]
-fn a_port_that_is_down_is_told_and_decides_nothing() {
+fn a_port_that_is_down_is_reported_and_decides_nothing() {
     let mut world = memory(2, 2);
     world.until_whole(3, "begin");
     for alarm in [Alarm::PortDown(0), Alarm::PortUp(0)] {

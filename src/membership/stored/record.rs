@@ -304,7 +304,7 @@ mod tests {
 
     /// What a group of some thousand ranks writes fits into a value of the store by far, with a proposal open.
     #[test]
-    fn records_of_4096_ranks_fit_into_a_value_whoever_is_parted() {
+    fn records_of_4096_ranks_fit_into_a_value_whatever_pairs_are_parted() {
         for slots in [64, 1024, 4096] {
             let size = |what: &str, parted: Pairs, most: usize| {
                 let mut record = group(slots);

@@ -77,7 +77,7 @@ fn pinned_memory_begins_at_a_page_wherever_the_driver_puts_it() {
 }
 
 #[test]
-fn refused_pinned_memory_is_told_by_what_was_asked_for() {
+fn refused_pinned_memory_is_reported_by_what_was_asked_for() {
     fake("").run(|fake| {
         let gpu = gpu();
         fake.set("refuse cuMemHostAlloc 2");

@@ -77,7 +77,7 @@ fn a_long_compiler_log_is_reported_and_an_empty_log_is_named_empty() {
 }
 
 #[test]
-fn a_driver_without_a_compiler_is_told_by_its_code() {
+fn a_driver_without_a_compiler_is_reported_by_its_code() {
     fake("refuse cuModuleLoadDataEx 221").run(|_| {
         let error = CudaGpu::open(0).unwrap_err();
         says(&error, &["JIT_COMPILER_NOT_FOUND (221)", "WARPVERBS_NVRTC"]);

@@ -121,7 +121,7 @@ fn a_slice_of_a_gpu_is_a_device_of_its_own() {
 }
 
 #[test]
-fn a_machine_without_a_device_is_told_so_and_auto_takes_the_cpu() {
+fn without_a_device_the_error_says_so_and_auto_takes_the_cpu() {
     fake("").run(|fake| {
         for settings in ["devices 0", "refuse cuInit 100"] {
             fake.set(settings);

@@ -213,7 +213,7 @@ fn an_addition_needs_a_boundary_and_a_sink() {
 }
 
 #[test]
-fn a_full_ring_refuses_who_only_tries_and_loses_nothing() {
+fn a_full_ring_refuses_a_try_and_loses_nothing() {
     for kind in [
         OpKind::PUT,
         OpKind::PUT_TWO,

@@ -92,7 +92,7 @@ impl Several {
 }
 
 #[test]
-fn quiet_of_team_and_peer_wait_for_what_nobody_was_told_of() {
+fn quiet_of_team_and_peer_waits_for_unsignalled_work() {
     for mode in [0, 1] {
         let several = Several::new();
         let words = several.source(QPS * 32 * 10);

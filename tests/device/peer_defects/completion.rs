@@ -117,7 +117,7 @@ fn a_wait_returns_when_exactly_its_wqe_has_completed() {
 
 /// MORI, shmem_ibgda_kernels.hpp (`cons >= exitTarget` of 32 bits), Mooncake (16 bits): an index compared by its low bits.
 #[test]
-fn tickets_whole_laps_of_16_or_32_bits_apart_are_told_apart() {
+fn tickets_whole_laps_of_16_or_32_bits_apart_differ() {
     let laps = [1 << 16, 1 << 31, 1 << 32, 1 << 47];
     for lap in laps {
         let ring = ring_at(5);

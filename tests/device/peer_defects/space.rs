@@ -102,7 +102,7 @@ fn ten_rings_without_a_wait_overwrite_nothing() {
 
 /// NVSHMEM, :1814 (`++` on a shared byte), and DeepEP, whose poller is for one thread: counters that threads share.
 #[test]
-fn counters_lose_nothing_whoever_counts_at_the_same_time() {
+fn counters_lose_nothing_while_several_threads_count() {
     for mode in [0, MODE_WIDE_CQ] {
         let ring = Ring::new(256, 4 * 32 * 40, 0, mode);
         let nic = ring.nic(healthy(1));

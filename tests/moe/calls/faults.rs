@@ -241,7 +241,7 @@ fn tokens_that_lost_an_expert_are_marked_and_the_others_are_right() {
 }
 
 #[test]
-fn a_refused_routing_sends_nothing_and_the_peers_are_told_at_once() {
+fn a_refused_routing_sends_nothing_and_the_peers_hear_that_at_once() {
     for (bad, value) in [(SHAPE.experts as i32, "4"), (-2, "-2"), (1, "1")] {
         let ranks = Ranks::new(2);
         let mut works = ranks.works();

@@ -254,7 +254,7 @@ fn an_id_of_64_bits_that_is_no_expert_is_refused_where_those_of_32_are() {
 }
 
 #[test]
-fn a_mask_in_place_loses_who_did_not_come_and_gains_nobody() {
+fn a_mask_in_place_loses_absent_ranks_and_gains_none() {
     // By rank: its mask. Each value that is not 0 counts as 1, and stays what it is.
     let masks = [[7, 1, 0], [1, 9, 1], [1, 1, 1]];
     each(3, SHAPE, |io| {

@@ -81,7 +81,7 @@ fn a_different_number_of_ranks_is_named_at_every_rank() {
 }
 
 #[test]
-fn an_unknown_rank_and_one_that_is_taken_are_told_to_all() {
+fn an_unknown_rank_and_one_that_is_taken_are_named_to_all() {
     let unknown = errors(3, |config| {
         if config.rank == 2 {
             config.rank = 7;
@@ -243,7 +243,7 @@ fn ranks_that_a_launcher_started_meet_in_a_directory() {
 }
 
 #[test]
-fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
+fn a_rank_without_its_device_is_named_to_those_that_have_theirs() {
     let setup = Setup::adverse(2);
     let hcas = Hcas::new(&setup);
     let directory = tempfile::tempdir().unwrap();

@@ -139,7 +139,7 @@ fn a_strategy_that_the_device_does_not_keep_is_refused() {
 }
 
 #[test]
-fn ranks_that_choose_otherwise_are_told_both_choices() {
+fn ranks_that_choose_otherwise_get_both_choices_in_the_error() {
     let setup = Setup::adverse(2);
     let hcas = Hcas::new(&setup);
     let errors = on_threads(&setup, &hcas, |rank, own, store| {

@@ -41,7 +41,7 @@ fn without_first(group: &Group, batch: &Batch) -> Batch {
 }
 
 #[test]
-fn a_header_out_of_range_costs_its_row_and_its_source_is_told() {
+fn a_header_out_of_range_costs_its_row_and_its_source_is_named() {
     // Words of the header, and what they are changed to.
     let spoiled: [&[(u64, u32)]; 6] = [
         &[(0, SHAPE.max_tokens)],
@@ -152,7 +152,7 @@ fn an_hca_that_gives_up_ends_the_wait_before_the_deadline_and_says_why() {
 }
 
 #[test]
-fn a_cause_that_was_flushed_over_is_told_as_lost_and_has_no_syndrome() {
+fn a_cause_that_was_flushed_over_is_reported_as_lost_without_a_syndrome() {
     for (failure, cause, words) in [
         (
             (Status::CQE_ERROR, 0x8115),
@@ -276,7 +276,7 @@ fn a_combine_waits_for_as_long_as_was_said_of_itself_or_of_its_dispatch() {
 }
 
 #[test]
-fn a_ring_full_of_words_for_a_masked_rank_that_is_dead_holds_up_nobody() {
+fn a_ring_full_of_words_for_a_masked_dead_rank_holds_up_no_rank() {
     // One QP for all words, of the least depth, to a rank that its HCA takes 34 s to give up.
     let mut group = Group::tuned(2, SHAPE, |team| {
         team.qps_per_peer = 1;

@@ -343,7 +343,7 @@ fn every_order_goes_on_without_a_rank_that_stops_at_any_point() {
 }
 
 #[test]
-fn credits_that_are_not_told_leave_ranks_waiting_for_each_other() {
+fn credits_that_are_not_sent_leave_ranks_waiting_for_each_other() {
     let situation = Situation {
         deadline: Duration::from_secs(2),
         ranks: 2,

@@ -48,7 +48,7 @@ fn asked(hca: &Hca) -> usize {
 }
 
 #[test]
-fn a_refused_second_naming_of_a_port_in_turn_is_told_once_and_no_error() {
+fn a_refused_second_naming_of_a_port_is_reported_once_and_no_error() {
     let shape = QpConfig::default();
     let told = "QPs keep the port of the bond that they named before Ready To Send";
     for place in [None, Some(1)] {

@@ -18,7 +18,7 @@ fn next(events: &Events) -> HcaEvent {
 }
 
 #[test]
-fn the_port_and_the_end_of_a_device_are_told_in_their_order() {
+fn the_port_and_the_end_of_a_device_are_reported_in_their_order() {
     let hca = hca();
     let node = Node::open(&hca, 4096).unwrap();
     let events = Events::open(&node.context).unwrap();

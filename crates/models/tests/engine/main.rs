@@ -46,7 +46,7 @@ fn every_mutant_of_a_striped_transfer_is_caught() {
 }
 
 #[test]
-fn an_old_id_is_told_of_its_own_transfer_or_that_it_is_unknown() {
+fn an_old_id_gets_the_end_of_its_own_transfer_or_is_unknown() {
     check("slots", &[slots::three_uses::<Parts>()]);
 }
 

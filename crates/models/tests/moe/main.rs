@@ -151,7 +151,7 @@ fn check_larger<M: Checked>(group: &str, models: &[M]) {
 }
 
 #[test]
-fn without_clocks_nobody_is_stuck() {
+fn without_clocks_no_rank_is_stuck() {
     check("no clock", &signals::without_clock());
 }
 
@@ -194,7 +194,7 @@ fn skips_over_gaps_and_parallel_waits_hold() {
 }
 
 #[test]
-fn calls_that_do_not_run_leave_nobody_stuck() {
+fn calls_that_do_not_run_leave_no_rank_stuck() {
     check("stopped calls, no clock", &extended::stopped_calls());
 }
 
@@ -207,7 +207,7 @@ fn calls_that_do_not_run_survive_timeouts() {
 }
 
 #[test]
-fn calls_that_do_not_run_cost_nobody_a_deadline() {
+fn calls_that_do_not_run_cost_no_rank_a_deadline() {
     check(
         "stopped calls, one slow",
         &extended::stopped_calls_and_one_slow(),

@@ -190,7 +190,7 @@ fn choices_and_weights_of_another_token_are_found() {
 }
 
 #[test]
-fn a_row_that_nobody_sent_is_found_where_it_was_written() {
+fn a_row_that_no_rank_sent_is_found_where_it_was_written() {
     let found = expert_finding(AS_IS, |out| *out.recv_x.last_mut().unwrap() = 0);
     assert!(
         matches!(

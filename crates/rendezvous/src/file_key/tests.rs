@@ -238,7 +238,7 @@ fn link_late(keys: &Keys, own: &str, number: u64) {
 }
 
 #[test]
-fn a_link_that_reaches_a_room_of_later_is_no_change_and_nobody_reads_it() {
+fn a_link_that_reaches_a_room_of_later_is_no_change_and_is_not_read() {
     // The first numbers at which nothing in the room has the name any more.
     for later in 3..6 {
         let (_directory, one, other) = changed(2);

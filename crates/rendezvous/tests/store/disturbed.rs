@@ -367,7 +367,7 @@ impl Possible {
 }
 
 #[test]
-fn what_a_writer_is_told_of_its_changes_is_what_readers_find() {
+fn a_writer_and_readers_agree_on_its_changes() {
     with_faults(|store, folder, random| {
         let mut keys: BTreeMap<String, Possible> = BTreeMap::new();
         for step in 0..200u32 {
@@ -404,7 +404,7 @@ fn what_a_writer_is_told_of_its_changes_is_what_readers_find() {
 }
 
 #[test]
-fn counts_of_many_threads_are_between_what_was_told_and_what_is_unknown() {
+fn counts_of_many_threads_lie_between_the_sure_and_the_unknown() {
     const EACH: u32 = 30;
     with_faults(|store, folder, _| {
         let key = &format!("{folder}/n");
@@ -456,7 +456,7 @@ enum Holds {
 }
 
 #[test]
-fn what_a_holder_is_told_of_its_leases_is_what_readers_find() {
+fn a_holder_and_readers_agree_on_its_leases() {
     let ttl = Duration::from_secs(600);
     with_faults(|store, folder, random| {
         let mut keys = [Holds::No; 3];

@@ -139,7 +139,7 @@ fn number(store: &dyn Store, key: &str) -> u32 {
 }
 
 #[test]
-fn processes_killed_at_any_point_leave_every_key_whole_and_hold_up_nobody() {
+fn processes_killed_at_any_point_leave_keys_whole_and_hold_up_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "run").unwrap();
     store.put("n", b"0").unwrap();
@@ -173,7 +173,7 @@ fn processes_killed_at_any_point_leave_every_key_whole_and_hold_up_nobody() {
 }
 
 #[test]
-fn a_stopped_process_holds_up_nobody() {
+fn a_stopped_process_holds_up_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "run").unwrap();
     store.put("n", b"0").unwrap();

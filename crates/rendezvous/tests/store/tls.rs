@@ -26,7 +26,7 @@ fn refusal(url: &str) -> String {
 }
 
 #[test]
-fn an_etcd_that_asks_for_certificates_is_used_by_those_who_have_one() {
+fn an_etcd_that_asks_for_certificates_takes_clients_that_have_one() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
     let server = authority.issue("server", &["127.0.0.1"], true);
     let tls = TlsServer {
@@ -67,7 +67,7 @@ fn an_etcd_that_asks_for_certificates_is_used_by_those_who_have_one() {
 }
 
 #[test]
-fn a_member_whose_certificate_does_not_prove_who_it_is_is_refused() {
+fn a_member_whose_certificate_does_not_prove_its_name_is_refused() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
     let cases = [
         (

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_has_no_room_is_cut_and_its_length_told() {
+    fn text_that_has_no_room_is_cut_and_its_length_given() {
         assert_eq!(objection(c"SOFTHCA_STRICT", c"1", 4), (0, vec![0xff; 4]));
         let (length, text) = objection(c"SOFTHCA_STRICT", c"7", 6);
         assert_eq!(length, "SOFTHCA_STRICT=7 is not 0 or 1".len());

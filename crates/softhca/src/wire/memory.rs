@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_one_owner_and_what_goes_to_nobody_counts_as_refused() {
+    fn an_address_has_one_owner_and_packets_without_one_count_as_refused() {
         let network = Network::default();
         let (mut here, there) = (network.plug(HERE).unwrap(), network.plug(THERE).unwrap());
         assert!(network.plug(THERE).is_none());

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_told_from_requests() {
+    fn responses_differ_from_requests() {
         let responses: Vec<_> = (0..=255)
             .map(BthOpcode)
             .filter(|op| op.is_response())

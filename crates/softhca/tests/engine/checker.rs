@@ -98,7 +98,7 @@ fn a_wqe_that_is_changed_between_fetch_and_completion_is_found() {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_changed_or_nobody_looks() {
+fn nothing_is_found_where_nothing_is_changed_or_looked_at() {
     // A ring used many times over, slots filled again as soon as they are free.
     let mut pair = pair("all");
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
@@ -259,7 +259,7 @@ fn a_record_that_goes_back_is_found() {
 }
 
 #[test]
-fn a_key_that_is_used_after_its_end_is_told_from_one_that_never_was() {
+fn a_key_used_after_its_end_differs_from_one_that_never_was() {
     let mut pair = Pair::new(Shape::default());
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     pair.b.context.dereg_mr(pair.b.keys.lkey).unwrap();

@@ -269,7 +269,7 @@ fn queues_and_keys_can_be_queried_and_changed() {
 }
 
 #[test]
-fn capabilities_and_addresses_are_told() {
+fn capabilities_and_addresses_are_reported() {
     let hca = Hca::new().unwrap();
     let context = Context::open(hca.name()).unwrap();
     let ask = |kind: CapType| {

@@ -196,7 +196,7 @@ fn a_drained_queue_counts_doorbells_and_runs_them_back_in_rts() {
 }
 
 #[test]
-fn what_a_drained_queue_has_been_told_is_flushed_with_it() {
+fn work_posted_to_a_drained_queue_is_flushed_with_it() {
     each_kind(QpState::SQD, |bench, what| {
         bench.write();
         bench.write();

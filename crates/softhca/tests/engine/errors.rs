@@ -236,7 +236,7 @@ fn wait_for_doorbells(pair: &Pair, count: u64) {
 }
 
 #[test]
-fn a_completion_queue_that_nobody_reads_overruns_and_takes_its_qp_along() {
+fn a_cq_that_no_thread_reads_overruns_and_takes_its_qp_along() {
     let mut pair = Pair::new(Shape {
         log_cq: Some(2),
         ..Shape::default()

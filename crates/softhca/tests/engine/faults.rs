@@ -134,7 +134,7 @@ fn a_partition_ends_in_exceeded_retries_and_may_let_the_request_arrive() {
 }
 
 #[test]
-fn a_partition_of_somebody_else_harms_nobody() {
+fn a_partition_of_other_ranks_harms_no_rank() {
     let mut pair = clean(Shape::default());
     pair.hca_a.set_faults(&spec("partition=203.0.113.9"));
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);

@@ -217,7 +217,7 @@ fn an_hca_reaches_itself_by_every_entry() {
 }
 
 #[test]
-fn a_gid_that_belongs_to_nobody_exhausts_the_retries() {
+fn a_gid_that_no_port_has_exhausts_the_retries() {
     for way in WAYS {
         for (index, (name, ..)) in ENTRIES.into_iter().enumerate() {
             let [hca, _other] = hcas(way);

@@ -411,7 +411,7 @@ fn a_key_that_does_not_fit_behind_inline_data_fails_the_message() {
 }
 
 #[test]
-fn an_unreliable_message_that_nobody_takes_is_over_if_its_keys_fit() {
+fn an_unreliable_message_without_a_receive_is_over_if_its_keys_fit() {
     let shape = Shape {
         kind: Kind::Uc,
         log_receive: Some(4),

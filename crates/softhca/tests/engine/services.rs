@@ -191,7 +191,7 @@ fn send_text(end: &mut End, gid: &[u8; 16], qpn: u32, text: &[u8]) -> u16 {
 }
 
 #[test]
-fn a_datagram_brings_its_header_and_says_who_sent_it() {
+fn a_datagram_brings_its_header_and_names_its_sender() {
     for loopback in [true, false] {
         let mut pair = pair(loopback, shape(Kind::Ud), shape(Kind::Ud));
         let text: Vec<u8> = (0..4096u32).map(|n| n.to_be_bytes()[3]).collect();
@@ -231,7 +231,7 @@ fn a_datagram_brings_its_header_and_says_who_sent_it() {
 }
 
 #[test]
-fn datagrams_for_nobody_are_gone_and_one_that_is_too_long_stays() {
+fn datagrams_without_a_receiver_are_gone_and_a_too_long_one_stays() {
     for loopback in [true, false] {
         let mut pair = pair(loopback, shape(Kind::Ud), shape(Kind::Ud));
         let (gid, qpn) = (pair.hca_b.gid(), pair.b.qpn);
@@ -355,7 +355,7 @@ fn an_xrc_initiator_names_the_queue_that_a_message_goes_to() {
 }
 
 #[test]
-fn a_drained_send_queue_is_told_once_and_takes_up_again_where_it_was() {
+fn a_drained_send_queue_is_reported_once_and_goes_on_where_it_was() {
     for loopback in [true, false] {
         let mut pair = pair(loopback, shape(Kind::Rc), shape(Kind::Rc));
         let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
@@ -385,7 +385,7 @@ fn await_events(end: &End, expected: &[Event]) {
 }
 
 #[test]
-fn a_request_before_rts_is_told_once() {
+fn a_request_before_rts_is_reported_once() {
     for loopback in [true, false] {
         let config = HcaConfig {
             loopback,
@@ -408,7 +408,7 @@ fn a_request_before_rts_is_told_once() {
 }
 
 #[test]
-fn qps_of_a_queue_that_overruns_are_told_to_be_lost() {
+fn qps_of_a_queue_that_overruns_are_reported_as_lost() {
     let small = Shape {
         log_cq: Some(1),
         ..shape(Kind::Rc)

@@ -178,7 +178,7 @@ fn a_message_may_be_empty_or_fill_its_wqe_and_no_longer() {
 }
 
 #[test]
-fn the_limit_is_told_once_and_at_once_if_it_is_passed_already() {
+fn the_limit_event_comes_once_and_at_once_if_it_is_passed_already() {
     let mut pair = pair(3, true);
     let limit = Event::SrqLimit(srq(&mut pair.b).number);
     assert_eq!(refusal(srq(&mut pair.b).arm(8)), Status::BAD_PARAM);
@@ -288,7 +288,7 @@ fn keys_in_a_shared_wqe_are_of_the_domain_of_the_queue() {
 }
 
 #[test]
-fn a_list_that_leads_astray_is_told_and_ends_the_queue() {
+fn a_list_that_leads_astray_is_reported_and_ends_the_queue() {
     type Spoil = fn(&mut SharedQueue);
     let cases: [(&str, Spoil); 2] = [
         // WQE 1 is posted; what it says is followed for the one behind it.

@@ -41,7 +41,7 @@ fn send(end: &mut End, srqn: u32, text: &[u8]) {
 }
 
 #[test]
-fn a_file_stands_for_one_domain_as_long_as_somebody_has_it_open() {
+fn a_file_stands_for_one_domain_as_long_as_a_context_has_it_open() {
     let hca = Hca::new().unwrap();
     let first = Context::open(hca.name()).unwrap();
     let second = Context::open(hca.name()).unwrap();

@@ -60,7 +60,7 @@ fn eventfd() -> File {
 }
 
 #[test]
-fn port_and_device_events_reach_all_who_subscribed() {
+fn port_and_device_events_reach_all_subscribers() {
     let hca = Hca::new().unwrap();
     let device = Device::open(hca.name()).unwrap();
     let mut with_data = open_events(&device, false);

@@ -16,7 +16,7 @@ fn bench(options: &[&str]) -> Output {
 }
 
 #[test]
-fn pages_are_written_compared_and_told_as_they_go() {
+fn pages_are_written_compared_and_listed_as_they_go() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("fill.json");
     let small = [
@@ -56,7 +56,7 @@ fn pages_are_written_compared_and_told_as_they_go() {
 }
 
 #[test]
-fn every_device_of_an_engine_posts_and_its_share_is_told() {
+fn every_device_of_an_engine_posts_and_its_share_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("fill.json");
     let output = bench(&[

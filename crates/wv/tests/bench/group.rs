@@ -47,7 +47,7 @@ fn check_row(row: &Value, ranks: u32, deaths: u32) {
 }
 
 #[test]
-fn the_report_of_ranks_in_memory_has_every_figure_and_nobody_is_expelled() {
+fn the_report_of_ranks_in_memory_has_all_figures_and_expels_no_rank() {
     let directory = tempfile::tempdir().unwrap();
     let options = [
         "--deaths=2",

@@ -77,7 +77,7 @@ fn a_command_with_closed_output_ends_by_sigpipe_and_reports_nothing() {
 }
 
 #[test]
-fn messages_that_nobody_reads_change_nothing() {
+fn messages_that_no_rank_reads_change_nothing() {
     let output = end("demo", RUNS[0].1, Stdio::piped(), closed());
     assert!(output.status.success(), "{}", output.status);
     assert!(String::from_utf8_lossy(&output.stdout).contains("bit for bit"));

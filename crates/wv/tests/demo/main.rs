@@ -488,7 +488,7 @@ fn ranks_take_named_devices_in_turn() {
 }
 
 #[test]
-fn what_auto_passes_over_is_told_before_it_takes_software_hcas() {
+fn what_auto_passes_over_is_named_before_it_takes_software_hcas() {
     let output = on_two_devices(&["--ranks", "2", "--device", "^mlx5_0,mlx5_1"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");

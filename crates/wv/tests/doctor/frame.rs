@@ -78,7 +78,7 @@ fn data_moves_by_dmabuf_on_both_of_its_steps() {
 }
 
 #[test]
-fn a_bond_is_told_with_its_mode() {
+fn a_bond_is_shown_with_its_mode() {
     for (profile, words) in [
         (
             "cx7-lag",
@@ -97,7 +97,7 @@ fn a_bond_is_told_with_its_mode() {
 }
 
 #[test]
-fn what_a_host_engine_would_use_is_told_with_its_variables() {
+fn what_a_host_engine_would_use_is_shown_with_its_variables() {
     let look = |set: &[(&str, &str)]| {
         let scratch = tempfile::tempdir().unwrap();
         let mut command = simulated(scratch.path(), &[], &["--json", "--only", "nic"]);

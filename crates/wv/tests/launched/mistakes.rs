@@ -61,7 +61,7 @@ fn a_rank_whose_local_rank_has_no_gpu_is_named_once() {
 }
 
 #[test]
-fn a_process_that_no_launcher_has_started_is_told_so() {
+fn a_process_that_no_launcher_has_started_gets_that_as_its_error() {
     let place = tempfile::tempdir().unwrap();
     for command in ["demo", "doctor"] {
         let mut command_line = clean(Command::new(env!("CARGO_BIN_EXE_wv")), place.path());

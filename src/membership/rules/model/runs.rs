@@ -1164,7 +1164,7 @@ fn deaths_leaves_and_newcomers_end_in_one_view() {
 }
 
 #[test]
-fn a_store_that_stands_still_or_loses_leases_costs_nobody_a_place() {
+fn a_store_that_stands_still_or_loses_leases_costs_no_rank_a_place() {
     run(STORE);
 }
 

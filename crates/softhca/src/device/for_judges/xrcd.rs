@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_lives_as_long_as_somebody_has_it_open() {
+    fn a_domain_lives_as_long_as_a_context_has_it_open() {
         let mut xrcd = Xrcd {
             users: vec![1, 2, 1],
             file: None,

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_told_does_not_tell_again() {
+    fn an_entry_that_was_reported_does_not_report_again() {
         let mut memory = Vec::new();
         let mut cq = queue(&mut memory);
         arm(&mut cq, 0);

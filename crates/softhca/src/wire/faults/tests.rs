@@ -104,7 +104,7 @@ fn a_displaced_packet_is_overtaken_by_a_few_and_not_lost() {
 }
 
 #[test]
-fn a_displaced_packet_that_nobody_overtakes_goes_on_after_a_while() {
+fn a_displaced_packet_that_none_overtakes_goes_on_after_a_while() {
     let mut layer = layer(&[always(Mishap::Reorder)]);
     assert_eq!(layer.judge(5, Direction::In, PEER, &[1; 20]), Fate::Gone);
     assert_eq!(layer.deadline_ns(), Some(5 + REORDER_PATIENCE_NS));

@@ -225,7 +225,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn threads_are_told_apart_by_their_names() {
+    fn threads_have_different_names() {
         let of = |name: &str| [Threads::Host, Threads::Kernels].map(|threads| is_of(threads, name));
         assert_eq!(of("simt-stream"), [false, true]);
         assert_eq!(of("simt-3"), [false, true]);

@@ -130,7 +130,7 @@ fn nothing_is_a_spec_too() {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_item() {
+fn each_mistake_is_reported_with_its_item() {
     for (text, item, words) in [
         ("drop=1%,drop=2", "drop=2", "\"2\" is not a chance"),
         ("drop=101%", "drop=101%", "0% to 100%"),

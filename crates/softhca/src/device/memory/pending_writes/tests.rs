@@ -123,7 +123,7 @@ fn atomics_and_reads_force_what_their_device_promises_and_no_more() {
 }
 
 #[test]
-fn a_retry_repeats_only_what_the_requester_has_not_been_told_of() {
+fn a_retry_repeats_only_what_was_not_acknowledged() {
     assert!(repeated(true) > 0, "no retry was seen");
 }
 

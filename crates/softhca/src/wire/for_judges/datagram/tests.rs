@@ -62,7 +62,7 @@ fn post(qp: &mut Datagrams<TestWqe>, tag: usize, operation: Operation) {
 }
 
 #[test]
-fn a_datagram_says_who_sent_it_and_arrives_whole() {
+fn a_datagram_names_its_sender_and_arrives_whole() {
     let (mut near, mut far) = (TestDevice::default(), TestDevice::default());
     let mut qp = qp();
     post(&mut qp, 1, send_to(to(THERE), SendWith::Nothing, 0));
@@ -210,7 +210,7 @@ fn no_more_operations_are_taken_than_there_is_room_for() {
 }
 
 #[test]
-fn the_envelope_is_told_in_the_deth_unless_the_carrier_keeps_it() {
+fn the_envelope_stands_in_the_deth_unless_the_carrier_keeps_it() {
     let envelope = Envelope {
         version: Version::V1,
         source: Name::LinkLocal,

@@ -35,7 +35,7 @@ fn uc_drops_what_is_broken_and_goes_on_with_the_next_message() {
 }
 
 #[test]
-fn uc_tells_nobody_about_keys_and_receives_that_are_missing() {
+fn uc_reports_no_missing_key_or_receive_to_the_requester() {
     let mut bench = bench_of(Service::Uc, Transport::Uc);
     let foreign = Reth {
         rkey: RKEY + 1,

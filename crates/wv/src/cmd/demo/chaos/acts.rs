@@ -458,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_of_deeds_that_overlap_are_told_together_and_end_by_themselves() {
+    fn faults_of_overlapping_deeds_are_set_together_and_end_one_by_one() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut faults = HcaFaults::default();
         assert_eq!(faults.spec(now), "");

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deed_of_each_kind_may_disturb_whom_it_says_and_nobody_else() {
+    fn a_deed_of_each_kind_disturbs_no_rank_but_those_it_names() {
         for (how, ranks) in KINDS {
             let done = match how {
                 Disturbance::Kill | Disturbance::CrashLoop => RecordKind::Killed,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deed_that_names_whom_its_kind_is_not_done_to_is_told() {
+    fn a_deed_that_names_a_rank_its_kind_is_not_done_to_is_reported() {
         let one = |deed: RecordKind| {
             let found = words(&with(deed, Vec::new()));
             assert_eq!(found.len(), 1, "{found:?}");
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rank_tells_that_was_never_started_is_told_once_by_name() {
+    fn a_word_of_a_rank_that_was_never_started_is_reported_once_by_name() {
         let words_of = |rank: u32, generation: u32| {
             let by = |what: Record| Record { generation, ..what };
             let mut story = begin();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_in_two_views_a_failure_and_what_the_run_judges_are_told() {
+    fn a_step_in_two_views_a_failure_and_the_verdicts_are_reported() {
         // Rank 1 is in view 2, and runs a step in view 1 that the others have run in view 2.
         let mut story = begin();
         for rank in 0..4 {

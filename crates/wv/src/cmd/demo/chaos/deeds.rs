@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_does_not_depend_on_pauses_and_on_who_serves() {
+    fn what_is_done_depends_neither_on_pauses_nor_on_the_serving_thread() {
         // Each deed but for its target; one machine takes its time, and some ranks are away when it comes to a deed.
         let done = |slow: bool| {
             let mut deeds = deeds(1, &[]);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_has_ended_when_all_its_output_is_told_not_when_stderr_closes() {
+    fn a_rank_has_ended_when_all_its_output_is_out_not_when_stderr_closes() {
         let mut processes = Processes::new(unix_us());
         let mut dying = Command::new("sh");
         dying.args(["-c", "echo why >&2; exec 2>&-; sleep 0.3; echo expelled"]);
