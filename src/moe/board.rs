@@ -21,7 +21,7 @@ const FAULT_READS: u32 = 1000;
 // Kernels read both words of each dispatch in one load of 8 bytes.
 const _: () = {
     const LIMITED: usize = std::mem::offset_of!(MoeBoard, limited);
-    assert!(LIMITED % 8 == 0 && std::mem::offset_of!(MoeBoard, alone) == LIMITED + 4);
+    assert!(LIMITED.is_multiple_of(8) && std::mem::offset_of!(MoeBoard, alone) == LIMITED + 4);
 };
 
 /// The board and the clock of a layer.

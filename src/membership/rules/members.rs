@@ -245,7 +245,7 @@ mod tests {
             match random.u8(..4) {
                 0 => assert_eq!(members.remove(slot), map.remove(&slot), "step {step}"),
                 1 if random.u8(..64) == 0 => {
-                    let stays = |slot: u32, of: u32| slot % 3 == 0 || of == generation;
+                    let stays = |slot: u32, of: u32| slot.is_multiple_of(3) || of == generation;
                     members.retain(stays);
                     map.retain(|slot, of| stays(*slot, *of));
                 }
