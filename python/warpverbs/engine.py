@@ -412,7 +412,7 @@ class Engine:
                 raise Refused(f"memory[{nth}] is a tuple of {len(pair)}; it must be an address and its bytes")
             given.append(_whole(f"memory[{nth}]", *pair))
         numbers = self._native.register_list(given)
-        return [Region(number, address, length) for number, (address, length, _) in zip(numbers, given)]
+        return [Region(number, address, length) for number, (address, length, _) in zip(numbers, given, strict=True)]
 
     def deregister(self, region: Region, *, wait: float = 0) -> None:
         """Takes a region away, from peers too. Refused while transfers of this engine or grants use it, behind ``wait`` seconds."""
