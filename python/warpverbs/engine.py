@@ -402,7 +402,7 @@ class Engine:
         return Region(self._native.register(address, length, owner), address, length)
 
     def _register_list(self, memories: list[Any]) -> list[Region]:
-        given = []
+        given: list[tuple[int, int, object]] = []
         for nth, memory in enumerate(memories):
             if isinstance(memory, SharedMemory):
                 given.append((memory.address, memory.bytes, memory._native))
