@@ -169,6 +169,18 @@ impl End {
         Self::build(hca.open().unwrap(), shape, None, None)
     }
 
+    /// An end that gives up after a few milliseconds.
+    pub fn hasty(hca: &Hca, kind: Kind) -> Self {
+        let shape = Shape {
+            kind,
+            ack_timeout: 8, // a millisecond
+            retry_count: 0,
+            log_receive: Some(4),
+            ..Shape::default()
+        };
+        Self::new(hca, shape)
+    }
+
     /// Another end in the context of this one, on its SRQ. Both go when the first of them does.
     pub fn beside(&self, shape: Shape) -> Self {
         let shared = self.srq.as_ref().map(|srq| srq.number);

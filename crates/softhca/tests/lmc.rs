@@ -7,7 +7,7 @@ use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 use softhca::link::Link;
 use softhca::wire::config::CarrierConfig;
 use softhca::{Hca, HcaConfig};
-use softhca_rig::{End, Kind, QKEY, Shape, inline};
+use softhca_rig::{End, Kind, QKEY, inline};
 use std::net::Ipv4Addr;
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
@@ -19,18 +19,6 @@ fn with_lmc(lmc: u8, loopback: bool) -> HcaConfig {
         lmc,
         ..HcaConfig::default()
     }
-}
-
-/// An end that gives up after a few milliseconds.
-fn end(hca: &Hca, kind: Kind) -> End {
-    let shape = Shape {
-        kind,
-        ack_timeout: 8, // a millisecond
-        retry_count: 0,
-        log_receive: Some(4),
-        ..Shape::default()
-    };
-    End::new(hca, shape)
 }
 
 fn lid(hca: &Hca, path_bits: u8) -> u16 {
@@ -77,7 +65,7 @@ fn packets_leave_from_the_lid_of_the_path_bits_and_go_to_that_of_the_path() {
     ] {
         for (loopback, grh) in [(true, false), (false, false), (false, true)] {
             let hcas = [(); 2].map(|()| Hca::with_config(with_lmc(lmc, loopback)).unwrap());
-            let mut ends = hcas.each_ref().map(|hca| end(hca, Kind::Rc));
+            let mut ends = hcas.each_ref().map(|hca| End::hasty(hca, Kind::Rc));
             let qpns = ends.each_ref().map(|end| end.qpn);
             for side in [0, 1] {
                 let path = path(bits[side], &hcas[1 - side], bits[1 - side], grh);
@@ -112,7 +100,7 @@ fn packets_leave_from_the_lid_of_the_path_bits_and_go_to_that_of_the_path() {
 fn path_bits_beyond_the_lmc_are_refused() {
     for (lmc, beyond) in [(0, 1), (3, 8), (3, 127), (6, 64)] {
         let hca = Hca::with_config(with_lmc(lmc, true)).unwrap();
-        let end = end(&hca, Kind::Rc);
+        let end = End::hasty(&hca, Kind::Rc);
         end.init();
         let refused = end
             .ready_to_receive_by(path(beyond, &hca, 0, false), end.qpn, 7)
@@ -134,7 +122,7 @@ fn a_qp_takes_no_packet_between_other_lids_than_its_own() {
         // The peer sends from LID 2 to LID 5, and both are wrong in turn.
         for (own, theirs, arrives) in [(5, 2, true), (4, 2, false), (5, 3, false)] {
             let hcas = [(); 2].map(|()| Hca::with_config(with_lmc(3, loopback)).unwrap());
-            let [mut a, b] = hcas.each_ref().map(|hca| end(hca, Kind::Rc));
+            let [mut a, b] = hcas.each_ref().map(|hca| End::hasty(hca, Kind::Rc));
             for (end, path, qpn) in [
                 (&a, path(2, &hcas[1], 5, false), b.qpn),
                 (&b, path(own, &hcas[0], theirs, false), a.qpn),
@@ -161,7 +149,7 @@ fn a_qp_takes_no_packet_between_other_lids_than_its_own() {
 fn a_datagram_names_the_lids_of_both_ends() {
     for loopback in [true, false] {
         let hcas = [(); 2].map(|()| Hca::with_config(with_lmc(2, loopback)).unwrap());
-        let [mut a, mut b] = hcas.each_ref().map(|hca| end(hca, Kind::Ud));
+        let [mut a, mut b] = hcas.each_ref().map(|hca| End::hasty(hca, Kind::Ud));
         for end in [&a, &b] {
             end.init();
             end.ready_to_receive_by(Ads::default(), 0, 0).unwrap();

@@ -10,7 +10,7 @@ use softhca::profile::Profile;
 use softhca::wire::config::CarrierConfig;
 use softhca::{Hca, HcaConfig};
 use softhca_rig::tools::programs::{LIMIT, Running, Scratch, is_installed};
-use softhca_rig::{End, Kind, QKEY, Shape, inline};
+use softhca_rig::{End, Kind, QKEY, inline};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -28,18 +28,6 @@ fn two_ports(link: Link, loopback: bool) -> HcaConfig {
     }
 }
 
-/// An end that gives up after a few milliseconds.
-fn end(hca: &Hca, kind: Kind) -> End {
-    let shape = Shape {
-        kind,
-        ack_timeout: 8, // a millisecond
-        retry_count: 0,
-        log_receive: Some(4),
-        ..Shape::default()
-    };
-    End::new(hca, shape)
-}
-
 /// The path to a port of `to`.
 fn path(link: Link, to: &Hca, port: u8) -> Ads {
     let (gid, lid, _) = to.ports()[usize::from(port) - 1];
@@ -55,7 +43,7 @@ fn path(link: Link, to: &Hca, port: u8) -> Ads {
 /// Two HCAs with an end each, on these ports, connected.
 fn pair(link: Link, loopback: bool, ports: [u8; 2]) -> ([Hca; 2], [End; 2]) {
     let hcas = [(); 2].map(|()| Hca::with_config(two_ports(link, loopback)).unwrap());
-    let ends = hcas.each_ref().map(|hca| end(hca, Kind::Rc));
+    let ends = hcas.each_ref().map(|hca| End::hasty(hca, Kind::Rc));
     for side in [0, 1] {
         let other = 1 - side;
         ends[side].init_on(ports[side]).unwrap();
@@ -101,7 +89,7 @@ fn a_qp_of_another_port_than_its_peer_names_is_silent() {
     for link in LINKS {
         for loopback in [true, false] {
             let hcas = [(); 2].map(|()| Hca::with_config(two_ports(link, loopback)).unwrap());
-            let [mut a, b] = hcas.each_ref().map(|hca| end(hca, Kind::Rc));
+            let [mut a, b] = hcas.each_ref().map(|hca| End::hasty(hca, Kind::Rc));
             // The QP of b is for port 2, and a sends to port 1.
             for (end, port, path, qpn) in [
                 (&a, 1, path(link, &hcas[1], 1), b.qpn),
@@ -125,7 +113,7 @@ fn the_ports_of_one_hca_reach_each_other() {
     for link in LINKS {
         for loopback in [true, false] {
             let hca = Hca::with_config(two_ports(link, loopback)).unwrap();
-            let mut a = end(&hca, Kind::Rc);
+            let mut a = End::hasty(&hca, Kind::Rc);
             let b = a.beside(a.shape.clone());
             for (end, port, qpn) in [(&a, 1, b.qpn), (&b, 2, a.qpn)] {
                 end.init_on(port).unwrap();
@@ -145,7 +133,7 @@ fn a_datagram_meets_the_qps_of_the_port_that_it_goes_to() {
     for loopback in [true, false] {
         let link = Link::InfiniBand;
         let hcas = [(); 2].map(|()| Hca::with_config(two_ports(link, loopback)).unwrap());
-        let [mut a, mut b] = hcas.each_ref().map(|hca| end(hca, Kind::Ud));
+        let [mut a, mut b] = hcas.each_ref().map(|hca| End::hasty(hca, Kind::Ud));
         for end in [&a, &b] {
             end.init_on(2).unwrap();
             end.ready_to_receive_by(Ads::default(), 0, 0).unwrap();
@@ -180,7 +168,7 @@ fn a_port_that_the_device_lacks_is_refused() {
         };
         let hca = Hca::with_config(config).unwrap();
         assert!(hca.port_counters(lacks).is_none());
-        let end = end(&hca, Kind::Rc);
+        let end = End::hasty(&hca, Kind::Rc);
         let text = end.init_on(lacks).unwrap_err().to_string();
         assert!(
             text.contains("the device has no port of this number"),

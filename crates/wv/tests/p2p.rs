@@ -2,24 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
+use test_basics::addresses::free_address;
 use test_basics::limits::until;
-
-/// An address whose RoCE port is free now.
-fn free_address() -> Ipv4Addr {
-    loop {
-        let [a, b, c, _] = fastrand::u32(..).to_be_bytes();
-        let ip = Ipv4Addr::new(127, a | 1, b, c % 200 + 1);
-        if UdpSocket::bind((ip, 4791)).is_ok() {
-            return ip;
-        }
-    }
-}
 
 /// `wv p2p` on a simulated machine of its own.
 fn p2p(runtime: &Path, options: &[&str]) -> Command {

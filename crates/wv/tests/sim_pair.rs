@@ -1,9 +1,10 @@
 //! Two programs that know nothing of each other but an address, each under a `wv sim` of its own.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 
+use test_basics::addresses::free_address;
 use test_basics::limits::until;
 
 /// `ibv_rc_pingpong` under `wv sim --ip IP`, killed with the value.
@@ -61,17 +62,6 @@ impl Drop for Pingpong {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// An address whose RoCE port is free now.
-fn free_address() -> Ipv4Addr {
-    loop {
-        let [a, b, c, _] = fastrand::u32(..).to_be_bytes();
-        let ip = Ipv4Addr::new(127, a | 1, b, c % 200 + 1);
-        if UdpSocket::bind((ip, 4791)).is_ok() {
-            return ip;
-        }
     }
 }
 

@@ -528,30 +528,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_file_of_a_region_that_was_taken_away_is_unmapped() {
-        let board = Board::new(13).unwrap();
-        let (machine, _seat) = machine(&board, [3, 4]);
-        let reach = Reach {
+    /// What another engine keeps of the one on this machine.
+    fn reach(machine: Machine) -> Reach {
+        Reach {
             peer: "b".to_owned(),
             way: Way::Machine(machine),
             seat: 0,
             life: 0,
             is_said: AtomicBool::new(false),
+        }
+    }
+
+    /// Shows 4,096 bytes of a file for any use; returns their place on the board.
+    fn show_file(board: &Arc<Board>, memory: &crate::provider::HostMemory, key: u32) -> usize {
+        let region = ShownRegion {
+            address: memory.address(),
+            bytes: 4096,
+            key,
+            place: memory.address(),
+            may_read: true,
+            may_write: true,
         };
+        board.show(&region, memory.file().as_ref()).unwrap()
+    }
+
+    #[test]
+    fn the_file_of_a_region_that_was_taken_away_is_unmapped() {
+        let board = Board::new(13).unwrap();
+        let (machine, _seat) = machine(&board, [3, 4]);
+        let reach = reach(machine);
         assert!(reach.sweep(), "nothing is mapped yet");
         let memory = crate::provider::HostMemory::shared(4096).unwrap();
-        let show = |key| {
-            let region = ShownRegion {
-                address: memory.address(),
-                bytes: 4096,
-                key,
-                place: memory.address(),
-                may_read: true,
-                may_write: true,
-            };
-            board.show(&region, memory.file().as_ref()).unwrap()
-        };
+        let show = |key| show_file(&board, &memory, key);
         let mapped = |key| reach.mapping(&reach.find(key).unwrap());
         let first = show(7);
         let held = Arc::downgrade(&mapped(7).unwrap());
@@ -569,29 +577,13 @@ mod tests {
     fn of_257_files_the_least_recently_used_is_unmapped() {
         let board = Board::new(14).unwrap();
         let (machine, _seat) = machine(&board, [3, 4]);
-        let reach = Reach {
-            peer: "b".to_owned(),
-            way: Way::Machine(machine),
-            seat: 0,
-            life: 0,
-            is_said: AtomicBool::new(false),
-        };
+        let reach = reach(machine);
         let memories: Vec<_> = (0..258)
             .map(|_| crate::provider::HostMemory::shared(4096).unwrap())
             .collect();
         let places: Vec<usize> = (1u32..)
             .zip(&memories)
-            .map(|(key, memory)| {
-                let region = ShownRegion {
-                    address: memory.address(),
-                    bytes: 4096,
-                    key,
-                    place: memory.address(),
-                    may_read: true,
-                    may_write: true,
-                };
-                board.show(&region, memory.file().as_ref()).unwrap()
-            })
+            .map(|(key, memory)| show_file(&board, memory, key))
             .collect();
         let map = |nth: u32| reach.mapping(&reach.find(nth + 1).unwrap()).unwrap();
         let mut mapped: Vec<_> = (0..256).map(|nth| Arc::downgrade(&map(nth))).collect();

@@ -1,11 +1,11 @@
 //! `wv bench fill`: what it reports, and what it refuses.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use test_basics::addresses::free_address;
 
 fn bench(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wv"))
@@ -83,17 +83,6 @@ fn every_device_of_an_engine_posts_and_its_share_is_reported() {
     );
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.matches('%').count(), 5, "{text}");
-}
-
-/// An address whose RoCE port is free now.
-fn free_address() -> Ipv4Addr {
-    loop {
-        let [a, b, c, _] = fastrand::u32(..).to_be_bytes();
-        let ip = Ipv4Addr::new(127, a | 1, b, c % 200 + 1);
-        if UdpSocket::bind((ip, 4791)).is_ok() {
-            return ip;
-        }
-    }
 }
 
 /// On a simulated machine of its own.
