@@ -3,19 +3,34 @@
 //
 // A change of membership closes `limit` on the host. A call that finds its number above it waits
 // until the host has decided, and ends `aborted` if that takes too long. Aborted or not, it has
-// used its number up: the calls of all ranks stay in step. Everything later reads the handle only.
+// used its number up: the calls of all ranks stay in step. So further calls are held as long, or
+// until another rank has begun them: a rank that used up numbers without waiting would run ahead of
+// all others. Everything later reads the handle only.
 #pragma once
 
 #include "credit.cuh"
 
 namespace wv::moe {
 
+/// Whether a word of `peer` says that it has begun `call` or a later one.
+WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
+  for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
+    const MoeSignal* const signal = signal_of(moe, peer, i);
+    const uint64_t data = platform::load_relaxed_sys(&signal->data);
+    const uint64_t alive = platform::load_relaxed_sys(&signal->alive);
+    if (data != 0 && !newer(call, unpack_data(data).call)) return true;
+    if (alive != 0 && !newer(call, first(alive))) return true;
+  }
+  return false;
+}
+
 /// Waits until `call` may start, while the host limits calls: `ok`; `closed` if it may not in time,
 /// `aborted` if the host ends all calls. `started` has its number. One thread.
 WV_DEVICE_COLD Status hold(MoeContext& moe, uint32_t call) {
   MoeBoard& board = *moe.board;
   const Deadline change = Deadline::in(platform::load_relaxed(&moe.clock->change_ns));
-  uint32_t limit = 0;
+  const uint32_t ranks = moe.team->ranks;
+  uint32_t limit = 0, peer = 0;
   const Watch watch{nullptr, &moe.team->config->abort};
   const Status status = spin_until(watch, change, [&] {
     if (platform::load_relaxed_sys(&board.limited) == 0) return Status::ok;
@@ -23,11 +38,11 @@ WV_DEVICE_COLD Status hold(MoeContext& moe, uint32_t call) {
     platform::fence_acquire_sys();
     limit = platform::load_relaxed_sys(&board.limit);
     if (!newer(call, limit)) return Status::ok;
+    if (platform::load_relaxed_sys(&board.refuse) != 0) return Status::closed;
+    peer = peer + 1 < ranks ? peer + 1 : 0;
     const bool again = moe.refusing != 0 && moe.refused_limit == limit;
-    const bool refuse = again || platform::load_relaxed_sys(&board.refuse) != 0;
-    return refuse ? Status::closed : Status::would_block;
+    return again && has_begun(moe, peer, call) ? Status::closed : Status::would_block;
   });
-  // Until the host decides something else, further calls are not held for as long.
   moe.refusing = status == Status::timeout || status == Status::closed;
   moe.refused_limit = limit;
   return status == Status::timeout ? Status::closed : status;

@@ -20,6 +20,11 @@ WV_DEVICE uint32_t workers() { return grid_warps(); }
 /// A QP to a peer: many blocks share it, and its other modes are those that the team chose.
 using PeerQp = AnyQp<Sharing::shared>;
 
+/// Signal `i` that `peer` writes here.
+WV_DEVICE MoeSignal* signal_of(const MoeContext& moe, uint32_t peer, uint32_t i) {
+  return reinterpret_cast<MoeSignal*>(moe.signals.base) + peer * SIGNALS_PER_PEER + i;
+}
+
 /// Places of the four phases in `MoeHandle::phase`.
 enum Phase : uint32_t { DISPATCH_SEND, DISPATCH_RECEIVE, COMBINE_SEND, COMBINE_RECEIVE };
 
@@ -107,9 +112,9 @@ struct Call {
     platform::store_relaxed(&handle.stopped, 1u);
   }
 
-  /// Signal `index` that `peer` writes here.
+  /// Signal `i` that `peer` writes here.
   WV_DEVICE MoeSignal* signal_from(uint32_t peer, uint32_t i) const {
-    return reinterpret_cast<MoeSignal*>(moe.signals.base) + peer * SIGNALS_PER_PEER + i;
+    return signal_of(moe, peer, i);
   }
   /// Byte offset of this call's signal of this rank in the signal window of any peer.
   WV_DEVICE uint64_t signal_offset() const {

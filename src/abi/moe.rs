@@ -259,7 +259,7 @@ abi_struct! {
         pub ended: [u32; 2],
         /// Peers that the running phase has not settled.
         pub waiting: u32,
-        /// 1: a call was held in vain, so that further ones are not held while the limit is `refused_limit`.
+        /// 1: a call was held in vain. While the limit is `refused_limit`, further ones end when another rank has begun them.
         pub refusing: u32,
         /// The limit at which that was.
         pub refused_limit: u32,

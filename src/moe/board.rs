@@ -352,8 +352,9 @@ impl Moe {
     }
 
     /// Lets no call start whose number is above `limit`; with none, every call may. A call above it waits for the change
-    /// deadline, then ends `aborted`; so do further ones, without waiting, until the limit changes. Returns the last call that
-    /// has started: no later one starts, unless it is at most `limit`.
+    /// deadline, then ends `aborted`. Until the limit changes, further ones end when another rank has begun them, or at that
+    /// deadline: this rank neither runs ahead of the others nor holds them up. Returns the last call that has started: no later
+    /// one starts, unless it is at most `limit`.
     pub fn set_limit(&self, limit: Option<u32>) -> u32 {
         let board = self.board();
         let limited = board.word(std::mem::offset_of!(MoeBoard, limited));

@@ -817,7 +817,7 @@ struct alignas(128) MoeContext {
   uint32_t ended[2];
   /// Peers that the running phase has not settled.
   uint32_t waiting;
-  /// 1: a call was held in vain, so that further ones are not held while the limit is `refused_limit`.
+  /// 1: a call was held in vain. While the limit is `refused_limit`, further ones end when another rank has begun them.
   uint32_t refusing;
   /// The limit at which that was.
   uint32_t refused_limit;

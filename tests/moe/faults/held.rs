@@ -4,11 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::limits::until;
+use test_support::moe::{batch, expert};
 use warpverbs::abi::{MoeCause, Outcome, Status};
 use warpverbs::internal::MoeInternal;
-use warpverbs::moe::{Deadlines, View};
+use warpverbs::moe::{Deadlines, View, Workspace};
 
-use crate::group::Group;
+use crate::group::{Group, SHAPE, TRAFFIC};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -63,38 +64,118 @@ fn a_held_call_goes_on_when_the_host_lets_it() {
     group.end();
 }
 
-#[test]
-fn a_call_held_too_long_uses_up_its_number_and_later_calls_end_at_once() {
-    let mut group = Group::new(2, DEADLINE);
-    let change = Duration::from_secs(3);
+/// Held calls wait for so long from now on.
+fn set_change(group: &Group, change: Duration) {
     for moe in &group.moes {
         let deadlines = Deadlines::new(DEADLINE).with_change(change);
         moe.set_deadlines(&deadlines).unwrap();
     }
+}
+
+#[test]
+fn calls_held_in_vain_use_up_one_number_in_each_deadline() {
+    let mut group = Group::new(2, DEADLINE);
+    let change = Duration::from_millis(400);
+    set_change(&group, change);
     group.whole_call(&[0, 1], 5, 1);
     for moe in &group.moes {
         moe.set_limit(Some(1));
     }
     let start = Instant::now();
-    aborted_call(&mut group, &[0, 1], 2);
-    assert!(start.elapsed() >= change, "{:?}", start.elapsed());
-    // A further one that was held would be held for all of this.
-    let long = Duration::from_secs(60);
-    for moe in &group.moes {
-        let deadlines = Deadlines::new(DEADLINE).with_change(long);
-        moe.set_deadlines(&deadlines).unwrap();
-    }
-    let start = Instant::now();
-    for number in 3..=5 {
+    for number in 2..=5 {
         aborted_call(&mut group, &[0, 1], number);
     }
-    assert!(start.elapsed() < long, "{:?}", start.elapsed());
+    assert!(start.elapsed() >= 4 * change, "{:?}", start.elapsed());
     for moe in &group.moes {
         moe.set_limit(None);
     }
     for number in 6..=9 {
         group.whole_call(&[0, 1], 5, number);
     }
+    group.end();
+}
+
+#[test]
+fn a_call_held_in_vain_ends_when_another_rank_has_begun_it() {
+    let mut group = Group::new(2, DEADLINE);
+    group.whole_call(&[0, 1], 5, 1);
+    group.moes[0].set_refuse(true);
+    group.moes[0].set_limit(Some(1));
+    aborted_call(&mut group, &[0], 2);
+    group.moes[0].set_refuse(false);
+    set_change(&group, Duration::from_secs(3600));
+    let first = group.moes[0].clone();
+    group.each(&[0, 1], |rank, work| {
+        // From call 4 on rank 1 waits for credits, too, which rank 0 tells behind the calls that it was held in.
+        for number in 2 + u32::from(rank == 0)..=6 {
+            if rank == 1 && number > 2 {
+                until("rank 0 takes the number", || first.started() == number);
+            }
+            work.send(&batch(&SHAPE, TRAFFIC, 5, number, rank)).unwrap();
+            work.receive().unwrap();
+            work.experts(expert).unwrap();
+            work.send_back().unwrap();
+            work.receive_back().unwrap();
+            let report = work.call().report().unwrap();
+            assert_eq!(report.call, number, "{report}");
+            if rank == 0 {
+                assert_eq!(report.phases, [Status::ABORTED; 4], "{report}");
+            } else {
+                assert_eq!(report.peers[0].dispatch_received, Outcome::NOT_SENT);
+            }
+        }
+    });
+    assert!(group.moes[1].suspected().is_empty());
+    first.set_limit(None);
+    drop(first);
+    for number in 7..=10 {
+        group.whole_call(&[0, 1], 5, number);
+    }
+    group.end();
+}
+
+#[test]
+fn a_rank_that_owes_a_credit_and_is_held_hears_of_the_call_that_waits() {
+    let deadline = Duration::from_secs(12);
+    let mut group = Group::new(2, deadline);
+    group.moes[0].set_refuse(true);
+    group.moes[0].set_limit(Some(0));
+    // As a hook has it: the next dispatch is sent before the combine is received.
+    let mut other = Workspace::new(&group.moes[1]).unwrap();
+    let own = |call| batch(&SHAPE, TRAFFIC, 5, call, 1);
+    let finish = |work: &mut Workspace| {
+        work.receive().unwrap();
+        work.experts(expert).unwrap();
+        work.send_back().unwrap();
+    };
+    aborted_call(&mut group, &[0], 1);
+    let one = |rank: u32| [rank];
+    group.each(&one(1), |_, work| work.send(&own(1)).unwrap());
+    group.each(&one(1), |_, work| finish(work));
+    other.send(&own(2)).unwrap();
+    group.each(&one(1), |_, work| {
+        work.receive_back().unwrap();
+    });
+    aborted_call(&mut group, &[0], 2);
+    group.settle();
+    finish(&mut other);
+    group.moes[0].set_refuse(false);
+    let moes = group.moes.clone();
+    let long = Deadlines::new(deadline).with_change(Duration::from_secs(3600));
+    moes[0].set_deadlines(&long).unwrap();
+    group.each(&[0, 1], |rank, work| {
+        if rank == 1 {
+            until("rank 0 takes its number", || moes[0].started() == 3);
+        }
+        work.send(&batch(&SHAPE, TRAFFIC, 5, 3, rank)).unwrap();
+        let report = work.call().report().unwrap();
+        match rank {
+            0 => assert_eq!(report.phases[0], Status::ABORTED, "{report}"),
+            _ => assert_eq!(report.peers[0].dispatch_sent, Outcome::SENT, "{report}"),
+        }
+    });
+    assert!(moes[1].suspected().is_empty());
+    drop((moes, other));
     group.end();
 }
 

@@ -7,7 +7,9 @@
 //! - Refused calls: dispatch sends nothing, combine goes on. Callers' masks: a peer that is left out gets a word in both send
 //!   phases and is not awaited, although it may send.
 //! - Pace: a call of a rank that awaits no member begins at its deadline, or when a suspect sends a word (`keep_pace`). If it begins at
-//!   once (`DoesNotKeepPace`), nothing wrong is read, but the rank runs ahead of all others.
+//!   once (`DoesNotKeepPace`), nothing wrong is read, but the rank runs ahead of all others. So does one whose calls are held in vain:
+//!   behind the first, each waits for its deadline (else `HeldInVainOnce`), or until a word says that another rank has reached it (else
+//!   `HeldToTheDeadline`, and ranks that wait in this call give it up).
 //! - Parallel: a phase waits for all peers at once, as the threads of the kernels do.
 //! - Numbers that wrap: modulo 16, so half of them are newer than a given one, as with 32 bits. The states are as many as
 //!   without, under three conditions. Words of zero name no call, in credits too (else `ZeroIsCall`). A lap ends with a jump over
@@ -126,7 +128,22 @@ pub(crate) fn keeps_pace() -> Vec<Signals> {
         paced(gaps(Split, 2, 5, ANY)),
         paced(gaps(Fused, 2, 3, ANY)),
     ]);
+    models.extend(held_in_vain());
     models
+}
+
+/// Calls that are held in vain, several in a row.
+fn held_in_vain() -> Vec<Signals> {
+    let held = |aborts, signals| with_aborts(aborts, paced(signals));
+    vec![
+        held(2, gaps(Fused, 2, 4, STOPPED)),
+        held(3, gaps(Fused, 2, 5, STOPPED)),
+        held(3, gaps(Fused, 2, 4, Clock::Slow)),
+        held(3, gaps(Hook, 2, 4, Clock::Slow)),
+        held(2, gaps(Split, 2, 5, Clock::Slow)),
+        held(2, gaps(Fused, 3, 2, Clock::Slow)),
+        held(2, gaps(DispatchOnly, 2, 4, ANY)),
+    ]
 }
 
 /// Skips that cover gaps in worlds without gaps: as many states as rule A5 has. And all peers waited for at once.
@@ -211,6 +228,21 @@ pub(crate) fn mutants_of_stopped_calls() -> Vec<(Signals, Property)> {
             paced(gaps(DispatchOnly, 2, 5, ANY)),
             Mutant::DoesNotKeepPace,
             Property::PA,
+        ),
+        of(
+            with_aborts(2, paced(gaps(Fused, 2, 4, Clock::Slow))),
+            Mutant::HeldInVainOnce,
+            Property::PA,
+        ),
+        of(
+            with_aborts(2, paced(gaps(Fused, 2, 4, Clock::Slow))),
+            Mutant::HeldToTheDeadline,
+            Property::P4,
+        ),
+        of(
+            with_aborts(3, paced(gaps(Hook, 2, 4, Clock::Slow))),
+            Mutant::AwaitedGetsNoBeat,
+            Property::P4,
         ),
     ]
 }

@@ -51,6 +51,12 @@ pub enum Mutant {
     ZeroIsCall,
     /// A rank that awaits no member begins its calls at once.
     DoesNotKeepPace,
+    /// Calls behind one that was held in vain end at once.
+    HeldInVainOnce,
+    /// Calls behind one that was held in vain end at their deadlines, although others wait in them.
+    HeldToTheDeadline,
+    /// A rank that waits for a credit writes no beat to the rank that owes it.
+    AwaitedGetsNoBeat,
 }
 
 /// Which calls a skip names.
@@ -83,7 +89,8 @@ pub struct Signals {
     pub skips: Skips,
     /// Threads wait for all peers of a phase at once, as the kernels do; else for one after the other.
     pub parallel: bool,
-    /// Calls that may end aborted before they have sent anything (B7).
+    /// Calls that may end aborted before they have sent anything (B7). Where ranks keep pace, each waits for its deadline, or, behind
+    /// another, until a rank has reached it.
     pub aborts: u8,
     /// Calls whose input may be refused.
     pub refusals: u8,

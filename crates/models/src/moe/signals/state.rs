@@ -44,6 +44,8 @@ pub(super) struct Peer {
     pub(super) word: [DataWord; 4],
     pub(super) slot: [u8; 4],
     pub(super) not_sent: [Run; 4],
+    /// The call of the peer when it wrote its newest control word; only where ranks keep pace.
+    pub(super) alive: [u8; 4],
     pub(super) credit: [u8; 2],
 }
 
@@ -59,7 +61,10 @@ pub(super) struct Rank {
     pub(super) refused: u8,
     /// The call at its begin has waited for its deadline, since it awaits no member.
     pub(super) paced: bool,
-    /// Ghost: calls begun without a member to await, since a deadline has passed or a word has come; at most 2.
+    /// Calls that the host will hold in vain behind the last that was.
+    pub(super) held: u8,
+    /// Ghost: calls begun without a member to await, or held in vain, since a deadline has passed, a word has come or another rank
+    /// has begun as many; at most 2.
     pub(super) ahead: u8,
     pub(super) peers: [Peer; PEERS],
 }
@@ -85,6 +90,8 @@ pub(super) struct Message {
     pub(super) call: u8,
     /// Data: whether rows came. Control: length of the run.
     pub(super) number: u8,
+    /// Control: the call of the sender, where ranks keep pace.
+    pub(super) alive: u8,
     pub(super) released: [u8; 2],
 }
 
@@ -155,6 +162,7 @@ impl Signals {
             codec.byte(&mut rank.refused, bits);
             if self.paces {
                 codec.flag(&mut rank.paced);
+                codec.byte(&mut rank.held, 2);
                 codec.byte(&mut rank.ahead, 2);
             }
             for closed in &mut rank.released {
@@ -162,6 +170,11 @@ impl Signals {
             }
             for peer in &mut rank.peers[..self.ranks - 1] {
                 code_peer(peer, codec, call, bits);
+                if self.paces {
+                    for word in &mut peer.alive {
+                        codec.byte(word, call);
+                    }
+                }
             }
         }
         let fifos = self.fifos();
@@ -169,6 +182,9 @@ impl Signals {
             codec.byte(&mut fifo.len, 4);
             for message in &mut fifo.messages[..usize::from(fifo.len)] {
                 code_message(message, codec, call);
+                if self.paces {
+                    codec.byte(&mut message.alive, call);
+                }
             }
         }
     }

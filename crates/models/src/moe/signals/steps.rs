@@ -226,6 +226,7 @@ impl Signals {
                     first: message.call,
                     number: message.number,
                 };
+                peer.alive[index] = message.alive;
             }
             MessageKind::Overwrite => {
                 peer.word[index] = DataWord {

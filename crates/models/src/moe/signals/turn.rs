@@ -51,7 +51,8 @@ impl RankStep<'_> {
         rank.done = 0;
         rank.paced = false;
         let begins = self.phase.sends && self.phase.kind == DISPATCH;
-        if self.model.paces && begins && self.awaits_none(rank) {
+        let alone = rank.aborted & self.bit() != 0 || self.awaits_none(rank);
+        if self.model.paces && begins && alone {
             rank.ahead += 1;
         }
     }
@@ -113,6 +114,7 @@ impl RankStep<'_> {
             what: MessageKind::Control,
             call: run.first,
             number: run.number,
+            alive: if self.model.paces { self.call } else { 0 },
             released,
         };
         self.post(next, place, true, message);
@@ -131,6 +133,11 @@ impl RankStep<'_> {
             }
         }
         let at_begin = kind == DISPATCH && self.me().done == 0;
+        let stopped = (self.me().aborted | self.me().refused) & self.bit() != 0;
+        if at_begin && !stopped && self.me().held > 0 {
+            self.held(steps, &begun);
+            return;
+        }
         let waits = at_begin && !self.me().paced && self.awaits_none(self.me());
         if waits && model.paces && !model.has(Mutant::DoesNotKeepPace) {
             self.keep_pace(steps);
@@ -140,7 +147,6 @@ impl RankStep<'_> {
             self.pass(steps, "does not begin");
             return;
         }
-        let stopped = (self.me().aborted | self.me().refused) & self.bit() != 0;
         let fresh = kind == DISPATCH && self.me().done == 0 && !stopped;
         let untouched = self.me().peers.iter().all(|p| p.masked & self.bit() == 0);
         if fresh && untouched {
@@ -163,13 +169,16 @@ impl RankStep<'_> {
         }
     }
 
-    /// The call may end aborted or refused here.
+    /// The call may end aborted or refused here. The host may hold further calls, too, in vain.
     fn may_stop(&self, steps: &mut Steps, begun: &State) {
         let bit = self.bit();
-        if begun.aborts > 0 {
+        let most = if self.model.paces { begun.aborts } else { 1 };
+        for held in 0..most.min(begun.aborts) {
             let mut next = *begun;
-            next.aborts -= 1;
-            next.ranks[self.rank].aborted |= bit;
+            next.aborts -= 1 + held;
+            let rank = &mut next.ranks[self.rank];
+            rank.aborted |= bit;
+            (rank.held, rank.ahead) = (held, 0);
             self.push(steps, Needs::Nothing, "aborts", 0, next);
         }
         if begun.refusals > 0 {
@@ -178,6 +187,46 @@ impl RankStep<'_> {
             next.ranks[self.rank].refused |= bit;
             self.push(steps, Needs::Nothing, "refuses", 0, next);
         }
+    }
+
+    /// A further call is held in vain: until its deadline, or until another rank has reached it.
+    fn held(&self, steps: &mut Steps, begun: &State) {
+        let model = self.model;
+        let mut next = *begun;
+        let rank = &mut next.ranks[self.rank];
+        rank.held -= 1;
+        rank.aborted |= self.bit();
+        let needs = match self.is_reached() && !model.has(Mutant::HeldToTheDeadline) {
+            true => Needs::Nothing,
+            false if model.has(Mutant::HeldInVainOnce) => Needs::Nothing,
+            false => Needs::OwnDeadline,
+        };
+        if needs == Needs::OwnDeadline || self.others_have_begun() {
+            rank.ahead = 0;
+        }
+        self.push(steps, needs, "is held in vain before", 0, next);
+    }
+
+    /// Whether a word says that its sender has begun this call or a later one.
+    fn is_reached(&self) -> bool {
+        let reached = |word: u8| word != 0 && !self.model.newer(self.call, word);
+        let peers = &self.me().peers[..self.model.ranks - 1];
+        peers.iter().any(|peer| {
+            let mut data = peer.word.iter().map(|word| word.call);
+            data.any(reached) || peer.alive.into_iter().any(reached)
+        })
+    }
+
+    /// Ghost: whether another rank has.
+    fn others_have_begun(&self) -> bool {
+        let has = |rank: &Rank| {
+            let mut begun = self.model.phases.iter().take(1 + usize::from(rank.at));
+            begun.any(|phase| phase.call >= self.phase.call)
+        };
+        let ranks = self.state.ranks[..self.model.ranks].iter().enumerate();
+        ranks
+            .filter(|(rank, _)| *rank != self.rank)
+            .any(|(_, rank)| has(rank))
     }
 
     /// Data if the credit has come; else the rank sends credits, then waits for it.
@@ -205,10 +254,30 @@ impl RankStep<'_> {
             self.push(steps, Needs::Nothing, "sends credits before", place, next);
             return;
         }
+        if self.beats(steps, begun, place) {
+            return;
+        }
         match peer.suspect {
             true => self.skip(steps, begun, place, false, "skips"),
             false => self.skip(steps, begun, place, true, "gives up the credit for"),
         }
+    }
+
+    /// A beat to the peer that the rank waits for, which arrives at once; whether one is due.
+    fn beats(&self, steps: &mut Steps, begun: &State, place: usize) -> bool {
+        let model = self.model;
+        if !model.paces || model.has(Mutant::AwaitedGetsNoBeat) {
+            return false;
+        }
+        let (other, mut next) = (model.peer_of(self.rank, place), *begun);
+        let back = model.place_of(other, self.rank);
+        let alive = &mut next.ranks[other].peers[back].alive[self.index];
+        if *alive == self.call {
+            return false;
+        }
+        *alive = self.call;
+        self.push(steps, Needs::Nothing, "beats to", place, next);
+        true
     }
 
     fn has_credit(&self, peer: &Peer) -> bool {
@@ -236,6 +305,7 @@ impl RankStep<'_> {
             what: MessageKind::Data,
             call: self.call,
             number: u8::from(processed),
+            alive: 0,
             released: named,
         };
         if model.has(Mutant::QpRotates) {
@@ -278,6 +348,7 @@ impl RankStep<'_> {
                 what: MessageKind::Overwrite,
                 call: self.call,
                 number: 0,
+                alive: 0,
                 released,
             };
             self.post(&mut next, place, true, message);
