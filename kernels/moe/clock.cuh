@@ -3,10 +3,9 @@
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
 // waited a quarter of its deadline writes a beat to every member for which it does not wait. It
-// writes again every quarter. A new beat of a peer starts the clock against it again. A peer that
-// is waited for gets the number of the call and no beat. If its host holds its calls in vain, it
-// learns so that this rank is in the call, and goes on. No phase waits longer than two deadlines.
-// Clocks stand still while a change is prepared, and that time has a limit too.
+// writes again every quarter. A new beat of a peer starts the clock against it again. No phase
+// waits longer than two deadlines. Clocks stand still while a change is prepared, and that time has
+// a limit too.
 #pragma once
 
 #include "credit.cuh"
@@ -26,27 +25,11 @@ WV_DEVICE uint32_t beat_of(const Call& call, uint32_t peer) {
   return newest;
 }
 
-/// Writes to `peer` that this rank waits in this call. The word is a beat if the rank does not wait
-/// for `peer` itself. One thread.
-WV_DEVICE_COLD void say_waiting(const Call& call, uint32_t peer, bool beats) {
-  if (peer == call.rank() || !call.is_member(peer)) return;
-  PeerQp qp;
-  if (!call.is_open(peer) && !enter_peer(call, peer)) return;
-  if (call.open(peer, &qp) != Status::ok) return;
-  if (beats) ++call.moe.peers[peer].beat;
-  PostOptions options{call.deadline};
-  options.try_only = true;  // a ring that is full has no use for such a word
-  control(call, qp, peer, options);
-}
-
 /// The wait for one peer, by one thread.
 class PeerWait {
  public:
   WV_DEVICE PeerWait(const Call& call, uint32_t peer)
-      : call_(call),
-        peer_(peer),
-        counted_ns_(call.began_ns),
-        next_word_ns_(call.after(call.handle.deadline_ns / 4).at_ns) {}
+      : call_(call), peer_(peer), counted_ns_(call.began_ns) {}
 
   /// After a look in vain: why the wait ends, or `would_block`.
   WV_DEVICE Status check() {
@@ -60,16 +43,7 @@ class PeerWait {
     return count(now);
   }
 
-  /// The wait for this peer is over, and this rank still waits for others.
-  WV_DEVICE void beat() { say_when_due(platform::now_ns(), true); }
-
  private:
-  WV_DEVICE void say_when_due(uint64_t now, bool beats) {
-    if (now < next_word_ns_) return;
-    next_word_ns_ = now + call_.handle.deadline_ns / 4 + 1;
-    say_waiting(call_, peer_, beats);
-  }
-
   WV_DEVICE_COLD Status count(uint64_t now) {
     const MoeBoard& board = *call_.moe.board;
     if (has_bit(board.suspects, peer_)) return Status::timeout;
@@ -90,7 +64,6 @@ class PeerWait {
     const uint64_t deadline = call_.handle.deadline_ns;
     const uint64_t counted = now - call_.began_ns - stood_ns_;
     if (used_ns_ >= deadline || counted / 2 >= deadline) return Status::timeout;
-    say_when_due(now, false);
     return look_for_failure();
   }
 
@@ -112,9 +85,27 @@ class PeerWait {
   uint64_t counted_ns_;
   uint64_t used_ns_ = 0;
   uint64_t stood_ns_ = 0;
-  /// When the peer is to hear again that this rank waits.
-  uint64_t next_word_ns_;
 };
+
+/// Writes a beat to `peer`. One thread.
+WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
+  if (peer == call.rank() || !call.is_member(peer)) return;
+  PeerQp qp;
+  if (!call.is_open(peer) && !enter_peer(call, peer)) return;
+  if (call.open(peer, &qp) != Status::ok) return;
+  ++call.moe.peers[peer].beat;
+  PostOptions options{call.deadline};
+  options.try_only = true;  // a ring that is full has no use for a beat
+  control(call, qp, peer, options);
+}
+
+/// Writes a beat to `peer` if it is time. One thread.
+WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns) {
+  const uint64_t now = platform::now_ns();
+  if (now < *next_ns) return;
+  *next_ns = now + call.handle.deadline_ns / 4 + 1;
+  beat(call, peer);
+}
 
 /// Waits for every peer. `look(peer)` returns `would_block` while this thread has to wait for the
 /// peer, `ok` when the wait is over, or why it ends in vain. `settle(peer, status)` records how it
@@ -124,9 +115,10 @@ class PeerWait {
 template <class Look, class Settle>
 WV_DEVICE void await_peers(const Call& call, Look look, Settle settle) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    // While others wait, this thread goes on beating for the last of its peers.
+    // While others wait, this thread beats for the last of its peers.
     const bool last = call.ranks() - peer <= grid_threads();
     PeerWait wait(call, peer);
+    uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
     bool settled = false;
     spin_until(Watch{nullptr, nullptr}, Deadline{~uint64_t{0}}, [&] {
       if (!settled) {
@@ -141,7 +133,7 @@ WV_DEVICE void await_peers(const Call& call, Look look, Settle settle) {
         platform::add_relaxed(&call.moe.waiting, ~uint32_t{0});
       }
       if (!last || platform::load_relaxed(&call.moe.waiting) == 0) return Status::ok;
-      wait.beat();
+      beat_when_due(call, peer, &next_beat);
       return Status::would_block;
     });
   }

@@ -124,6 +124,7 @@ WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body) 
 }
 
 /// Says that this rank has read every slot of the call, or given up: the slots may be used again.
+/// Aborted calls do so, too: a rank that is held in the next call can owe no credit for them.
 /// Writes to the board what the phase has found out. One thread, when all blocks have read.
 WV_DEVICE void release(const Call& call) {
   // Release. The reads of all blocks, which `end_receive` has counted, before the credit that a

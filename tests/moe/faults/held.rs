@@ -135,7 +135,7 @@ fn a_call_held_in_vain_ends_when_another_rank_has_begun_it() {
 }
 
 #[test]
-fn a_rank_that_owes_a_credit_and_is_held_hears_of_the_call_that_waits() {
+fn a_rank_that_is_held_owes_no_credit_for_calls_that_ended_aborted() {
     let deadline = Duration::from_secs(12);
     let mut group = Group::new(2, deadline);
     group.moes[0].set_refuse(true);

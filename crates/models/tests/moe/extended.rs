@@ -140,6 +140,10 @@ fn held_in_vain() -> Vec<Signals> {
         held(3, gaps(Fused, 2, 5, STOPPED)),
         held(3, gaps(Fused, 2, 4, Clock::Slow)),
         held(3, gaps(Hook, 2, 4, Clock::Slow)),
+        held(3, gaps(DroppedHook, 2, 4, Clock::Slow)),
+        held(3, gaps(EVERY_SECOND, 2, 4, Clock::Slow)),
+        held(2, gaps(TwoBatches, 2, 4, Clock::Slow)),
+        held(3, gaps(DispatchOnly, 2, 5, Clock::Slow)),
         held(2, gaps(Split, 2, 5, Clock::Slow)),
         held(2, gaps(Fused, 3, 2, Clock::Slow)),
         held(2, gaps(DispatchOnly, 2, 4, ANY)),
@@ -241,7 +245,7 @@ pub(crate) fn mutants_of_stopped_calls() -> Vec<(Signals, Property)> {
         ),
         of(
             with_aborts(3, paced(gaps(Hook, 2, 4, Clock::Slow))),
-            Mutant::AwaitedGetsNoBeat,
+            Mutant::AbortedClosesLate,
             Property::P4,
         ),
     ]

@@ -55,8 +55,8 @@ pub enum Mutant {
     HeldInVainOnce,
     /// Calls behind one that was held in vain end at their deadlines, although others wait in them.
     HeldToTheDeadline,
-    /// A rank that waits for a credit writes no beat to the rank that owes it.
-    AwaitedGetsNoBeat,
+    /// The receive phases of an aborted call do not close it, so that the next call of its set does.
+    AbortedClosesLate,
 }
 
 /// Which calls a skip names.

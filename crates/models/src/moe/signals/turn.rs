@@ -254,30 +254,10 @@ impl RankStep<'_> {
             self.push(steps, Needs::Nothing, "sends credits before", place, next);
             return;
         }
-        if self.beats(steps, begun, place) {
-            return;
-        }
         match peer.suspect {
             true => self.skip(steps, begun, place, false, "skips"),
             false => self.skip(steps, begun, place, true, "gives up the credit for"),
         }
-    }
-
-    /// A beat to the peer that the rank waits for, which arrives at once; whether one is due.
-    fn beats(&self, steps: &mut Steps, begun: &State, place: usize) -> bool {
-        let model = self.model;
-        if !model.paces || model.has(Mutant::AwaitedGetsNoBeat) {
-            return false;
-        }
-        let (other, mut next) = (model.peer_of(self.rank, place), *begun);
-        let back = model.place_of(other, self.rank);
-        let alive = &mut next.ranks[other].peers[back].alive[self.index];
-        if *alive == self.call {
-            return false;
-        }
-        *alive = self.call;
-        self.push(steps, Needs::Nothing, "beats to", place, next);
-        true
     }
 
     fn has_credit(&self, peer: &Peer) -> bool {
@@ -371,8 +351,12 @@ impl RankStep<'_> {
     pub(super) fn receive(&self, steps: &mut Steps) -> Result<(), Broken> {
         let kind = self.phase.kind;
         let closed = !self.model.newer(self.call, self.me().released[kind]);
-        if closed || self.me().aborted & self.bit() != 0 {
+        if closed {
             self.pass(steps, "does not receive");
+            return Ok(());
+        }
+        if self.me().aborted & self.bit() != 0 {
+            self.forgo(steps);
             return Ok(());
         }
         if usize::from(self.me().done) == (1 << (self.model.ranks - 1)) - 1 {
@@ -382,6 +366,16 @@ impl RankStep<'_> {
             self.receive_from(steps, place)?;
         }
         Ok(())
+    }
+
+    /// A call that ended aborted reads nothing, and closes at once.
+    fn forgo(&self, steps: &mut Steps) {
+        let mut next = *self.state;
+        if !self.model.has(Mutant::AbortedClosesLate) {
+            next.ranks[self.rank].released[self.phase.kind] = self.call;
+        }
+        self.end(&mut next);
+        self.push(steps, Needs::Nothing, "does not receive", 0, next);
     }
 
     fn receive_from(&self, steps: &mut Steps, place: usize) -> Result<(), Broken> {
