@@ -9,7 +9,8 @@ use super::{Changed, Count, KeyChange, KeyWatch, Known, LeaseId, Store, StoreErr
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Repeats `call` while the store does not answer it, and while it is known that nothing was changed. The last error is the
-/// result when no further call fits before `until`, with the time since the first call.
+/// result when no further call fits before `until`, with the time since the first call. At least two calls are made: a process that
+/// was stopped during the first finds its time over, and has asked the store nothing.
 ///
 /// # Errors
 /// The last error of `call`. If that call was still waiting at `until`, it is the error of the call before. A call with too little
@@ -26,11 +27,10 @@ pub fn repeat<T>(
             result => return result,
         };
         let now = Instant::now();
-        if now + PAUSE >= until {
-            let error = match before {
-                Some(before) if now >= until => before,
-                _ => error,
-            };
+        if let Some(before) = before
+            && now + PAUSE >= until
+        {
+            let error = if now >= until { before } else { error };
             return Err(error.after(start.elapsed()));
         }
         before = Some(error);
@@ -44,7 +44,7 @@ pub fn repeat<T>(
 /// then, and of two requests that hold only at the same revision one is done. In any other case the caller gets
 /// [`StoreError::NoAnswer`]. A `put` counts as made if the key now has the value that was put.
 ///
-/// A call takes up to `patience` and one bound of the store. A rank that follows others by the store's answers uses
+/// A call takes up to `patience` and one bound of the store, and at least two bounds before it fails. A rank that follows others by the store's answers uses
 /// [`Store::bounded`], which leaves the repeating out.
 #[derive(Debug)]
 pub struct Patient {
@@ -198,6 +198,22 @@ mod tests {
             waited: Duration::ZERO,
             cause: cause.to_owned(),
         }
+    }
+
+    #[test]
+    fn a_call_that_a_stopped_process_slept_through_is_made_again() {
+        let (until, mut calls) = (Instant::now() + PAUSE, 0);
+        let answer = repeat(until, || {
+            calls += 1;
+            if calls == 2 {
+                return Ok(calls);
+            }
+            while Instant::now() < until + PAUSE {
+                std::thread::yield_now();
+            }
+            Err(unreachable("timeout"))
+        });
+        assert_eq!(answer.unwrap(), 2);
     }
 
     #[test]
