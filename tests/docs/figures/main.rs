@@ -327,7 +327,7 @@ fn engine(file: &Value) -> String {
 /// What a group asks of its store, and how long its changes take.
 fn group(file: &Value) -> String {
     let mut table = "| | peace: calls/s and rank besides renewals | a death and a join: calls, bytes, by ranks | bring-up | a look | \
-                     death p50 / max | join p50 / max | KiB/rank | expelled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+                     death p50 / max | join p50 / max | KiB/rank: all, in use | expelled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     let mut newcomers = String::new();
     for run in file["runs"].as_array().unwrap() {
@@ -341,7 +341,7 @@ fn group(file: &Value) -> String {
             let change = &row["change"];
             writeln!(
                 table,
-                "| {} ranks, `{on}`, {} deaths, leases of {lease} s | {:.1} | {:.1}, {:.1} KB | {} ms | {:.2} ms | {} | {} | {} | {} |",
+                "| {} ranks, `{on}`, {} deaths, leases of {lease} s | {:.1} | {:.1}, {:.1} KB | {} ms | {:.2} ms | {} | {} | {}, {} | {} |",
                 count(number(&row["ranks"])),
                 row["death_ms"]["count"],
                 number(&row["peace"]["calls_per_second"]),
@@ -352,6 +352,7 @@ fn group(file: &Value) -> String {
                 times("death_ms"),
                 times("join_ms"),
                 count(number(&row["kib_per_rank"])),
+                count(number(&row["kib_in_use"])),
                 row["expelled"],
             )
             .unwrap();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 pub use report::{Change, CrashLoop, GroupReport, GroupRow, Peace, Spread};
 
-use super::BenchError;
+use super::{BenchError, resident};
 use warpverbs::membership::GroupConfig;
 use warpverbs::membership::sim::{Asked, Counted, Process, World, WorldConfig, looks};
 use warpverbs::team::{MemoryStore, Store};
@@ -127,7 +127,9 @@ pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, Benc
     let mut run = Run::start(case, meeting)?;
     let peace = run.peace(case.peace)?;
     // What ranks read at their begin they have forgotten.
-    let kib_per_rank = resident_kib().saturating_sub(run.kib_before) / u64::from(case.ranks);
+    let of_a_rank = |kib: u64| kib.saturating_sub(run.kib_before) / u64::from(case.ranks);
+    let kib_per_rank = of_a_rank(resident::kib());
+    let kib_in_use = of_a_rank(resident::kib_in_use());
     let change = run.change(&peace)?;
     let (mut deaths, mut joins) = (Vec::new(), Vec::new());
     for number in 0..case.deaths {
@@ -147,6 +149,7 @@ pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, Benc
         join_ms: Spread::of(&joins),
         expelled,
         kib_per_rank,
+        kib_in_use,
     })
 }
 
@@ -189,7 +192,7 @@ impl<'a> Run<'a> {
             process: Box::new(move |slot| of.process(slot)),
             ..WorldConfig::new(case.ranks, config(case.lease))
         };
-        let kib_before = resident_kib();
+        let kib_before = resident::kib();
         let start = Instant::now();
         let world = World::new(Arc::new(counted), config)?;
         let mut run = Self {
@@ -382,13 +385,6 @@ impl Calls {
 }
 
 /// Memory of this process that is resident, KiB.
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
 /// Ticks that a process has had of all cores; 0 if it has ended.
 fn ticks(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

@@ -32,6 +32,7 @@ pub mod regions;
 pub mod registers;
 pub mod rejoin;
 mod report;
+mod resident;
 mod ring;
 
 pub use error::BenchError;

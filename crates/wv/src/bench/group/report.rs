@@ -42,8 +42,10 @@ pub struct GroupRow {
     pub join_ms: Spread,
     /// Ranks that were expelled though nothing was done to them.
     pub expelled: usize,
-    /// Memory that the process took for each rank until all served: its simulated QPs, its stacks and what it keeps, KiB.
+    /// Memory that the process has taken for each rank once all serve: its simulated QPs, its stacks and what it keeps, KiB.
     pub kib_per_rank: u64,
+    /// The same when the allocator has given back what is free.
+    pub kib_in_use: u64,
 }
 
 /// What ranks ask while nothing happens.
@@ -143,14 +145,14 @@ impl fmt::Display for GroupReport {
         )?;
         writeln!(
             f,
-            "ranks  calls/s  renewals/s  server core  calls  bytes  bring-up  {:20}  {:24}  {:24}  expelled  KiB/rank",
+            "ranks  calls/s  renewals/s  server core  calls  bytes  bring-up  {:20}  {:24}  {:24}  expelled  KiB/rank  in use",
             "look", "death", "join"
         )?;
         for row in &self.rows {
             let core = row.peace.server_core_percent;
             writeln!(
                 f,
-                "{:5}  {:7.2}  {:10.2}  {:>11}  {:5.1}  {:5.0}  {:8.0}  {:20}  {:24}  {:24}  {:8}  {:8}",
+                "{:5}  {:7.2}  {:10.2}  {:>11}  {:5.1}  {:5.0}  {:8.0}  {:20}  {:24}  {:24}  {:8}  {:8}  {:6}",
                 row.ranks,
                 row.peace.calls_per_second,
                 row.peace.renewals_per_second,
@@ -162,7 +164,8 @@ impl fmt::Display for GroupReport {
                 row.death_ms.to_string(),
                 row.join_ms.to_string(),
                 row.expelled,
-                row.kib_per_rank
+                row.kib_per_rank,
+                row.kib_in_use
             )?;
         }
         writeln!(
