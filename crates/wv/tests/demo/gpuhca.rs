@@ -58,3 +58,13 @@ fn what_needs_processes_of_its_own_is_refused() {
     refused(&["--ranks", "65"], "1 to 64, all in one process");
     refused(&["--kill", "1@1"], "all ranks are threads of one");
 }
+
+#[test]
+fn a_run_beyond_its_bound_ends_and_says_how_far_its_ranks_are() {
+    let arguments = ["--device", "gpuhca", "--ranks", "2", "--gpu", "simt"];
+    let endless = ["--steps", "1000000", "--tokens", "4", "--timeout", "2"];
+    let (status, output) = Demo::new(&[arguments.as_slice(), &endless].concat()).refused();
+    assert_eq!(status, 1, "{output}");
+    let words = "wv demo: not done within 2 s (--timeout): ranks have verified ";
+    assert!(output.contains(words), "{output}");
+}

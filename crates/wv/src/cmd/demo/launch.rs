@@ -199,7 +199,7 @@ impl Ranks {
         if !failed && !states.iter().all(State::has_ended) {
             return Err(DemoError::Timeout {
                 seconds: limit.as_secs(),
-                progress: progress_in_words(&states),
+                progress: progress_in_words(states.iter().map(|state| state.verified)),
             });
         }
         if failed {
@@ -372,8 +372,8 @@ impl Told {
     }
 }
 
-fn progress_in_words(states: &[State]) -> String {
-    let verified = states.iter().map(|state| state.verified);
+/// How far ranks are that have verified so many steps.
+pub(super) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> String {
     let (least, most) = (
         verified.clone().min().unwrap_or(0),
         verified.max().unwrap_or(0),

@@ -1,5 +1,6 @@
 //! Messages of a rank process to the demo: one JSON object per line of its standard output.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,8 +97,23 @@ pub(super) fn nobody_listens() {
     UNHEARD.store(true, Ordering::Relaxed);
 }
 
-/// Writes `message` to standard output. A demo that does not read any more has ended.
+thread_local! {
+    /// What hears the messages of the rank that is this thread.
+    static LISTENER: RefCell<Option<Box<dyn Fn(&Message)>>> = const { RefCell::new(None) };
+}
+
+/// From now on `listener` gets what this thread tells.
+pub(super) fn heard_by(listener: impl Fn(&Message) + 'static) {
+    LISTENER.set(Some(Box::new(listener)));
+}
+
+/// Writes `message` to standard output, or gives it to the listener of this thread. A demo that does not read any more has ended.
 pub(super) fn tell(message: &Message) -> io::Result<()> {
+    LISTENER.with_borrow(|listener| {
+        if let Some(listener) = listener {
+            listener(message);
+        }
+    });
     if UNHEARD.load(Ordering::Relaxed) {
         return Ok(());
     }

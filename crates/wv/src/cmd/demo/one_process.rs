@@ -3,20 +3,29 @@
 //! The command starts itself again with software HCAs that leave execution to `gpuhca`, one for each rank. In it the kernel is
 //! started, and each rank runs as it would in a process of its own.
 
+// UNSAFETY: ends the process without its handlers.
+#![expect(unsafe_code, reason = "_exit of a process whose driver may hang")]
+
 use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gpuhca::{Gpuhca, Options, Softhca};
+use indicatif::ProgressBar;
 
 use super::input::Inputs;
-use super::launch::Workplace;
-use super::messages::{self, RankResult};
+use super::launch::{Workplace, progress_in_words};
+use super::messages::{self, Message, RankResult};
 use super::rank::{Rank, RankOptions, is_remote};
 use super::report::{RanOn, Summary};
-use super::{DemoError, DemoOptions, Run, dump};
+use super::{DemoError, DemoOptions, Run, dump, progress_bar};
+use crate::cmd::output;
 use crate::cmd::sim::{self, SimArgs};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::gpu::{self, GpuSelector};
@@ -66,11 +75,15 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, Dem
         gpu: gpu.label(),
         executor: Some(DEVICE),
     };
-    let failures = Mutex::new(Vec::new());
+    let (failures, verified) = (Mutex::new(Vec::new()), Verified::of(options));
+    let limit = Duration::from_secs(options.timeout.max(1));
+    let bound = verified.bound(limit, place.path().to_owned());
     let results: Vec<RankResult> = thread::scope(|scope| {
         let one = |rank| {
             let (place, hca, failures) = (&place, &hca, &failures);
+            let listener = verified.listener(rank);
             scope.spawn(move || {
+                messages::heard_by(listener);
                 let options = RankOptions::of_thread(place.spec(), rank);
                 let run = || Rank::run(&options, Some(hca));
                 let failed = match ThreadPanicked::catch("rank", run) {
@@ -101,6 +114,62 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, Dem
         return Err(DemoError::Ranks { messages });
     }
     hca.stop()?;
+    drop(bound);
     let times = [begin.elapsed().as_secs_f64(), 0.0];
     Ok(Summary::new(inputs, options.steps, times, ran_on, results))
+}
+
+/// Steps that each rank has verified.
+#[derive(Clone)]
+struct Verified {
+    steps: Arc<[AtomicU32]>,
+    bar: ProgressBar,
+}
+
+impl Verified {
+    fn of(options: &DemoOptions) -> Self {
+        Self {
+            steps: (0..options.ranks).map(|_| AtomicU32::new(0)).collect(),
+            bar: progress_bar(options),
+        }
+    }
+
+    /// What hears the messages of `rank`.
+    fn listener(&self, rank: u32) -> impl Fn(&Message) + Send + 'static {
+        let this = self.clone();
+        move |message| {
+            if let Message::Verified { step } = message {
+                this.steps[rank as usize].store(step + 1, Ordering::Relaxed);
+                this.bar.inc(1);
+            }
+        }
+    }
+
+    /// Ends this process, whose files lie at `place`, if the result is not dropped within `limit`.
+    fn bound(&self, limit: Duration, place: PathBuf) -> Sender<()> {
+        let (running, ended) = channel();
+        let this = self.clone();
+        thread::spawn(move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                this.give_up(limit, &place);
+            }
+        });
+        running
+    }
+
+    /// Says how far the ranks are, and ends this process. A rank may wait inside the driver for a kernel that does not end, and so
+    /// might the driver's handlers at exit.
+    fn give_up(&self, limit: Duration, place: &Path) -> ! {
+        self.bar.finish_and_clear();
+        let steps = self.steps.iter().map(|steps| steps.load(Ordering::Relaxed));
+        let error = DemoError::Timeout {
+            seconds: limit.as_secs(),
+            progress: progress_in_words(steps),
+        };
+        output::say(format_args!("wv demo: {error}"));
+        // What is left of it goes with the next run.
+        let _ = fs::remove_dir_all(place);
+        // SAFETY: it runs no handler and no destructor, and nothing of this process is used after it.
+        unsafe { libc::_exit(1) }
+    }
 }
