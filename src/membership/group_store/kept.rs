@@ -1,0 +1,108 @@
+//! What a rank keeps of the keys that it has read, and the values that are JSON.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rendezvous::{Count, Process};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::membership::holders::Holders;
+use crate::membership::rules::record::{Promise, RankGeneration, Record};
+use crate::membership::stored::{StoredRow, Unreadable};
+
+/// The value of a living rank's member key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::membership) struct Member {
+    pub(in crate::membership) process: Process,
+    /// It wants to be taken in.
+    pub(in crate::membership) asks: bool,
+}
+
+/// The value that a member writes when it wants to leave. `last` is the last call that it starts in the view of `epoch`. The
+/// goodbye holds in that view only. If a change keeps the member meanwhile, the member writes a new goodbye.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::membership) struct Goodbye {
+    pub(in crate::membership) epoch: u32,
+    pub(in crate::membership) last: u32,
+}
+
+/// What this rank has read from the store.
+#[derive(Debug, Default)]
+pub(in crate::membership) struct Kept {
+    pub(in crate::membership) record: Option<Arc<Record>>,
+    /// The bytes of the record in the store.
+    pub(super) text: Vec<u8>,
+    /// The generations that hold their leases.
+    pub(in crate::membership) members: Holders,
+    pub(in crate::membership) rows: BTreeMap<RankGeneration, Arc<StoredRow>>,
+    /// By proposal and rank.
+    pub(in crate::membership) promises: BTreeMap<(u64, RankGeneration), Promise>,
+    pub(in crate::membership) goodbyes: BTreeMap<RankGeneration, Goodbye>,
+    pub(in crate::membership) over: BTreeSet<RankGeneration>,
+    /// The store's revision at the last look, up to which the keys that it asked for are known.
+    pub(super) since: u64,
+    /// The store's revision at the last look at all keys.
+    pub(super) since_all: u64,
+    /// The store's revision at the look before this rank first saw the open proposal. No promise for that proposal is older.
+    pub(super) since_number: u64,
+    /// The keys beside the record that the last look has asked for.
+    pub(super) named: BTreeSet<String>,
+    pub(super) count: Option<Count>,
+    /// Keys that cannot be read, and that were reported.
+    pub(super) told: BTreeSet<String>,
+    /// Keys were read, or a view came, and the driver has not called [`GroupStore::drop_kept`] since.
+    pub(in crate::membership) is_new: bool,
+}
+
+impl Kept {
+    /// The store's revision of the last look at changes.
+    pub(in crate::membership) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// Keeps the record that was read from `text`, unless it is of an earlier view than one before.
+    pub(super) fn keep_record(
+        &mut self,
+        read: Result<Record, Unreadable>,
+        text: &[u8],
+    ) -> Result<(), String> {
+        let record = read.map_err(|error| error.to_string())?;
+        let newest = self.record.as_ref();
+        if newest.is_some_and(|newest| newest.epoch > record.epoch) {
+            return Err(format!(
+                "it is of view {}, and this rank has had a later one: the store has lost what it held",
+                record.epoch
+            ));
+        }
+        self.is_new = true;
+        let number = record.number;
+        self.promises.retain(|(of, _), _| *of >= number);
+        self.record = Some(Arc::new(record));
+        text.clone_into(&mut self.text);
+        Ok(())
+    }
+
+    /// Promises for the proposal of `number`, in the order of their slots.
+    pub(in crate::membership) fn promises_for(
+        &self,
+        number: u64,
+    ) -> impl Iterator<Item = (RankGeneration, &Promise)> {
+        let all = (number, (0, 0))..=(number, (u32::MAX, u32::MAX));
+        let of_it = self.promises.range(all);
+        of_it.map(|((_, who), promise)| (*who, promise))
+    }
+
+    /// Differs when a lease was taken or has gone.
+    pub(in crate::membership) fn count(&self) -> Option<(u64, u64)> {
+        self.count.map(|count| (count.keys, count.newest_created))
+    }
+}
+
+pub(super) fn text(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("numbers and words")
+}
+
+pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,304 @@
+//! Looks: what a rank asks for, and what it makes of the answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rendezvous::{Changed, Entry, MAX_LOOK, StoreError};
+
+use super::GroupStore;
+use super::kept::{Member, parse};
+use super::keys::{
+    CONFIG, GROUP, MEMBERS, OVER, PROMISES, RECORD, ROWS, promise_key, rank_generation, row_key,
+};
+use crate::membership::config::Bounds;
+use crate::membership::holders::Holder;
+use crate::membership::rules::record::{RankGeneration, Record};
+use crate::membership::stored::{parse_record, parse_row};
+
+/// What a record that cannot be used means for the group, and how the operator mends it.
+const MENDS: &str = "Calls go on in the view that is, and no view changes until that key holds a record of the group again. No rank can \
+                     write it: whoever runs the store puts back the last value that was one, or starts all ranks anew with another store";
+
+/// What one look asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::membership) enum LookAt {
+    /// How many ranks hold their leases, and which if that has changed.
+    Members,
+    /// The record, the newcomers, and these keys. A rank that only has to promise in a change reads these.
+    Named(BTreeSet<String>),
+    /// All keys that have changed. A rank that proposes and commits reads these.
+    All,
+}
+
+impl GroupStore {
+    /// Makes one look. If one rank changes two keys one after the other, a look that asks for both and sees the second also sees
+    /// the first. Returns reports on keys that cannot be read.
+    pub(in crate::membership) fn look(&mut self, at: &LookAt) -> Result<Vec<String>, StoreError> {
+        let mut odd = std::mem::take(&mut self.notes);
+        match at {
+            LookAt::Named(named) if named.len() < MAX_LOOK => {
+                self.look_at_named(named, &mut odd)?
+            }
+            LookAt::Named(_) | LookAt::All => self.look_at_all(&mut odd)?,
+            LookAt::Members => self.look_at_members(&mut odd)?,
+        }
+        Ok(odd)
+    }
+
+    fn look_at_all(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
+        let since = self.kept.since_all;
+        let found = self.call(|store| store.changed_since(&[], Some(GROUP), since))?;
+        self.kept.since_all = found.revision;
+        self.kept.named.clear();
+        self.learn(found, odd);
+        Ok(())
+    }
+
+    /// Asks for the record, for the names of newcomers, and for these keys.
+    fn look_at_named(
+        &mut self,
+        named: &BTreeSet<String>,
+        odd: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        let kept = &self.kept;
+        // The last look at all keys has asked for those that were not named since.
+        let (new, known): (Vec<&str>, Vec<&str>) = named
+            .iter()
+            .map(String::as_str)
+            .partition(|&key| !kept.named.contains(key) && kept.since != kept.since_all);
+        let (promises, new): (Vec<&str>, Vec<&str>) =
+            new.into_iter().partition(|key| key.starts_with(PROMISES));
+        let since = match promises.is_empty() {
+            true => kept.since,
+            false => kept.since.min(kept.since_number),
+        };
+        let since_all = kept.since_all;
+        if !new.is_empty() {
+            let found = self.call(|store| store.changed_since(&new, None, since_all))?;
+            self.keep_all(found, odd);
+        }
+        let keys: Vec<&str> = [RECORD]
+            .into_iter()
+            .chain(known)
+            .chain(promises)
+            .chain(new)
+            .collect();
+        let found = self.call(|store| store.changed_since(&keys, Some(MEMBERS), since))?;
+        self.kept.named.clone_from(named);
+        self.learn(found, odd);
+        Ok(())
+    }
+
+    /// Keeps the result of a look at the record.
+    fn learn(&mut self, found: Changed, odd: &mut Vec<String>) {
+        let (since, number) = (self.kept.since, self.number());
+        if found.revision < since {
+            odd.push(format!(
+                "the store is at revision {}, and was at {since}: it has lost what it held. No view changes until the group's \
+                 record is there again; start the ranks anew with another store",
+                found.revision
+            ));
+            self.kept.count = None;
+            self.kept.since_all = self.kept.since_all.min(found.revision);
+        }
+        self.kept.since = found.revision;
+        self.keep_all(found, odd);
+        if self.number() != number {
+            self.kept.since_number = since;
+        }
+    }
+
+    /// Takes down the record that a watch delivered, unless a look was faster. Returns a report if the record cannot be read.
+    pub(in crate::membership) fn take_down(&mut self, entry: &Entry) -> Option<String> {
+        if entry.revision <= self.kept.since {
+            return None;
+        }
+        let told = parse_record(&entry.value, self.slots);
+        let place = |record: &Record| (record.epoch, record.number);
+        let newest = self.kept.record.as_deref().map(place);
+        if told.as_ref().is_ok_and(|told| Some(place(told)) < newest) {
+            return None;
+        }
+        let number = self.number();
+        let mut odd = Vec::new();
+        match self.kept.keep_record(told, &entry.value) {
+            Ok(()) => drop(self.kept.told.remove(&entry.key)),
+            Err(reason) => self.odd(&entry.key, &reason, &mut odd),
+        }
+        if self.number() != number {
+            self.kept.since_number = self.kept.since;
+        }
+        odd.pop()
+    }
+
+    /// Of the newest proposal.
+    fn number(&self) -> u64 {
+        self.kept.record.as_ref().map_or(0, |record| record.number)
+    }
+
+    fn keep_all(&mut self, found: Changed, odd: &mut Vec<String>) {
+        for entry in found.entries {
+            if let Err(reason) = self.keep(&entry) {
+                self.odd(&entry.key, &reason, odd);
+            }
+        }
+        for error in found.unreadable {
+            self.bounds_differ |= error.unreadable_key() == Some(CONFIG);
+            self.odd(&error.to_string(), "it cannot be read", odd);
+        }
+    }
+
+    /// Counts the leases. A newer creation than at the last look means newcomers, whose keys are read. A count that differs from
+    /// the kept leases means that some have gone: then the rank lists the names that are left.
+    fn look_at_members(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
+        let count = self.call(|store| store.count(MEMBERS))?;
+        if self.kept.count() == Some((count.keys, count.newest_created)) {
+            return Ok(());
+        }
+        if count.newest_created > self.kept.since || self.kept.count.is_none() {
+            let named = self.kept.named.clone();
+            self.look_at_named(&named, odd)?;
+        }
+        self.forget_dropped(count.keys);
+        if self.kept.members.len() as u64 != count.keys {
+            let names = self.call(|store| store.list(MEMBERS))?;
+            let slots = self.slots;
+            let named = names
+                .iter()
+                .filter_map(|name| rank_generation(name, slots).ok());
+            let held: BTreeSet<RankGeneration> = named.collect();
+            self.kept.members.retain(|who| held.contains(&who));
+        }
+        self.kept.count = Some(count);
+        Ok(())
+    }
+
+    /// If as many leases are gone as dropped ranks are kept, the missing leases are those of the dropped ranks. Then no list of
+    /// names is needed. If a member's lease is missing instead, the count differs again when those of the dropped ranks go.
+    fn forget_dropped(&mut self, held: u64) {
+        let kept = &mut self.kept;
+        let Some(record) = &kept.record else {
+            return;
+        };
+        let dropped = |who: RankGeneration| record.was_dropped(who.0, who.1);
+        let gone = kept.members.iter().filter(|(who, _)| dropped(*who)).count();
+        if (kept.members.len() - gone) as u64 == held {
+            kept.members.retain(|who| !dropped(who));
+        }
+    }
+
+    fn odd(&mut self, key: &str, reason: &str, odd: &mut Vec<String>) {
+        if self.kept.told.insert(key.to_owned()) {
+            odd.push(match key.contains(RECORD) {
+                true => format!("'{RECORD}' cannot be used: {reason}. {MENDS}"),
+                false => format!("'{key}' counts as missing: {reason}"),
+            });
+        }
+    }
+
+    fn keep(&mut self, entry: &Entry) -> Result<(), String> {
+        let names: Vec<&str> = entry.key.split('/').skip(1).collect();
+        let kept = &mut self.kept;
+        match names[..] {
+            ["taken", _] => return Ok(()),
+            ["config"] => {
+                // A reader that is no rank has none.
+                self.bounds_differ = match self.bounds.is_empty() {
+                    true => !Bounds::are_in(&entry.value),
+                    false => entry.value != self.bounds,
+                };
+                if self.bounds_differ {
+                    return Err("they are not the bounds of this group".to_owned());
+                }
+            }
+            // A watch may have delivered it before this look.
+            ["record"] if kept.record.is_some() && entry.value == kept.text => {}
+            ["record"] => kept.keep_record(parse_record(&entry.value, self.slots), &entry.value)?,
+            ["promise", number, name] => {
+                let number: u64 = number.parse().map_err(|_| "no number of a proposal")?;
+                let who = rank_generation(name, self.slots)?;
+                let open = kept.record.as_ref().map_or(0, |record| record.number);
+                if number >= open {
+                    kept.promises.insert((number, who), parse(&entry.value)?);
+                }
+            }
+            [kind, name] => {
+                let who = rank_generation(name, self.slots)?;
+                kept.is_new = true;
+                match kind {
+                    "member" => {
+                        kept.members.remove(who);
+                        let Member { process, asks } = parse(&entry.value)?;
+                        let beside = process.is_beside(&self.process);
+                        let near = beside && process != self.process;
+                        let holder = Holder { beside, asks };
+                        kept.members.insert(who, holder, near.then_some(process));
+                    }
+                    "row" => {
+                        kept.rows.remove(&who);
+                        let row = parse_row(&entry.value, self.slots);
+                        let row = row.map_err(|error| error.to_string())?;
+                        kept.rows.insert(who, Arc::new(row));
+                    }
+                    "leaves" => {
+                        kept.goodbyes.remove(&who);
+                        kept.goodbyes.insert(who, parse(&entry.value)?);
+                    }
+                    "over" if entry.value == OVER => drop(kept.over.insert(who)),
+                    "over" => return Err("it is not the word of a rank that has ended".to_owned()),
+                    _ => return Err("no key of a group".to_owned()),
+                }
+            }
+            _ => return Err("no key of a group".to_owned()),
+        }
+        self.kept.told.remove(&entry.key);
+        Ok(())
+    }
+
+    /// Forgets what was read of generations for which `is_over` holds. Returns whether any key was read since the last call; if
+    /// not, nothing was forgotten.
+    pub(in crate::membership) fn drop_kept(
+        &mut self,
+        is_over: impl Fn(RankGeneration) -> bool,
+    ) -> bool {
+        let kept = &mut self.kept;
+        if !std::mem::take(&mut kept.is_new) {
+            return false;
+        }
+        kept.rows.retain(|who, _| !is_over(*who));
+        kept.goodbyes.retain(|who, _| !is_over(*who));
+        kept.over.retain(|who| !is_over(*who));
+        true
+    }
+
+    /// Forgets the promise of `who` for proposal `number`, which is invalid for `reason`. The next look reports that once.
+    pub(in crate::membership) fn refuse_promise(
+        &mut self,
+        number: u64,
+        who: RankGeneration,
+        reason: &str,
+    ) {
+        self.kept.promises.remove(&(number, who));
+        let mut odd = Vec::new();
+        self.odd(&promise_key(number, who), reason, &mut odd);
+        self.notes.append(&mut odd);
+    }
+
+    /// Forgets the rows of other ranks and the promises. A rank reads them while it acts, and does not keep them for the next
+    /// change: those of 1,024 ranks take 300 KB. The next look at all keys reads them again, and a look at named keys reads the
+    /// named ones. Returns whether any were kept.
+    pub(in crate::membership) fn forget_rows(&mut self) -> bool {
+        let (own, kept) = (self.own, &mut self.kept);
+        if kept.rows.keys().all(|who| *who == own) && kept.promises.is_empty() {
+            return false;
+        }
+        let row = kept.rows.remove_entry(&own);
+        kept.rows = row.into_iter().collect();
+        kept.promises.clear();
+        let forgotten = |key: &str| key.starts_with(ROWS) || key.starts_with(PROMISES);
+        kept.named
+            .retain(|key| !forgotten(key) || *key == row_key(own));
+        kept.since_all = 0;
+        true
+    }
+}
