@@ -106,6 +106,59 @@ fn each_page_begins_with_its_title() {
     }
 }
 
+/// The headings of a decision, in this order.
+const PARTS_OF_A_DECISION: [&str; 3] = ["## What", "## Why", "## Rejected"];
+
+/// What a page of a decision lacks, or has too much.
+fn faults_of_a_decision(page: &str) -> Vec<String> {
+    let headings = page.lines().filter(|line| line.starts_with("##"));
+    let headings: Vec<&str> = headings.collect();
+    if headings != PARTS_OF_A_DECISION {
+        return vec![format!(
+            "has the headings {headings:?}; they must be {PARTS_OF_A_DECISION:?}"
+        )];
+    }
+    let parts = page.split("\n## ").skip(1);
+    let empty = parts.filter_map(|part| {
+        let (heading, text) = part.split_once('\n').unwrap_or((part, ""));
+        text.trim().is_empty().then_some(heading)
+    });
+    empty
+        .map(|heading| format!("has nothing below {heading}"))
+        .collect()
+}
+
+#[test]
+fn each_decision_has_what_why_and_rejected_and_is_in_the_index() {
+    let index = fs::read_to_string(docs().join("design/decisions.md")).unwrap();
+    let pages = pages();
+    let of_decisions: Vec<&String> = pages
+        .iter()
+        .filter(|page| page.starts_with("design/decisions/"))
+        .collect();
+    for page in &of_decisions {
+        let text = fs::read_to_string(docs().join(page)).unwrap();
+        assert_eq!(faults_of_a_decision(&text), [""; 0], "docs/{page}");
+        let link = format!("]({})", page.trim_start_matches("design/"));
+        assert!(index.contains(&link), "docs/design/decisions.md: no {link}");
+    }
+    assert!(of_decisions.len() >= 15, "only {}", of_decisions.len());
+}
+
+#[test]
+fn decisions_that_lack_a_part_are_found() {
+    let whole = "# A\n\n## What\n\nA.\n\n## Why\n\nB.\n\n## Rejected\n\n- C.\n";
+    assert_eq!(faults_of_a_decision(whole), [""; 0]);
+    for (planted, fault) in [
+        (whole.replace("## Rejected\n\n- C.\n", ""), "headings"),
+        (whole.replace("## Why", "## More"), "headings"),
+        (whole.replace("- C.", ""), "has nothing below Rejected"),
+    ] {
+        let found = faults_of_a_decision(&planted);
+        assert!(found.len() == 1 && found[0].contains(fault), "{found:?}");
+    }
+}
+
 #[test]
 fn the_map_of_the_architecture_is_short() {
     let bytes = include_str!("../../ARCHITECTURE.md").len();
