@@ -12,11 +12,12 @@ use crate::failure::{At, Failure, Result};
 use crate::kernels;
 use crate::process::{answer, check_interrupted, command, run, succeeded, text_of};
 use crate::python;
+use crate::steps::LOGS;
 use crate::tree::{build, git, is_changed, prepare, target};
 
 const FOLDER: &str = "docs/figures";
 
-/// The runs of each file. `python` needs what `./x test python` installs.
+/// The runs of each file. `python` needs what `./x test python` installs, `test` a run of `./x test` on this commit.
 const FIGURES: &[(&str, &[Source])] = &[
     ("moe-step", &[Source::Bench("bench moe")]),
     (
@@ -37,6 +38,7 @@ const FIGURES: &[(&str, &[Source])] = &[
         ],
     ),
     ("demo", &[Source::Lines("target/debug/wv demo")]),
+    ("test", &[Source::LastTest]),
     ("put", &[Source::Sass("--arch 90")]),
     ("python", &[Source::Python("warpverbs.bench")]),
     (
@@ -71,6 +73,8 @@ enum Source {
     Python(&'static str),
     /// Words behind `./x sass`.
     Sass(&'static str),
+    /// The last lines of the last `./x test`, which takes too long to be started for figures.
+    LastTest,
 }
 
 /// Takes those of this name, or all.
@@ -159,8 +163,30 @@ impl Source {
                 let text = fs::read_to_string(&file).at(&file)?;
                 Ok(json!({ "command": shown, "result": parsed(&text)? }))
             }
+            Self::LastTest => {
+                let logs = Path::new(LOGS);
+                let of_what = fs::read_to_string(logs.join("tests.commit")).unwrap_or_default();
+                let head = git(&["rev-parse", "HEAD"])?.unwrap_or_default();
+                check_last(of_what.trim(), head.trim())?;
+                let file = logs.join("tests.lines");
+                let text = fs::read_to_string(&file).at(&file)?;
+                let lines: Vec<&str> = text.lines().collect();
+                Ok(json!({ "command": "./x test", "lines": lines }))
+            }
         }
     }
+}
+
+/// Whether the last run was `./x test` of this commit, without changes.
+fn check_last(of_what: &str, head: &str) -> Result {
+    let expected = format!("test {head}");
+    if of_what == expected {
+        return Ok(());
+    }
+    Err(Failure::new(
+        1,
+        format!("the last run of tests was '{of_what}'; it must be '{expected}'"),
+    ))
 }
 
 fn wv(words: &str) -> Result<Command> {
@@ -209,8 +235,18 @@ mod tests {
         let words = error.to_string();
         assert_eq!(
             words,
-            "figures 'speed': it must be one of moe-step, group, chaos, demo, put, python, engine, softhca"
+            "figures 'speed': it must be one of moe-step, group, chaos, demo, test, put, python, engine, softhca"
         );
+    }
+
+    #[test]
+    fn the_last_run_must_be_all_tests_of_the_commit_that_is_named() {
+        assert!(check_last("test 1234", "1234").is_ok());
+        for other in ["", "quick 1234", "test 1235", "test 1234 changed"] {
+            let error = check_last(other, "1234").unwrap_err().to_string();
+            let words = format!("the last run of tests was '{other}'; it must be 'test 1234'");
+            assert_eq!(error, words);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::runners::{self, Manner, Profile};
 use crate::summary;
 use crate::tree::{fresh_folder, git, is_changed, seconds_since};
 
-/// What a run leaves behind: its logs, `tests.txt`, and in `tests.commit` of what.
+/// What a run leaves behind: its logs, `tests.txt`, its last lines in `tests.lines`, and in `tests.commit` of what.
 pub(crate) const LOGS: &str = "target/x-logs";
 
 /// A run of `x` in steps.
@@ -209,15 +209,20 @@ impl Run {
         }
         let of_what = format!("{} {}\n", self.name, commit()?);
         fs::write(log_path("tests.commit"), of_what).at(LOGS)?;
-        println!();
-        for line in &self.report {
-            println!("{line}");
-        }
-        if !self.failed.is_empty() {
-            println!("FAILED:\n  {}", self.failed.join("\n  "));
-        }
-        println!("x: {}", summary::totals(&self.outcomes));
+        let last = self.last_lines();
+        fs::write(log_path("tests.lines"), &last).at(LOGS)?;
+        print!("\n{last}");
         self.result()
+    }
+
+    /// The time of each part, what failed, and the totals.
+    fn last_lines(&self) -> String {
+        let mut lines = self.report.clone();
+        if !self.failed.is_empty() {
+            lines.push(format!("FAILED:\n  {}", self.failed.join("\n  ")));
+        }
+        lines.push(format!("x: {}\n", summary::totals(&self.outcomes)));
+        lines.join("\n")
     }
 
     /// What became of all; whether each test ran once and one has passed.

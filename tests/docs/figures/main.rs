@@ -28,7 +28,12 @@ const TABLES: &[Table] = &[
     ("put", "kernels/README.md", || calls::calls(&file("put"))),
     ("group", "docs/membership.md", || group(&file("group"))),
     ("chaos", "docs/membership.md", || chaos(&file("chaos"))),
-    ("demo", "README.md", || lines(&file("demo"))),
+    ("demo", "README.md", || {
+        shortened(&file("demo"), LEFT_OUT_OF_THE_DEMO)
+    }),
+    ("test", "README.md", || {
+        shortened(&file("test"), LEFT_OUT_OF_THE_TEST)
+    }),
     ("python", "python/README.md", || lines(&file("python"))),
     ("engine", "docs/engine.md", || engine(&file("engine"))),
     ("softhca", "crates/softhca/README.md", || {
@@ -46,6 +51,36 @@ const TABLES: &[Table] = &[
     ("gpu-moe", "docs/gpu.md", || {
         hardware::moe(&hardware::results(GPU))
     }),
+];
+
+/// How lines begin in place of which the README shows `..`.
+const LEFT_OUT_OF_THE_DEMO: &[&str] = &[
+    "choices ",
+    "rows at experts ",
+    "direct peers ",
+    "bytes sent ",
+    "bytes received ",
+    "signals ",
+    "CQEs ",
+    "packets sent ",
+    "sent again ",
+    "findings ",
+];
+/// The times of parts. What failed and the totals stay.
+const LEFT_OUT_OF_THE_TEST: &[&str] = &[
+    "lint ",
+    "builds ",
+    "tests ",
+    "sanitizers ",
+    "judges ",
+    "sass ",
+    "control ",
+    "device ",
+    "engine ",
+    "membership ",
+    "moe ",
+    "interop ",
+    "python ",
 ];
 
 /// What a table has beside its own file: counts of other projects, which no command of this one makes.
@@ -263,6 +298,36 @@ fn lines(file: &Value) -> String {
         format!("```\n{}\n```\n", lines.join("\n"))
     });
     format!("{}{}", blocks.collect::<String>(), origin(file))
+}
+
+/// As `lines`, with `..` in place of lines that begin with one of these words.
+fn shortened(file: &Value, left_out: &[&str]) -> String {
+    let mut file = file.clone();
+    for run in file["runs"].as_array_mut().unwrap() {
+        let mut kept: Vec<Value> = Vec::new();
+        for line in run["lines"].as_array().unwrap() {
+            if !left_out.iter().any(|begin| text(line).starts_with(begin)) {
+                kept.push(line.clone());
+            } else if kept.last().is_none_or(|last| text(last) != "..") {
+                kept.push("..".into());
+            }
+        }
+        run["lines"] = kept.into();
+    }
+    lines(&file)
+}
+
+#[test]
+fn a_run_of_lines_that_is_left_out_becomes_two_dots() {
+    let file = serde_json::json!({
+        "commit": "1", "date": "2", "machine": "3",
+        "runs": [{ "command": "c", "lines": ["a 1", "b 2", "b 3", "c 4", "b 5", "FAILED"] }],
+    });
+    let shown = shortened(&file, &["b "]);
+    assert!(
+        shown.starts_with("```\na 1\n..\nc 4\n..\nFAILED\n```\n"),
+        "{shown}"
+    );
 }
 
 /// What transfers of the host engine cost, over a sink, on software HCAs and by copies.

@@ -1,4 +1,3 @@
-// Two ranks share four experts. Runs under `wv sim --`, or as it is on a machine with a ConnectX.
 use std::{error::Error, sync::Arc, thread, time::Duration};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
@@ -13,14 +12,12 @@ fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     // A rank that the others wait for longer than the deadline is left out of the call.
     let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(20));
     let team = Team::join(config, &device, &gpu, store)?;
-    let (hidden, experts, top_k, max_tokens) = (64, 4, 2, 16);
-    let shape = MoeConfig::BF16
-        .with_hidden(hidden).with_experts(experts).with_top_k(top_k).with_max_tokens(max_tokens);
+    let shape = MoeConfig::BF16.with_hidden(64).with_experts(4).with_top_k(2).with_max_tokens(16);
     let moe = Moe::new(&team, "layer0", shape)?;
 
     // One token, for expert 0 (which lives at rank 0) and expert 3 (which lives at rank 1).
-    let (x, weights) = (vec![bf16::from_f32(1.0 + rank as f32); 64], vec![0.75, 0.25]);
-    let batch = Batch { x, experts: vec![0, 3], weights };
+    let x = vec![bf16::from_f32(1.0 + rank as f32); 64];
+    let batch = Batch { x, experts: vec![0, 3], weights: vec![0.75, 0.25] };
     let mut work = Workspace::new(&moe)?;
     work.send(&batch)?; // dispatch: this rank's tokens leave
     work.receive()?; //    dispatch: the tokens of all ranks for this rank's experts are here
