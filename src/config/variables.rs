@@ -284,7 +284,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_DOORBELL",
                 Values::Words(&DOORBELL_WORDS),
                 "auto",
-                "how the NIC hears of work; `mailbox`: a thread of the host rings, for a UAR that the GPU cannot map; `auto`: without a doorbell record where the NIC can, else with one, and by the mailbox where the GPU's driver refuses the UAR ([the way down](teams.md#the-way-down))",
+                "how the NIC hears of work; `mailbox`: a thread of the host rings, for a UAR that the GPU cannot map; `auto`: without a doorbell record where the NIC can, else with one, by the mailbox where the GPU's driver refuses it ([the way down](teams.md#the-way-down))",
             ),
             row(
                 "WARPVERBS_QUEUES",
@@ -423,7 +423,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_DIRECT",
                 SWITCH,
                 "0",
-                "`1`: peers of the same machine and user are reached by load and store (`path.cuh`), by MoE too, where both want it and their memory can be opened; the HCA then carries no payload",
+                "`1`: ranks reach peers of the same machine and user by load and store (`path.cuh`), in MoE too; both must want it, and their memory must open; the HCA then carries no payload",
             ),
             row(
                 "WARPVERBS_MOE_ORDER",
@@ -453,7 +453,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_CQ",
                 Values::Words(&ENGINE_CQ_WORDS),
                 "worker",
-                "whether each `worker` has CQs of its own, or those of a `nic` have them in common: then whichever looks takes completions for all, under a lock",
+                "whether each `worker` has CQs of its own, or those of a `nic` have them in common; then the worker that looks takes completions for all, under a lock",
             ),
             row(
                 "WARPVERBS_ENGINE_DEPTH",
@@ -525,13 +525,13 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_PAIRING",
                 Values::Words(&ENGINE_PAIRING_WORDS),
                 "place",
-                "which rails of both ends meet: `place` rail `n` and rail `n`, `near` all, and slices enter by a rail near the memory of the peer",
+                "which rails of both ends meet: `place` rail `n` and rail `n`, `near` all; then slices enter by a rail near the memory of the peer",
             ),
             row(
                 "WARPVERBS_ENGINE_PATH",
                 Values::Words(&ENGINE_PATH_WORDS),
                 "auto",
-                "how transfers go to peers of this machine and user: `local` copies within the machine and refuses a peer for which that cannot be, `auto` takes the NIC then",
+                "how transfers go to peers of this machine and user: `local` copies within the machine, and refuses a peer for which that cannot be; `auto` takes the NIC then",
             ),
             row(
                 "WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS",
@@ -561,7 +561,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_KEY_FILE",
                 Values::Text("a file"),
                 "",
-                "key that peers must have too, 32 bytes or 64 hexadecimal digits, in a file that only its user may read: connections are encrypted under it; empty: none",
+                "key that peers must have too, 32 bytes or 64 hexadecimal digits, in a file that only its user may read; it encrypts connections; empty: none",
             ),
         ],
     },

@@ -1,4 +1,4 @@
-//! `./x texts`: every help page and every error text in one file each, to be read side by side.
+//! `./x texts`: every help page and every error text in one file each, to be read side by side, and how long sentences of pages are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +7,15 @@ use std::path::Path;
 use crate::HELP;
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, text_of};
-use crate::tree::{build_programs, ends_in, files_below, prepare, target};
+use crate::prose::{Sentence, sentences};
+use crate::tree::{build_programs, ends_in, files_below, git, prepare, target};
 
 const FOLDER: &str = "target/texts";
 const SOURCES: [&str; 2] = ["src", "crates"];
 /// More levels of commands than `wv` has: an end for a program whose help names itself.
 const MOST_LEVELS: usize = 4;
 
-/// Writes target/texts/help.txt and target/texts/errors.txt.
+/// Writes help.txt, errors.txt and sentences.txt below target/texts.
 pub(crate) fn texts() -> Result {
     prepare("demo")?;
     build_programs()?;
@@ -32,7 +33,34 @@ pub(crate) fn texts() -> Result {
             "no error text was found: is this the root of the tree?",
         ));
     }
-    write("errors.txt", &errors)
+    write("errors.txt", &errors)?;
+    let lengths = lengths()?;
+    print!("{lengths}");
+    write("sentences.txt", &lengths)
+}
+
+/// A line for each page that git has: how many sentences, their mean, and the longest.
+fn lengths() -> Result<String> {
+    let pages = git(&["ls-files", "--", "*.md"])?.unwrap_or_default();
+    let mut lines = String::new();
+    for page in pages.lines() {
+        let text = fs::read_to_string(page).at(page)?;
+        lines += &line_of(page, &sentences(&text));
+    }
+    Ok(lines)
+}
+
+fn line_of(page: &str, sentences: &[Sentence]) -> String {
+    let words = sentences.iter().map(|sentence| sentence.words);
+    let (count, all) = (sentences.len(), words.clone().sum::<usize>());
+    // In tenths, rounded.
+    let mean = (10 * all + count / 2) / count.max(1);
+    let longest = words.max().unwrap_or_default();
+    format!(
+        "{page}: {count} sentences, {}.{} words on average, {longest} in the longest\n",
+        mean / 10,
+        mean % 10
+    )
 }
 
 fn write(name: &str, text: &str) -> Result {
@@ -129,6 +157,15 @@ mod tests {
             found,
             expected.map(|(place, text)| (place.to_owned(), text.to_owned()))
         );
+    }
+
+    #[test]
+    fn a_page_has_the_mean_and_the_longest_of_its_sentences() {
+        let page = "One two three. Four.\n\n- Five six.\n- Seven.\n";
+        let line = "a.md: 4 sentences, 1.8 words on average, 3 in the longest\n";
+        assert_eq!(line_of("a.md", &sentences(page)), line);
+        let line = "b.md: 0 sentences, 0.0 words on average, 0 in the longest\n";
+        assert_eq!(line_of("b.md", &[]), line);
     }
 
     #[test]

@@ -178,7 +178,7 @@ pub fn page() -> String {
         "# Configuration\n\n\
          A rank reads these variables once, at its start, and so does a host engine: each table says which of them. A value beyond \
          its limits ends the start with an error that names the variable, the value and the limits.\n\n\
-         Of a rank, `Config` (Rust) has a field for each, with a setter; `wv_team_config` (C) takes them as `settings`; `Team(..)` \
+         Of a rank, `Config` (Rust) has a field for each, with a setter. `wv_team_config` (C) takes them as `settings`. `Team(..)` \
          (Python) takes each by the name of its field, such as `mtu=1024`. For an engine these are `EngineConfig`, \
          `wv_engine_config` and `Engine(..)`; their fields have no `ENGINE_` before the name, as in `qps=8`. `wv config` prints \
          what is set, and names variables that nothing reads.\n\n\

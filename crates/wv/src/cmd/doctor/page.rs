@@ -19,9 +19,9 @@ NIC to itself. `--launched` is one rank of a launcher's job: it adds which ranks
 
 A check has one of four results. *ok*: as it should be. *degraded*: it works, and something is slower, smaller or less safe than it
 could be. *missing*: it does not work. *not-looked-at*: it gave no answer within 2 s (`--loopback` 5 s), or its files cannot be read.
-The status is 0 if the machine can be used, degraded or not, 1 if a needed part is missing, 2 for a wrong command line. Of several NICs
-or GPUs one that lacks nothing is enough. The doctor needs no NIC, GPU, libmlx5 or root, and changes nothing on the machine. As root it
-also sees the configuration of bridges.
+The status is 0 if the machine can be used, degraded or not. It is 1 if a needed part is missing, 2 for a wrong command line. Of
+several NICs or GPUs one that lacks nothing is enough. The doctor needs no NIC, GPU, libmlx5 or root, and changes nothing on the
+machine. As root it also sees the configuration of bridges.
 ";
 
 /// `docs/doctor.md`.
