@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 mod commands;
 mod links;
+mod pictures;
 mod sentences;
 
 fn root() -> &'static Path {
