@@ -100,11 +100,11 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     (
         "fabric",
-        "what one rank has on its HCAs whatever uses it: rails, the ladders by which it reaches them, what it publishes of its ports, ways to offer memory, its identity among processes, PSNs",
+        "what one rank has on its HCAs: rails, the ladders by which it reaches them, ways to offer memory; what it publishes of its ports, its identity among processes, PSNs",
     ),
     (
         "provider",
-        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`: `mlx5` (DevX QPs), `local` (copies within the machine) and `sink` (no HCA); host memory that HCAs share",
+        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`; `mlx5` (DevX QPs), `local` (copies within the machine) and `sink` (no HCA); host memory that HCAs share",
     ),
     ("team", "ranks, windows, peer table in device memory"),
     (
