@@ -64,7 +64,7 @@ pub fn hide_functions(functions: &[&'static str]) -> bool {
     crate::sys::hide(functions)
 }
 
-/// Of [`TeamConfig`].
+/// Settings of [`TeamConfig`] that no program needs.
 pub trait TeamConfigInternal {
     /// Whether its `order` is taken even where the device does not keep it: tests show that it breaks.
     fn set_order_unchecked(&mut self, unchecked: bool);

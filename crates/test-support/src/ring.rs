@@ -190,7 +190,7 @@ impl Ring {
         self.peer.addr().into()
     }
 
-    /// The window.
+    /// This rank's own memory, as kernels take it.
     pub fn window(&self) -> Window {
         Window {
             id: 0,

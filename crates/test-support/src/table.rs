@@ -34,7 +34,7 @@ pub struct Cell {
 /// Blocks and threads of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Blocks.
+    /// How many blocks the launch has.
     pub blocks: u32,
     /// Threads of a block.
     pub threads: u32,

@@ -1,12 +1,14 @@
 //! The module table of ARCHITECTURE.md, enforced: which module may use which in `src/`, between the crates and in `kernels/`.
 //! Every module which opens `unsafe` says why. Device headers say what their fences and functions do. Programs of other tests are
-//! not run as tests. Names of tests are short, and every test program has its entry in Cargo.toml.
+//! not run as tests. Names of tests are short, and every test program has its entry in Cargo.toml. Documentation of public items says
+//! more than their names.
 
 mod children;
 mod headers;
 mod names;
 mod planted;
 mod programs;
+mod repeats;
 mod scan;
 mod tables;
 
@@ -267,6 +269,7 @@ fn check_source(source: &Source) -> Vec<String> {
             violations.extend(check_format_crate(source));
             violations.extend(children::check(source));
             violations.extend(names::check(source));
+            violations.extend(repeats::check(source));
             if let Some(module) = source.module() {
                 violations.extend(check_module(source, module));
             }

@@ -270,3 +270,27 @@ fn a_test_name_of_more_than_70_characters_is_refused() {
         &format!("#[test]\n{}\n{}", named(3), named(80)),
     );
 }
+
+#[test]
+fn documentation_that_only_repeats_a_name_is_found() {
+    for (text, name) in [
+        ("/// The QP states.\npub enum QpState {", "QpState"),
+        (
+            "    /// Its window.\n    #[must_use]\n    pub const fn window(&self) {}",
+            "window",
+        ),
+        ("/// Rank.\npub rank: u32,", "rank"),
+    ] {
+        let words = format!("the documentation of `{name}` only repeats its name");
+        refused("src/verbs/qp.rs", text, &words);
+    }
+    accepted("src/verbs/qp.rs", "/// Of the machine.\npub rank: u32,");
+    accepted(
+        "src/verbs/qp.rs",
+        "/// Rank.\nrank: u32,\npub(crate) rank: u32,",
+    );
+    accepted(
+        "src/verbs/qp.rs",
+        "/// Rank.\n\npub fn other() {}\npub rank: u32,",
+    );
+}

@@ -63,7 +63,7 @@ pub struct Keys {
     pub others: u8,
     /// Commands that the HCA refuses, at most 3.
     pub refusals: u8,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
 }
 

@@ -118,7 +118,7 @@ pub enum Mutant {
 pub struct Slot<W> {
     /// How often the slot is used, at most 8 times.
     pub uses: u8,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
     /// How many states the reference found.
     pub states: Option<usize>,

@@ -154,9 +154,9 @@ pub struct Configuration {
     pub programs: Vec<Vec<Op>>,
     /// How ring space is admitted.
     pub admission: Admission,
-    /// For margins.
+    /// Free indices that `Margin` and `SoftFull` demand beside the blocks of a thread.
     pub margin: i32,
-    /// Its mutant.
+    /// Which rule it breaks, if any.
     pub mutant: Mutant,
     /// How the NIC learns what to run.
     pub nic: Nic,

@@ -60,7 +60,7 @@ pub struct Notices {
     pub ring: u8,
     /// How often the connection breaks, at most twice.
     pub breaks: u8,
-    /// Its mutant.
+    /// The rules that it breaks.
     pub mutants: &'static [Mutant],
     /// How many states the reference found.
     pub states: Option<usize>,

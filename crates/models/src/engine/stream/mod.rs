@@ -60,7 +60,7 @@ pub struct Stream {
     pub room: u8,
     /// Streams that are made, at most 3.
     pub streams: u8,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
 }
 

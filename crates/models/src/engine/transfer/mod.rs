@@ -154,7 +154,7 @@ pub struct Transfer<A> {
     pub post_fails: bool,
     /// From every state an end must be reachable.
     pub live: bool,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
     /// How many states the reference found.
     pub states: Option<usize>,

@@ -34,7 +34,7 @@ pub struct Ends {
     pub calls: u8,
     /// Views that the host writes behind the first one.
     pub changes: u8,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
 }
 

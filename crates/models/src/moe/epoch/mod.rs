@@ -41,7 +41,7 @@ pub struct Epoch {
     pub aborts: u8,
     /// The last rank is no member yet, and joins.
     pub join: bool,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
     /// States, as an independent model has counted them.
     pub states: Option<usize>,

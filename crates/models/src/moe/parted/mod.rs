@@ -75,7 +75,7 @@ pub struct Parted {
     pub later: u8,
     /// A third rank is a member with both, and waits for both in every call.
     pub third: bool,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
     /// Those of `pattern`, for all calls.
     pub phases: Vec<Phase>,

@@ -26,7 +26,7 @@ pub enum Mutant {
 pub struct Rejoin {
     /// Calls of the survivor.
     pub calls: u8,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
 }
 

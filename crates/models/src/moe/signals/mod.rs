@@ -79,7 +79,7 @@ pub struct Signals {
     pub calls: u8,
     /// Which deadlines may pass.
     pub clock: Clock,
-    /// Its mutant.
+    /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,
     /// Control writes have a FIFO of their own.
     pub overtakes: bool,

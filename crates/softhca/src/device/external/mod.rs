@@ -112,15 +112,15 @@ pub struct Executor {
     pub context: *mut c_void,
     /// The control block: [`CONTROL_GENERATION`], [`CONTROL_QPS`].
     pub control: u64,
-    /// [`QPS`] of [`Qp`].
+    /// Table of [`QPS`] entries of type [`Qp`].
     pub qps: u64,
-    /// [`CQS`] of [`Cq`].
+    /// Table of [`CQS`] entries of type [`Cq`].
     pub cqs: u64,
-    /// [`HCAS`] times [`KEYS`] of [`Key`].
+    /// Table of [`HCAS`] times [`KEYS`] entries of type [`Key`].
     pub keys: u64,
-    /// [`QPS`] of [`QpProgress`].
+    /// Table of [`QPS`] entries of type [`QpProgress`].
     pub qp_progress: u64,
-    /// [`CQS`] of [`CqProgress`].
+    /// Table of [`CQS`] entries of type [`CqProgress`].
     pub cq_progress: u64,
     /// [`PAGES`] twins, [`PAGE_STRIDE`] apart.
     pub pages: u64,

@@ -11,7 +11,7 @@ use super::check::{Check, Group, Look, Text};
 use super::tree::Tree;
 use super::{gpu, machine, nic, pair, software};
 
-/// Options of a probe.
+/// What one process of the doctor looks at.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ProbeOptions {
     /// What to look at
