@@ -71,6 +71,7 @@ enum Other {
 impl Control {
     /// Until the connection has ended. Returns when its transfers are concluded, behind a panic too.
     pub(super) fn run(mut self) {
+        let _span = tracing::info_span!("connection", peer = %self.name).entered();
         let watched = ThreadPanicked::catch(THREAD, || self.watch());
         let (other, mut reason) = watched.unwrap_or_else(|panic| self.give_up(&panic));
         self.link.break_off();

@@ -166,6 +166,9 @@ impl Pairs {
     /// Takes every step that can be taken now. How long the next may be waited for; none: nothing is waited for.
     pub(super) fn advance(&mut self, ends: &mut Ends) -> Result<Option<Duration>, RecoveryError> {
         for lane in 0..self.pairs.len() {
+            let is_well =
+                matches!(self.pairs[lane].stage, Stage::Up(_)) && ends.link.is_lane_open(lane);
+            let _span = (!is_well).then(|| tracing::info_span!("qp_failure", lane).entered());
             while self.step(lane, ends)? {}
         }
         let now = Instant::now();
@@ -186,6 +189,7 @@ impl Pairs {
         let (next, is_taken) = match (stage, pair.theirs) {
             (Stage::Up(qp), _) if !ends.link.is_lane_open(lane) => {
                 qp.end()?;
+                tracing::info!("no slice takes it until both ends have reset it");
                 ends.transfers.look();
                 pair.end = Instant::now().checked_add(self.most);
                 ends.wire.send(&Message::LaneFailed(number))?;
@@ -233,6 +237,7 @@ impl Pairs {
                             // Others may have transfers that wait for a lane.
                             ends.transfers.look();
                         }
+                        tracing::info!("slices take it again");
                         (Stage::Up(qp), true)
                     }
                     // The other end sends already, and the first that it has asked for was refused.

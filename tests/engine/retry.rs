@@ -5,6 +5,7 @@ use softhca::HcaConfig;
 use softhca::device::FaultSpec;
 use test_basics::limits::until;
 use test_support::limits::HANG;
+use test_support::log::Lines;
 use warpverbs::internal::engine::{
     EngineConfig, EngineError, Kind, Operation, OperationStatus, Options, Outcome, Peer, Remote,
     Status, WaitsFor,
@@ -72,6 +73,43 @@ fn a_qp_that_fails_is_used_again_and_no_transfer_fails() {
             a.engine.release(id).unwrap();
             until_reset(&[&to_b, &to_a], u64::from(round) + 1);
         }
+    }
+}
+
+/// Lines of level info and worse of all threads of this process, from now on.
+fn log_of_process() -> Lines {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .without_time()
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    lines
+}
+
+#[test]
+fn both_ends_log_a_qp_that_fails_with_the_peer_and_the_lane() {
+    let log = log_of_process();
+    let (a, b, [to_b, to_a]) = pair_of(config("a").with_qps(2));
+    fail_wqes(&a, &[1]);
+    let id = to_b.write(a.at(0), b.at(0), MIB).unwrap();
+    assert_eq!(a.concluded(id), Outcome::Done);
+    until_reset(&[&to_b, &to_a], 1);
+    for peer in ["a", "b"] {
+        let has = |lane: u32, line: &str| {
+            let span = format!("connection{{peer={peer}}}:qp_failure{{lane={lane}}}: ");
+            let text = log.text();
+            let mut lines = text.lines();
+            lines.any(|it| it.contains(&span) && it.ends_with(line))
+        };
+        // Which of the two took the WQE that has failed is open.
+        until("the log says that the QP works again", || {
+            [0, 1].iter().any(|&lane| {
+                has(lane, "no slice takes it until both ends have reset it")
+                    && has(lane, "slices take it again")
+            })
+        });
     }
 }
 
