@@ -59,10 +59,11 @@ pub(crate) fn datagram_destination(
 ) -> Option<Destination> {
     match own.link {
         Link::Ethernet => by_gid(own, index, &to.gid).ok(),
+        // The subnet has no packets with a LID that is no port's.
+        Link::InfiniBand if to.path_bits >> own.lmc != 0 => None,
         // The decoder has made it a GID with the address.
         Link::InfiniBand => Name::of(&to.gid).map(|(address, _)| Destination {
-            // Of those that the port has: a WQE is not refused for its path bits.
-            path_bits: to.path_bits & ((1u8 << own.lmc) - 1),
+            path_bits: to.path_bits,
             ..address.into()
         }),
     }
@@ -200,6 +201,31 @@ mod tests {
                     assert_eq!(bits(beyond), Err(Nowhere::PathBits), "LMC {lmc}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_datagram_with_path_bits_beyond_the_lmc_is_lost() {
+        let own = Identity::new(0, Ipv4Addr::new(10, 1, 9, 128))
+            .with_link(Link::InfiniBand)
+            .with_lmc(3);
+        let bits = |path_bits: u8| {
+            let to = Datagram {
+                gid: FAR.to_ipv6_mapped().octets(),
+                has_grh: false,
+                qpn: 1,
+                qkey: 0,
+                hop_limit: 0,
+                traffic_class: 0,
+                path_bits,
+            };
+            datagram_destination(own.first(), 0, &to).map(|there| (there.address, there.path_bits))
+        };
+        for within in [0, 7] {
+            assert_eq!(bits(within), Some((FAR, within)));
+        }
+        for beyond in [8, 15, 127] {
+            assert_eq!(bits(beyond), None, "{beyond}");
         }
     }
 
