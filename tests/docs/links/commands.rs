@@ -1,4 +1,4 @@
-//! Commands that the documents name exist: tests, `./x` and `wv`.
+//! Tests and commands of `./x` that the documents name exist. `crates/wv/tests/documents.rs` asks `wv` for its own.
 
 use std::collections::BTreeSet;
 use std::fs;
