@@ -285,6 +285,19 @@ impl Gpu for CudaGpu {
         unsafe { self.arena.wrap(addr, bytes) }
     }
 
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.lend(addr, bytes) }
+    }
+
+    fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
+        self.arena.buffer_id(addr)
+    }
+
+    fn flush_writes(&self) -> Result<(), GpuError> {
+        rdma::flush(&self.device)
+    }
+
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         share::open(&self.device, handle)
     }

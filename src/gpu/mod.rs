@@ -123,6 +123,43 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     #[expect(unsafe_code, reason = "takes memory on trust")]
     unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
 
+    /// As [`Gpu::wrap_memory`], for HCAs alone: no copy of this device reaches the result. Several may be made of the same memory, and
+    /// an HCA gets a DMA-BUF of it wherever it begins, if all its pages belong to one allocation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::wrap_memory`]; memory of this device is not refused.
+    ///
+    /// # Safety
+    ///
+    /// As [`Gpu::wrap_memory`].
+    // UNSAFETY: as for `wrap_memory`.
+    #[expect(unsafe_code, reason = "takes memory on trust")]
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.wrap_memory(addr, bytes) }
+    }
+
+    /// The number of the allocation that has `addr`: no other allocation of the process ever has the same, also not one at the same
+    /// address. None where the device does not know the memory.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    fn buffer_id(&self, _addr: u64) -> Result<Option<u64>, GpuError> {
+        Ok(None)
+    }
+
+    /// Returns when kernels of this device see all writes of HCAs to its memory whose completions the caller has seen. Needed where
+    /// [`RdmaSupport::write_ordering`] is [`WriteOrdering::None`].
+    ///
+    /// # Errors
+    ///
+    /// The driver's, where [`RdmaSupport::flush_by_host`] is false too.
+    fn flush_writes(&self) -> Result<(), GpuError> {
+        Ok(())
+    }
+
     /// Opens memory of another process. Its owner's end does not end it. The process that has opened it closes it then, before
     /// anything of a new process takes its place.
     ///

@@ -1,24 +1,42 @@
 //! The live allocations of a device, by address: what copies are checked against.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::GpuError;
 
 /// Largest alignment of an allocation: that of a huge page.
 pub(super) const MAX_ALIGN: usize = 2 << 20;
 
+/// Numbers of allocations of all devices of this process.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
 /// What is allocated, and how much ever was.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// First byte to length.
-    live: BTreeMap<u64, usize>,
+    /// By first byte.
+    live: BTreeMap<u64, Range>,
     /// Bytes of all allocations so far, freed ones too.
     taken: u64,
 }
 
+/// One allocation.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    bytes: usize,
+    number: u64,
+}
+
+impl Range {
+    fn new(bytes: usize) -> Self {
+        let number = NUMBERS.fetch_add(1, Relaxed);
+        Self { bytes, number }
+    }
+}
+
 impl Ranges {
     pub(super) fn insert(&mut self, addr: u64, bytes: usize) {
-        self.live.insert(addr, bytes);
+        self.live.insert(addr, Range::new(bytes));
         self.count(bytes);
     }
 
@@ -42,12 +60,12 @@ impl Ranges {
             _ => return refused("at least one byte, not at 0, without wrapping around"),
         };
         let below = self.live.range(..end).next_back();
-        if let Some((start, length)) = below
-            && start + *length as u64 > addr
+        if let Some((start, range)) = below
+            && start + range.bytes as u64 > addr
         {
             return refused("memory that this device has not been given yet and has not allocated");
         }
-        self.live.insert(addr, bytes);
+        self.live.insert(addr, Range::new(bytes));
         Ok(())
     }
 
@@ -65,16 +83,25 @@ impl Ranges {
         self.live.is_empty()
     }
 
+    /// The number of the allocation that has this byte. No other allocation of the process ever has the same.
+    pub(super) fn number(&self, addr: u64) -> Option<u64> {
+        let (start, range) = self.live.range(..=addr).next_back()?;
+        (addr - start < range.bytes as u64).then_some(range.number)
+    }
+
     /// Whether `bytes` bytes at `addr` lie inside one allocation.
     pub(super) fn check(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         let below = self.live.range(..=addr).next_back();
-        if let Some((start, length)) = below
+        if let Some((start, range)) = below
             && let Ok(offset) = usize::try_from(addr - start)
-            && offset.checked_add(bytes).is_some_and(|end| end <= *length)
+            && offset
+                .checked_add(bytes)
+                .is_some_and(|end| end <= range.bytes)
         {
             return Ok(());
         }
-        let nearest = below.map_or_else(String::new, |(start, length)| {
+        let nearest = below.map_or_else(String::new, |(start, range)| {
+            let length = range.bytes;
             format!("; the one below starts at {start:#x} and has {length} bytes")
         });
         Err(GpuError::BadRange {
@@ -159,6 +186,20 @@ mod tests {
         assert_eq!(live.taken(), 100, "what is lent was not allocated here");
         live.remove(0x1064);
         live.lend(0x10c7, 8).unwrap();
+    }
+
+    #[test]
+    fn an_allocation_at_an_address_that_is_used_again_has_another_number() {
+        let mut live = Ranges::default();
+        live.insert(0x1000, 100);
+        let first = live.number(0x1000);
+        assert!(first.is_some() && first == live.number(0x1063));
+        assert_eq!([0xfff, 0x1064].map(|addr| live.number(addr)), [None; 2]);
+        live.remove(0x1000);
+        assert_eq!(live.number(0x1000), None);
+        live.insert(0x1000, 100);
+        let second = live.number(0x1000);
+        assert!(second.is_some() && second != first);
     }
 
     #[test]

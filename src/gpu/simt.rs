@@ -293,6 +293,15 @@ impl Gpu for SimtGpu {
         unsafe { self.arena.wrap(addr, bytes) }
     }
 
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.lend(addr, bytes) }
+    }
+
+    fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
+        Ok(self.arena.number(addr))
+    }
+
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         memory::open(handle)
     }

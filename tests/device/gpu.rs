@@ -245,6 +245,36 @@ fn the_device_says_how_a_peer_reaches_its_memory() {
     assert!(odd.is_empty(), "it need not begin at a page: {odd:?}");
 }
 
+#[test]
+#[ignore = "needs a GPU"]
+fn memory_that_is_lent_to_hcas_has_a_number_and_its_place_in_a_page() {
+    let gpu = gpu();
+    let memory = gpu.alloc(1 << 20, 2 << 20).unwrap();
+    for skip in [0, 256, 8192 + 512] {
+        // SAFETY: `memory` lives longer, and no reference to it exists.
+        let lent = unsafe { gpu.lend_memory(memory.addr() + skip, 4096) }.unwrap();
+        let dmabufs = lent.dmabufs();
+        println!("{skip}: {dmabufs:?}");
+        let dmabufs = dmabufs.into_iter().flatten();
+        dmabufs.for_each(|it| assert_eq!(it.offset, skip % 4096));
+    }
+    let number = |addr| gpu.buffer_id(addr).unwrap();
+    let (addr, known) = (memory.addr(), number(memory.addr()));
+    assert!(known.is_some() && known == number(addr + 9000));
+    assert_eq!(number(64), None);
+    drop(memory);
+    let other = gpu.alloc(1 << 20, 2 << 20).unwrap();
+    println!(
+        "{addr:#x} was {known:?}, {:#x} is {:?}",
+        other.addr(),
+        number(other.addr())
+    );
+    assert_ne!(number(other.addr()), known);
+    let flushed = gpu.flush_writes();
+    println!("{flushed:?}");
+    assert!(flushed.is_ok() || !gpu.rdma().unwrap().flush_by_host);
+}
+
 /// The argument of the other process of a test: location, and a handle to store to; or none, and it prints one of its own.
 const OTHER: &str = "WV_TEST_OTHER_PROCESS";
 

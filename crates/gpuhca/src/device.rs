@@ -157,6 +157,15 @@ impl Gpu for RankGpu {
         unsafe { self.gpu.wrap_memory(addr, bytes) }
     }
 
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.gpu.lend_memory(addr, bytes) }
+    }
+
+    fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
+        self.gpu.buffer_id(addr)
+    }
+
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
         // SAFETY: the caller's promise.
         unsafe { self.gpu.wrap_stream(raw) }

@@ -144,6 +144,15 @@ impl Gpu for Stubs {
         unsafe { self.simt.wrap_memory(addr, bytes) }
     }
 
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.simt.lend_memory(addr, bytes) }
+    }
+
+    fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
+        self.simt.buffer_id(addr)
+    }
+
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
         // SAFETY: the caller's promise.
         unsafe { self.simt.wrap_stream(raw) }

@@ -236,6 +236,7 @@ struct thing {
     uint64_t base, bytes;
     int fd;
     uint64_t mapped, mapped_bytes;
+    uint64_t buffer;           // no other thing has the same
     char *text;
     int nodes;
     int number, captured_by;   // streams: index, and that of the stream whose capture it is in; -1: none
@@ -257,8 +258,10 @@ static int attribute(int id) {
 }
 
 static struct thing *made(enum kind kind) {
+    static uint64_t buffers;
     struct thing *one = calloc(1, sizeof *one);
     one->kind = kind;
+    one->buffer = ++buffers;
     one->device = current ? current->device : 0;
     one->in = current;
     one->fd = one->captured_by = -1;
@@ -643,13 +646,21 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
     return leave(SUCCESS);
 }
 
-/// The ordinal of the device alone.
+/// The ordinal of the device, and the number of the buffer.
 CUresult cuPointerGetAttribute(void *value, int id, CUdeviceptr addr) {
     ENTER(IN_CONTEXT, "%d %#lx", id, addr);
     struct thing *one = at(addr, 1);
-    if (!value || !one || id != 9) return leave(INVALID_VALUE);
-    *(int *)value = one->device;
+    if (!value || !one || (id != 9 && id != 7)) return leave(INVALID_VALUE);
+    if (id == 9) *(int *)value = one->device;
+    else *(uint64_t *)value = one->buffer;
     return leave(SUCCESS);
+}
+
+/// Of the current context, for the device that owns it.
+CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) {
+    ENTER(IN_CONTEXT, "%d %d", target, scope);
+    if (target != 0 || (scope != 100 && scope != 200)) return leave(INVALID_VALUE);
+    return leave(attribute(117) & 1 ? SUCCESS : NOT_SUPPORTED);
 }
 
 CUresult cuPointerSetAttribute(const void *value, int id, CUdeviceptr addr) {

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
+use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute, CUresult};
 
 use super::driver::{Device, check};
 use super::rdma;
@@ -98,6 +98,63 @@ impl Arena {
         addr: u64,
         bytes: usize,
     ) -> Result<DeviceMemory, GpuError> {
+        let (base, length) = self.own(addr, bytes)?;
+        lock(&self.live).lend(addr, bytes)?;
+        let page = page_bytes();
+        let whole = bytes.next_multiple_of(page);
+        let is_exported =
+            addr.is_multiple_of(page as u64) && whole as u64 <= length - (addr - base);
+        let lent = Lent {
+            arena: Arc::clone(self),
+            addr,
+            exported: if is_exported { whole } else { 0 },
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
+    /// # Safety
+    ///
+    /// As [`Gpu::lend_memory`](crate::gpu::Gpu::lend_memory).
+    pub(super) unsafe fn lend(
+        self: &Arc<Self>,
+        addr: u64,
+        bytes: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        // It wraps around, or is none.
+        Ranges::default().lend(addr, bytes)?;
+        let (base, length) = self.own(addr, bytes)?;
+        let page = page_bytes() as u64;
+        let first = addr - addr % page;
+        let end = (addr + bytes as u64).next_multiple_of(page);
+        let is_exported = first >= base && end <= base + length;
+        let lent = ForHcas {
+            arena: Arc::clone(self),
+            first,
+            exported: if is_exported { end - first } else { 0 },
+            offset: addr - first,
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
+    /// The number of the driver's allocation that has `addr`; none of an address that it does not know.
+    pub(super) fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
+        self.device.bind()?;
+        let mut number = 0u64;
+        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID;
+        // SAFETY: any address may be asked about; `number` is an unsigned long long, which is what the attribute is.
+        let asked =
+            unsafe { sys::cuPointerGetAttribute((&raw mut number).cast(), attribute, addr) };
+        match asked {
+            CUresult::CUDA_ERROR_INVALID_VALUE => Ok(None),
+            asked => {
+                check("cuPointerGetAttribute(BUFFER_ID)", asked)?;
+                Ok(Some(number))
+            }
+        }
+    }
+
+    /// Begin and length of the allocation of the driver that has this memory, which must be this device's.
+    fn own(&self, addr: u64, bytes: usize) -> Result<(u64, u64), GpuError> {
         let refused = |value: String, limit: String| {
             let what = "memory of the caller";
             GpuError::BadArgument { what, value, limit }
@@ -114,16 +171,7 @@ impl Arena {
             let limit = format!("at most the {room} bytes of the allocation that are left there");
             return Err(refused(format!("{bytes} bytes at {addr:#x}"), limit));
         }
-        lock(&self.live).lend(addr, bytes)?;
-        let page = page_bytes();
-        let whole = bytes.next_multiple_of(page);
-        let is_exported = addr.is_multiple_of(page as u64) && whole as u64 <= room;
-        let lent = Lent {
-            arena: Arc::clone(self),
-            addr,
-            exported: if is_exported { whole } else { 0 },
-        };
-        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+        Ok((base, length))
     }
 
     /// An error with the bytes asked for and the bytes that the device has.
@@ -317,6 +365,28 @@ impl Drop for Lent {
     fn drop(&mut self) {
         // No copy can be under way: copies hold this lock.
         lock(&self.arena.live).remove(self.addr);
+    }
+}
+
+/// Memory of the caller that HCAs alone reach.
+#[derive(Debug)]
+struct ForHcas {
+    arena: Arc<Arena>,
+    /// The first page that has some of it, and the bytes of all such pages; 0 if not all belong to the caller's allocation.
+    first: u64,
+    exported: u64,
+    /// Where in the first page it begins.
+    offset: u64,
+}
+
+impl Hold for ForHcas {
+    fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
+        let bytes = usize::try_from(self.exported).unwrap_or(0);
+        let pages = rdma::dmabuf(&self.arena.device, self.first, bytes, pcie)?;
+        Ok(pages.map(|pages| MemoryDmabuf {
+            offset: pages.offset + self.offset,
+            ..pages
+        }))
     }
 }
 

@@ -5,7 +5,10 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUmemRangeHandleType};
+use cudarc::driver::sys::{
+    self, CUdevice, CUdevice_attribute as Attribute, CUflushGPUDirectRDMAWritesScope as FlushScope,
+    CUflushGPUDirectRDMAWritesTarget as FlushTarget, CUmemRangeHandleType,
+};
 
 use super::driver::{Device, attribute, check};
 use crate::gpu::{GpuError, MemoryDmabuf, RdmaSupport, WriteOrdering};
@@ -57,6 +60,18 @@ pub(super) fn dmabuf(
         offset: 0,
         pcie,
     }))
+}
+
+/// Returns when the device sees all writes of peers that have completed.
+pub(super) fn flush(device: &Device) -> Result<(), GpuError> {
+    device.bind()?;
+    // SAFETY: a context of the device is current; the call takes two numbers.
+    check("cuFlushGPUDirectRDMAWrites", unsafe {
+        sys::cuFlushGPUDirectRDMAWrites(
+            FlushTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+            FlushScope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
+        )
+    })
 }
 
 fn export(addr: u64, bytes: usize, flags: u64) -> Result<OwnedFd, GpuError> {

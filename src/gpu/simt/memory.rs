@@ -158,6 +158,23 @@ impl Arena {
         Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
     }
 
+    /// # Safety
+    ///
+    /// As [`Gpu::lend_memory`](crate::gpu::Gpu::lend_memory).
+    pub(super) unsafe fn lend(
+        self: &Arc<Self>,
+        addr: u64,
+        bytes: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        // Any memory of this process may be lent, if it can be memory at all.
+        Ranges::default().lend(addr, bytes)?;
+        Ok(DeviceMemory::new(addr, bytes, Box::new(ForHcas)))
+    }
+
+    pub(super) fn number(&self, addr: u64) -> Option<u64> {
+        self.lock().number(addr)
+    }
+
     pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         self.lock().check(addr, bytes)
     }
@@ -290,6 +307,12 @@ impl Drop for Lent {
         self.arena.lock().remove(self.addr);
     }
 }
+
+/// Memory of the caller that HCAs alone reach.
+#[derive(Debug)]
+struct ForHcas;
+
+impl Hold for ForHcas {}
 
 /// Host memory that kernels reach, in both its mappings.
 #[derive(Debug)]

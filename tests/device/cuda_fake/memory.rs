@@ -379,3 +379,44 @@ fn memory_of_the_program_is_checked_reached_and_not_freed() {
         assert_eq!(fake.calls("cuMemFree_v2").len(), freed);
     });
 }
+
+#[test]
+fn memory_that_is_lent_to_hcas_overlaps_and_keeps_its_place_in_a_page() {
+    fake("devices 1\nname a fake").run(|fake| {
+        let gpu = CudaGpu::open(0).unwrap();
+        let bytes = 3 * 4096;
+        let addr = memory_of_the_program(&gpu, bytes);
+        #[expect(unsafe_code, reason = "memory that is never freed")]
+        // SAFETY: no code frees the memory, and no reference to it exists.
+        let lend = |addr, bytes| unsafe { gpu.lend_memory(addr, bytes) };
+        let whole = lend(addr, bytes).unwrap();
+        let inside = lend(addr + 4096 + 256, 256).unwrap();
+        gpu.check_range(addr, 1).unwrap_err();
+        for (memory, offset) in [(&whole, 0), (&inside, 256)] {
+            let dmabufs = memory.dmabufs().unwrap();
+            let found: Vec<_> = dmabufs.iter().map(|it| (it.pcie, it.offset)).collect();
+            assert_eq!(found, [(true, offset), (false, offset)]);
+        }
+        says(
+            &lend(addr + 4096, 1 << 30).unwrap_err(),
+            &["1073741824 bytes", "are left there"],
+        );
+        says(&lend(addr, 0).unwrap_err(), &["is 0 bytes"]);
+        assert!(fake.calls("cuMemFree_v2").is_empty());
+    });
+}
+
+#[test]
+fn an_allocation_has_a_number_that_no_other_has_and_writes_are_flushed() {
+    fake("devices 1\nname a fake").run(|fake| {
+        let gpu = CudaGpu::open(0).unwrap();
+        let [first, second] = [4096, 4096].map(|bytes| gpu.alloc(bytes, 4096).unwrap());
+        let number = |addr| gpu.buffer_id(addr).unwrap();
+        let known = number(first.addr());
+        assert!(known.is_some() && known == number(first.addr() + 4095));
+        assert!(number(second.addr()).is_some_and(|other| Some(other) != known));
+        assert_eq!(number(64), None);
+        gpu.flush_writes().unwrap();
+        assert_eq!(fake.calls("cuFlushGPUDirectRDMAWrites"), ["0 100"]);
+    });
+}
