@@ -1,5 +1,5 @@
 //! The form in which programs carry descriptions of memory. In order: four bytes that name the form, the first rkey, words, the
-//! other rkeys, a bit for each near rail, and a checksum.
+//! other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
 
 use super::rails::{MOST_RAILS, RailKeys};
 
@@ -26,6 +26,7 @@ pub(super) fn seal<const BYTES: usize>(
         place.copy_from_slice(&key.to_le_bytes());
     }
     keys[OTHER_KEYS - KEY] = rkeys.near();
+    keys[OTHER_KEYS - KEY + 1] = rkeys.is_of_gpu().into();
     let sum = checksum(&bytes[..BYTES - WORD]);
     bytes[BYTES - WORD..].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -58,7 +59,9 @@ impl<const BYTES: usize> Opened<BYTES> {
             *key = u32::from_le_bytes(word.unwrap_or_default());
         }
         match self.0[BYTES - WORD - KEY..BYTES - WORD] {
-            [near, 0, 0, 0] => Ok(RailKeys::from(keys).with_near(near)),
+            [near, of_gpu @ (0 | 1), 0, 0] => {
+                Ok(RailKeys::from(keys).with_near(near).with_gpu(of_gpu == 1))
+            }
             _ => Err("bytes behind its keys are not 0"),
         }
     }
@@ -96,7 +99,8 @@ mod tests {
 
     fn keys(random: &mut fastrand::Rng) -> RailKeys {
         let keys: [u32; MOST_RAILS] = std::array::from_fn(|_| random.u32(..));
-        RailKeys::from(keys).with_near(random.u8(..))
+        let keys = RailKeys::from(keys).with_near(random.u8(..));
+        keys.with_gpu(random.bool())
     }
 
     /// A range of at least one byte that does not wrap.

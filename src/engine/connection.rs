@@ -187,7 +187,11 @@ impl Control {
                     self.transfers.waiting().change();
                 }
             }
-            Message::Notice(record) => self.all.accept(&self.known, record)?,
+            Message::Notice(record) => {
+                // Kernels see the bytes that it stands behind.
+                self.transfers.flushes().flush()?;
+                self.all.accept(&self.known, record)?;
+            }
             other => return Ok(Some(other)),
         }
         Ok(None)

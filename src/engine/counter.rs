@@ -5,8 +5,8 @@
 //! counts. A copy within the machine counts after its last byte too. Counters exist from the start of the engine, so it keeps what
 //! arrives before the program asks for a counter.
 //!
-//! The bytes are in host memory before the completion that says so: an HCA keeps that order. Memory of a GPU would need a flush before
-//! the count; engines have none yet.
+//! The bytes are in host memory before the completion that says so: an HCA keeps that order. Where memory of a GPU needs a flush, the
+//! worker flushes before it counts (`flush`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -201,6 +201,31 @@ pub enum EngineError {
         /// Number of bytes.
         bytes: u64,
     },
+    /// Memory that a region has whose own memory was freed: the address means other bytes now.
+    #[error(
+        "{bytes} bytes at {address:#x} are of region {region}, whose memory has been freed and whose address was given to other memory: \
+         deregister that region first"
+    )]
+    Freed {
+        /// Address of the first byte.
+        address: u64,
+        /// Number of bytes.
+        bytes: u64,
+        /// The number of the region.
+        region: u64,
+    },
+    /// Memory that is registered as memory of the other kind.
+    #[error(
+        "{bytes} bytes at {address:#x} are registered as memory of {registered}; they must be registered as that, or after it was deregistered"
+    )]
+    OtherKind {
+        /// Address of the first byte.
+        address: u64,
+        /// Number of bytes.
+        bytes: u64,
+        /// As what they are registered.
+        registered: &'static str,
+    },
     /// A region that the engine does not have.
     #[error("region {number} is not of this engine, or was taken away")]
     UnknownRegion {
@@ -355,6 +380,14 @@ pub enum EngineError {
         peer: String,
         /// The cause, in words.
         reason: String,
+    },
+    /// Memory of a GPU that is to be copied within the machine.
+    #[error(
+        "the {side} memory of the transfer is a GPU's, which the NIC moves, and WARPVERBS_ENGINE_PATH is local; it must be auto or nic"
+    )]
+    LocalGpu {
+        /// The end whose memory it is.
+        side: Side,
     },
     /// A byte of a range that no registration has.
     #[error("operation {operation}: the {side} byte at {address:#x} is in no registered region")]

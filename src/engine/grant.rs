@@ -191,7 +191,8 @@ mod tests {
             forged(|it| it[48] = 0),
             forged(|it| it[48] = 4),
             forged(|it| it[55] = 1),
-            forged(|it| it[85] = 1),
+            forged(|it| it[85] = 2),
+            forged(|it| it[86] = 1),
         ] {
             assert!(Grant::from_bytes(&bytes).is_err(), "{bytes:?}");
         }

@@ -93,7 +93,8 @@ impl Peer {
         let made = self.inner.rails.keys(&range, rights.access(), place.tag);
         let made = made.inspect_err(|_| keys.not_made(place.number))?;
         let rkeys: RailKeys = made.iter().map(RangeKey::rkey).collect();
-        let rkeys = rkeys.with_near(region.keys.near());
+        let is_of_gpu = region.keys.is_of_gpu();
+        let rkeys = rkeys.with_near(region.keys.near()).with_gpu(is_of_gpu);
         let shown = ShownRegion {
             address: place.named,
             bytes,
@@ -102,9 +103,9 @@ impl Peer {
             may_read: rights.number() & Rights::Read.number() != 0,
             may_write: rights.number() & Rights::Write.number() != 0,
         };
-        // A peer elsewhere has no use for it.
+        // A peer elsewhere has no use for it, and no peer copies memory of a GPU.
         let board = self.inner.local.board.as_ref();
-        let board = board.filter(|_| self.link.is_seated());
+        let board = board.filter(|_| self.link.is_seated() && !is_of_gpu);
         let key = PeerKey::new(made, board, &shown);
         if !keys.made(place.number, key, time_to_live) {
             keys.end_in_tries(place.number)?;

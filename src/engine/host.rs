@@ -12,6 +12,7 @@ use super::config::{check, key, log_receives, pace};
 use super::counter::Counters;
 use super::cut::Cut;
 use super::error::{EngineError, HostError};
+use super::gpus::Gpus;
 use super::handshake::hello;
 use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, PeerGone};
@@ -30,7 +31,7 @@ use super::worker::Pool;
 use crate::config::{EngineConfig, EngineCq};
 use crate::error::OwnThread;
 use crate::provider::mlx5::RailShape;
-use crate::provider::{Host, HostMemory, ProviderError, Wake};
+use crate::provider::{AnyMemory, Host, ProviderError, Wake};
 use crate::verbs::Context;
 
 /// Numbers engines of this process.
@@ -73,6 +74,7 @@ pub(super) struct Inner {
     pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
     /// Its name in stores.
     pub(super) published: Mutex<Vec<Publication>>,
+    pub(super) gpus: Gpus,
     pub(super) links: AtomicU64,
     pub(super) is_closing: AtomicBool,
     /// Held by a submitter, from its look at `is_closing` until the transfer has begun.
@@ -125,7 +127,7 @@ impl Engine {
         let incarnation = fastrand::u64(..);
         let local = Local::new(config.engine_path, incarnation)?;
         let counters = Arc::new(Counters::new(local.board.as_ref())?);
-        let regions = Registry::new(local.board.clone());
+        let regions = Registry::new(local.board.clone(), transfers.flushes());
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,
@@ -141,6 +143,7 @@ impl Engine {
                 arrived: Condvar::new(),
                 listeners: Mutex::default(),
                 published: Mutex::default(),
+                gpus: Gpus::default(),
                 links: AtomicU64::new(1),
                 is_closing: AtomicBool::new(false),
                 submitting: RwLock::default(),
@@ -157,13 +160,15 @@ impl Engine {
         self.inner.hello.incarnation
     }
 
-    /// Registers all of `memory`. What is registered already is shared.
+    /// Registers all of `memory`: an `Arc` of [`HostMemory`](super::HostMemory) or of
+    /// [`GpuMemory`](super::GpuMemory). What is registered already is shared. Memory of a GPU is registered on every HCA by its
+    /// best DMA-BUF, else by its address.
     ///
     /// # Errors
-    /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Closing`];
-    /// [`HostError::Provider`]: what the HCA refuses.
-    pub fn register(&self, memory: &Arc<HostMemory>) -> Result<RegionId, HostError> {
-        let ids = self.register_each(&[memory]);
+    /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Freed`]: with one whose memory was freed;
+    /// [`EngineError::OtherKind`]; [`EngineError::Closing`]; [`HostError::Provider`]: what the HCA or the GPU refuses.
+    pub fn register(&self, memory: impl Into<AnyMemory>) -> Result<RegionId, HostError> {
+        let ids = self.register_each(&[memory.into()]);
         ids.map(|ids| ids[0]).map_err(|(_, error)| error)
     }
 
@@ -173,8 +178,11 @@ impl Engine {
     /// # Errors
     /// [`HostError::Listed`]: which of these cannot be registered, and why, as of [`Engine::register`]. Of two that overlap it is the
     /// one that begins later.
-    pub fn register_all(&self, memories: &[Arc<HostMemory>]) -> Result<Vec<RegionId>, HostError> {
-        let memories: Vec<&Arc<HostMemory>> = memories.iter().collect();
+    pub fn register_all<'a, M>(&self, memories: &'a [M]) -> Result<Vec<RegionId>, HostError>
+    where
+        AnyMemory: From<&'a M>,
+    {
+        let memories: Vec<AnyMemory> = memories.iter().map(AnyMemory::from).collect();
         let listed = |(element, error)| HostError::Listed {
             element,
             error: Box::new(error),
@@ -182,10 +190,7 @@ impl Engine {
         self.register_each(&memories).map_err(listed)
     }
 
-    fn register_each(
-        &self,
-        memories: &[&Arc<HostMemory>],
-    ) -> Result<Vec<RegionId>, (usize, HostError)> {
+    fn register_each(&self, memories: &[AnyMemory]) -> Result<Vec<RegionId>, (usize, HostError)> {
         let mut regions = lock(&self.inner.regions);
         while memories.iter().any(|memory| regions.is_leaving(memory)) {
             let waited = self.inner.left.wait(regions);
@@ -454,7 +459,10 @@ impl Inner {
             self.pool.stop();
             self.counters.end_mirrors();
             self.keys.end_all();
-            let regions = std::mem::replace(&mut *lock(&self.regions), Registry::new(None));
+            let regions = std::mem::replace(
+                &mut *lock(&self.regions),
+                Registry::new(None, self.transfers.flushes()),
+            );
             if let Some(board) = &self.local.board
                 && board.has_copiers()
             {

@@ -61,6 +61,8 @@ pub(super) struct Link {
     flows: Box<[Flow]>,
     /// Transfers that are not concluded.
     running: AtomicU32,
+    /// Those of them that no copy moves.
+    for_nic: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
     /// Wakes the control thread; none where no HCA stands behind.
@@ -169,6 +171,7 @@ impl Link {
             resets: AtomicU64::new(0),
             flows: lanes.iter().map(|_| Flow::default()).collect(),
             running: AtomicU32::new(0),
+            for_nic: AtomicU32::new(0),
             state: Mutex::new(State {
                 lanes: lanes.iter().copied().map(LaneState::first).collect(),
                 ..State::default()
@@ -218,18 +221,30 @@ impl Link {
     }
 
     /// A bit for each lane that takes slices and may take one that has failed on those of `tried`: lanes against which the least speaks.
-    pub(super) fn other_lanes(&self, tried: u32) -> u32 {
+    /// What is for the NIC no copy takes.
+    pub(super) fn other_lanes(&self, (tried, is_for_nic): (u32, bool)) -> u32 {
         let failed: Vec<Crossing> = lanes_of(tried).map(|lane| self.crossing(lane)).collect();
         let doubts = |lane: usize| self.crossing(lane).doubts(&failed);
-        let least = self.open_lanes().map(doubts).min();
-        bits(
-            self.open_lanes()
-                .filter(|lane| Some(doubts(*lane)) == least),
-        )
+        let lanes = || {
+            let open = self.open_lanes();
+            open.filter(|lane| !is_for_nic || *lane < self.qps)
+        };
+        let least = lanes().map(doubts).min();
+        bits(lanes().filter(|lane| Some(doubts(*lane)) == least))
+    }
+
+    /// A bit for each QP that takes slices.
+    pub(super) fn open_qps(&self) -> u32 {
+        bits(self.open_lanes().filter(|lane| *lane < self.qps))
+    }
+
+    /// Whether copies move all of its transfers, and the NIC does not take their place.
+    pub(super) fn only_copies(&self) -> bool {
+        self.local.as_ref().is_some_and(|way| way.is_only)
     }
 
     /// Whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
-    pub(super) fn takes(&self, crossing: Crossing, tried: u32) -> bool {
+    pub(super) fn takes(&self, crossing: Crossing, tried: (u32, bool)) -> bool {
         lanes_of(self.other_lanes(tried)).any(|lane| self.crossing(lane) == crossing)
     }
 
@@ -594,15 +609,23 @@ impl Link {
         }
     }
 
-    pub(super) fn begin_transfer(&self) {
+    /// It moves by the NIC alone, or by copies too.
+    pub(super) fn begin_transfer(&self, is_for_nic: bool) {
         self.running.fetch_add(1, Ordering::Relaxed);
+        self.for_nic.fetch_add(is_for_nic.into(), Ordering::Relaxed);
     }
 
-    pub(super) fn end_transfer(&self) {
+    pub(super) fn end_transfer(&self, is_for_nic: bool) {
+        self.for_nic.fetch_sub(is_for_nic.into(), Ordering::Relaxed);
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             drop(self.state());
             self.changed.notify_all();
         }
+    }
+
+    /// Whether transfers run that no copy moves.
+    pub(super) fn has_transfers_for_nic(&self) -> bool {
+        self.for_nic.load(Ordering::Relaxed) > 0
     }
 
     /// Waits until no transfer runs. How many do when the time is over.

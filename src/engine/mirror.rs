@@ -4,8 +4,8 @@
 //! itself counts. So one thread looks at the counters that are mirrored, and writes what has changed. It alone writes a word: the
 //! value that a kernel sees in it never goes back, unless the program resets the counter.
 //!
-//! The bytes that are counted are in host memory before the counter says so. The thread writes the word behind its look at the
-//! counter. Memory of a GPU would need a flush in between; an engine takes none yet.
+//! The bytes that are counted are in memory before the counter says so, those of a GPU too. The thread writes the word behind its
+//! look at the counter.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

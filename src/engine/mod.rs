@@ -55,6 +55,9 @@
 //! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
 //! `host`, the engine with its regions (`registry`, `table`), and `peer`.
 //!
+//! Regions may be memory of a GPU (`gpus`), which no thread copies: QPs move it. Before the engine tells of
+//! its bytes, `flush` makes kernels see them.
+//!
 //! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`.
 //! `grants` has the calls, and `keys` ends each key once, and in time.
 
@@ -67,7 +70,9 @@ mod counter;
 mod cut;
 mod error;
 mod flow;
+mod flush;
 mod frames;
+mod gpus;
 mod grant;
 mod grants;
 mod handshake;
@@ -105,7 +110,7 @@ mod words;
 mod worker;
 
 pub use crate::config::{EngineConfig, EngineCq, EngineKey, EnginePairing, EnginePath};
-pub use crate::provider::{Cause, HostMemory, ProviderError};
+pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, ProviderError};
 pub use account::Outcome;
 pub use counter::{Counter, MOST_COUNTERS};
 pub use error::{Distrust, EngineError, HostError, Side};

@@ -14,8 +14,8 @@ use super::error::{EngineError, HostError};
 use super::link::MOST_QPS;
 use super::rest::Rest;
 use super::tally::SliceCounts;
-use crate::provider::HostMemory;
 use crate::provider::mlx5::{Mlx5Rail, Mlx5Reaper, RailShape, Registration};
+use crate::provider::{AnyMemory, ProviderError};
 use crate::verbs::{Access, Context, KeyRange, RangeKey, VerbsError};
 
 /// Most NICs of an engine: each has a QP of a connection.
@@ -29,6 +29,7 @@ pub(super) const NO_RAIL: usize = MOST_RAILS;
 pub struct RailKeys {
     keys: [u32; MOST_RAILS],
     near: u8,
+    is_of_gpu: bool,
 }
 
 const _: () = assert!(MOST_RAILS == u8::BITS as usize);
@@ -134,6 +135,18 @@ impl RailKeys {
         Self { near, ..self }
     }
 
+    /// Whether the memory is a GPU's: no thread of a process copies it.
+    #[must_use]
+    pub const fn is_of_gpu(&self) -> bool {
+        self.is_of_gpu
+    }
+
+    /// The same, of memory of a GPU or of the host.
+    #[must_use]
+    pub const fn with_gpu(self, is_of_gpu: bool) -> Self {
+        Self { is_of_gpu, ..self }
+    }
+
     /// That of a rail.
     #[must_use]
     pub fn of(&self, rail: usize) -> u32 {
@@ -143,7 +156,11 @@ impl RailKeys {
 
 impl From<[u32; MOST_RAILS]> for RailKeys {
     fn from(keys: [u32; MOST_RAILS]) -> Self {
-        Self { keys, near: 0 }
+        Self {
+            keys,
+            near: 0,
+            is_of_gpu: false,
+        }
     }
 }
 
@@ -285,14 +302,14 @@ impl Rails {
     }
 
     /// Registers all of `memory` on every rail, or on none.
-    pub(super) fn register(&self, memory: &Arc<HostMemory>) -> Result<Registrations, VerbsError> {
+    pub(super) fn register(&self, memory: &AnyMemory) -> Result<Registrations, ProviderError> {
         let all = self.rails.iter().map(|rail| rail.register(memory));
         let registrations = all.collect::<Result<Vec<_>, _>>()?;
         let keys = [Registration::lkey, Registration::rkey];
         let near = self.near(memory);
         let keys = keys.map(|key| {
             let keys: RailKeys = registrations.iter().map(key).collect();
-            keys.with_near(near)
+            keys.with_near(near).with_gpu(memory.gpu().is_some())
         });
         Ok(Registrations {
             registrations,
@@ -301,7 +318,7 @@ impl Rails {
     }
 
     /// A bit for each rail on the NUMA node of the memory, as far as the system says both.
-    fn near(&self, memory: &HostMemory) -> u8 {
+    fn near(&self, memory: &AnyMemory) -> u8 {
         let nodes = self.rails.iter();
         let nodes = nodes.map(|rail| rail.context().info().numa_node());
         near(memory.numa_node(), nodes)

@@ -24,6 +24,7 @@ use super::rest::{Failures, Fault, REST, Rest};
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::{Held, Pool};
+use crate::gpu::GpuError;
 use crate::provider::mlx5::{Offer, Pair};
 use crate::provider::{Host, HostLane};
 use crate::verbs::{Qp, Reset, VerbsError};
@@ -42,6 +43,8 @@ pub(super) enum RecoveryError {
     Late(Duration),
     #[error(transparent)]
     Notices(#[from] NoticeError),
+    #[error("a notice is not delivered, since its bytes may not have come to the GPU: {0}")]
+    Gpu(#[from] GpuError),
     #[error("{found:?}; it must be {expected}")]
     Message {
         found: Box<Message>,

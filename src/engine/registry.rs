@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::{EngineError, HostError};
+use super::flush::{Flushed, Flushes};
 use super::rails::{Rails, Registrations};
 use super::regions::{Descriptor, Users};
 use super::table::Mapped;
 use super::transfers::LocalTable;
-use crate::provider::HostMemory;
+use crate::provider::AnyMemory;
 use crate::provider::local::{Board, LEAVING, ShownRegion, Unshown};
 
 /// A registered region. No other of this engine ever has the same.
@@ -39,6 +40,7 @@ pub(super) struct Registry {
     next: u64,
     /// Shows them to peers of this machine.
     board: Option<Arc<Board>>,
+    flushes: Arc<Flushes>,
     /// How many registrations are being taken away.
     leaving: usize,
 }
@@ -49,7 +51,9 @@ struct Shared {
     bytes: u64,
     regions: u32,
     /// Keeps it.
-    memory: Arc<HostMemory>,
+    memory: AnyMemory,
+    #[expect(dead_code, reason = "held for its drop")]
+    flushed: Option<Flushed>,
     /// Its place on the board.
     place: Option<usize>,
     /// Held for its drop, where it has no place.
@@ -87,13 +91,14 @@ impl Leaving {
 
 impl Registry {
     /// Of none, which shows them on this board.
-    pub(super) fn new(board: Option<Arc<Board>>) -> Self {
+    pub(super) fn new(board: Option<Arc<Board>>, flushes: &Arc<Flushes>) -> Self {
         Self {
             table: Arc::default(),
             regions: HashMap::new(),
             registrations: HashMap::new(),
             next: 0,
             board,
+            flushes: Arc::clone(flushes),
             leaving: 0,
         }
     }
@@ -103,19 +108,21 @@ impl Registry {
     pub(super) fn register(
         &mut self,
         rails: &Rails,
-        memories: &[&Arc<HostMemory>],
+        memories: &[AnyMemory],
     ) -> Result<Vec<RegionId>, (usize, HostError)> {
         let (firsts, news) = self.parted(memories)?;
         let mut made = Vec::new();
         for place in news {
-            let memory = memories[place];
+            let memory = &memories[place];
+            // Before a peer can have its key.
+            let flushed = self.flushes.enter(memory);
             let registrations = rails.register(memory);
             // With `made` go the registrations of those before.
             let registrations = registrations.map_err(|error| (place, error.into()))?;
-            made.push((memory, registrations));
+            made.push((memory, registrations, flushed));
         }
-        for (memory, registrations) in made {
-            self.add(memory, registrations);
+        for (memory, registrations, flushed) in made {
+            self.add(memory, registrations, flushed);
         }
         let ids = firsts.into_iter().map(|first| {
             if let Some(shared) = self.registrations.get_mut(&first) {
@@ -130,10 +137,7 @@ impl Registry {
     }
 
     /// For each of these the address of the registration that it is to have, and the places of those that need a new one.
-    fn parted(
-        &self,
-        memories: &[&Arc<HostMemory>],
-    ) -> Result<(Vec<u64>, Vec<usize>), (usize, HostError)> {
+    fn parted(&self, memories: &[AnyMemory]) -> Result<(Vec<u64>, Vec<usize>), (usize, HostError)> {
         // One that has all of another comes before it.
         let mut order: Vec<usize> = (0..memories.len()).collect();
         order.sort_by_key(|place| {
@@ -145,12 +149,14 @@ impl Registry {
         let (mut firsts, mut news) = (vec![0; memories.len()], Vec::new());
         let mut last = 0..0;
         for place in order {
-            let (address, bytes) = (memories[place].address(), memories[place].bytes());
+            let memory = &memories[place];
+            let (address, bytes) = (memory.address(), memory.bytes());
             let known = self.table.covering(address, bytes);
             firsts[place] = match known {
                 Some(region) => region.address,
                 None if address < last.end && address + bytes <= last.end => last.start,
                 None if address < last.end || self.table.overlaps(address, bytes) => {
+                    self.check_freed(memory).map_err(|error| (place, error))?;
                     return Err((place, EngineError::Overlap { address, bytes }.into()));
                 }
                 None => {
@@ -159,12 +165,55 @@ impl Registry {
                     address
                 }
             };
+            let shared = match (known, news.last()) {
+                (Some(_), _) => {
+                    self.check_freed(memory).map_err(|error| (place, error))?;
+                    let shared = self.registrations.get(&firsts[place]);
+                    shared.map_or(memory, |shared| &shared.memory)
+                }
+                (None, Some(new)) => &memories[*new],
+                (None, None) => memory,
+            };
+            check_kind(memory, shared).map_err(|error| (place, error.into()))?;
         }
         Ok((firsts, news))
     }
 
+    /// Refuses memory where a region has some of it whose own memory was freed.
+    fn check_freed(&self, memory: &AnyMemory) -> Result<(), HostError> {
+        let (address, bytes) = (memory.address(), memory.bytes());
+        let meets = |(first, shared): &(&u64, &Shared)| {
+            **first < address + bytes && address < **first + shared.bytes
+        };
+        let met: Vec<(&u64, &Shared)> = match self.table.covering(address, bytes) {
+            Some(region) => {
+                let shared = self.registrations.get(&region.address);
+                shared
+                    .map(|shared| (&region.address, shared))
+                    .into_iter()
+                    .collect()
+            }
+            None => self.registrations.iter().filter(meets).collect(),
+        };
+        for (first, shared) in met {
+            let is_there = shared.memory.gpu().map_or(Ok(true), |it| it.is_there());
+            if !is_there? {
+                let of_it = self.regions.iter().filter(|(_, of)| *of == first);
+                let number = of_it.map(|(number, _)| *number).min();
+                let region = number.unwrap_or(u64::MAX);
+                let freed = EngineError::Freed {
+                    address,
+                    bytes,
+                    region,
+                };
+                return Err(freed.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Lets transfers use memory that is registered.
-    fn add(&mut self, memory: &Arc<HostMemory>, registrations: Registrations) {
+    fn add(&mut self, memory: &AnyMemory, registrations: Registrations, flushed: Option<Flushed>) {
         let (address, bytes) = (memory.address(), memory.bytes());
         let users = Arc::new(Users::default());
         let is_new = Arc::make_mut(&mut self.table).insert(Mapped {
@@ -179,7 +228,8 @@ impl Registry {
             users,
             bytes,
             regions: 0,
-            memory: Arc::clone(memory),
+            memory: memory.clone(),
+            flushed,
             place: None,
             unshown: None,
             is_leaving: false,
@@ -189,7 +239,7 @@ impl Registry {
     }
 
     /// Whether part of this memory is being taken away, so that it is soon known whether it can be registered.
-    pub(super) fn is_leaving(&self, memory: &HostMemory) -> bool {
+    pub(super) fn is_leaving(&self, memory: &AnyMemory) -> bool {
         let (address, end) = (memory.address(), memory.address() + memory.bytes());
         let overlaps = |(first, shared): (&u64, &Shared)| {
             shared.is_leaving && *first < end && address < *first + shared.bytes
@@ -282,10 +332,29 @@ impl Registry {
     }
 }
 
+/// Refuses memory that a registration of memory of another kind has.
+fn check_kind(memory: &AnyMemory, registered: &AnyMemory) -> Result<(), EngineError> {
+    let kind = |memory: &AnyMemory| match memory.gpu() {
+        Some(_) => "a GPU",
+        None => "the host",
+    };
+    match kind(memory) == kind(registered) {
+        true => Ok(()),
+        false => Err(EngineError::OtherKind {
+            address: memory.address(),
+            bytes: memory.bytes(),
+            registered: kind(registered),
+        }),
+    }
+}
+
 impl Shared {
-    /// Peers of this machine may copy to and from it.
+    /// Peers of this machine may copy to and from it, unless it is a GPU's.
     fn show(&mut self, board: Option<&Arc<Board>>) {
-        let address = self.memory.address();
+        let AnyMemory::Host(memory) = &self.memory else {
+            return;
+        };
+        let address = memory.address();
         let region = ShownRegion {
             address,
             bytes: self.bytes,
@@ -294,7 +363,7 @@ impl Shared {
             may_read: true,
             may_write: true,
         };
-        let file = self.memory.file();
+        let file = memory.file();
         let shown = board.map(|board| board.show(&region, file.as_ref()));
         (self.place, self.unshown) = match shown {
             Some(Ok(place)) => (Some(place), None),

@@ -229,14 +229,14 @@ fn while_a_region_waits_for_peers_others_are_registered() {
     let region = end.engine.register(&other).unwrap();
     end.engine.deregister(region).unwrap();
     assert!(matches!(leave(), Step::Taken));
-    assert!(lock(&inner.regions).is_leaving(&end.memory));
-    assert!(!lock(&inner.regions).is_leaving(&other));
+    assert!(lock(&inner.regions).is_leaving(&(&end.memory).into()));
+    assert!(!lock(&inner.regions).is_leaving(&(&other).into()));
     // It stays where a peer does not end its copy.
     let number = end.region.number();
     let kept = lock(&inner.regions).finish(&leaving, Err(3)).unwrap_err();
     let busy = EngineError::Busy { number, users: 3 };
     assert!(matches!(kept, HostError::Refused(error) if error == busy));
-    assert!(!lock(&inner.regions).is_leaving(&end.memory));
+    assert!(!lock(&inner.regions).is_leaving(&(&end.memory).into()));
     let again = end.engine.register(&end.memory).unwrap();
     end.engine.deregister(again).unwrap();
     let Step::Waits(leaving) = leave() else {

@@ -12,18 +12,19 @@ use std::time::{Duration, Instant};
 
 use super::account::{AtomicAccount, Change, Close, Outcome};
 use super::cut::Cut;
-use super::error::EngineError;
+use super::error::{EngineError, Side};
 use super::flow::{Stalled, WaitsFor};
+use super::flush::Flushes;
 use super::grant::Rights;
 use super::link::{Fence, Link, Lives};
 use super::plan::{Operation, Plan};
 use super::queue::{Item, RunQueue};
-use super::rails::{Crossing, number_of};
+use super::rails::{Crossing, NO_RAIL, number_of};
 use super::regions::Users;
 use super::report::{FirstCause, OperationStatus, Remote, Report};
 use super::send::Attached;
 use super::slots::{Slots, Status, TransferId};
-use super::table::Table;
+use super::table::{Mapped, Table};
 use super::tally::{SliceCounts, Statistics, Totals};
 use super::waiting::Waiting;
 use crate::error::ThreadPanicked;
@@ -38,6 +39,7 @@ pub struct Prepared {
     plan: Plan,
     operations: u32,
     overlaps: bool,
+    reaches_gpu: bool,
     local: Arc<LocalTable>,
     remote: Arc<RemoteTable>,
     /// The life of the peer that it is for.
@@ -88,6 +90,7 @@ pub(super) struct Transfers {
     /// How often a slice is posted again.
     retry: u32,
     totals: Totals,
+    flushes: Arc<Flushes>,
 }
 
 /// One slot.
@@ -110,6 +113,10 @@ struct Body {
     /// Some WRITE goes where one comes from.
     overlaps: bool,
     prepared: Option<Arc<Prepared>>,
+    /// Some memory of the peer is a GPU's.
+    reaches_gpu: bool,
+    /// Some memory of this side is a GPU's.
+    has_gpu: bool,
     deadline: Option<Instant>,
     /// At which each operation counts.
     counter: Option<u32>,
@@ -141,6 +148,8 @@ struct Failures {
     /// Lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
     lost: Lives,
     is_remote_unknown: bool,
+    /// What was read is not known to have come to the GPU.
+    is_unflushed: bool,
     /// The worker that held some of it and has panicked.
     panicked: Option<ThreadPanicked>,
 }
@@ -163,6 +172,17 @@ impl Failures {
 impl Body {
     fn plan(&self) -> &Plan {
         self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
+    }
+
+    /// Whether no thread of this process can copy it.
+    fn is_for_nic(&self) -> bool {
+        self.has_gpu || self.reaches_gpu
+    }
+
+    /// Whether it reads into memory of a GPU.
+    fn fills_gpu(&self) -> bool {
+        let is_read = |(_, kind, _)| kind == super::Kind::Read;
+        self.has_gpu && self.plan().remotes().any(is_read)
     }
 }
 
@@ -216,6 +236,8 @@ impl Transfers {
                     operations: 0,
                     overlaps: false,
                     prepared: None,
+                    reaches_gpu: false,
+                    has_gpu: false,
                     deadline: None,
                     counter: None,
                     near: 0,
@@ -238,7 +260,13 @@ impl Transfers {
             waiting: Waiting::default(),
             retry,
             totals: Totals::default(),
+            flushes: Arc::default(),
         })
+    }
+
+    /// The GPUs that are flushed before this side tells of bytes.
+    pub(super) fn flushes(&self) -> &Arc<Flushes> {
+        &self.flushes
     }
 
     pub(super) fn queue(&self, worker: u32) -> &Arc<RunQueue> {
@@ -264,11 +292,12 @@ impl Transfers {
             true => plan.set_counting(operations, &*local, &*remote),
             false => plan.set(operations, &*local, &*remote),
         }?;
-        check_rights(&plan, &remote)?;
+        let reaches_gpu = check_remote(&plan, link, &remote)?;
         Ok(Arc::new(Prepared {
             plan,
             operations: count(operations.len()),
             overlaps,
+            reaches_gpu,
             local,
             remote,
             incarnation: link.incarnation,
@@ -297,7 +326,8 @@ impl Transfers {
                 true => body.own.set_counting(operations, &*way.local, &*way.remote),
                 false => body.own.set(operations, &*way.local, &*way.remote),
             }?;
-            check_rights(&body.own, &way.remote)
+            body.reaches_gpu = check_remote(&body.own, &way.link, &way.remote)?;
+            Ok(())
         })
     }
 
@@ -323,6 +353,7 @@ impl Transfers {
         self.begin(way, how, |body, _| {
             body.operations = prepared.operations;
             body.overlaps = prepared.overlaps;
+            body.reaches_gpu = prepared.reaches_gpu;
             body.prepared = Some(Arc::clone(prepared));
             Ok(())
         })
@@ -341,16 +372,22 @@ impl Transfers {
         };
         let place = &self.places[id.slot() as usize];
         let mut body = place.write();
-        let filled = fill(&mut body, &way).and_then(|()| enter_all(body.plan(), &way.local));
-        if let Err(error) = filled {
-            body.id = None;
-            drop(body);
-            self.slots.conclude(id, Outcome::Failed)?;
-            self.release(id)?;
-            return Err(error);
+        let filled = fill(&mut body, &way)
+            .and_then(|()| check_local(body.plan(), &way))
+            .and_then(|has_gpu| enter_all(body.plan(), &way.local).map(|()| has_gpu));
+        match filled {
+            Ok(has_gpu) => body.has_gpu = has_gpu,
+            Err(error) => {
+                body.id = None;
+                drop(body);
+                self.slots.conclude(id, Outcome::Failed)?;
+                self.release(id)?;
+                return Err(error);
+            }
         }
         let (total, is_small) = (body.plan().slices(), body.plan().is_small());
         let near = near_of(body.plan(), &way);
+        let is_for_nic = body.is_for_nic();
         let link = Arc::clone(&way.link);
         let deadline = options
             .deadline
@@ -367,7 +404,7 @@ impl Transfers {
         place.account.reset();
         drop(body);
         self.totals.submit(total);
-        link.begin_transfer();
+        link.begin_transfer(is_for_nic);
         if total == 0 {
             self.conclude(id, Outcome::Done, Fence::Whole);
             return Ok(id);
@@ -396,30 +433,35 @@ impl Transfers {
         let (true, Some(way)) = (body.id == Some(id), &body.way) else {
             return Pulled::Nothing;
         };
-        let (plan, counter) = (body.plan(), body.counter);
-        let again = place.take_retries(most, crossing, &way.link);
+        let plan = body.plan();
+        if crossing.own == NO_RAIL && body.is_for_nic() {
+            return place.left_to_qps(plan, &way.link);
+        }
+        let again = place.take_retries((most, body.is_for_nic()), crossing, &way.link);
         let left = most - count(again.len());
         let is_again = !again.is_empty();
         for number in again {
-            add(
-                chain,
-                (plan, way, counter),
-                crossing,
-                id.slot(),
-                number..number + 1,
-            );
+            add(chain, (&body, way), crossing, id.slot(), number..number + 1);
         }
         let account = place.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();
         let is_far = is_left && way.link.is_far(crossing, body.near);
         if !is_far && let Some(handed) = place.account.hand_out(left, plan.slices()) {
-            add(chain, (plan, way, counter), crossing, id.slot(), handed);
+            add(chain, (&body, way), crossing, id.slot(), handed);
             return Pulled::Some;
         }
         match is_again {
             true => Pulled::Some,
-            false => place.left_elsewhere(is_far.then_some(body.near), &way.link),
+            false => {
+                place.left_elsewhere(is_far.then_some(body.near), (&way.link, body.is_for_nic()))
+            }
         }
+    }
+
+    /// Whether copies have no part in the transfer.
+    pub(super) fn is_for_nic(&self, id: TransferId) -> bool {
+        let body = self.places[id.slot() as usize].read();
+        body.id == Some(id) && body.is_for_nic()
     }
 
     /// Gives the transfer to these workers, also to some that have it.
@@ -700,6 +742,7 @@ impl Transfers {
             _ if posted > 0 => WaitsFor::Completion,
             false => WaitsFor::End,
             true if account.is_settled(total) => WaitsFor::Reset,
+            true if body.is_for_nic() && way.link.open_qps() == 0 => WaitsFor::Qp,
             true if way.link.open_workers().is_empty() => WaitsFor::Qp,
             true => WaitsFor::Room,
         })
@@ -730,6 +773,8 @@ impl Transfers {
             Fence::RemoteUnknown => Outcome::Failed,
         };
         let place = &self.places[id.slot() as usize];
+        let is_flushed = self.flush_reads(id);
+        let outcome = if is_flushed { outcome } else { Outcome::Failed };
         let mut body = place.write();
         if body.id != Some(id) {
             return;
@@ -740,12 +785,18 @@ impl Transfers {
         let first = {
             let mut failures = place.failures();
             failures.is_remote_unknown = fence == Fence::RemoteUnknown;
+            failures.is_unflushed = !is_flushed;
+            if !is_flushed {
+                let cause = Cause::of_system(libc::EIO);
+                let unflushed = first_cause(&body, 0, (None, None), Some(cause));
+                failures.first.get_or_insert(unflushed);
+            }
             failures.first
         };
         leave_all(body.plan(), &way.local);
         let (total, bytes) = (body.plan().slices(), body.plan().bytes());
         let handed = place.account.load().handed();
-        let notice = body.notice.take();
+        let (notice, is_for_nic) = (body.notice.take(), body.is_for_nic());
         drop(body);
         // A thread that sees the conclusion may end the connection, so the notice goes first.
         if let Some(notice) = notice {
@@ -755,8 +806,26 @@ impl Transfers {
         self.totals.conclude(outcome, bytes);
         let concluded = self.slots.conclude(id, outcome);
         debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
-        way.link.end_transfer();
+        way.link.end_transfer(is_for_nic);
         self.waiting.conclude(id);
+    }
+
+    /// What a transfer has read has come to the GPU for whose memory it was, if a GPU has to be asked for that. `false`: not.
+    fn flush_reads(&self, id: TransferId) -> bool {
+        if !self.flushes.is_needed() {
+            return true;
+        }
+        let body = self.places[id.slot() as usize].read();
+        let is_wanted = body.id == Some(id) && body.way.is_some() && body.fills_gpu();
+        drop(body);
+        let flushed = if is_wanted {
+            self.flushes.flush()
+        } else {
+            Ok(())
+        };
+        flushed
+            .inspect_err(|error| tracing::error!("transfer {id:?} has read into a GPU: {error}"))
+            .is_ok()
     }
 
     pub(super) fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
@@ -834,7 +903,7 @@ impl Transfers {
         let mut failures = place.failures();
         failures.slices.sort_unstable();
         let (plan, handed) = (body.plan(), place.account.load().handed());
-        let was_written_off = failures.panicked.is_some();
+        let was_written_off = failures.panicked.is_some() || failures.is_unflushed;
         let mut missing = 0;
         let is_whole = outcome == Outcome::Done && failures.slices.is_empty();
         let numbers = 0..if is_whole { 0 } else { plan.slices() };
@@ -893,7 +962,12 @@ impl Place {
     }
 
     /// Up to `most` slices that are to be posted again, and may be on a lane with this crossing.
-    fn take_retries(&self, most: u32, crossing: Crossing, link: &Link) -> Vec<u32> {
+    fn take_retries(
+        &self,
+        (most, is_for_nic): (u32, bool),
+        crossing: Crossing,
+        link: &Link,
+    ) -> Vec<u32> {
         if self.to_retry.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -904,10 +978,11 @@ impl Place {
         let most = most as usize;
         let mut taken = Vec::new();
         // Most have failed on the same lanes.
-        let mut known = (0, link.takes(crossing, 0));
+        let takes = |tried| link.takes(crossing, (tried, is_for_nic));
+        let mut known = (0, takes(0));
         failures.to_retry.retain(|retry| {
             if known.0 != retry.tried {
-                known = (retry.tried, link.takes(crossing, retry.tried));
+                known = (retry.tried, takes(retry.tried));
             }
             let is_taken = taken.len() < most && known.1;
             if is_taken {
@@ -921,14 +996,25 @@ impl Place {
     }
 
     /// The answer to a lane that may take nothing of what is left: slices to retry, and those that are to enter by these rails.
-    fn left_elsewhere(&self, near: Option<u8>, link: &Link) -> Pulled {
+    fn left_elsewhere(&self, near: Option<u8>, (link, is_for_nic): (&Link, bool)) -> Pulled {
         if near.is_none() && self.to_retry.load(Ordering::Acquire) == 0 {
             return Pulled::Nothing;
         }
         let near = near.map_or(0, |near| link.near_lanes(near));
         let failures = self.failures();
         let retries = failures.to_retry.iter();
-        Pulled::Elsewhere(retries.fold(near, |all, it| all | link.other_lanes(it.tried)))
+        let other = |tried| link.other_lanes((tried, is_for_nic));
+        Pulled::Elsewhere(retries.fold(near, |all, it| all | other(it.tried)))
+    }
+
+    /// The answer to a lane that copies, where QPs move all of the transfer.
+    fn left_to_qps(&self, plan: &Plan, link: &Link) -> Pulled {
+        let account = self.account.load();
+        let is_left = !account.is_closed() && account.handed() < plan.slices();
+        match is_left || self.to_retry.load(Ordering::Acquire) > 0 {
+            true => Pulled::Elsewhere(link.open_qps()),
+            false => Pulled::Nothing,
+        }
     }
 
     /// Keeps the first failure; one that only follows from another gives way.
@@ -963,14 +1049,14 @@ fn first_cause(body: &Body, slice: u32, (qp, rail): By, cause: Option<Cause>) ->
 /// Adds slices of a transfer to a chain.
 fn add(
     chain: &mut Chain,
-    (plan, way, counter): (&Plan, &Way, Option<u32>),
+    (body, way): (&Body, &Way),
     crossing: Crossing,
     slot: u32,
     numbers: Range<u32>,
 ) {
-    for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
+    for (slice, number) in body.plan().range(numbers.clone()).zip(numbers) {
         let verb = match slice.kind {
-            super::Kind::Write => counter.map_or(Verb::Write, Verb::WriteImmediate),
+            super::Kind::Write => body.counter.map_or(Verb::Write, Verb::WriteImmediate),
             super::Kind::Read => Verb::Read,
         };
         let tag = Tag {
@@ -988,6 +1074,9 @@ fn add(
             bytes: local.bytes,
         });
         chain.push((verb, tag), (slice.remote, rkey), ranges);
+        if body.has_gpu {
+            chain.keep_in_place();
+        }
     }
 }
 
@@ -1003,19 +1092,40 @@ fn near_of(plan: &Plan, way: &Way) -> u8 {
         .unwrap_or(0)
 }
 
-/// Whether the peer has allowed all of it, as far as it has said.
-fn check_rights(plan: &Plan, remote: &RemoteTable) -> Result<(), EngineError> {
+/// Refuses what the peer has not allowed, as far as it has said. Whether some of the peer's memory is a GPU's.
+fn check_remote(plan: &Plan, link: &Link, remote: &RemoteTable) -> Result<bool, EngineError> {
+    let mut is_of_gpu = false;
     for (operation, kind, region) in plan.remotes() {
-        let rights = remote.get(region).map(|region| region.owner);
-        if let Some(rights) = rights.filter(|rights| !rights.allow(kind)) {
+        let Some(region) = remote.get(region) else {
+            continue;
+        };
+        let rights = region.owner;
+        if !rights.allow(kind) {
             return Err(EngineError::Right {
                 operation,
                 kind,
                 rights,
             });
         }
+        is_of_gpu |= region.keys.is_of_gpu();
     }
-    Ok(())
+    check_gpu(is_of_gpu, link, Side::Remote)
+}
+
+/// Whether some of this side's memory is a GPU's.
+fn check_local(plan: &Plan, way: &Way) -> Result<bool, EngineError> {
+    let mut regions = plan.local_regions();
+    let is_of_gpu = |region: &Mapped<_>| region.keys.is_of_gpu();
+    let has_gpu = regions.any(|number| way.local.get(number).is_some_and(is_of_gpu));
+    check_gpu(has_gpu, &way.link, Side::Local)
+}
+
+/// Refuses memory of a GPU where copies alone are allowed.
+fn check_gpu(is_of_gpu: bool, link: &Link, side: Side) -> Result<bool, EngineError> {
+    match is_of_gpu && link.only_copies() {
+        true => Err(EngineError::LocalGpu { side }),
+        false => Ok(is_of_gpu),
+    }
 }
 
 /// Counts the transfer at all its local regions, or at none.

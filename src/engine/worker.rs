@@ -408,6 +408,7 @@ impl<P: Provider> Worker<P> {
         self.reaper.reap(&mut found, self.pace.reap);
         let has_copied = self.copy(&mut found);
         let mut has_failed = false;
+        let is_flushed = self.flush_counted(&found);
         for completion in &found {
             // What completes of a lane that is gone is of no one.
             let Some((at, nth)) = self.places.get(&completion.lane).copied() else {
@@ -416,7 +417,10 @@ impl<P: Provider> Worker<P> {
             let work = &mut self.links[at];
             let (held, finished) = (&mut work.lanes[nth], &mut self.finished);
             if let Completed::Receive(immediate) = completion.what {
-                held.receive(completion, immediate);
+                held.receive(completion, immediate.filter(|_| is_flushed));
+                if immediate.is_some() && !is_flushed {
+                    held.link.break_off();
+                }
                 continue;
             }
             held.lane
@@ -450,6 +454,19 @@ impl<P: Provider> Worker<P> {
             self.drop_lanes();
         }
         has_found
+    }
+
+    /// The bytes of what is about to be counted have come to the GPUs that are to be flushed for that. `false`: not for sure.
+    fn flush_counted(&self, found: &[Completion]) -> bool {
+        let counts = |it: &Completion| matches!(it.what, Completed::Receive(Some(_)));
+        let flushes = self.transfers.flushes();
+        if !flushes.is_needed() || !found.iter().any(counts) {
+            return true;
+        }
+        let flushed = flushes.flush();
+        flushed
+            .inspect_err(|error| tracing::error!("WRITEs of peers are not counted: {error}"))
+            .is_ok()
     }
 
     /// Does a part of the work of each lane that copies. Returns whether any had work.
@@ -506,10 +523,13 @@ impl<P: Provider> Worker<P> {
                 has_posted |= self.hand_on(at);
                 continue;
             }
-            let mut has_begun = self.post_by(at, copies);
-            // While one copies, the QPs beside it have only what it leaves: slices whose copies have failed.
+            let mut has_begun = self.post_by(at, copies, false);
+            // While one copies, the QPs beside it have only what it leaves: what is for the NIC alone, and slices whose copies have
+            // failed.
             if copies && !has_begun && !self.is_copying(at) {
-                has_begun = self.post_by(at, false);
+                has_begun = self.post_by(at, false, false);
+            } else if copies && self.links[at].link.has_transfers_for_nic() {
+                has_begun |= self.post_by(at, false, true);
             }
             has_posted |= has_begun;
             stalls |= !copies && self.is_full(at);
@@ -518,12 +538,12 @@ impl<P: Provider> Worker<P> {
         has_posted
     }
 
-    /// Posts by the lanes of a link that copy, or by its QPs. Whether anything was posted.
-    fn post_by(&mut self, at: usize, copies: bool) -> bool {
+    /// Posts by the lanes of a link that copy, or by its QPs: all, or what is for the NIC alone. Whether anything was posted.
+    fn post_by(&mut self, at: usize, copies: bool, for_nic: bool) -> bool {
         let mut has_posted = false;
         for nth in 0..self.links[at].lanes.len() {
             if self.links[at].lanes[nth].lane.copies() == copies {
-                has_posted |= self.post_on(at, nth);
+                has_posted |= self.post_on(at, nth, for_nic);
             }
         }
         has_posted
@@ -543,7 +563,7 @@ impl<P: Provider> Worker<P> {
         !queue.is_empty() && !lanes.iter().any(has_room)
     }
 
-    fn post_on(&mut self, at: usize, nth: usize) -> bool {
+    fn post_on(&mut self, at: usize, nth: usize, for_nic: bool) -> bool {
         let work = &mut self.links[at];
         let held = &mut work.lanes[nth];
         if held.has_failed {
@@ -557,6 +577,10 @@ impl<P: Provider> Worker<P> {
             let left = most - u32::try_from(self.chain.len()).unwrap_or(most).min(most);
             if left == 0 {
                 break;
+            }
+            if for_nic && !self.transfers.is_for_nic(id) {
+                next += 1;
+                continue;
             }
             let how = (left, held.crossing);
             match self.transfers.pull(id, how, &mut self.chain) {

@@ -46,6 +46,15 @@ pub struct Work {
     pub tag: Tag,
     first_range: u32,
     ranges: u32,
+    stays_in_place: bool,
+}
+
+impl Work {
+    /// Whether this thread does not reach its bytes: the HCA reads them itself.
+    #[must_use]
+    pub const fn stays_in_place(&self) -> bool {
+        self.stays_in_place
+    }
 }
 
 /// WQEs in order.
@@ -79,7 +88,15 @@ impl Chain {
             tag,
             first_range: index(first),
             ranges: index(count),
+            stays_in_place: false,
         });
+    }
+
+    /// This thread does not reach the bytes of the last WQE, which so does not carry them.
+    pub fn keep_in_place(&mut self) {
+        if let Some(last) = self.works.last_mut() {
+            last.stays_in_place = true;
+        }
     }
 
     /// Number of WQEs in the chain.

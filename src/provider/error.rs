@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::gpu::GpuError;
 use crate::verbs::VerbsError;
 
 /// What a provider refuses or reports, with the value and the limit.
@@ -11,6 +12,31 @@ pub enum ProviderError {
     /// The HCA or its driver.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
+    /// The device whose memory it is.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// Memory that no HCA can be given.
+    #[error(
+        "{bytes} bytes at {address:#x} of {gpu} have neither a DMA-BUF, nor does the driver register GPU memory by its address; it must be \
+         memory with one of both: pages of one allocation and a driver with DMA-BUFs, or the module nvidia-peermem"
+    )]
+    NotOffered {
+        /// The device.
+        gpu: String,
+        /// Address of the first byte.
+        address: u64,
+        /// Number of bytes.
+        bytes: u64,
+    },
+    /// A GPU that never shows for sure what an HCA has written.
+    #[error(
+        "{gpu} shows its kernels an HCA's writes in no order (GPU_DIRECT_RDMA_WRITES_ORDERING is none) and the host cannot flush them \
+         (GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS has no HOST); it must do one of both for an engine that registers its memory"
+    )]
+    NoFlush {
+        /// The device.
+        gpu: String,
+    },
     /// A call of the system.
     #[error("{call}: {source}")]
     System {

@@ -6,10 +6,12 @@
 //!
 //! `mlx5` posts to QPs of an HCA, made by DevX, with the segments of mlx5-prm. `sink` has no HCA: what is rung for completes, which
 //! shows what all the rest costs. `local` copies between the memory of this process and that of a peer on this machine; `host` has QPs and
-//! such copies beside each other. `memory` is host memory that HCAs of this process and of peers read and write.
+//! such copies beside each other. `memory` is host memory that HCAs of this process and of peers read and write, and `gpu_memory`
+//! that of a GPU.
 
 mod chain;
 mod error;
+mod gpu_memory;
 mod host;
 pub(crate) mod local;
 mod memory;
@@ -24,6 +26,7 @@ use mlx5_prm::cqe::Syndrome;
 
 pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
+pub use gpu_memory::{AnyMemory, GpuMemory};
 pub(crate) use host::{Host, HostLane};
 pub use memory::HostMemory;
 pub use wake::Wake;

@@ -81,7 +81,12 @@ fn tensors_apart_have_a_registration_each_and_regions_in_their_order() {
         let found = (descriptor.address, descriptor.bytes);
         assert_eq!(found, (memory.address(), memory.bytes()));
     }
-    assert!(end.engine.register_all(&[]).unwrap().is_empty());
+    assert!(
+        end.engine
+            .register_all(&[] as &[Arc<HostMemory>])
+            .unwrap()
+            .is_empty()
+    );
     // The buffer has more than these, so it overlaps them all.
     let refused = end.engine.register(&buffer).unwrap_err();
     assert!(

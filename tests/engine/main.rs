@@ -7,6 +7,8 @@ mod closes;
 mod connections;
 mod counters;
 mod cut;
+mod gpu_memory;
+mod gpu_rig;
 mod grace;
 mod grants;
 mod idle;

@@ -269,7 +269,7 @@ impl Lane for Mlx5Lane {
 
 /// How many bytes the WQE of this work carries, at most `inline`; none: it names ranges.
 fn carried(inline: u64, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
-    if inline == 0 || work.verb == Verb::Read {
+    if inline == 0 || work.verb == Verb::Read || work.stays_in_place() {
         return None;
     }
     let bytes: u64 = ranges.iter().map(|range| u64::from(range.bytes)).sum();

@@ -3,16 +3,18 @@
 // UNSAFETY: gives memory that the rail or the caller owns to the HCA.
 #![expect(unsafe_code, reason = "registered memory")]
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::hub::Hub;
 use super::pair::Pair;
 use super::reaper::Mlx5Reaper;
 use super::stock::{Piece, Stock};
-use crate::provider::{HostMemory, ProviderError};
+use crate::gpu::MemoryDmabuf;
+use crate::provider::{AnyMemory, HostMemory, ProviderError};
 use crate::verbs::{
-    Access, Context, ControlHeap, HeapRegion, KeyRange, Mr, Pd, QpConfig, RangeKey, SharedCq,
-    VerbsError,
+    Access, Context, ControlHeap, Dmabuf, HeapRegion, KeyRange, Mr, Pd, QpConfig, RangeKey,
+    SharedCq, VerbsError,
 };
 
 /// What a rail has room for.
@@ -142,13 +144,19 @@ impl Mlx5Rail {
     }
 
     /// Registers all of `memory` for this side and for peers.
-    pub(crate) fn register(&self, memory: &Arc<HostMemory>) -> Result<Registration, VerbsError> {
+    pub(crate) fn register(&self, memory: &AnyMemory) -> Result<Registration, ProviderError> {
         let (address, bytes) = (memory.address(), memory.bytes());
-        // SAFETY: the registration keeps the memory, to which no Rust reference exists but to atomics.
-        let mr = unsafe { Mr::register(&self.pd, address, bytes, Access::ALL) }?;
+        let offered = memory.gpu().map(|memory| memory.dmabufs()).transpose()?;
+        let dmabufs: Vec<Dmabuf<'_>> = offered.iter().flatten().map(dmabuf_of).collect();
+        // SAFETY: the registration keeps the memory, to which no Rust reference exists but to atomics. What is offered is this memory.
+        let mr = unsafe { Mr::exported(&self.pd, address, bytes, Access::ALL, &dmabufs) }?;
+        if memory.gpu().is_some() {
+            let device = self.context().name();
+            tracing::debug!("{memory:?} is registered on {device}: {}", mr.export());
+        }
         Ok(Registration {
             mr,
-            _memory: Arc::clone(memory),
+            _memory: memory.clone(),
         })
     }
 
@@ -163,12 +171,21 @@ impl Mlx5Rail {
     }
 }
 
+/// As verbs take it.
+fn dmabuf_of(offered: &MemoryDmabuf) -> Dmabuf<'_> {
+    Dmabuf {
+        fd: offered.fd.as_fd(),
+        offset: offered.offset,
+        pcie: offered.pcie,
+    }
+}
+
 /// Memory that the HCA has.
 #[derive(Debug)]
 pub(crate) struct Registration {
     mr: Mr,
     /// Goes last.
-    _memory: Arc<HostMemory>,
+    _memory: AnyMemory,
 }
 
 impl Registration {

@@ -16,8 +16,8 @@ use super::wqe::{Payload, Wqe};
 use super::{Mlx5Lane, Mlx5Reaper};
 use crate::fabric::PortRecord;
 use crate::provider::{
-    Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Reaper, Stop, Tag,
-    Verb, Wake,
+    AnyMemory, Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Reaper,
+    Stop, Tag, Verb, Wake,
 };
 use crate::verbs::{Access, Context, DeviceSelector, KeyRange, SendAttr};
 
@@ -168,7 +168,7 @@ impl Rig {
             reaper: rail.reaper(0).unwrap(),
             other,
             pairs,
-            keys: rail.register(&memory).unwrap(),
+            keys: rail.register(&AnyMemory::from(&memory)).unwrap(),
             memory,
             rail,
             _hca: hca,

@@ -43,7 +43,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     (
         "engine",
-        &["provider", "fabric", "verbs", "error", "config"],
+        &["provider", "fabric", "verbs", "gpu", "error", "config"],
     ),
     (
         "internal",

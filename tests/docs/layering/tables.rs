@@ -104,7 +104,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     (
         "provider",
-        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`; `mlx5` (DevX QPs), `local` (copies within the machine) and `sink` (no HCA); host memory that HCAs share",
+        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`; `mlx5` (DevX QPs), `local` (copies within the machine) and `sink` (no HCA); memory of the host and of GPUs that HCAs share",
     ),
     ("team", "ranks, windows, peer table in device memory"),
     (
@@ -114,7 +114,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ("moe", "buffers, dispatch, combine"),
     (
         "engine",
-        "the host engine: transfers, workers, connections of engines, notices, counters, keys of peers; so far one rail, host memory",
+        "the host engine: transfers, workers, connections of engines, notices, counters, keys of peers",
     ),
     (
         "internal",

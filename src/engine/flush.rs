@@ -1,0 +1,73 @@
+//! GPUs whose memory is registered here and that show an HCA's writes only behind a flush.
+//!
+//! The thread that tells of bytes flushes first: the worker before it counts, the thread of a connection before it delivers a notice,
+//! and the thread that concludes a transfer with READs before it says so. Without such a GPU each of them loads one word.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::host::lock;
+use crate::gpu::{Gpu, GpuError};
+use crate::provider::AnyMemory;
+
+/// The GPUs of an engine that are flushed.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    /// Each with the number of registrations of its memory.
+    gpus: Mutex<Vec<(String, Arc<dyn Gpu>, usize)>>,
+    count: AtomicUsize,
+}
+
+/// A registration of memory of such a GPU, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Flushed {
+    flushes: Arc<Flushes>,
+    gpu: String,
+}
+
+impl Flushes {
+    /// Flushes the GPU of this memory from now on, if that is needed.
+    pub(super) fn enter(self: &Arc<Self>, memory: &AnyMemory) -> Option<Flushed> {
+        let memory = memory.gpu().filter(|memory| memory.needs_flush())?;
+        let gpu = memory.gpu().device_id();
+        let mut gpus = lock(&self.gpus);
+        match gpus.iter_mut().find(|(known, ..)| *known == gpu) {
+            Some((.., registrations)) => *registrations += 1,
+            None => gpus.push((gpu.clone(), Arc::clone(memory.gpu()), 1)),
+        }
+        self.count.store(gpus.len(), Ordering::SeqCst);
+        Some(Flushed {
+            flushes: Arc::clone(self),
+            gpu,
+        })
+    }
+
+    /// Whether there is any.
+    pub(super) fn is_needed(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns when kernels see what HCAs have written whose completions this thread has seen.
+    pub(super) fn flush(&self) -> Result<(), GpuError> {
+        if !self.is_needed() {
+            return Ok(());
+        }
+        // Without the lock: a region may come or go meanwhile.
+        let gpus: Vec<_> = lock(&self.gpus)
+            .iter()
+            .map(|it| Arc::clone(&it.1))
+            .collect();
+        gpus.iter().try_for_each(|gpu| gpu.flush_writes())
+    }
+}
+
+impl Drop for Flushed {
+    fn drop(&mut self) {
+        let mut gpus = lock(&self.flushes.gpus);
+        if let Some((.., registrations)) = gpus.iter_mut().find(|(gpu, ..)| *gpu == self.gpu) {
+            *registrations -= 1;
+        }
+        gpus.retain(|(.., registrations)| *registrations > 0);
+        self.flushes.count.store(gpus.len(), Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,232 @@
+//! Memory of a GPU that HCAs read and write while this process has it.
+
+// UNSAFETY: takes memory of a program on trust.
+#![expect(unsafe_code, reason = "memory shared with HCAs")]
+
+use std::any::Any;
+use std::fmt;
+use std::fs;
+use std::sync::Arc;
+
+use super::error::ProviderError;
+use super::memory::HostMemory;
+use crate::gpu::{DeviceMemory, Gpu, MemoryDmabuf, RdmaSupport, WriteOrdering};
+
+/// Memory of a GPU. No thread of this process reads or writes it by its address: HCAs and kernels do.
+pub struct GpuMemory {
+    gpu: Arc<dyn Gpu>,
+    memory: Arc<DeviceMemory>,
+    /// Where in `memory` it begins.
+    offset: u64,
+    bytes: u64,
+    /// The allocation that it lies in, by the device's number.
+    buffer: Option<u64>,
+    support: RdmaSupport,
+    /// Goes last.
+    #[expect(dead_code, reason = "held for its drop")]
+    owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl GpuMemory {
+    /// All of `memory`, which `gpu` has allocated or wrapped.
+    ///
+    /// # Errors
+    /// [`ProviderError::Gpu`]: it is not of this device; [`ProviderError::NoFlush`].
+    pub fn new(gpu: &Arc<dyn Gpu>, memory: &Arc<DeviceMemory>) -> Result<Self, ProviderError> {
+        gpu.check_range(memory.addr(), memory.bytes())?;
+        Self::of(gpu, Arc::clone(memory), None)
+    }
+
+    /// The `bytes` bytes at `address`, which the program has allocated on `gpu`: `owner`, which may be what keeps them, goes behind all
+    /// that uses them.
+    ///
+    /// # Errors
+    /// [`ProviderError::Gpu`]: no byte, memory of another device, or a range that no allocation has; [`ProviderError::NoFlush`].
+    ///
+    /// # Safety
+    /// The bytes stay allocated until the result is dropped. Before that every region that was registered of it has been taken away,
+    /// or its engine closed. Meanwhile no Rust reference to them is used, since HCAs read and write them.
+    pub unsafe fn over(
+        gpu: &Arc<dyn Gpu>,
+        address: u64,
+        bytes: u64,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self, ProviderError> {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise.
+        let memory = unsafe { gpu.lend_memory(address, length) }?;
+        Self::of(gpu, Arc::new(memory), owner)
+    }
+
+    fn of(
+        gpu: &Arc<dyn Gpu>,
+        memory: Arc<DeviceMemory>,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self, ProviderError> {
+        let support = gpu.rdma()?;
+        if support.write_ordering == WriteOrdering::None && !support.flush_by_host {
+            let gpu = gpu.label();
+            return Err(ProviderError::NoFlush { gpu });
+        }
+        Ok(Self {
+            buffer: gpu.buffer_id(memory.addr())?,
+            gpu: Arc::clone(gpu),
+            offset: 0,
+            bytes: memory.bytes() as u64,
+            memory,
+            support,
+            owner,
+        })
+    }
+
+    /// The `bytes` bytes at `offset` of `whole`, as memory of their own. They keep the whole.
+    ///
+    /// # Errors
+    /// [`ProviderError::Memory`]: no byte; [`ProviderError::Range`]: not inside.
+    pub fn part(whole: &Arc<Self>, offset: u64, bytes: u64) -> Result<Self, ProviderError> {
+        let has = whole.bytes;
+        if bytes == 0 {
+            return Err(ProviderError::Memory { bytes, most: has });
+        }
+        if offset.checked_add(bytes).is_none_or(|end| end > has) {
+            return Err(ProviderError::Range { offset, bytes, has });
+        }
+        Ok(Self {
+            gpu: Arc::clone(&whole.gpu),
+            memory: Arc::clone(&whole.memory),
+            offset: whole.offset + offset,
+            bytes,
+            buffer: whole.buffer,
+            support: whole.support,
+            owner: Some(Box::new(Arc::clone(whole))),
+        })
+    }
+
+    /// Its first byte, as requests and kernels name it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.memory.addr() + self.offset
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.gpu
+    }
+
+    /// Whether kernels see what an HCA has written only behind a flush.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.support.write_ordering == WriteOrdering::None
+    }
+
+    /// Whether its allocation is still that of the beginning: no other has its address.
+    pub(crate) fn is_there(&self) -> Result<bool, ProviderError> {
+        Ok(self.gpu.buffer_id(self.memory.addr())? == self.buffer)
+    }
+
+    /// Its DMA-BUFs, the best first; the first byte of each lies at the offset that it says. None where an HCA takes its address.
+    pub(crate) fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, ProviderError> {
+        let mut dmabufs = match self.memory.dmabufs() {
+            Ok(dmabufs) => dmabufs,
+            Err(error) if self.support.registration => {
+                tracing::debug!("{self:?} is registered by its address: {error}");
+                Vec::new()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if dmabufs.is_empty() && !self.support.registration {
+            return Err(ProviderError::NotOffered {
+                gpu: self.gpu.label(),
+                address: self.address(),
+                bytes: self.bytes,
+            });
+        }
+        for dmabuf in &mut dmabufs {
+            dmabuf.offset += self.offset;
+        }
+        Ok(dmabufs)
+    }
+
+    /// The NUMA node of its GPU, if the system says it.
+    fn numa_node(&self) -> Option<u32> {
+        let pci = self.gpu.slot()?.pci;
+        let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node"));
+        text.ok()?.trim().parse().ok()
+    }
+}
+
+impl fmt::Debug for GpuMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gpu, bytes) = (self.gpu.label(), self.bytes);
+        let address = self.address();
+        write!(f, "GpuMemory({bytes} bytes at {address:#x} of {gpu})")
+    }
+}
+
+/// Memory of either kind, as an engine registers it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyMemory {
+    /// Of the host.
+    Host(Arc<HostMemory>),
+    /// Of a GPU.
+    Gpu(Arc<GpuMemory>),
+}
+
+impl AnyMemory {
+    /// Its first byte, as requests name it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        match self {
+            Self::Host(memory) => memory.address(),
+            Self::Gpu(memory) => memory.address(),
+        }
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Host(memory) => memory.bytes(),
+            Self::Gpu(memory) => memory.bytes(),
+        }
+    }
+
+    /// That of a GPU.
+    pub(crate) fn gpu(&self) -> Option<&Arc<GpuMemory>> {
+        match self {
+            Self::Host(_) => None,
+            Self::Gpu(memory) => Some(memory),
+        }
+    }
+
+    /// The NUMA node that it is near, if the system says it.
+    pub(crate) fn numa_node(&self) -> Option<u32> {
+        match self {
+            Self::Host(memory) => memory.numa_node(),
+            Self::Gpu(memory) => memory.numa_node(),
+        }
+    }
+}
+
+impl From<&Arc<HostMemory>> for AnyMemory {
+    fn from(memory: &Arc<HostMemory>) -> Self {
+        Self::Host(Arc::clone(memory))
+    }
+}
+
+impl From<&Arc<GpuMemory>> for AnyMemory {
+    fn from(memory: &Arc<GpuMemory>) -> Self {
+        Self::Gpu(Arc::clone(memory))
+    }
+}
+
+impl From<&Self> for AnyMemory {
+    fn from(memory: &Self) -> Self {
+        memory.clone()
+    }
+}

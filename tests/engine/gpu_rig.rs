@@ -1,0 +1,268 @@
+//! Memory of a GPU for engines: no thread of this process reaches it by its address, so a copy in place of the HCA's is a crash.
+
+// UNSAFETY: takes the rights of pages of device memory away; implements `Gpu`, whose functions may be unsafe to call.
+#![expect(unsafe_code, reason = "pages without rights, and the trait `Gpu`")]
+
+use std::ffi::c_void;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use test_support::limits::HANG;
+use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
+use warpverbs::gpu::{
+    DeviceFacts, DeviceMemory, Event, Gpu, GpuError, HostMapped, KernelSet, Launch, MappedMmio,
+    MemoryHandle, OpenedMemory, RdmaSupport, RegisterKind, Stream, WriteOrdering,
+};
+use warpverbs::internal::engine::GpuMemory;
+
+/// Device memory of which HCAs get DMA-BUFs.
+pub(crate) struct Sealed {
+    pub(crate) memory: Arc<GpuMemory>,
+    file: File,
+}
+
+impl Sealed {
+    pub(crate) fn new(gpu: &Arc<dyn Gpu>, bytes: u64) -> Self {
+        let length = usize::try_from(bytes).unwrap();
+        let memory = Arc::new(gpu.alloc(length, 4096).unwrap());
+        let dmabuf = memory.dmabuf(false).unwrap().expect("it has DMA-BUFs");
+        assert_eq!(dmabuf.offset, 0);
+        seal(&memory);
+        let memory = GpuMemory::new(gpu, &memory).unwrap();
+        Self {
+            memory: Arc::new(memory),
+            file: dmabuf.fd.into(),
+        }
+    }
+
+    pub(crate) fn at(&self, offset: u64) -> u64 {
+        self.memory.address() + offset
+    }
+
+    pub(crate) fn fill(&self, seed: u64) -> Vec<u8> {
+        let mut bytes = self.bytes();
+        fastrand::Rng::with_seed(seed).fill(&mut bytes);
+        self.file.write_all_at(&bytes, 0).unwrap();
+        bytes
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.memory.bytes()).unwrap()];
+        self.file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+}
+
+/// Threads of this process get no right to it.
+pub(crate) fn seal(memory: &DeviceMemory) {
+    let first = std::ptr::with_exposed_provenance_mut(usize::try_from(memory.addr()).unwrap());
+    let bytes = memory.bytes().next_multiple_of(4096);
+    // SAFETY: whole pages of an allocation that tests use by its DMA-BUF alone.
+    let sealed = unsafe { libc::mprotect(first, bytes, libc::PROT_NONE) };
+    assert_eq!(sealed, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A device with DMA-BUFs.
+pub(crate) fn gpu() -> Arc<dyn Gpu> {
+    simt()
+}
+
+fn simt() -> Arc<SimtGpu> {
+    let options = SimtOptions::default()
+        .with_dmabufs(true)
+        .with_dmabufs_across_pcie(true);
+    SimtGpu::with_options(&options).unwrap()
+}
+
+/// Such a device that says what a test wants: of its support of HCAs, of buffers, and when it has flushed.
+pub(crate) struct Posed {
+    simt: Arc<SimtGpu>,
+    support: RdmaSupport,
+    /// The number of every buffer; 0: what simt says.
+    pub(crate) buffer: AtomicU64,
+    gate: Mutex<Option<Held>>,
+}
+
+/// What a flush says when it begins, and waits for.
+type Held = (SyncSender<()>, Receiver<Result<(), GpuError>>);
+
+/// The other end of a flush: it has begun, and ends so.
+pub(crate) struct Gate {
+    begun: Receiver<()>,
+    end: SyncSender<Result<(), GpuError>>,
+}
+
+impl Gate {
+    pub(crate) fn begun(&self) {
+        self.begun.recv_timeout(HANG).expect("it flushes");
+    }
+
+    pub(crate) fn end(&self, with: Result<(), GpuError>) {
+        self.end.send(with).unwrap();
+    }
+}
+
+/// How it refuses.
+pub(crate) fn refusal() -> GpuError {
+    GpuError::NotOpened {
+        why: "as planned".to_owned(),
+    }
+}
+
+impl Posed {
+    pub(crate) fn new(support: RdmaSupport) -> Arc<Self> {
+        Arc::new(Self {
+            simt: simt(),
+            support,
+            buffer: AtomicU64::new(0),
+            gate: Mutex::default(),
+        })
+    }
+
+    /// One that shows writes behind a flush by the host.
+    pub(crate) fn unordered() -> Arc<Self> {
+        Self::new(RdmaSupport {
+            write_ordering: WriteOrdering::None,
+            flush_by_host: true,
+            ..RdmaSupport::HOST
+        })
+    }
+
+    /// The next flush waits here.
+    pub(crate) fn gate(&self) -> Gate {
+        let ((begins, begun), (end, ends)) = (sync_channel(8), sync_channel(8));
+        *self.gate.lock().unwrap() = Some((begins, ends));
+        Gate { begun, end }
+    }
+}
+
+impl fmt::Debug for Posed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Posed")
+    }
+}
+
+impl Gpu for Posed {
+    fn label(&self) -> String {
+        "a posed GPU".to_owned()
+    }
+
+    fn device_id(&self) -> String {
+        "posed".to_owned()
+    }
+
+    fn rdma(&self) -> Result<RdmaSupport, GpuError> {
+        Ok(self.support)
+    }
+
+    fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
+        match self.buffer.load(Ordering::Relaxed) {
+            0 => self.simt.buffer_id(addr),
+            number => Ok(Some(number)),
+        }
+    }
+
+    fn flush_writes(&self) -> Result<(), GpuError> {
+        match self.gate.lock().unwrap().take() {
+            None => Ok(()),
+            Some((begins, ends)) => {
+                begins.send(()).unwrap();
+                ends.recv_timeout(HANG).expect("the test ends it")
+            }
+        }
+    }
+
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.simt.alloc(bytes, align)
+    }
+
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.simt.alloc_shared(bytes, align)
+    }
+
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.simt.wrap_memory(addr, bytes) }
+    }
+
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.simt.lend_memory(addr, bytes) }
+    }
+
+    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
+        self.simt.open_memory(handle)
+    }
+
+    fn allocated(&self) -> u64 {
+        self.simt.allocated()
+    }
+
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        self.simt.check_range(addr, bytes)
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.simt.write(addr, bytes)
+    }
+
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        self.simt.read(addr, out)
+    }
+
+    fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
+        self.simt.map_mmio(host, bytes)
+    }
+
+    fn map_mmio_as(
+        &self,
+        host: *mut u8,
+        bytes: usize,
+        kind: RegisterKind,
+    ) -> Result<MappedMmio, GpuError> {
+        self.simt.map_mmio_as(host, bytes, kind)
+    }
+
+    fn facts(&self) -> Result<DeviceFacts, GpuError> {
+        self.simt.facts()
+    }
+
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
+        self.simt.map_host(bytes)
+    }
+
+    fn resident_blocks(
+        &self,
+        kernel: &str,
+        threads: u32,
+        shared_bytes: usize,
+    ) -> Result<Option<u32>, GpuError> {
+        self.simt.resident_blocks(kernel, threads, shared_bytes)
+    }
+
+    fn default_stream(&self) -> Stream {
+        self.simt.default_stream()
+    }
+
+    fn stream(&self) -> Result<Stream, GpuError> {
+        self.simt.stream()
+    }
+
+    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.simt.wrap_stream(raw) }
+    }
+
+    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
+        self.simt.add_kernels(set)
+    }
+
+    unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.simt.launch(spec, params) }
+    }
+}
