@@ -4,7 +4,7 @@
 //   wv_team_open -> wv_window_create -> your kernels, with wv_team_info.context and wv_window.kernel
 //   wv_moe_create -> wv_group_start -> wv_group_wait: ranks die, leave and come back (wv_team_join) while calls go on
 //   wv_engine_open -> wv_engine_register -> wv_engine_connect -> wv_engine_import -> { wv_engine_submit -> wv_engine_wait } ...: a
-//   program on the CPU moves memory of the host to and from peers, without a team or a GPU
+//   program on the CPU moves memory of the host or of a GPU to and from peers, without a team
 //
 // - Every struct begins with its size. Begin with WV_INIT(&it), which sets the size and zeroes the rest; zero is the default of
 //   every field. Then set what differs. So a program works with an older or a newer library. Fields that its header lacks have
@@ -981,6 +981,14 @@ typedef struct wv_remote_region {
     uint64_t bytes;
 } wv_remote_region;
 
+// Memory of the program on a GPU, in a list. It stays so, and has no size.
+typedef struct wv_gpu_range {
+    // First byte, as kernels address it.
+    uint64_t address;
+    // Number of bytes.
+    uint64_t bytes;
+} wv_gpu_range;
+
 // Names a transfer. No other transfer of this process ever has the same. It stays so, and has no size.
 typedef struct wv_transfer {
     // Engine and slot.
@@ -1783,6 +1791,33 @@ WV_NOEXCEPT;
 
 // Gives the handle back. The memory goes with it, or with the last region of it. NULL is allowed.
 enum wv_status wv_shared_memory_destroy(struct wv_shared_memory *memory) WV_NOEXCEPT;
+
+// Registers `bytes` bytes of device memory at `address`, which the program has allocated on `gpu`, as wv_engine_register does with host
+// memory: by its DMA-BUF on each NIC, else by its address. `gpu` is the number of a CUDA device, or "auto" or NULL for the first;
+// "simt" stands for a GPU where there is none. The NIC moves such memory to all peers, also to those of this machine.
+//
+// Requires:
+// The memory stays allocated until wv_engine_deregister has taken this region and all regions inside it away, or wv_engine_close has
+// returned. `gpu` is null or ends with a NUL; `region` is where the number goes.
+enum wv_status wv_engine_register_gpu(const struct wv_engine *engine,
+                                      const char *gpu,
+                                      uint64_t address,
+                                      uint64_t bytes,
+                                      uint64_t *region)
+WV_NOEXCEPT;
+
+// Registers `count` ranges of one GPU, as wv_engine_register_gpu does, or none of them: the error says which one cannot be, from 0 on,
+// and why. Ranges inside a region, or inside another of the list, share its registration. `regions` gets the number of each.
+//
+// Requires:
+// `ranges` holds `count` of them, and the memory of each stays as for wv_engine_register_gpu; `regions` has room for `count` numbers;
+// `gpu` is null or ends with a NUL.
+enum wv_status wv_engine_register_gpu_list(const struct wv_engine *engine,
+                                           const char *gpu,
+                                           const struct wv_gpu_range *ranges,
+                                           size_t count,
+                                           uint64_t *regions)
+WV_NOEXCEPT;
 
 // Lets the peer read or write `bytes` bytes at `address` of this side, as `rights` say, by a key of its own. The grant ends after
 // `ttl_ms` (0: never), with this connection, or by wv_engine_revoke. `grant` gets WV_GRANT_BYTES bytes, which the program keeps

@@ -268,6 +268,9 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::NotRegistered { .. }
         | EngineError::NotLocal { .. }
         | EngineError::Overlap { .. }
+        | EngineError::Freed { .. }
+        | EngineError::OtherKind { .. }
+        | EngineError::LocalGpu { .. }
         | EngineError::Descriptor { .. }
         | EngineError::Grant { .. }
         | EngineError::GrantRange { .. }
@@ -297,6 +300,8 @@ fn of_engine(error: &EngineError) -> wv_status {
 fn of_provider(error: &ProviderError) -> wv_status {
     match error {
         ProviderError::Verbs(error) => of_verbs(error),
+        ProviderError::Gpu(error) => of_gpu(error),
+        ProviderError::NotOffered { .. } | ProviderError::NoFlush { .. } => WV_NO_GPU,
         ProviderError::System { .. } => WV_OUT_OF_MEMORY,
         ProviderError::Memory { .. } | ProviderError::Range { .. } => WV_BAD_ARGUMENT,
         _ => WV_OTHER,

@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 /// The sources of the ABI, in the order of the header.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "src/status.rs",
     "src/team.rs",
     "src/window.rs",
@@ -24,6 +24,7 @@ const SOURCES: [&str; 19] = [
     "src/engine.rs",
     "src/name.rs",
     "src/memory.rs",
+    "src/gpu_memory.rs",
     "src/grant.rs",
     "src/transfer.rs",
     "src/notice.rs",
