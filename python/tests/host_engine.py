@@ -577,6 +577,55 @@ def lists_of_memory() -> None:
         assert alive() is None, "nothing was registered"
 
 
+class OnGpu:
+    """An array that says that it lies on a GPU, as CuPy does: its memory is simulated."""
+
+    def __init__(self, values: np.ndarray[Any, Any], number: int | None = None) -> None:
+        self.values = values
+        self.__cuda_array_interface__ = values.__array_interface__
+        if number is not None:
+            self.__dlpack_device__ = lambda: (2, number)
+
+
+def memory_of_a_gpu() -> None:
+    a, b, to_b, _ = pair()
+    with a, b:
+        assert to_b.path == "process"
+        values = np.frombuffer(random.Random(2).randbytes(8192), dtype=np.uint8)
+        here, there = OnGpu(values.copy()), OnGpu(np.zeros(8192, dtype=np.uint8))
+        region = a.register(here, gpu="simt")
+        lists = b.register([(there.values.ctypes.data + 64, 64), there], gpu="simt")
+        descriptors = {b.descriptor(each) for each in lists}
+        assert len(descriptors) == 1, "they share a registration"
+        remote = to_b.import_region(descriptors.pop()).address
+        assert remote == there.values.ctypes.data
+
+        def posted() -> int:
+            return a.rails[0].slices.posted
+
+        # The NIC moves it, where host memory of the same peer is copied.
+        before = posted()
+        done(a, to_b.write(here, remote))
+        assert posted() > before
+        assert (there.values == values).all()
+        back = np.zeros(8192, dtype=np.uint8)
+        a.register(back)
+        done(a, to_b.read(back, remote))
+        assert (back == values).all()
+        # The region holds the array.
+        weak, there = weakref.ref(there), OnGpu(back)
+        gc.collect()
+        assert weak() is not None
+        for each in lists:
+            b.deregister(each)
+        gc.collect()
+        assert weak() is None
+        a.deregister(region)
+        # A raw address too.
+        again = a.register(values.ctypes.data, 64, gpu="simt")
+        a.deregister(again)
+
+
 def wrong_calls() -> None:
     """Each wrong call is refused in words; prints the texts as JSON."""
     told = Told()
@@ -600,6 +649,16 @@ def wrong_calls() -> None:
         wrong("an address without bytes", lambda: a.register(at))
         wrong("an object with bytes", lambda: a.register(here, 64))
         wrong("no memory", lambda: a.register("text"))
+        tensor = OnGpu(np.zeros(8), 1)
+        wrong("a tensor of another GPU", lambda: a.register(tensor, gpu=0))
+        wrong("host memory on a GPU", lambda: a.register(bytearray(64), gpu=0))
+        wrong("a tensor of the host on a GPU", lambda: a.register(np.zeros(8), gpu=0))
+        wrong("shared memory on a GPU", lambda: a.register([warpverbs.SharedMemory(64)], gpu=0))
+        wrong("a GPU that is none", lambda: a.register(at, 64, gpu="gpu0"))
+        wrong("a GPU that is none in a list", lambda: a.register([bytearray(64), (at, 64)], gpu="gpu0"))
+        wrong("a tensor on no CUDA device", lambda: a.register(torch.zeros(8, device="meta")))
+        wrong("0 bytes on a GPU", lambda: a.register(at, 0, gpu="simt"))
+        wrong("a counter mirrored to a GPU", lambda: a.counter(1).mirror(tensor))
         wrong("read-only memory", lambda: a.register(bytes(64)))
         wrong("memory that is not dense", lambda: a.register(np.zeros((8, 8))[:, ::2]))
         wrong("a tensor that is not dense", lambda: a.register(torch.zeros(8, 8).t()))

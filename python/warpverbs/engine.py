@@ -287,7 +287,9 @@ class Counter:
         """Copies the counter into a word of the program, now and until the mirror or the engine is closed. Kernels wait for the word by
         loads of system scope. ``word`` is memory of 8 aligned bytes as :meth:`Engine.register` takes it, which this process and the
         kernel reach. When a kernel has seen a value, the bytes of as many writes have landed."""
-        address, length, owner = _whole("word", word, bytes)
+        address, length, owner, on = _placed("word", word, bytes, None)
+        if on is not None:
+            raise Refused(f"word is on {_device(on)}; it must be memory that this process has mapped")
         if length != 8:
             raise Refused(f"word has {length} bytes; it must be of 8")
         return Mirror(self._native.counter_mirror(self.id, address, owner))
@@ -376,18 +378,22 @@ class Engine:
         return Statistics(**{**found, "slices": SliceCounts(*found["slices"])})
 
     @overload
-    def register(self, memory: list[Any], bytes: None = None) -> list[Region]: ...
+    def register(self, memory: list[Any], bytes: None = None, *, gpu: int | str | None = None) -> list[Region]: ...
 
     @overload
-    def register(self, memory: Memory, bytes: int | None = None) -> Region: ...
+    def register(self, memory: Memory, bytes: int | None = None, *, gpu: int | str | None = None) -> Region: ...
 
-    def register(self, memory: Memory, bytes: int | None = None) -> Region | list[Region]:
+    def register(self, memory: Memory, bytes: int | None = None, *, gpu: int | str | None = None) -> Region | list[Region]:
         """Registers memory for transfers of this engine, and of those peers that get its descriptor.
 
-        ``memory`` is an object with the buffer protocol, a dense tensor on the CPU, or an address with its ``bytes``. Tensors are those
-        of torch, or objects with ``__array_interface__`` or ``__dlpack__``. An object is held until its region and those inside it are
-        gone; memory that is given by its address must stay so long. Peers of this machine map a :class:`SharedMemory` that is registered
-        whole.
+        ``memory`` is an object with the buffer protocol, a dense tensor, or an address with its ``bytes``. Tensors are those of torch, or
+        objects with ``__cuda_array_interface__``, ``__array_interface__`` or ``__dlpack__``. An object is held until its region and
+        those inside it are gone; memory that is given by its address must stay so long. Peers of this machine map a
+        :class:`SharedMemory` that is registered whole.
+
+        Memory of a GPU is registered by its DMA-BUF on each NIC, else by its address. The NIC moves it to all peers, also to those of
+        this machine. ``gpu`` is the number of the CUDA device that has ``memory``: of an address, or of a tensor that does not say its
+        device. ``"simt"`` stands for a GPU where there is none.
 
         A list of objects and of pairs ``(address, bytes)`` is registered whole or not at all: the result is a list of regions, and an
         error names the element. Those inside a region, or inside another of the list, share its registration.
@@ -395,24 +401,28 @@ class Engine:
         if isinstance(memory, list):
             if bytes is not None:
                 raise Refused(f"bytes is {bytes}; it belongs to an address, and memory is a list")
-            return self._register_list(memory)
+            return self._register_list(memory, gpu)
         if isinstance(memory, SharedMemory) and bytes is None:
+            _on_host("memory", gpu)
             return Region(self._native.register_shared(memory._native), memory.address, memory.bytes)
-        address, length, owner = _whole("memory", memory, bytes)
-        return Region(self._native.register(address, length, owner), address, length)
+        address, length, owner, on = _placed("memory", memory, bytes, gpu)
+        if on is None:
+            return Region(self._native.register(address, length, owner), address, length)
+        return Region(self._native.register_gpu(on, address, length, owner), address, length)
 
-    def _register_list(self, memories: list[Any]) -> list[Region]:
-        given: list[tuple[int, int, object]] = []
+    def _register_list(self, memories: list[Any], gpu: int | str | None) -> list[Region]:
+        given: list[tuple[int, int, object, str | None]] = []
         for nth, memory in enumerate(memories):
             if isinstance(memory, SharedMemory):
-                given.append((memory.address, memory.bytes, memory._native))
+                _on_host(f"memory[{nth}]", gpu)
+                given.append((memory.address, memory.bytes, memory._native, None))
                 continue
             pair = memory if isinstance(memory, tuple) else (memory, None)
             if len(pair) != 2:
                 raise Refused(f"memory[{nth}] is a tuple of {len(pair)}; it must be an address and its bytes")
-            given.append(_whole(f"memory[{nth}]", *pair))
+            given.append(_placed(f"memory[{nth}]", *pair, gpu))
         numbers = self._native.register_list(given)
-        return [Region(number, address, length) for number, (address, length, _) in zip(numbers, given, strict=True)]
+        return [Region(number, address, length) for number, (address, length, *_) in zip(numbers, given, strict=True)]
 
     def deregister(self, region: Region, *, wait: float = 0) -> None:
         """Takes a region away, from peers too. Refused while transfers of this engine or grants use it, behind ``wait`` seconds."""
@@ -613,7 +623,7 @@ class Peer:
         :meth:`Engine.revoke`. The program carries the result to the peer, for its :meth:`import_grant`."""
         if rights not in RIGHTS:
             raise Refused(f"rights are {rights!r}; they must be 'read', 'write' or 'both'")
-        address, length, _ = _whole("memory", memory, bytes)
+        address, length, *_ = _placed("memory", memory, bytes, None)
         return self._native.grant(address, length, RIGHTS[rights], ttl)
 
     def export(self, region: Region) -> bytes:
@@ -740,7 +750,7 @@ def _part(local: Memory, remote: int, bytes: int | None = None) -> tuple[int, in
         if bytes is None:
             raise Refused("local is an address; it needs its bytes")
         return local, remote, bytes
-    address, length, _ = _whole("local", local, None)
+    address, length, *_ = _placed("local", local, None, None)
     if bytes is None:
         return address, remote, length
     if bytes > length:
@@ -748,18 +758,28 @@ def _part(local: Memory, remote: int, bytes: int | None = None) -> tuple[int, in
     return address, remote, bytes
 
 
-def _whole(name: str, memory: Memory, bytes: int | None) -> tuple[int, int, object]:
-    """Address and length of memory, and what keeps it."""
+def _on_host(name: str, gpu: int | str | None) -> None:
+    if gpu is not None:
+        raise Refused(f"gpu is {gpu!r}; it must be None, since {name} is memory of the host")
+
+
+def _device(gpu: str) -> str:
+    return f"cuda:{gpu}" if gpu.isdecimal() else gpu
+
+
+def _placed(name: str, memory: Memory, bytes: int | None, gpu: int | str | None) -> tuple[int, int, object, str | None]:
+    """Address and length of memory, what keeps it, and its GPU."""
     if isinstance(memory, int):
         if bytes is None:
             raise Refused(f"{name} is an address; it needs its bytes")
-        return memory, bytes, None
+        return memory, bytes, None, None if gpu is None else str(gpu)
     if bytes is not None:
         raise Refused(f"bytes is {bytes}; it belongs to an address, and {name} is a {type(memory).__name__}")
     try:
         view = memoryview(memory)
     except (TypeError, ValueError, BufferError):
-        return _tensor(name, memory)
+        return _tensor(name, memory, gpu)
+    _on_host(name, gpu)
     if view.readonly:
         raise Refused(f"{name} is read-only; HCAs write to registered memory")
     if not view.c_contiguous:
@@ -768,13 +788,29 @@ def _whole(name: str, memory: Memory, bytes: int | None) -> tuple[int, int, obje
         raise Refused(f"{name} has 0 bytes; it must have at least one")
     # It holds the buffer, which cannot move while it lives.
     held = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return ctypes.addressof(held), view.nbytes, held
+    return ctypes.addressof(held), view.nbytes, held, None
 
 
-def _tensor(name: str, memory: Memory) -> tuple[int, int, object]:
+def _gpu_of(name: str, memory: Memory, device: str, gpu: int | str | None) -> str | None:
+    """The GPU of a tensor: as it says, or as the caller does."""
+    kind, _, number = device.partition(":")
+    if kind == "cpu":
+        _on_host(name, gpu)
+        return None
+    if kind != "cuda":
+        raise Refused(f"{name} is on {device}; it must be on the CPU or on a CUDA GPU")
+    if not number and hasattr(memory, "__dlpack_device__"):
+        number = str(memory.__dlpack_device__()[1])
+    if gpu is None:
+        return number or "auto"
+    if number and str(gpu) != number:
+        raise Refused(f"gpu is {gpu!r}; {name} is on cuda:{number}")
+    return str(gpu)
+
+
+def _tensor(name: str, memory: Memory, gpu: int | str | None) -> tuple[int, int, object, str | None]:
     found = _arrays.look(name, memory)
-    if not found.device.startswith("cpu"):
-        raise Refused(f"{name} is on {found.device}; it must be on the CPU")
+    on = _gpu_of(name, memory, found.device, gpu)
     if not found.contiguous:
         raise Refused(f"{name} is not contiguous; pass {name}.contiguous()")
     if found.dtype not in WIDTHS:
@@ -782,4 +818,4 @@ def _tensor(name: str, memory: Memory) -> tuple[int, int, object]:
     length = math.prod(found.shape) * WIDTHS[found.dtype]
     if length == 0:
         raise Refused(f"{name} is {list(found.shape)} of {found.dtype}; it must have at least one byte")
-    return found.address, length, memory
+    return found.address, length, memory, on

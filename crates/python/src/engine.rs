@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use warpverbs::config::{EngineConfig, Reader, Variable, variables_of};
+use warpverbs::config::{EngineConfig, GpuSelector, Reader, Variable, variables_of};
 use warpverbs::engine::{
-    Counter, Descriptor, EngineError, Grant, HostError, HostMemory, Kind, Operation,
-    OperationStatus, Options, Outcome, ProviderError, RegionId, Remote, Rights, SliceCounts,
-    Status, TransferId,
+    AnyMemory, Counter, Descriptor, EngineError, GpuMemory, Grant, HostError, HostMemory, Kind,
+    Operation, OperationStatus, Options, Outcome, ProviderError, RegionId, Remote, Rights,
+    SliceCounts, Status, TransferId,
 };
 use warpverbs::error::Error;
+use warpverbs::gpu::GpuError;
 use warpverbs::team::Store;
 
 use crate::config::config;
@@ -42,6 +43,9 @@ pub(crate) struct Engine {
 pub(crate) struct Peer {
     peer: Held<warpverbs::engine::Peer>,
 }
+
+/// Of a list of memories: address, bytes, what keeps it, and its GPU; none of the host's.
+type Listed = (u64, u64, Py<PyAny>, Option<String>);
 
 /// Of close: transfers that were cut off, done, failed, cancelled, timed out.
 type Left = (u32, u64, u64, u64, u64);
@@ -189,30 +193,58 @@ impl Engine {
         Ok(region.map_err(|error| error.raise(py))?.number())
     }
 
-    /// All or none, each as `register` takes it.
-    fn register_list(
+    /// The same of memory of `gpu`.
+    fn register_gpu(
         &self,
         py: Python<'_>,
-        memories: Vec<(usize, u64, Py<PyAny>)>,
-    ) -> PyResult<Vec<u64>> {
+        gpu: &str,
+        address: u64,
+        bytes: u64,
+        owner: Py<PyAny>,
+    ) -> PyResult<u64> {
         let engine = self.engine.get(py)?;
-        let memory = |(element, (address, bytes, owner)): (usize, (usize, u64, Py<PyAny>))| {
+        let selector: GpuSelector = gpu.parse().map_err(|error: GpuError| error.raise(py))?;
+        let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
+        let region = py.detach(|| {
+            let gpu = engine.gpu(selector)?;
+            // SAFETY: as in `register`, of a tensor.
+            let memory = unsafe { GpuMemory::over(&gpu, address, bytes, Some(owner)) };
+            engine.register(&Arc::new(memory?))
+        });
+        Ok(region.map_err(|error: HostError| error.raise(py))?.number())
+    }
+
+    /// All or none, each as `register` takes it, or of a GPU.
+    fn register_list(&self, py: Python<'_>, memories: Vec<Listed>) -> PyResult<Vec<u64>> {
+        let engine = self.engine.get(py)?;
+        let memory = |(element, (address, bytes, owner, gpu)): (usize, Listed)| {
             let shared = owner.extract::<PyRef<'_, SharedMemory>>(py);
             if let Ok(shared) = shared {
-                return Ok(Arc::clone(&shared.0));
+                return Ok(AnyMemory::from(&shared.0));
             }
             let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
-            let first = ptr::with_exposed_provenance_mut(address);
-            // SAFETY: as in `register`.
-            let memory = unsafe { HostMemory::over(first, bytes, Some(owner)) };
-            let listed = |error: ProviderError| HostError::Listed {
+            let listed = |error: HostError| HostError::Listed {
                 element,
-                error: Box::new(error.into()),
+                error: Box::new(error),
             };
-            memory.map(Arc::new).map_err(listed)
+            let Some(gpu) = gpu else {
+                let first = usize::try_from(address).unwrap_or_default();
+                let first = ptr::with_exposed_provenance_mut(first);
+                // SAFETY: as in `register`.
+                let memory = unsafe { HostMemory::over(first, bytes, Some(owner)) };
+                let memory = memory.map_err(|error| listed(error.into()))?;
+                return Ok(AnyMemory::Host(Arc::new(memory)));
+            };
+            let selector = gpu.parse::<GpuSelector>().map_err(ProviderError::from);
+            let selector = selector.map_err(|error| listed(error.into()))?;
+            let gpu = engine.gpu(selector).map_err(listed)?;
+            // SAFETY: as in `register_gpu`.
+            let memory = unsafe { GpuMemory::over(&gpu, address, bytes, Some(owner)) };
+            let memory = memory.map_err(|error| listed(error.into()))?;
+            Ok(AnyMemory::Gpu(Arc::new(memory)))
         };
         let memories = memories.into_iter().enumerate().map(memory);
-        let memories = memories.collect::<Result<Vec<_>, _>>();
+        let memories = memories.collect::<Result<Vec<_>, HostError>>();
         let memories = memories.map_err(|error| error.raise(py))?;
         let regions = py.detach(|| engine.register_all(&memories));
         let regions = regions.map_err(|error| error.raise(py))?;

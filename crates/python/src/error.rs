@@ -146,6 +146,7 @@ impl Raise for ProviderError {
     fn class(&self) -> &'static str {
         match self {
             Self::Memory { .. } | Self::Range { .. } => "Refused",
+            Self::Gpu(GpuError::BadArgument { .. } | GpuError::BadRange { .. }) => "Refused",
             _ => "EngineError",
         }
     }
