@@ -14,6 +14,7 @@
 //   pci N ADDRESS              where device N is, as 0000:1b:00; default 0000:00:00
 //   driver N                   13000 for CUDA 13.0, which also says which PTX can be read
 //   memory BYTES [N]           of device N or of each
+//   reuse                      an allocation gets the address of one as long that was freed, if there is one
 //   bases N                    allocations begin N bytes behind a page
 //   page BYTES                 the granule of registrations and DMA-BUFs; default the machine's
 //   no-uva                     the device has pinned memory at another address than the host
@@ -594,6 +595,18 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     return leave(SUCCESS);
 }
 
+/// The address of an allocation of so many bytes that was freed, for one that is to take it; 0: there is none.
+static uint64_t freed(uint64_t bytes, uint64_t align) {
+    char none[4];
+    if (!setting("reuse", none, sizeof none)) return 0;
+    for (struct thing *t = things; t; t = t->next)
+        if (t->kind == NONE && t->mapped_bytes == bytes && t->mapped % align == 0) {
+            t->mapped_bytes = 0;
+            return t->mapped;
+        }
+    return 0;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t bytes) {
     ENTER(IN_CONTEXT, "%zu", bytes);
     if (!bytes) return leave(INVALID_VALUE);
@@ -603,9 +616,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t bytes) {
     uint64_t behind = number("bases", 0), length = whole(behind + bytes, 65536);
     int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)length)) return leave(OPERATING_SYSTEM);
-    char *room = mmap(NULL, length + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) return leave(OPERATING_SYSTEM);
-    uint64_t start = whole((uint64_t)room, align);
+    uint64_t start = freed(length, align);
+    if (!start) {
+        char *room = mmap(NULL, length + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (room == MAP_FAILED) return leave(OPERATING_SYSTEM);
+        start = whole((uint64_t)room, align);
+    }
     int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
     if (mmap((void *)start, length, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) return leave(OPERATING_SYSTEM);
     struct thing *one = made(MEMORY);

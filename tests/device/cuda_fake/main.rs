@@ -3,6 +3,7 @@
 #![cfg(feature = "cuda")]
 
 mod devices;
+mod engines;
 mod ladders;
 mod link_layers;
 mod memory;

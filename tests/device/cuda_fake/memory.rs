@@ -329,7 +329,7 @@ fn at(fd: &impl AsFd, offset: u64) -> [u8; 8] {
 
 /// Memory of the program, in the context of `gpu`.
 #[expect(unsafe_code, reason = "calls of the fake driver")]
-fn memory_of_the_program(gpu: &CudaGpu, bytes: usize) -> u64 {
+pub(crate) fn memory_of_the_program(gpu: &CudaGpu, bytes: usize) -> u64 {
     // Makes the primary context current.
     gpu.facts().unwrap();
     let mut addr = 0;
