@@ -2,7 +2,7 @@
 //!
 //! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as
 //! in a program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before
-//! such a repeat the pages get bytes of their own. No clock runs during that and the comparison. The other end (`filled`) compares
+//! such a repeat the pages get bytes of their own. No clock runs during that and the comparison. The other end (`served`) compares
 //! as soon as a notice comes, which is behind all bytes of the repeat. It is an engine of this process or of another machine.
 
 use std::collections::VecDeque;
@@ -15,16 +15,14 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind,
-    Operation, Options, Outcome, Peer, Status, TransferId,
+    Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation, Options,
+    Outcome, Status, TransferId,
 };
 use warpverbs::verbs::Context;
 
 use super::BenchError;
-use super::filled::{Filled, Told};
+use super::served::{PATIENCE, Served, Server, Setting, written};
 
-/// Nothing takes so long.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// A line of progress for each so many operations.
 const PROGRESS: u64 = 16_384;
 /// Repeats that are compared beside the last.
@@ -89,7 +87,7 @@ impl FillOptions {
     }
 
     /// Where the pages of a repeat go.
-    pub(super) fn places(&self, repeat: u32) -> Vec<u64> {
+    fn places(&self, repeat: u32) -> Vec<u64> {
         let mut random = self.random(repeat);
         let count = usize::try_from(self.pages).unwrap_or(usize::MAX);
         let mut places = random.choose_multiple(0..self.bytes / self.page, count);
@@ -97,9 +95,28 @@ impl FillOptions {
         places
     }
 
-    pub(super) fn random(&self, repeat: u32) -> Rng {
+    fn random(&self, repeat: u32) -> Rng {
         let mut seeds = Rng::with_seed(self.seed ^ u64::from(repeat) << 32);
         Rng::with_seed(seeds.u64(..))
+    }
+
+    /// Compares all pages of a repeat with those that were sent. How many bytes.
+    pub(super) fn compare(&self, memory: &HostMemory, repeat: u32) -> Result<u64, BenchError> {
+        let mut random = self.random(repeat);
+        let (mut sent, mut came) = (vec![0; length(self.page)], vec![0; length(self.page)]);
+        let places = self.places(repeat);
+        for place in &places {
+            random.fill(&mut sent);
+            let read = memory.read(place * self.page, &mut came);
+            read.map_err(HostError::from)?;
+            if let Some(at) = (0..sent.len()).find(|at| sent[*at] != came[*at]) {
+                let (due, is, seed) = (sent[at], came[at], self.seed);
+                return Err(wrong(format!(
+                    "repeat {repeat} (seed {seed}): byte {at} of place {place} is {is:#x}; {due:#x} was sent"
+                )));
+            }
+        }
+        Ok(places.len() as u64 * self.page)
     }
 }
 
@@ -132,10 +149,8 @@ pub struct FillReport {
 
 /// The engine that fills.
 struct Filler {
-    peer: Peer,
+    server: Server,
     here: Arc<HostMemory>,
-    /// Where the memory of the other end begins.
-    there: u64,
     engine: Engine,
     speed_mbps: u32,
     ran_on: String,
@@ -143,12 +158,6 @@ struct Filler {
 
 impl Filler {
     fn new(from: &[Arc<Context>], place: &str, options: &FillOptions) -> Result<Self, BenchError> {
-        let speed_mbps = from.iter().map(|it| it.port().speed_mbps).sum();
-        let names: Vec<&str> = from.iter().map(|it| it.name()).collect();
-        let ran_on = match from.iter().any(|it| it.info().is_soft()) {
-            true => "softhca (no speed of a NIC)".to_owned(),
-            false => names.join(","),
-        };
         // Several may fill one end, one after the other.
         let name = format!("fills-{:016x}", fastrand::u64(..));
         let config = EngineConfig::from_env(&name)?.with_engine_path(EnginePath::Nic);
@@ -156,34 +165,23 @@ impl Filler {
         let bytes = options.pages * options.page;
         let here = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
         engine.register(&here)?;
-        let peer = engine.connect(place)?;
-        let begun = peer.notify_wait(&Told::begin(options).to_bytes()?, PATIENCE);
-        begun.map_err(HostError::from)?;
-        let mut filler = Self {
-            peer,
+        let setting = Setting::Fill(*options);
+        Ok(Self {
+            server: Server::begin((&engine, &mut Vec::new()), place, setting)?,
             here,
-            there: 0,
             engine,
-            speed_mbps,
-            ran_on,
-        };
-        let Told::Region(descriptor) = filler.answer()? else {
-            return Err(wrong("the other end has told no region".to_owned()));
-        };
-        let descriptor = Descriptor::from_bytes(&descriptor).map_err(HostError::from)?;
-        let imported = filler.peer.import(&descriptor);
-        imported.map_err(HostError::from)?;
-        filler.there = descriptor.address;
-        Ok(filler)
+            speed_mbps: from.iter().map(|it| it.port().speed_mbps).sum(),
+            ran_on: ran_on(from),
+        })
     }
+}
 
-    /// What the other end tells, which is no failure.
-    fn answer(&self) -> Result<Told, BenchError> {
-        match Told::next(&self.engine, &self.peer, &mut Vec::new())? {
-            Some(Told::Failed(reason)) => Err(wrong(format!("the other end: {reason}"))),
-            Some(told) => Ok(told),
-            None => Err(wrong("the other end is gone".to_owned())),
-        }
+/// Names of the devices of an engine, or that they are software.
+pub(super) fn ran_on(contexts: &[Arc<Context>]) -> String {
+    let names: Vec<&str> = contexts.iter().map(|it| it.name()).collect();
+    match contexts.iter().any(|it| it.info().is_soft()) {
+        true => "softhca (no speed of a NIC)".to_owned(),
+        false => names.join(","),
     }
 }
 
@@ -198,12 +196,13 @@ pub fn measure(
 ) -> Result<FillReport, BenchError> {
     options.check()?;
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let filled = Filled::listen(&to, any, false, options.bytes)?;
+    let config = EngineConfig::from_env("is-filled")?;
+    let served = Served::listen(&to, any, config, options.bytes)?;
     thread::scope(|scope| {
-        let serves = scope.spawn(|| filled.serve(None, |_| {}));
-        let place = filled.address().to_string();
+        let serves = scope.spawn(|| served.serve(None, |_| {}));
+        let place = served.address().to_string();
         let report = measure_to(&from, &place, options, tell);
-        filled.close();
+        served.close();
         match serves.join() {
             Ok(()) => report,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -211,7 +210,7 @@ pub fn measure(
     })
 }
 
-/// The same from an engine of this process on these devices to one that listens at `place`, as `host:port`: a [`Filled`].
+/// The same from an engine of this process on these devices to one that listens at `place`, as `host:port`: a [`Served`].
 ///
 /// # Errors
 /// As [`measure`].
@@ -244,12 +243,11 @@ pub fn measure_to(
             run.fresh(repeat)?;
         }
         let places = options.places(repeat);
-        let behind = is_compared.then(|| Told::Written(repeat).to_bytes());
-        let behind = behind.transpose()?;
+        let behind = is_compared.then(|| written(repeat)).transpose()?;
         run.clocked(|run| run.repeat(&places, behind.as_deref()))?;
         if is_compared {
             run.clocked(Run::drain)?;
-            compared += run.compared()?;
+            compared += filler.server.compared(&filler.engine, &mut Vec::new())?;
         }
     }
     let seconds = run.time.as_secs_f64();
@@ -257,7 +255,7 @@ pub fn measure_to(
     Ok(FillReport {
         poster: "host",
         options: *options,
-        qps: filler.peer.qps(),
+        qps: filler.server.peer.qps(),
         posted_bytes: filler
             .engine
             .rails()
@@ -292,7 +290,7 @@ struct Run<'a, Tell> {
 impl<Tell: FnMut(&str)> Run<'_, Tell> {
     /// Every QP has sent before the clock starts.
     fn warm_up(&mut self) -> Result<(), BenchError> {
-        for repeat in 0..self.filler.peer.qps() {
+        for repeat in 0..self.filler.server.peer.qps() {
             // Small transfers go to the workers, and their lanes, in turn; large ones to all.
             let places = self.options.places(u32::try_from(repeat).unwrap_or(0));
             self.repeat(&places, None)?;
@@ -321,7 +319,7 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
     /// Submits one repeat, and reaps between submissions what has finished. The last pages have the notice, if any, and wait until all
     /// others have landed: transfers have no order among each other.
     fn repeat(&mut self, places: &[u64], notice: Option<&[u8]>) -> Result<(), BenchError> {
-        let (from, to) = (self.filler.here.address(), self.filler.there);
+        let (from, to) = (self.filler.here.address(), self.filler.server.address);
         let page = self.options.page;
         let operation = |(nth, place): (u64, &u64)| Operation {
             kind: Kind::Write,
@@ -348,7 +346,7 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
             self.finish_oldest()?;
         }
         let id = loop {
-            let (peer, options) = (&self.filler.peer, Options::default());
+            let (peer, options) = (&self.filler.server.peer, Options::default());
             let begun = match notice {
                 None => peer.submit(batch, &options),
                 Some(bytes) => peer.submit_notify(batch, &options, bytes),
@@ -417,14 +415,6 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         Ok(())
     }
 
-    /// Bytes that the other end has compared behind the notice of a repeat.
-    fn compared(&self) -> Result<u64, BenchError> {
-        match self.filler.answer()? {
-            Told::Compared(bytes) => Ok(bytes),
-            other => Err(wrong(format!("{other:?}; it must be compared bytes"))),
-        }
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn rates(&self) -> (f64, Option<f64>) {
         let bits = (self.finished * self.options.page * 8) as f64;
@@ -453,7 +443,7 @@ fn length(page: u64) -> usize {
     usize::try_from(page).unwrap_or(usize::MAX)
 }
 
-pub(super) fn wrong(detail: String) -> BenchError {
+fn wrong(detail: String) -> BenchError {
     BenchError::Wrong {
         case: "fill".to_owned(),
         detail,

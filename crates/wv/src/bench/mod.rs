@@ -11,14 +11,13 @@
 //! [`moe`] counts what a MoE step puts on the wire, on software HCAs. [`rejoin`] measures what a returning rank costs the others.
 //! [`group`] counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over
 //! lanes without an HCA or on software HCAs. [`local`] measures its copies between processes of one machine, and [`fill`] how
-//! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several. [`regions`]
-//! measures what registering memory costs, and what it costs to find a region.
+//! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several. The other end
+//! of the latter two may be on another machine ([`served`]). [`regions`] measures what registering memory costs, and what it costs to find a region.
 
 mod clock;
 mod error;
 pub mod facts;
 pub mod fill;
-pub mod filled;
 pub mod group;
 pub mod local;
 pub mod moe;
@@ -34,6 +33,7 @@ pub mod rejoin;
 mod report;
 mod resident;
 mod ring;
+pub mod served;
 
 pub use error::BenchError;
 pub use report::{Report, Row};

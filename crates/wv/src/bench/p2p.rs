@@ -92,7 +92,7 @@ pub const SOFTHCA: [Pattern; 3] = [
 ];
 
 impl Pattern {
-    fn operations(&self, local: u64, remote: u64) -> Vec<Operation> {
+    pub(super) fn operations(&self, local: u64, remote: u64) -> Vec<Operation> {
         let of = |nth| Operation {
             kind: Kind::Write,
             local: local + nth * self.stride,
@@ -103,12 +103,12 @@ impl Pattern {
     }
 
     /// Bytes that a peer has for it.
-    fn extent(&self) -> u64 {
+    pub(super) fn extent(&self) -> u64 {
         2 * self.operations * self.stride
     }
 
     /// WQEs of a round.
-    fn slices(&self, slice: u32) -> u64 {
+    pub(super) fn slices(&self, slice: u32) -> u64 {
         self.operations * self.bytes.div_ceil(slice.into())
     }
 }
@@ -140,7 +140,7 @@ pub struct Row {
 }
 
 /// A poster of prepared operations, which waits for them.
-trait Ends {
+pub(super) trait Ends {
     fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError>;
     fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError>;
     fn wait(&self, id: TransferId) -> Result<Status, HostError>;
@@ -166,10 +166,10 @@ impl Ends for SinkEngine {
 }
 
 /// Two engines on software HCAs.
-struct Pair {
+pub(super) struct Pair {
     peer: Peer,
-    memories: [Arc<HostMemory>; 2],
-    engines: [Engine; 2],
+    pub(super) memories: [Arc<HostMemory>; 2],
+    pub(super) engines: [Engine; 2],
 }
 
 impl Ends for Pair {
@@ -191,16 +191,20 @@ impl Ends for Pair {
 }
 
 impl Pair {
-    fn new(devices: [&str; 2], options: &P2pOptions, bytes: u64) -> Result<Self, BenchError> {
-        let make = |device: &str, name: &str| -> Result<_, BenchError> {
-            let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
-            let engine = Engine::new(&context, config(name, options)?)?;
+    /// On these devices; the first end with the first options.
+    pub(super) fn new(
+        contexts: [&Arc<Context>; 2],
+        [first, second]: [&P2pOptions; 2],
+        bytes: u64,
+    ) -> Result<Self, BenchError> {
+        let make = |context: &Arc<Context>, name: &str, options| -> Result<_, BenchError> {
+            let engine = Engine::new(context, config(name, options)?)?;
             let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
             let region = engine.register(&memory)?;
             Ok((engine, memory, region))
         };
-        let (a, here, _) = make(devices[0], "a")?;
-        let (b, there, region) = make(devices[1], "b")?;
+        let (a, here, _) = make(contexts[0], "a", first)?;
+        let (b, there, region) = make(contexts[1], "b", second)?;
         let address = b.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
         let peer = a.connect(&address.to_string())?;
         let descriptor = b.descriptor(region)?;
@@ -213,7 +217,7 @@ impl Pair {
     }
 
     /// Compares what a pattern has moved. How many bytes.
-    fn compare(&self, pattern: &Pattern) -> Result<u64, BenchError> {
+    pub(super) fn compare(&self, pattern: &Pattern) -> Result<u64, BenchError> {
         let length = usize::try_from(pattern.bytes).unwrap_or_default();
         let (mut sent, mut came) = (vec![0; length], vec![0; length]);
         for nth in 0..pattern.operations {
@@ -229,7 +233,7 @@ impl Pair {
     }
 
     /// Fills both ends: with bytes that no pattern moves.
-    fn fill(&self, extent: u64, seed: u64) -> Result<(), BenchError> {
+    pub(super) fn fill(&self, extent: u64, seed: u64) -> Result<(), BenchError> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut bytes = vec![0; 1 << 16];
         for offset in (0..extent).step_by(bytes.len()) {
@@ -249,7 +253,7 @@ impl Pair {
 }
 
 /// As the options say, and the variables of this process where they say nothing.
-fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, ConfigError> {
+pub(super) fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, ConfigError> {
     let config = EngineConfig::from_env(name)?
         .with_workers(options.workers)
         .with_qps(options.qps)
@@ -276,7 +280,9 @@ pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
 /// As [`measure_sink`]; bytes that did not arrive.
 pub fn measure_softhca(devices: [&str; 2], options: &P2pOptions) -> Result<P2pReport, BenchError> {
     let extent = SOFTHCA.iter().map(Pattern::extent).max().unwrap_or(0);
-    let pair = Pair::new(devices, options, extent)?;
+    let open = |name: &str| Context::open(&DeviceSelector::Name(name.to_owned()));
+    let [a, b] = devices.map(open);
+    let pair = Pair::new([&a?, &b?], [options; 2], extent)?;
     let places = [0, 1].map(|end: usize| pair.memories[end].address());
     pair.fill(extent, 1)?;
     let times = rounds(&pair, &SOFTHCA, places, options)?;
@@ -313,7 +319,7 @@ fn rounds(
     Ok(times)
 }
 
-fn round(
+pub(super) fn round(
     ends: &impl Ends,
     pattern: &Pattern,
     prepared: &Arc<Prepared>,

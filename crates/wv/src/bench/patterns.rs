@@ -1,41 +1,43 @@
-//! What programs move by a host engine: pages of KV caches, weights for several peers, large blocks. Between engines of this process on
-//! software HCAs, one for each: the bytes are real, and the speed is that of the software.
+//! What programs move by a host engine: pages of KV caches, weights for several peers, large blocks. The peers are engines of this
+//! process on software HCAs, one for each, or of other processes and machines ([`Served`]).
 //!
-//! Each peer gets all pieces in one transfer, at other places than they come from. After the rounds all ends are filled anew and
-//! the pattern runs once more. Then every byte of every peer is compared, also the bytes between the pieces.
+//! Each peer gets all pieces in one transfer, at other places than they come from; or they are read from it. After the rounds this
+//! end is filled anew and the pattern runs once more. Then all bytes that were written to are compared, also those between the
+//! pieces. What a peer got the peer compares.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use warpverbs::internal::engine::{
-    Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind, Operation, Options, Outcome,
-    Peer, Prepared, Status,
+use serde::{Deserialize, Serialize};
+use warpverbs::engine::{
+    Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind, Notice, Operation, Options,
+    Outcome, Prepared, Status,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
+use super::fill::ran_on;
+use super::served::{PATIENCE, Served, Server, Setting, written};
 
-/// Nothing takes so long.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Bytes of the memory of an engine.
-const MEMORY: u64 = 1 << 26;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// A source and its peers.
 pub const MOST_PEERS: u32 = 7;
+/// Bytes of the memory of an engine: room for the longest tensors, and no more pages than a transfer has operations.
+const BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=8 << 30;
 
 /// What is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
     /// Pages of 16, 32 and 64 KiB, scattered at both ends.
     Kv,
     /// Tensors of 4 KiB to 2 MiB, one behind the other at the source and in another order at its peers.
     Weights,
-    /// Blocks of 4 MiB.
+    /// Blocks of one length.
     Fill,
 }
 
@@ -57,27 +59,14 @@ struct Piece {
     bytes: u64,
 }
 
-impl Shape {
-    fn pieces(self, random: &mut fastrand::Rng) -> Vec<Piece> {
-        match self {
-            Self::Kv => {
-                let lengths = [16 * KIB, 32 * KIB, 64 * KIB];
-                frames(random, 64 * KIB, |random| lengths[random.usize(..3)])
-            }
-            Self::Weights => tensors(random),
-            Self::Fill => frames(random, 4 * MIB, |_| 4 * MIB),
-        }
-    }
-}
-
-/// One piece at the begin of every second frame, in no order at both ends.
+/// One piece at the begin of every second frame of a memory, in no order at both ends.
 fn frames(
     random: &mut fastrand::Rng,
-    frame: u64,
+    (memory, frame): (u64, u64),
     length: impl Fn(&mut fastrand::Rng) -> u64,
 ) -> Vec<Piece> {
     let mut shuffled = || {
-        let mut places: Vec<u64> = (0..MEMORY / frame).map(|nth| nth * frame).collect();
+        let mut places: Vec<u64> = (0..memory / frame).map(|nth| nth * frame).collect();
         random.shuffle(&mut places);
         places.truncate(places.len() / 2);
         places
@@ -93,9 +82,9 @@ fn frames(
 }
 
 /// As a model has them: most of them short, most bytes in long ones.
-fn tensors(random: &mut fastrand::Rng) -> Vec<Piece> {
+fn tensors(random: &mut fastrand::Rng, memory: u64) -> Vec<Piece> {
     let mut lengths = Vec::new();
-    while lengths.iter().sum::<u64>() < MEMORY / 2 {
+    while lengths.iter().sum::<u64>() < memory / 2 {
         let log = if random.u32(0..4) == 0 {
             21
         } else {
@@ -103,7 +92,7 @@ fn tensors(random: &mut fastrand::Rng) -> Vec<Piece> {
         };
         lengths.push(1 << log);
     }
-    let (mut from, mut end) = (0, MEMORY);
+    let (mut from, mut end) = (0, memory);
     let pieces = lengths.into_iter().map(|bytes| {
         let to = end - bytes;
         let piece = Piece { from, to, bytes };
@@ -114,12 +103,18 @@ fn tensors(random: &mut fastrand::Rng) -> Vec<Piece> {
 }
 
 /// Setting of a run.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PatternOptions {
     /// What is moved.
     pub pattern: Shape,
+    /// Whether it is read from the peers, and not written to them.
+    pub reads: bool,
     /// Engines that get it.
     pub peers: u32,
+    /// Bytes of the memory of an engine.
+    pub bytes: u64,
+    /// Bytes of a block of [`Shape::Fill`].
+    pub block: u64,
     /// Threads that post.
     pub workers: u32,
     /// QPs of a connection.
@@ -128,15 +123,108 @@ pub struct PatternOptions {
     pub slice: u32,
     /// Rounds of the pattern.
     pub rounds: u32,
-    /// Of lengths and places.
+    /// Of lengths, places and bytes.
     pub seed: u64,
+}
+
+/// Bytes that an end has, or that are sent in the round that is compared.
+#[derive(Clone, Copy)]
+enum Contents {
+    AtFirst = 1,
+    AtThePeer,
+    Compared,
+}
+
+impl PatternOptions {
+    /// Refuses options out of their ranges.
+    ///
+    /// # Errors
+    /// The option, with what it may be.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let most = self.bytes / 2;
+        let least = most.div_ceil(warpverbs::engine::MOST_OPERATIONS as u64);
+        for (what, value, range) in [
+            ("--bytes", self.bytes, BYTES),
+            ("--block", self.block, least..=most),
+        ] {
+            if !range.contains(&value) {
+                return Err(BenchError::Option {
+                    what,
+                    value: value.to_string(),
+                    limit: format!("{} to {}", range.start(), range.end()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        let random = &mut fastrand::Rng::with_seed(self.seed);
+        match self.pattern {
+            Shape::Kv => {
+                let lengths = [16 * KIB, 32 * KIB, 64 * KIB];
+                frames(random, (self.bytes, 64 * KIB), |random| {
+                    lengths[random.usize(..3)]
+                })
+            }
+            Shape::Weights => tensors(random, self.bytes),
+            Shape::Fill => frames(random, (self.bytes, self.block), |_| self.block),
+        }
+    }
+
+    fn contents(&self, which: Contents) -> Vec<u8> {
+        let mut seeds = fastrand::Rng::with_seed(self.seed ^ (which as u64) << 32);
+        let mut bytes = vec![0; range(0, self.bytes).end];
+        fastrand::Rng::with_seed(seeds.u64(..)).fill(&mut bytes);
+        bytes
+    }
+
+    /// Gives the memory of a peer its bytes.
+    pub(super) fn prepare(&self, memory: &HostMemory) -> Result<(), BenchError> {
+        self.fill(memory, Contents::AtThePeer)
+    }
+
+    fn fill(&self, memory: &HostMemory, which: Contents) -> Result<(), BenchError> {
+        let written = memory.write(0, &self.contents(which));
+        Ok(written.map_err(HostError::from)?)
+    }
+
+    /// Compares all bytes of the end that was written to, behind the last round. How many.
+    pub(super) fn compare(&self, memory: &HostMemory) -> Result<u64, BenchError> {
+        let (had, came) = match self.reads {
+            true => (Contents::Compared, Contents::AtThePeer),
+            false => (Contents::AtThePeer, Contents::Compared),
+        };
+        let (mut wanted, came) = (self.contents(had), self.contents(came));
+        for piece in self.pieces() {
+            let [from, to] = match self.reads {
+                true => [piece.to, piece.from],
+                false => [piece.from, piece.to],
+            }
+            .map(|at| range(at, piece.bytes));
+            wanted[to].copy_from_slice(&came[from]);
+        }
+        let mut found = vec![0; wanted.len()];
+        memory.read(0, &mut found).map_err(HostError::from)?;
+        if let Some(at) = found.iter().zip(&wanted).position(|(a, b)| a != b) {
+            let (is, due, seed) = (found[at], wanted[at], self.seed);
+            let detail = format!("byte {at} is {is:#x}; it must be {due:#x} (seed {seed})");
+            return Err(self.wrong(detail));
+        }
+        Ok(self.bytes)
+    }
+
+    fn wrong(&self, detail: String) -> BenchError {
+        let case = self.pattern.to_string();
+        BenchError::Wrong { case, detail }
+    }
 }
 
 /// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct PatternReport {
-    /// What completes.
-    pub ran_on: &'static str,
+    /// The devices, and whether they are software.
+    pub ran_on: String,
     /// Its setting.
     pub options: PatternOptions,
     /// Operations of a transfer, one of which goes to each peer.
@@ -145,138 +233,161 @@ pub struct PatternReport {
     pub bytes: u64,
     /// Seconds of a round: the median, and the shortest and longest.
     pub seconds: [f64; 3],
+    /// Seconds of all rounds.
+    pub total_seconds: f64,
     /// GB/s at the median.
     pub gigabytes_per_second: f64,
     /// Bytes that were compared, at all peers.
     pub compared: u64,
 }
 
-/// One that gets it.
-struct Target {
-    peer: Peer,
-    prepared: Arc<Prepared>,
-    memory: Arc<HostMemory>,
-    #[expect(dead_code, reason = "held for its drop")]
-    engine: Engine,
-}
-
-struct Run {
-    options: PatternOptions,
-    pieces: Vec<Piece>,
-    memory: Arc<HostMemory>,
-    targets: Vec<Target>,
-    engine: Engine,
-}
-
-/// Measures between software HCAs of this process: one for this end, and one for each peer.
+/// Measures between engines of this process on these software HCAs: one for this end, and one for each peer.
 ///
 /// # Errors
 /// A value outside its limits, a transfer that is not done, bytes that are not what they must be.
 pub fn measure(devices: &[String], options: &PatternOptions) -> Result<PatternReport, BenchError> {
-    let run = Run::new(devices, options)?;
+    options.check()?;
+    if devices.len() != options.peers as usize + 1 {
+        let (found, peers) = (devices.len(), options.peers);
+        return Err(options.wrong(format!("{found} HCAs for this end and {peers} peers")));
+    }
+    let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
+    let contexts = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let (source, others) = contexts.split_at(1);
+    let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let serve = |(nth, context): (usize, &Arc<Context>)| {
+        let config = config(&format!("peer-{nth}"), options)?;
+        Served::listen(&[Arc::clone(context)], any, config, options.bytes)
+    };
+    let served: Result<Vec<_>, BenchError> = others.iter().enumerate().map(serve).collect();
+    let served = served?;
+    thread::scope(|scope| {
+        for end in &served {
+            scope.spawn(|| end.serve(Some(1), |_| {}));
+        }
+        let places: Vec<_> = served.iter().map(|it| it.address().to_string()).collect();
+        let report = measure_to(source, &places, options);
+        served.iter().for_each(Served::close);
+        report
+    })
+}
+
+/// The same from an engine on these devices to those that listen at `places`, as `host:port`.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_to(
+    source: &[Arc<Context>],
+    places: &[String],
+    options: &PatternOptions,
+) -> Result<PatternReport, BenchError> {
+    options.check()?;
+    let mut run = Run::new(source, places, options)?;
     // Every QP has sent before a clock starts.
-    run.round()?;
+    run.round(None)?;
     let mut times = Vec::new();
     for _ in 0..options.rounds {
-        times.push(run.round()?.as_secs_f64());
+        times.push(run.round(None)?.as_secs_f64());
     }
     times.sort_by(f64::total_cmp);
     let at = |nth: usize| times.get(nth).copied().unwrap_or(0.0);
-    let bytes = run.bytes() * u64::from(options.peers);
+    let pieces: u64 = run.pieces.iter().map(|piece| piece.bytes).sum();
+    let bytes = pieces * u64::from(options.peers);
     let median = at(times.len() / 2);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let gigabytes_per_second = bytes as f64 / median / 1e9;
     Ok(PatternReport {
-        ran_on: "softhca",
+        ran_on: ran_on(source),
         options: *options,
         operations: run.pieces.len() as u64,
         bytes,
         seconds: [median, at(0), at(times.len() - 1)],
+        total_seconds: times.iter().sum(),
         gigabytes_per_second,
         compared: run.compare()?,
     })
 }
 
-fn start(
-    device: &str,
-    name: &str,
-    options: &PatternOptions,
-) -> Result<(Engine, Arc<HostMemory>), BenchError> {
-    let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
+/// As the options say, and the variables of this process where they say nothing.
+fn config(name: &str, options: &PatternOptions) -> Result<EngineConfig, BenchError> {
     let config = EngineConfig::from_env(name)?
         .with_workers(options.workers)
         .with_qps(options.qps)
         .with_slice(options.slice)
         .with_engine_path(EnginePath::Nic);
-    let engine = Engine::new(&context, config)?;
-    let memory = HostMemory::new(MEMORY).map_err(HostError::from)?;
-    Ok((engine, Arc::new(memory)))
+    Ok(config)
+}
+
+/// This end, and what goes to each peer.
+struct Run {
+    options: PatternOptions,
+    pieces: Vec<Piece>,
+    memory: Arc<HostMemory>,
+    targets: Vec<(Server, Arc<Prepared>)>,
+    /// What peers have told that was not yet asked for.
+    notices: Vec<Notice>,
+    engine: Engine,
 }
 
 impl Run {
-    fn new(devices: &[String], options: &PatternOptions) -> Result<Self, BenchError> {
-        let [source, others @ ..] = devices else {
-            return Err(wrong(options, "no software HCA is listed".to_owned()));
-        };
-        if others.len() != options.peers as usize {
-            let found = others.len();
-            let detail = format!("{found} HCAs for {} peers", options.peers);
-            return Err(wrong(options, detail));
-        }
-        let (engine, memory) = start(source, "source", options)?;
+    fn new(
+        source: &[Arc<Context>],
+        places: &[String],
+        options: &PatternOptions,
+    ) -> Result<Self, BenchError> {
+        // Several may run with one peer, one after the other.
+        let name = format!("moves-{:016x}", fastrand::u64(..));
+        let engine = Engine::on(source, config(&name, options)?)?;
+        let memory = HostMemory::new(options.bytes).map_err(HostError::from)?;
+        let memory = Arc::new(memory);
+        options.fill(&memory, Contents::AtFirst)?;
         engine.register(&memory)?;
-        let pieces = options
-            .pattern
-            .pieces(&mut fastrand::Rng::with_seed(options.seed));
+        let (pieces, mut notices) = (options.pieces(), Vec::new());
         let mut targets = Vec::new();
-        for (nth, device) in others.iter().enumerate() {
-            let (other, there) = start(device, &format!("peer-{nth}"), options)?;
-            let region = other.register(&there)?;
-            let address = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
-            let peer = engine.connect(&address.to_string())?;
-            let descriptor = other.descriptor(region)?;
-            peer.import(&descriptor).map_err(HostError::from)?;
-            let operations: Vec<Operation> = pieces
-                .iter()
-                .map(|piece| Operation {
-                    kind: Kind::Write,
-                    local: memory.address() + piece.from,
-                    remote: there.address() + piece.to,
-                    bytes: piece.bytes,
-                })
-                .collect();
-            targets.push(Target {
-                prepared: peer.prepare(&operations).map_err(HostError::from)?,
-                peer,
-                memory: there,
-                engine: other,
-            });
+        for place in places {
+            let setting = Setting::Pattern(*options);
+            let server = Server::begin((&engine, &mut notices), place, setting)?;
+            let operation = |piece: &Piece| Operation {
+                kind: if options.reads {
+                    Kind::Read
+                } else {
+                    Kind::Write
+                },
+                local: memory.address() + piece.from,
+                remote: server.address + piece.to,
+                bytes: piece.bytes,
+            };
+            let operations: Vec<Operation> = pieces.iter().map(operation).collect();
+            let prepared = server.peer.prepare(&operations).map_err(HostError::from)?;
+            targets.push((server, prepared));
         }
         Ok(Self {
             options: *options,
             pieces,
             memory,
             targets,
+            notices,
             engine,
         })
     }
 
-    /// Bytes that one peer gets.
-    fn bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.bytes).sum()
-    }
-
-    fn round(&self) -> Result<Duration, BenchError> {
+    /// To all peers, with the notice behind its last byte.
+    fn round(&self, notice: Option<&[u8]>) -> Result<Duration, BenchError> {
         let begin = Instant::now();
-        let posted = self
-            .targets
-            .iter()
-            .map(|it| it.peer.post(&it.prepared, &Options::default()));
+        let post = |(server, prepared): &(Server, Arc<Prepared>)| {
+            let options = Options::default();
+            match notice {
+                None => server.peer.post(prepared, &options),
+                Some(bytes) => server.peer.post_notify(prepared, &options, bytes),
+            }
+        };
+        let posted = self.targets.iter().map(post);
         let ids: Vec<_> = posted.collect::<Result<_, _>>().map_err(HostError::from)?;
         for id in &ids {
             let status = self.engine.wait(*id, PATIENCE).map_err(HostError::from)?;
             if status != Status::Concluded(Outcome::Done) {
-                return Err(wrong(&self.options, format!("{status:?}")));
+                let report = self.engine.report(*id);
+                return Err(self.options.wrong(format!("{status:?}: {report:?}")));
             }
         }
         let time = begin.elapsed();
@@ -286,28 +397,25 @@ impl Run {
         Ok(time)
     }
 
-    /// Fills all ends, moves once more, and compares all that the peers have. How many bytes.
-    fn compare(&self) -> Result<u64, BenchError> {
-        let sent = filled(&self.memory, 1)?;
-        let mut wanted = Vec::new();
-        for (seed, target) in (2..).zip(&self.targets) {
-            let mut bytes = filled(&target.memory, seed)?;
-            for piece in &self.pieces {
-                let [from, to] = [piece.from, piece.to].map(|at| range(at, piece.bytes));
-                bytes[to].copy_from_slice(&sent[from]);
+    /// Fills this end anew, moves once more, and has compared what was written. How many bytes.
+    fn compare(&mut self) -> Result<u64, BenchError> {
+        if self.options.reads {
+            // One peer after the other: they write to the same places.
+            let mut compared = 0;
+            let targets = std::mem::take(&mut self.targets);
+            for target in targets {
+                self.targets = vec![target];
+                self.options.fill(&self.memory, Contents::Compared)?;
+                self.round(None)?;
+                compared += self.options.compare(&self.memory)?;
             }
-            wanted.push(bytes);
+            return Ok(compared);
         }
-        self.round()?;
+        self.options.fill(&self.memory, Contents::Compared)?;
+        self.round(Some(&written(0)?))?;
         let mut compared = 0;
-        for (nth, (target, wanted)) in self.targets.iter().zip(wanted).enumerate() {
-            let mut found = vec![0; wanted.len()];
-            target.memory.read(0, &mut found).map_err(HostError::from)?;
-            if let Some(at) = found.iter().zip(&wanted).position(|(a, b)| a != b) {
-                let detail = format!("byte {at} of peer {nth} is another");
-                return Err(wrong(&self.options, detail));
-            }
-            compared += found.len() as u64;
+        for (server, _) in &self.targets {
+            compared += server.compared(&self.engine, &mut self.notices)?;
         }
         Ok(compared)
     }
@@ -318,39 +426,29 @@ fn range(at: u64, bytes: u64) -> std::ops::Range<usize> {
     first..end
 }
 
-/// The bytes of all of it, which are new.
-fn filled(memory: &HostMemory, seed: u64) -> Result<Vec<u8>, BenchError> {
-    let mut bytes = vec![0; usize::try_from(MEMORY).unwrap_or_default()];
-    fastrand::Rng::with_seed(seed).fill(&mut bytes);
-    memory.write(0, &bytes).map_err(HostError::from)?;
-    Ok(bytes)
-}
-
-fn wrong(options: &PatternOptions, detail: String) -> BenchError {
-    let case = options.pattern.to_string();
-    BenchError::Wrong { case, detail }
-}
-
 impl fmt::Display for PatternReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PatternOptions {
             pattern,
+            reads,
             peers,
             workers,
             qps,
             slice,
             rounds,
             seed,
+            ..
         } = self.options;
         writeln!(
             f,
-            "{}: {workers} workers, {qps} QPs, slices of {slice} bytes, {rounds} rounds, seed {seed} (no speed of a NIC)",
+            "{}: {workers} workers, {qps} QPs, slices of {slice} bytes, {rounds} rounds, seed {seed}",
             self.ran_on
         )?;
         let [median, least, most] = self.seconds.map(|seconds| seconds * 1e3);
+        let way = if reads { "from" } else { "to" };
         writeln!(
             f,
-            "{pattern}: {} operations to each of {peers} peers, {} bytes in all, {median:.2} ms ({least:.2}..{most:.2}), {:.2} GB/s; {} bytes compared",
+            "{pattern}: {} operations {way} each of {peers} peers, {} bytes in all, {median:.2} ms ({least:.2}..{most:.2}), {:.2} GB/s; {} bytes compared",
             self.operations, self.bytes, self.gigabytes_per_second, self.compared
         )
     }
@@ -360,11 +458,33 @@ impl fmt::Display for PatternReport {
 mod tests {
     use super::*;
 
+    fn options(pattern: Shape, seed: u64) -> PatternOptions {
+        PatternOptions {
+            pattern,
+            reads: false,
+            peers: 1,
+            bytes: 64 * MIB,
+            block: 4 * MIB,
+            workers: 1,
+            qps: 4,
+            slice: 1 << 16,
+            rounds: 1,
+            seed,
+        }
+    }
+
     #[test]
     fn pieces_lie_in_the_memory_and_overlap_at_no_end() {
-        for shape in [Shape::Kv, Shape::Weights, Shape::Fill] {
-            for seed in 0..20 {
-                let pieces = shape.pieces(&mut fastrand::Rng::with_seed(seed));
+        for pattern in [Shape::Kv, Shape::Weights, Shape::Fill] {
+            for (seed, bytes) in (0..20).zip([*BYTES.start(), 64 * MIB, 100_000_000].iter().cycle())
+            {
+                let options = PatternOptions {
+                    bytes: *bytes,
+                    block: MIB + 3,
+                    ..options(pattern, seed)
+                };
+                options.check().unwrap();
+                let pieces = options.pieces();
                 assert!(!pieces.is_empty());
                 for place in [|it: &Piece| it.from, |it: &Piece| it.to] {
                     let mut ranges: Vec<_> =
@@ -372,11 +492,73 @@ mod tests {
                     ranges.sort_unstable();
                     let mut end = 0;
                     for (at, bytes) in ranges {
-                        assert!(at >= end && bytes > 0, "{shape} {seed}");
+                        assert!(at >= end && bytes > 0, "{pattern} {seed}");
                         end = at + bytes;
                     }
-                    assert!(end <= MEMORY, "{shape} {seed}");
+                    assert!(end <= options.bytes, "{pattern} {seed}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_no_more_than_a_transfer_has_operations() {
+        let of = |bytes, block| PatternOptions {
+            bytes,
+            block,
+            ..options(Shape::Fill, 1)
+        };
+        let least = of(8 << 30, 65_536);
+        least.check().unwrap();
+        assert_eq!(least.pieces().len(), 65_536);
+        for (options, reason) in [
+            (
+                of(64 * MIB, 511),
+                "--block is 511; it must be 512 to 33554432",
+            ),
+            (
+                of(4 * MIB, 4 * MIB),
+                "--block is 4194304; it must be 32 to 2097152",
+            ),
+            (
+                of(MIB, MIB / 2),
+                "--bytes is 1048576; it must be 4194304 to 8589934592",
+            ),
+        ] {
+            assert_eq!(options.check().unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn every_byte_that_came_otherwise_is_found() {
+        for reads in [false, true] {
+            let options = PatternOptions {
+                reads,
+                bytes: 4 * MIB,
+                block: 2 * MIB,
+                ..options(Shape::Fill, 5)
+            };
+            let [had, came] = match reads {
+                false => [Contents::AtThePeer, Contents::Compared],
+                true => [Contents::Compared, Contents::AtThePeer],
+            };
+            let (mut bytes, came) = (options.contents(had), options.contents(came));
+            for piece in options.pieces() {
+                let (from, to) = match reads {
+                    false => (piece.from, piece.to),
+                    true => (piece.to, piece.from),
+                };
+                bytes[range(to, piece.bytes)].copy_from_slice(&came[range(from, piece.bytes)]);
+            }
+            let memory = HostMemory::new(options.bytes).unwrap();
+            memory.write(0, &bytes).unwrap();
+            assert_eq!(options.compare(&memory).unwrap(), options.bytes);
+            for at in [0, 2 * MIB, options.bytes - 1] {
+                let was = bytes[range(at, 1)][0];
+                memory.write(at, &[!was]).unwrap();
+                let said = options.compare(&memory).unwrap_err().to_string();
+                assert!(said.starts_with(&format!("fill: byte {at} is")), "{said}");
+                memory.write(at, &[was]).unwrap();
             }
         }
     }

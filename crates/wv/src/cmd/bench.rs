@@ -9,6 +9,7 @@ mod others;
 mod p2p;
 mod regions;
 mod rejoin;
+mod serve;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ pub enum BenchCommand {
     /// or measured
     Group(group::GroupArgs),
     /// Measure what the host engine costs: transfers of large blocks, pages and words over lanes without an HCA. Or between two
-    /// engines of one process on software HCAs, with every byte compared
+    /// engines of one process on software HCAs, with every byte compared. What programs move (--pattern) goes to peers of this process,
+    /// or of other processes and machines (--serve, --to)
     P2p(p2p::P2pArgs),
     /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
     /// of the last repeat and of two others are compared. Both engines are in this process, or one on another machine (--serve, --to)

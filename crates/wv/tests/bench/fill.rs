@@ -1,11 +1,10 @@
 //! `wv bench fill`: what it reports, and what it refuses.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
-use test_basics::addresses::free_address;
+
+use crate::ends::{Server, machine};
 
 fn bench(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wv"))
@@ -85,37 +84,19 @@ fn every_device_of_an_engine_posts_and_its_share_is_reported() {
     assert_eq!(text.matches('%').count(), 5, "{text}");
 }
 
-/// On a simulated machine of its own.
-fn machine(runtime: &Path, options: &[&str]) -> Command {
-    let wv = env!("CARGO_BIN_EXE_wv");
-    let mut command = Command::new(wv);
-    command
-        .args(["sim", "--ip", &free_address().to_string(), "--"])
-        .args([wv, "bench", "fill"])
-        .args(options)
-        .env("XDG_RUNTIME_DIR", runtime)
-        .env_remove("WARPVERBS_SOFTHCA")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
 #[test]
 fn a_process_fills_another_which_compares_behind_the_last_notice() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("fill.json");
-    let serve = ["--serve", "127.0.0.1:0", "--bytes=1048576", "--runs=3"];
-    let mut server = machine(directory.path(), &serve).spawn().unwrap();
-    let mut line = String::new();
-    let mut out = BufReader::new(server.stdout.take().unwrap());
-    out.read_line(&mut line).unwrap();
-    let place = line.trim_end().rsplit(' ').next().unwrap();
-    assert!(line.starts_with("to be filled at 127.0.0.1:"), "{line}");
-    let small = ["--page=1024", "--pages=500", "--repeats=20", "--to", place];
+    let most = ["--bytes=1048576", "--runs=3"];
+    let server = Server::start(directory.path(), &["fill"], &most);
+    let place = server.place.clone();
+    let small = ["--page=1024", "--pages=500", "--repeats=20", "--to", &place];
     let fill = |more: &[&str]| {
         let options = [&small[..], more].concat();
-        machine(directory.path(), &options).output().unwrap()
+        machine(directory.path(), &["fill"], &options)
+            .output()
+            .unwrap()
     };
     let path = json.to_str().unwrap();
     let output = fill(&["--bytes=1048576", "--json", path]);
@@ -133,13 +114,13 @@ fn a_process_fills_another_which_compares_behind_the_last_notice() {
     let output = fill(&["--bytes=1048576", "--seed=9"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let ended = server.wait_with_output().unwrap();
+    let ended = server.ended();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success() && said.contains(reason), "{said}");
     // It has ended, so it is not there.
     let output = fill(&["--bytes=1048576"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains(place), "{said}");
+    assert!(!output.status.success() && said.contains(&place), "{said}");
 }
 
 #[test]

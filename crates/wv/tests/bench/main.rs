@@ -1,5 +1,6 @@
 //! The measurements of `wv bench` on software HCAs and simt, and of groups over a simulated fabric: they count what the protocols say.
 
+mod ends;
 mod fill;
 mod group;
 mod memory;

@@ -4,6 +4,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::ends::{Server, machine};
+
 fn bench(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wv"))
         .args(["bench", "p2p"])
@@ -62,17 +64,26 @@ fn the_local_path_stands_beside_a_memcpy_and_a_bare_loop_of_calls() {
 fn each_pattern_is_compared_whole_at_every_peer() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("json");
-    for (pattern, peers) in [("kv", 1), ("weights", 3), ("fill", 1)] {
-        let path = json.to_str().unwrap();
-        let output = bench(&["--pattern", pattern, "--rounds", "1", "--json", path]);
+    for (pattern, reads, peers) in [
+        ("kv", false, 1),
+        ("weights", false, 3),
+        ("fill", false, 1),
+        ("weights", true, 2),
+    ] {
+        let (path, count) = (json.to_str().unwrap(), peers.to_string());
+        let setting = ["--pattern", pattern, "--peers", &count, "--rounds", "1"];
+        let read: &[&str] = if reads { &["--read"] } else { &[] };
+        let output = bench(&[&setting[..], &["--json", path], read].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("no speed of a NIC"), "{text}");
         let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(report["ran_on"], "softhca (no speed of a NIC)");
+        let options = &report["options"];
         assert_eq!(
-            (&report["ran_on"], &report["options"]["pattern"]),
-            (&"softhca".into(), &pattern.into())
+            [&options["pattern"], &options["reads"]],
+            [&Value::from(pattern), &Value::from(reads)]
         );
         assert_eq!(report["options"]["peers"], peers);
         assert_eq!(report["compared"], peers << 26);
@@ -89,6 +100,20 @@ fn each_pattern_is_compared_whole_at_every_peer() {
             "cannot be used with",
         ),
         (&["--peers", "2"], "--pattern"),
+        (&["--read"], "--pattern"),
+        (&["--to", "127.0.0.1:1"], "--pattern"),
+        (
+            &["--pattern", "kv", "--to", "127.0.0.1:1", "--peers", "2"],
+            "cannot be used with",
+        ),
+        (
+            &["--pattern", "fill", "--block", "0"],
+            "--block is 0; it must be 512 to 33554432",
+        ),
+        (
+            &["--pattern", "kv", "--bytes", "1"],
+            "--bytes is 1; it must be 4194304 to 8589934592",
+        ),
     ] {
         let output = bench(options);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -141,4 +166,47 @@ fn variables_of_the_engine_are_followed_where_no_option_says_otherwise() {
     let said = String::from_utf8_lossy(&output.stderr);
     let wanted = "WARPVERBS_ENGINE_TRANSFERS is '0'; it must be a number from 1 to 65536";
     assert!(!output.status.success() && said.contains(wanted), "{said}");
+}
+
+#[test]
+fn patterns_go_to_other_processes_which_compare_all_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    let path = json.to_str().unwrap();
+    let most = ["--bytes=8388608", "--runs=5"];
+    let first = Server::start(directory.path(), &["p2p"], &most);
+    let second = Server::start(directory.path(), &["p2p"], &["--runs=1"]);
+    let both = format!("{},{}", first.place, second.place);
+    let common = ["--rounds=1", "--json", path];
+    let run = |options: &[&str]| {
+        let options = [&common[..], options].concat();
+        let mut bench = machine(directory.path(), &["p2p"], &options);
+        bench.output().unwrap()
+    };
+    for (place, pattern, options) in [
+        (&both, "weights", &[][..]),
+        (&first.place, "kv", &[]),
+        (&first.place, "fill", &["--block=65536", "--qps=2"]),
+        (&first.place, "fill", &["--block=1000000", "--read"]),
+    ] {
+        let words = ["--bytes=8388608", "--to", place, "--pattern", pattern];
+        let output = run(&[&words[..], options].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let peers = u64::from(pattern == "weights") + 1;
+        assert_eq!(report["options"]["peers"], peers);
+        assert_eq!(report["compared"], peers << 23);
+        assert!(report["bytes"].as_u64().unwrap() > 0, "{report}");
+    }
+    let output = run(&["--pattern=kv", "--to", &first.place]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = "--bytes is 67108864; it must be at most 8388608";
+    assert!(!output.status.success() && said.contains(reason), "{said}");
+    for (server, refused) in [(first, true), (second, false)] {
+        let ended = server.ended();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{said}");
+        assert_eq!(said.contains(reason), refused, "{said}");
+    }
 }

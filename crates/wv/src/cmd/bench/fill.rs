@@ -1,18 +1,15 @@
 //! `wv bench fill`: pages to random places of a peer's memory, between two engines of this process, or from one to another machine.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use warpverbs::engine::{Engine, EngineConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use super::{NAME, finish, inside, output, refuse};
+use super::serve::{ServeArgs, named_devices};
+use super::{finish, inside, output, refuse};
 use crate::bench::BenchError;
 use crate::bench::fill::{FillOptions, FillReport, measure, measure_to};
-use crate::bench::filled::Filled;
 
 /// Options of `wv bench fill`. Variables of engines say the rest.
 #[derive(Args, Debug)]
@@ -24,18 +21,11 @@ pub struct FillArgs {
     /// with --serve and --to]
     #[arg(long, value_enum)]
     provider: Option<Provider>,
-    /// Be the end that is filled, for runs of other processes or machines with --to, one after the other
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "to")]
-    serve: Option<SocketAddr>,
+    #[command(flatten)]
+    serve: ServeArgs,
     /// Fill the memory of the process that serves at this address
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
-    /// Serve other machines, too, without a key that they must have
-    #[arg(long, requires = "serve")]
-    insecure: bool,
-    /// End after so many runs
-    #[arg(long, value_name = "COUNT", requires = "serve")]
-    runs: Option<u64>,
     /// Software HCAs of each engine, 1 to 8
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     rails: u32,
@@ -86,11 +76,8 @@ pub(super) fn run(args: &FillArgs) -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let options = options(args, provider);
-    if let Some(address) = args.serve {
-        return match serve(args, address, options.bytes) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => refuse(&error),
-        };
+    if let Some(code) = args.serve.run(options.bytes, |config| config) {
+        return code;
     }
     if let Err(error) = options.check() {
         return refuse(&error);
@@ -106,7 +93,7 @@ pub(super) fn run(args: &FillArgs) -> ExitCode {
 
 impl FillArgs {
     fn provider(&self) -> Result<Provider, BenchError> {
-        let is_apart = self.serve.is_some() || self.to.is_some();
+        let is_apart = self.serve.is_wanted() || self.to.is_some();
         match (self.provider, is_apart) {
             (Some(Provider::Softhca), true) => Err(BenchError::Option {
                 what: "--provider",
@@ -118,26 +105,6 @@ impl FillArgs {
             (None, false) => Ok(Provider::Softhca),
         }
     }
-}
-
-/// Is filled by others, in runs of at most so many bytes.
-fn serve(args: &FillArgs, address: SocketAddr, most: u64) -> Result<(), BenchError> {
-    let contexts = devices()?;
-    let filled = Filled::listen(&contexts, address, args.insecure, most)?;
-    let line = format!("to be filled at {}\n", filled.address());
-    output::print(&line).map_err(|error| BenchError::Wrong {
-        case: "standard output".to_owned(),
-        detail: error.to_string(),
-    })?;
-    filled.serve(args.runs, |error| {
-        output::say(format_args!("{NAME}: {error}"))
-    });
-    Ok(())
-}
-
-/// Those that WARPVERBS_DEVICE names.
-fn devices() -> Result<Vec<Arc<Context>>, BenchError> {
-    Ok(Engine::open_devices(&EngineConfig::from_env("fill")?)?)
 }
 
 fn options(args: &FillArgs, provider: Provider) -> FillOptions {
@@ -163,7 +130,7 @@ fn measured(
 ) -> Result<FillReport, BenchError> {
     let tell = |line: &str| output::say(format_args!("{line}"));
     if let Some(place) = &args.to {
-        return measure_to(&devices()?, place, options, tell);
+        return measure_to(&named_devices()?, place, options, tell);
     }
     let contexts = match provider {
         Provider::Softhca => {
@@ -180,7 +147,7 @@ fn measured(
             let to = from.split_off(rails);
             [from, to]
         }
-        Provider::Nic => [devices()?, devices()?],
+        Provider::Nic => [named_devices()?, named_devices()?],
     };
     measure(contexts, options, tell)
 }

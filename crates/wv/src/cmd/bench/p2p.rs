@@ -1,5 +1,5 @@
 //! `wv bench p2p`: the host engine over a sink, or on two software HCAs of a second process of this program. Also its copies
-//! within a machine, to such a process.
+//! within a machine, to such a process. What programs move goes to engines of such a process, or of others that serve.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use clap::{Args, ValueEnum};
 use warpverbs::config::EngineConfig;
 
+use super::serve::{ServeArgs, named_devices};
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
 use crate::bench::local::{self, LocalReport};
@@ -28,8 +29,28 @@ pub struct P2pArgs {
     /// peer is compared
     #[arg(long, value_enum, conflicts_with_all = ["path", "provider"])]
     pattern: Option<Pattern>,
-    /// Engines that get the pattern [default: 3 of weights, 1 of others]
-    #[arg(long, value_name = "N", requires = "pattern", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PEERS)))]
+    /// Move it to the processes that serve at these addresses, from the devices that WARPVERBS_DEVICE names
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        requires = "pattern"
+    )]
+    to: Vec<String>,
+    #[command(flatten)]
+    serve: ServeArgs,
+    /// Read the pattern from the peers, in place of writing it to them
+    #[arg(long, requires = "pattern")]
+    read: bool,
+    /// Bytes of the memory of each engine, of which a pattern moves about half; with --serve, the most that a run may have
+    /// [default: 64 MiB; 8 GiB with --serve]
+    #[arg(long)]
+    bytes: Option<u64>,
+    /// Bytes of a block of the pattern fill
+    #[arg(long, default_value_t = 1 << 22, requires = "pattern")]
+    block: u64,
+    /// Engines of this process that get the pattern [default: 3 of weights, 1 of others]
+    #[arg(long, value_name = "N", requires = "pattern", conflicts_with = "to", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PEERS)))]
     peers: Option<u32>,
     /// Seed of the pattern's lengths and places
     #[arg(long, default_value_t = 1, requires = "pattern")]
@@ -87,6 +108,13 @@ enum Provider {
 
 /// Runs `wv bench p2p`.
 pub(super) fn run(args: &P2pArgs) -> ExitCode {
+    let most = args.bytes.unwrap_or(8 << 30);
+    if let Some(code) = args.serve.run(most, |config| args.set(config)) {
+        return code;
+    }
+    if let (Some(pattern), false) = (args.pattern, args.to.is_empty()) {
+        return finish(measure_to(args, pattern), args.json.as_deref());
+    }
     let is_soft = args.provider == Provider::Softhca;
     if (is_soft || args.path.is_some() || args.pattern.is_some()) && !args.inside {
         let peers = args.pattern.map_or(1, |pattern| args.peers(pattern));
@@ -113,20 +141,44 @@ impl P2pArgs {
         let by_pattern = if pattern == Pattern::Weights { 3 } else { 1 };
         self.peers.unwrap_or(by_pattern)
     }
+
+    /// What these options say of an engine, and `config` where they say nothing.
+    fn set(&self, config: EngineConfig) -> EngineConfig {
+        let (workers, qps, slice) = (config.workers, config.qps, config.slice);
+        config
+            .with_workers(self.workers.unwrap_or(workers))
+            .with_qps(self.qps.unwrap_or(qps))
+            .with_slice(self.slice.unwrap_or(slice))
+    }
+
+    fn pattern_options(&self, pattern: Pattern, peers: u32) -> Result<PatternOptions, BenchError> {
+        let config = self.set(EngineConfig::from_env("bench")?);
+        Ok(PatternOptions {
+            pattern: pattern.shape(),
+            reads: self.read,
+            peers,
+            bytes: self.bytes.unwrap_or(1 << 26),
+            block: self.block,
+            workers: config.workers,
+            qps: config.qps,
+            slice: config.slice,
+            rounds: self.rounds,
+            seed: self.seed,
+        })
+    }
 }
 
+/// With engines of this process.
 fn measure_pattern(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
-    let said = EngineConfig::from_env("bench")?;
-    let options = PatternOptions {
-        pattern: pattern.shape(),
-        peers: args.peers(pattern),
-        workers: args.workers.unwrap_or(said.workers),
-        qps: args.qps.unwrap_or(said.qps),
-        slice: args.slice.unwrap_or(said.slice),
-        rounds: args.rounds,
-        seed: args.seed,
-    };
+    let options = args.pattern_options(pattern, args.peers(pattern))?;
     patterns::measure(&inside::devices()?, &options)
+}
+
+/// With engines of other processes.
+fn measure_to(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
+    let peers = u32::try_from(args.to.len()).unwrap_or(u32::MAX);
+    let options = args.pattern_options(pattern, peers)?;
+    patterns::measure_to(&named_devices()?, &args.to, &options)
 }
 
 /// Between this process and another of the same program, each with software HCAs of its own.
@@ -149,11 +201,11 @@ fn first_device() -> Result<String, BenchError> {
 }
 
 fn measure(args: &P2pArgs) -> Result<P2pReport, BenchError> {
-    let said = EngineConfig::from_env("bench")?;
+    let config = args.set(EngineConfig::from_env("bench")?);
     let options = P2pOptions {
-        workers: args.workers.unwrap_or(said.workers),
-        qps: args.qps.unwrap_or(said.qps),
-        slice: args.slice.unwrap_or(said.slice),
+        workers: config.workers,
+        qps: config.qps,
+        slice: config.slice,
         rounds: args.rounds,
     };
     match args.provider {
