@@ -2,8 +2,10 @@
 //!
 //! The file `wqe` builds the bytes, and `lane` posts and accounts. The file `reaper` takes CQEs and sleeps, alone or with
 //! other workers by a `hub`. The file `rail` makes
-//! all of it on one HCA: by `stock` what QPs are made of, when they come. The file `pair` takes one QP through its states.
+//! all of it on one HCA: by `stock` what QPs are made of, when they come. The file `pair` takes one QP through its states. In `bare` a thread
+//! posts without an engine, for measurements.
 
+mod bare;
 mod hub;
 mod lane;
 mod pair;
@@ -14,6 +16,7 @@ mod stock;
 mod tests;
 mod wqe;
 
+pub use bare::{BareLanes, BareWrite};
 pub use lane::Mlx5Lane;
 pub(crate) use pair::{Offer, Pair};
 pub(crate) use rail::{Mlx5Rail, RailShape, Registration};

@@ -10,11 +10,12 @@
 //!
 //! [`moe`] counts what a MoE step puts on the wire, on software HCAs. [`rejoin`] measures what a returning rank costs the others.
 //! [`group`] counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over
-//! lanes without an HCA or on software HCAs. [`local`] measures its copies between processes of one machine, and [`fill`] how
+//! lanes without an HCA or on software HCAs, and [`engine`] what it adds to them. [`local`] measures its copies between processes of one machine, and [`fill`] how
 //! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several. The other end
 //! of the latter two may be on another machine ([`served`]). [`regions`] measures what registering memory costs, and what it costs to find a region.
 
 mod clock;
+pub mod engine;
 mod error;
 pub mod facts;
 pub mod fill;

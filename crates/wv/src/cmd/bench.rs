@@ -1,6 +1,7 @@
 //! `wv bench`: measurements, see [`crate::bench`].
 
 mod device;
+mod engine;
 mod fill;
 mod group;
 mod inside;
@@ -56,6 +57,9 @@ pub enum BenchCommand {
     /// engines of one process on software HCAs, with every byte compared. What programs move (--pattern) goes to peers of this process,
     /// or of other processes and machines (--serve, --to)
     P2p(p2p::P2pArgs),
+    /// Measure what the host engine adds, each rate beside its yardstick in one run: a bare loop on the same software HCAs, one
+    /// worker, no idle QPs. And how long a sleeping worker takes, and what an idle engine with 64 peers costs
+    Engine(engine::EngineArgs),
     /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
     /// of the last repeat and of two others are compared. Both engines are in this process, or one on another machine (--serve, --to)
     Fill(fill::FillArgs),
@@ -156,6 +160,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
         BenchCommand::Rejoin(args) => return rejoin::run(args),
         BenchCommand::Group(args) => return group::run(args),
         BenchCommand::P2p(args) => return p2p::run(args),
+        BenchCommand::Engine(args) => return engine::run(args),
         BenchCommand::Fill(args) => return fill::run(args),
         BenchCommand::Regions(args) => return regions::run(args),
     };

@@ -1,6 +1,7 @@
 //! The measurements of `wv bench` on software HCAs and simt, and of groups over a simulated fabric: they count what the protocols say.
 
 mod ends;
+mod engine;
 mod fill;
 mod group;
 mod memory;

@@ -1,0 +1,576 @@
+//! What the host engine adds to an HCA, each figure beside its yardstick in one run: the same WRITEs posted by a bare loop, one worker
+//! beside two, QPs that do nothing beside none. Also how long a worker takes that sleeps, and what an engine with many peers costs
+//! that has nothing to do.
+//!
+//! All runs on software HCAs of this process and over sinks, so only ratios mean something. The two of a ratio take turns, so that
+//! other load of the machine falls on both. Engine and loop each write once more at the end, and all bytes are compared.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use warpverbs::internal::engine::{Engine, HostError, Outcome, Peer, Prepared, SinkEngine, Status};
+use warpverbs::internal::provider::{BareLanes, BareWrite};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+use super::BenchError;
+use super::p2p::{self, Ends, P2pOptions, Pair, Pattern, SINK};
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Software HCAs: of the two ends, and of the idle peers.
+pub const HCAS: u32 = 3;
+/// Most QPs of a connection, which each idle peer has.
+const QPS_OF_A_PEER: u32 = 8;
+/// Peers of the engine whose idle time is measured.
+const IDLE_PEERS: u32 = 64;
+/// Without a transfer a worker is asleep behind this, and connections are at rest.
+const REST: Duration = Duration::from_millis(4);
+/// WQEs behind a doorbell of the bare loop, and log2 of the WQEBBs of its QPs: those of softhca's own bench.
+const BATCH: usize = 512;
+const LOG_DEPTH: u8 = 10;
+/// So often idle QPs come and go, so that other load of the machine falls on rounds with them and without.
+const PHASES: u32 = 5;
+/// Transfers of a round over a sink: long enough that two workers run at the same time.
+const AT_A_TIME: u32 = 32;
+/// Bytes up to which WQEs of the bare loop carry them: none, as there.
+const INLINE: u32 = 0;
+
+/// What is written on software HCAs.
+const PATTERNS: [Pattern; 2] = [
+    Pattern {
+        name: "words",
+        operations: 16_384,
+        bytes: 8,
+        stride: 64,
+    },
+    Pattern {
+        name: "blocks",
+        operations: 512,
+        bytes: 1 << 16,
+        stride: 1 << 16,
+    },
+];
+
+/// Setting of a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EngineOptions {
+    /// QPs of the connection.
+    pub qps: u32,
+    /// Bytes of a slice.
+    pub slice: u32,
+    /// Rounds of each figure.
+    pub rounds: u32,
+    /// Transfers of which each is timed by itself.
+    pub wakes: u32,
+    /// Idle QPs beside the busy ones, at least 512.
+    pub idle_qps: u32,
+    /// Milliseconds for which engines are watched that have nothing to do.
+    pub idle_ms: u32,
+}
+
+/// The results.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineReport {
+    /// What completes.
+    pub ran_on: &'static str,
+    /// Its setting.
+    pub options: EngineOptions,
+    /// Rates beside their yardsticks.
+    pub rows: Vec<Row>,
+    /// From submitting 8 bytes to their end.
+    pub latencies: Vec<Latency>,
+    /// What engines cost that have nothing to do.
+    pub idle: Idle,
+    /// Bytes that were compared.
+    pub compared: u64,
+}
+
+/// A rate beside another.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured, in words.
+    pub what: String,
+    /// Its yardstick.
+    pub beside: &'static str,
+    /// The unit of both.
+    pub unit: &'static str,
+    /// The rate: the median, the lowest and the highest.
+    pub rate: [f64; 3],
+    /// That of the yardstick.
+    pub yardstick: [f64; 3],
+    /// The rate by that of the yardstick next to it: the median of all rounds.
+    pub ratio: f64,
+}
+
+/// Times of transfers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Of which transfers, in words.
+    pub what: &'static str,
+    /// Microseconds: half of all took at most this, 99 of 100, and all.
+    pub microseconds: [f64; 3],
+}
+
+/// What engines cost that have nothing to do.
+#[derive(Clone, Debug, Serialize)]
+pub struct Idle {
+    /// Peers of one of them.
+    pub peers: u32,
+    /// Engines of the process, those of the peers among them.
+    pub engines: u32,
+    /// Threads of all of them.
+    pub threads: usize,
+    /// CPU time of all threads, in percent of a core.
+    pub percent_of_core: f64,
+}
+
+/// Measures on three software HCAs of this process.
+///
+/// # Errors
+/// A value outside its limits, a transfer that is not done, bytes that came otherwise.
+pub fn measure(devices: &[String], options: &EngineOptions) -> Result<EngineReport, BenchError> {
+    let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
+    let contexts = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let [here, there, others] = contexts.as_slice() else {
+        return Err(wrong(format!("{devices:?}; they must be {HCAS}")));
+    };
+    let mut rows = beside_one_worker(options)?;
+    let latencies = latencies(options)?;
+    let mut ends = Both::new([here, there], options)?;
+    let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let place = ends.pair.engines[0].listen(any)?.to_string();
+    let mut crowd = Crowd {
+        connected: Vec::new(),
+        place,
+        context: others,
+        options,
+        made: 0,
+    };
+    // The other end is a peer, too.
+    crowd.grow(&ends.pair.engines[0], IDLE_PEERS - 1)?;
+    let idle = crowd.idle()?;
+    crowd.connected.clear();
+    let (mut alone, mut crowded) = Default::default();
+    for _ in 0..PHASES {
+        ends.rounds(&mut alone)?;
+        let peers = options.idle_qps.div_ceil(QPS_OF_A_PEER);
+        crowd.grow(&ends.pair.engines[0], peers)?;
+        ends.rounds(&mut crowded)?;
+        crowd.connected.clear();
+    }
+    for (pattern, (alone, crowded)) in PATTERNS.iter().zip(alone.iter().zip(&crowded)) {
+        let unit = unit(pattern);
+        let Pattern { name, bytes, .. } = pattern;
+        let writes = format!("{name}: WRITEs of {bytes} bytes");
+        let among = format!("{writes}, beside {} idle QPs", options.idle_qps);
+        let without = "the same without them";
+        rows.push(Row::new(
+            writes,
+            ("a bare loop", unit),
+            &alone.engine,
+            &alone.bare,
+        ));
+        rows.push(Row::new(
+            among.clone(),
+            (without, unit),
+            &crowded.engine,
+            &alone.engine,
+        ));
+        let bare = format!("{among}, by the bare loop");
+        rows.push(Row::new(bare, (without, unit), &crowded.bare, &alone.bare));
+    }
+    Ok(EngineReport {
+        ran_on: "softhca and sink (no speed of a NIC)",
+        options: *options,
+        rows,
+        latencies,
+        idle,
+        compared: ends.compare()?,
+    })
+}
+
+impl Row {
+    /// Of rounds that took turns with those of the yardstick.
+    fn new(
+        what: String,
+        (beside, unit): (&'static str, &'static str),
+        rates: &[f64],
+        yardstick: &[f64],
+    ) -> Self {
+        let ratios: Vec<f64> = rates.iter().zip(yardstick).map(|(a, b)| a / b).collect();
+        Self {
+            what,
+            beside,
+            unit,
+            rate: spread(rates),
+            yardstick: spread(yardstick),
+            ratio: spread(&ratios)[0],
+        }
+    }
+}
+
+/// The median, the lowest and the highest.
+fn spread(values: &[f64]) -> [f64; 3] {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+    [
+        at(sorted.len() / 2),
+        at(0),
+        at(sorted.len().saturating_sub(1)),
+    ]
+}
+
+fn unit(pattern: &Pattern) -> &'static str {
+    if pattern.bytes < 4096 {
+        "M WQEs/s"
+    } else {
+        "GB/s"
+    }
+}
+
+/// In the unit of the pattern.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn rate(pattern: &Pattern, slice: u32, time: Duration) -> f64 {
+    let amount = match unit(pattern) {
+        "GB/s" => (pattern.operations * pattern.bytes) as f64 / 1e9,
+        _ => wqes(pattern, slice),
+    };
+    amount / time.as_secs_f64()
+}
+
+/// Two workers over a sink, beside one. And two engines of one worker each, which share nothing: what the machine has for two.
+fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
+    let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
+    let engine = |workers: u32| {
+        let options = P2pOptions {
+            workers,
+            qps: options.qps.max(2),
+            ..options.p2p()
+        };
+        SinkEngine::new(p2p::config("sink", &options)?, bytes, None).map_err(BenchError::from)
+    };
+    let engines = [engine(1)?, engine(2)?, engine(1)?];
+    let mut rows = Vec::new();
+    for pattern in &SINK {
+        let mut prepared = Vec::new();
+        for engine in &engines {
+            prepared.push(Ends::prepare(engine, &pattern.operations(0, 0))?);
+        }
+        let by = |nth: usize| together(&engines[nth], pattern, &prepared[nth]);
+        let wqes = f64::from(AT_A_TIME) * wqes(pattern, options.slice);
+        let mut rates = [const { Vec::new() }; 3];
+        for round in 0..=options.rounds {
+            let one = wqes / by(0)?.as_secs_f64();
+            let two = wqes / by(1)?.as_secs_f64();
+            let begin = Instant::now();
+            thread::scope(|scope| {
+                let other = scope.spawn(|| by(2));
+                by(0)?;
+                other.join().unwrap_or_else(|panic| resume_unwind(panic))
+            })?;
+            let apart = 2.0 * wqes / begin.elapsed().as_secs_f64();
+            // The first round warms up.
+            if round > 0 {
+                for (rates, rate) in rates.iter_mut().zip([one, two, apart]) {
+                    rates.push(rate);
+                }
+            }
+        }
+        let [one, two, apart] = &rates;
+        for (who, rates) in [("two workers", two), ("two engines apart", apart)] {
+            let what = format!("{} over a sink, {who}", pattern.name);
+            rows.push(Row::new(what, ("one worker", "M WQEs/s"), rates, one));
+        }
+    }
+    Ok(rows)
+}
+
+/// Posts several transfers and waits for all of them.
+fn together(
+    engine: &SinkEngine,
+    pattern: &Pattern,
+    prepared: &Arc<Prepared>,
+) -> Result<Duration, BenchError> {
+    let begin = Instant::now();
+    let ids = (0..AT_A_TIME).map(|_| Ends::post(engine, prepared));
+    let ids = ids.collect::<Result<Vec<_>, _>>()?;
+    let mut statuses = Vec::new();
+    for id in &ids {
+        statuses.push(Ends::wait(engine, *id)?);
+    }
+    let time = begin.elapsed();
+    for (id, status) in ids.into_iter().zip(statuses) {
+        if status != Status::Concluded(Outcome::Done) {
+            return Err(wrong(format!("{}: {status:?}", pattern.name)));
+        }
+        Ends::release(engine, id)?;
+    }
+    Ok(time)
+}
+
+/// Millions of a round.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn wqes(pattern: &Pattern, slice: u32) -> f64 {
+    pattern.slices(slice) as f64 / 1e6
+}
+
+/// Of transfers of one WQE over a sink: the engine adds all of it.
+fn latencies(options: &EngineOptions) -> Result<Vec<Latency>, BenchError> {
+    let engine = SinkEngine::new(p2p::config("wakes", &options.p2p())?, 1 << 12, None)?;
+    let pattern = Pattern {
+        operations: 1,
+        ..PATTERNS[0]
+    };
+    let prepared = Ends::prepare(&engine, &pattern.operations(0, 0))?;
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..options.wakes {
+        thread::sleep(REST);
+        for times in &mut times {
+            let time = p2p::round(&engine, &pattern, &prepared)?;
+            times.push(time.as_secs_f64() * 1e6);
+        }
+    }
+    let names = ["by a worker that slept", "behind it, at once"];
+    let latency = |(what, mut times): (_, Vec<f64>)| {
+        times.sort_by(f64::total_cmp);
+        // The smallest that is not below so many of a hundred.
+        let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).max(1) - 1);
+        let microseconds = [50, 99, 100].map(|percent| at(percent).copied().unwrap_or(f64::NAN));
+        Latency { what, microseconds }
+    };
+    Ok(names.into_iter().zip(times).map(latency).collect())
+}
+
+impl EngineOptions {
+    /// Of one worker.
+    fn p2p(&self) -> P2pOptions {
+        P2pOptions {
+            workers: 1,
+            qps: self.qps,
+            slice: self.slice,
+            rounds: self.rounds,
+        }
+    }
+}
+
+/// Two ends between which an engine writes, and a bare loop.
+struct Both {
+    options: EngineOptions,
+    prepared: [Arc<Prepared>; PATTERNS.len()],
+    lanes: BareLanes,
+    writes: [Vec<BareWrite>; PATTERNS.len()],
+    pair: Pair,
+}
+
+/// Rates of a pattern, by round.
+#[derive(Default)]
+struct Rates {
+    engine: Vec<f64>,
+    bare: Vec<f64>,
+}
+
+impl Both {
+    fn new(contexts: [&Arc<Context>; 2], options: &EngineOptions) -> Result<Self, BenchError> {
+        let extent = PATTERNS.iter().map(Pattern::extent).max().unwrap_or(0);
+        // The idle peers get more QPs than the other end.
+        let most = P2pOptions {
+            qps: QPS_OF_A_PEER,
+            ..options.p2p()
+        };
+        let pair = Pair::new(contexts, [&most, &options.p2p()], extent)?;
+        pair.fill(extent, 1)?;
+        let memories = pair.memories.each_ref();
+        let [local, remote] = memories.map(|memory| memory.address());
+        let shape = (LOG_DEPTH, INLINE);
+        let lanes = BareLanes::new(contexts, memories, options.qps, shape);
+        let prepare = |pattern: &Pattern| pair.prepare(&pattern.operations(local, remote));
+        let [words, blocks] = PATTERNS.each_ref().map(prepare);
+        let writes = |pattern: &Pattern| {
+            let operations = pattern.operations(local, remote).into_iter();
+            let write = |it: warpverbs::engine::Operation| BareWrite {
+                local: it.local,
+                remote: it.remote,
+                bytes: u32::try_from(it.bytes).unwrap_or(u32::MAX),
+            };
+            operations.map(write).collect()
+        };
+        Ok(Self {
+            options: *options,
+            prepared: [words?, blocks?],
+            lanes: lanes.map_err(HostError::from)?,
+            writes: PATTERNS.each_ref().map(writes),
+            pair,
+        })
+    }
+
+    /// All patterns, by the engine and by the loop in turn.
+    fn rounds(&mut self, all: &mut [Rates; PATTERNS.len()]) -> Result<(), BenchError> {
+        for round in 0..=self.options.rounds.div_ceil(PHASES) {
+            for (nth, rates) in all.iter_mut().enumerate() {
+                let engine = self.by_engine(nth)?;
+                let bare = self.by_loop(nth)?;
+                // The first round warms up.
+                if round > 0 {
+                    let rate = |time| rate(&PATTERNS[nth], self.options.slice, time);
+                    rates.engine.push(rate(engine));
+                    rates.bare.push(rate(bare));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn by_engine(&self, nth: usize) -> Result<Duration, BenchError> {
+        p2p::round(&self.pair, &PATTERNS[nth], &self.prepared[nth])
+    }
+
+    fn by_loop(&mut self, nth: usize) -> Result<Duration, BenchError> {
+        let begin = Instant::now();
+        let done = self.lanes.run(&self.writes[nth], BATCH);
+        let time = begin.elapsed();
+        done.map_err(|cause| wrong(format!("a WRITE of the bare loop has failed: {cause}")))?;
+        Ok(time)
+    }
+
+    /// Lets both write once more, over other bytes each time. How many bytes were compared.
+    fn compare(&mut self) -> Result<u64, BenchError> {
+        let (mut compared, mut seed) = (0, 1);
+        for (nth, pattern) in PATTERNS.iter().enumerate() {
+            for by in [|it: &mut Self, nth| it.by_engine(nth), Self::by_loop] {
+                seed += 1;
+                self.pair.fill(pattern.extent(), seed)?;
+                by(self, nth)?;
+                compared += self.pair.compare(pattern)?;
+            }
+        }
+        Ok(compared)
+    }
+}
+
+/// Engines that are peers of one, and do nothing.
+struct Crowd<'a> {
+    connected: Vec<(Peer, Peer, Engine)>,
+    place: String,
+    context: &'a Arc<Context>,
+    options: &'a EngineOptions,
+    /// Engines that were made, of which each has a name of its own.
+    made: u32,
+}
+
+impl Crowd<'_> {
+    /// Until they are so many.
+    fn grow(&mut self, hub: &Engine, count: u32) -> Result<(), BenchError> {
+        while self.connected.len() < count as usize {
+            self.made += 1;
+            let nth = self.made;
+            let options = P2pOptions {
+                qps: QPS_OF_A_PEER,
+                ..self.options.p2p()
+            };
+            let config = p2p::config(&format!("idle-{nth}"), &options)?;
+            let engine = Engine::new(self.context, config.with_log_depth(8))?;
+            let peer = engine.connect(&self.place)?;
+            let back = hub.accept(PATIENCE);
+            let back = back.ok_or_else(|| wrong(format!("idle-{nth} did not come")))?;
+            if u64::from(QPS_OF_A_PEER) != back.qps() {
+                return Err(wrong(format!("idle-{nth} has {} QPs", back.qps())));
+            }
+            self.connected.push((peer, back, engine));
+        }
+        Ok(())
+    }
+
+    /// What all engines of this process cost now, in which nothing happens.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn idle(&self) -> Result<Idle, BenchError> {
+        let watched = Duration::from_millis(self.options.idle_ms.into());
+        thread::sleep(watched / 4);
+        let (begin, (before, _)) = (Instant::now(), ran()?);
+        thread::sleep(watched);
+        let (after, threads) = ran()?;
+        let ran = (after - before) as f64 / 1e9;
+        Ok(Idle {
+            peers: IDLE_PEERS,
+            // With the two ends.
+            engines: u32::try_from(self.connected.len()).unwrap_or(u32::MAX) + 2,
+            threads,
+            percent_of_core: 100.0 * ran / begin.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// Nanoseconds for which threads of engines ran, and how many they are.
+fn ran() -> Result<(u64, usize), BenchError> {
+    let of_engine = |task: std::io::Result<std::fs::DirEntry>| {
+        let task = task.ok()?.path();
+        // The system cuts names at 15 bytes.
+        let name = std::fs::read_to_string(task.join("comm")).ok()?;
+        let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        let is_own = name.starts_with("wv-engine");
+        is_own.then(|| times.split(' ').next()?.parse::<u64>().ok())?
+    };
+    let tasks = std::fs::read_dir("/proc/self/task");
+    let tasks = tasks.map_err(|error| wrong(format!("/proc/self/task: {error}")))?;
+    let times: Vec<u64> = tasks.filter_map(of_engine).collect();
+    Ok((times.iter().sum(), times.len()))
+}
+
+fn wrong(detail: String) -> BenchError {
+    BenchError::Wrong {
+        case: "engine".to_owned(),
+        detail,
+    }
+}
+
+impl fmt::Display for EngineReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EngineOptions {
+            qps, slice, rounds, ..
+        } = self.options;
+        writeln!(
+            f,
+            "{}: {qps} QPs, slices of {slice} bytes, {rounds} rounds",
+            self.ran_on
+        )?;
+        writeln!(
+            f,
+            "{:76} {:>24} {:>24}  {:24} {:>6}",
+            "rate: median (spread)", "", "yardstick", "", "of it"
+        )?;
+        for row in &self.rows {
+            let [rate, yardstick] = [&row.rate, &row.yardstick]
+                .map(|[median, least, most]| format!("{median:.2} ({least:.2}..{most:.2})"));
+            let what = format!("{}, {}", row.what, row.unit);
+            writeln!(
+                f,
+                "{what:76} {rate:>24} {yardstick:>24}  {:24} {:>5.0}%",
+                row.beside,
+                100.0 * row.ratio
+            )?;
+        }
+        for Latency { what, microseconds } in &self.latencies {
+            let [half, most, all] = microseconds;
+            writeln!(
+                f,
+                "8 bytes over a sink, {what}: {half:.1} us, 99% in {most:.1} us, all in {all:.1} us"
+            )?;
+        }
+        let Idle {
+            peers,
+            engines,
+            threads,
+            percent_of_core,
+        } = &self.idle;
+        writeln!(
+            f,
+            "an idle engine with {peers} peers, and these: {threads} threads of {engines} engines take {percent_of_core:.2}% of a core"
+        )?;
+        writeln!(f, "{} bytes compared", self.compared)
+    }
+}
