@@ -25,6 +25,10 @@ use super::served::{PATIENCE, Served, Server, Setting, written};
 
 /// A line of progress for each so many operations.
 const PROGRESS: u64 = 16_384;
+/// The device with a fault has one repeat alone for so many of all.
+const ALONE: u32 = 10;
+/// Runs of each set of devices where one of them has a fault.
+const FAULTY_ROUNDS: u32 = 3;
 /// Repeats that are compared beside the last.
 const CHOSEN: u32 = 2;
 
@@ -145,6 +149,23 @@ pub struct FillReport {
     pub blocked: u64,
     /// Bytes that were compared, each time when a notice had come.
     pub compared: u64,
+    /// What a fault of one device costs, where there is one.
+    pub faulty: Option<Faulty>,
+}
+
+/// Rates with a fault of the last device, each in Gb/s: the median, the lowest and the highest.
+#[derive(Clone, Debug, Serialize)]
+pub struct Faulty {
+    /// The fault.
+    pub fault: String,
+    /// Of all devices.
+    pub all: [f64; 3],
+    /// Of all but the last.
+    pub others: [f64; 3],
+    /// Of the last alone.
+    pub alone: [f64; 3],
+    /// The rate of all by the sum of the other two, in percent.
+    pub percent: f64,
 }
 
 /// The engine that fills.
@@ -210,6 +231,75 @@ pub fn measure(
     })
 }
 
+/// The same with a fault of the last device, beside runs without that device, and with it alone. `set` sets the fault, which is one
+/// item of packets as `wv sim --fault` takes it.
+///
+/// # Errors
+/// As [`measure`]; less than two devices; what `set` refuses.
+pub fn measure_faulty(
+    [from, to]: [Vec<Arc<Context>>; 2],
+    options: &FillOptions,
+    (fault, set): (&str, impl FnOnce(&str) -> Result<(), String>),
+    mut tell: impl FnMut(&str),
+) -> Result<FillReport, BenchError> {
+    options.check()?;
+    let refused = |limit: String| BenchError::Option {
+        what: "--fault",
+        value: fault.to_owned(),
+        limit,
+    };
+    let (Some(last), true) = (to.last(), from.len() == to.len() && to.len() > 1) else {
+        return Err(refused("with at least two --rails".to_owned()));
+    };
+    let address = last.own_gid()?.gid.ipv4();
+    let address = address.ok_or_else(|| refused("of a device with an IPv4 address".to_owned()))?;
+    let one = "one fault of packets, as delay=1ms..2ms@100%";
+    if fault.contains(',') {
+        return Err(refused(one.to_owned()));
+    }
+    set(&format!("{fault}:peer={address}"))
+        .map_err(|reason| refused(format!("{one}: {reason}")))?;
+    let (all, count) = (0..from.len(), from.len());
+    let mut rates = [const { Vec::new() }; 3];
+    let mut report = None;
+    for _ in 0..FAULTY_ROUNDS {
+        // In turn, so that other load of the machine falls on all of them.
+        let which = [0..count - 1, count - 1..count, all.clone()];
+        for (rates, which) in rates.iter_mut().zip(which) {
+            let ends = [&from, &to].map(|it| it[which.clone()].to_vec());
+            let mut options = *options;
+            if which.len() == 1 {
+                // It alone would take most of the time.
+                options.repeats = options.repeats.div_ceil(ALONE);
+            }
+            let measured = measure(ends, &options, &mut tell)?;
+            rates.push(measured.gbps);
+            report = Some(measured);
+        }
+    }
+    let [others, alone, all] = rates.map(spread);
+    let mut report = report.ok_or_else(|| wrong("no run".to_owned()))?;
+    report.faulty = Some(Faulty {
+        fault: fault.to_owned(),
+        all,
+        others,
+        alone,
+        percent: 100.0 * all[0] / (others[0] + alone[0]),
+    });
+    Ok(report)
+}
+
+/// The median, the lowest and the highest.
+fn spread(mut rates: Vec<f64>) -> [f64; 3] {
+    rates.sort_by(f64::total_cmp);
+    let at = |place: usize| rates.get(place).copied().unwrap_or(f64::NAN);
+    [
+        at(rates.len() / 2),
+        at(0),
+        at(rates.len().saturating_sub(1)),
+    ]
+}
+
 /// The same from an engine of this process on these devices to one that listens at `place`, as `host:port`: a [`Served`].
 ///
 /// # Errors
@@ -268,6 +358,7 @@ pub fn measure_to(
         percent_of_link,
         blocked: run.blocked,
         compared,
+        faulty: None,
         ran_on: filler.ran_on.clone(),
     })
 }
@@ -484,6 +575,21 @@ impl fmt::Display for FillReport {
         if self.posted_bytes.len() > 1 {
             let shares: Vec<String> = shares(&self.posted_bytes).collect();
             writeln!(f, "of which the devices have posted {}", shares.join(", "))?;
+        }
+        if let Some(Faulty {
+            fault,
+            all,
+            others,
+            alone,
+            percent,
+        }) = &self.faulty
+        {
+            let [all, others, alone] = [all, others, alone]
+                .map(|[median, least, most]| format!("{median:.2} Gb/s ({least:.2}..{most:.2})"));
+            writeln!(
+                f,
+                "with {fault} of the last device: {all}, {percent:.1}% of what the others carry alone, {others}, and it alone, {alone}"
+            )?;
         }
         Ok(())
     }

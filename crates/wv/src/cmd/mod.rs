@@ -9,6 +9,7 @@ pub mod group;
 mod launched;
 pub mod log;
 pub mod output;
+mod own_faults;
 pub mod p2p;
 pub mod sim;
 pub mod softhca_library;

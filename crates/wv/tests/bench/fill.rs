@@ -85,6 +85,36 @@ fn every_device_of_an_engine_posts_and_its_share_is_reported() {
 }
 
 #[test]
+fn with_a_slow_rail_all_of_them_stand_beside_the_others_and_it_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("fill.json");
+    let small = ["--bytes=1048576", "--page=1024", "--repeats=2"];
+    let slow = ["--rails=3", "--fault=delay=200us..400us@100%"];
+    let path = json.to_str().unwrap();
+    let output = bench(&[&small[..], &slow, &["--json", path]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["posted_bytes"].as_array().unwrap().len(), 3);
+    let faulty = &report["faulty"];
+    assert_eq!(faulty["fault"], "delay=200us..400us@100%");
+    for rates in ["all", "others", "alone"] {
+        let [median, least, most] = [0, 1, 2].map(|nth| faulty[rates][nth].as_f64().unwrap());
+        assert!(0.0 < least && least <= median && median <= most, "{faulty}");
+    }
+    assert!(faulty["percent"].as_f64().unwrap() > 0.0, "{faulty}");
+    for (options, reason) in [
+        (["--rails=1", slow[1]], "with at least two --rails"),
+        (["--rails=2", "--fault=delay=soon"], "one fault of packets"),
+        (["--to=127.0.0.1:1", slow[1]], "cannot be used with"),
+    ] {
+        let output = bench(&options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
 fn a_process_fills_another_which_compares_behind_the_last_notice() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("fill.json");

@@ -9,7 +9,8 @@ use warpverbs::verbs::{Context, DeviceSelector};
 use super::serve::{ServeArgs, named_devices};
 use super::{finish, inside, output, refuse};
 use crate::bench::BenchError;
-use crate::bench::fill::{FillOptions, FillReport, measure, measure_to};
+use crate::bench::fill::{FillOptions, FillReport, measure, measure_faulty, measure_to};
+use crate::cmd::own_faults;
 
 /// Options of `wv bench fill`. Variables of engines say the rest.
 #[derive(Args, Debug)]
@@ -29,6 +30,9 @@ pub struct FillArgs {
     /// Software HCAs of each engine, 1 to 8
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     rails: u32,
+    /// A fault of packets of the last rail, as delay=1ms..2ms@100%. Beside it: the rate of the other rails, and of the last alone
+    #[arg(long, value_name = "FAULT", conflicts_with_all = ["serve", "to"])]
+    fault: Option<String>,
     /// Bytes of the memory that is filled [default: 64 MiB on softhca, 1 GiB on a NIC]; with --serve, the most that a run may have
     #[arg(long)]
     bytes: Option<u64>,
@@ -149,5 +153,8 @@ fn measured(
         }
         Provider::Nic => [named_devices()?, named_devices()?],
     };
+    if let Some(fault) = &args.fault {
+        return measure_faulty(contexts, options, (fault, own_faults::set), tell);
+    }
     measure(contexts, options, tell)
 }

@@ -4,14 +4,14 @@
 //! Host threads and kernels stand still each by themselves: a signal to each of their threads, whose handler sleeps. The thread
 //! of the software HCA takes no signals and goes on acknowledging.
 
-// UNSAFETY: a signal handler, signals to single threads, and a function of the software HCA that is found by name.
-#![expect(unsafe_code, reason = "signals to threads, and a C symbol")]
+// UNSAFETY: a signal handler, and signals to single threads.
+#![expect(unsafe_code, reason = "signals to threads")]
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::c_int;
 use std::fs;
 use std::io::{self, BufRead};
-use std::mem::{MaybeUninit, transmute};
-use std::ptr::{self, NonNull};
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disturbed_store::{DisturbedStore, Faults, StoreFault};
 use super::messages::{Message, tell};
+use crate::cmd::own_faults;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::team::Store;
 
@@ -113,7 +114,7 @@ fn obey(instruction: Instruction) -> Result<(), String> {
         Instruction::Freeze { threads, ms } => {
             freeze(threads, ms).map_err(|error| error.to_string())?
         }
-        Instruction::Faults(spec) => set_faults(&spec)?,
+        Instruction::Faults(spec) => own_faults::set(&spec)?,
         Instruction::Store(fault) => STORE_FAULTS.set(fault),
     }
     Ok(())
@@ -197,25 +198,6 @@ fn now_ns() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
-}
-
-type SetFaults = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize;
-
-/// Gives `spec` to the software HCA.
-fn set_faults(spec: &str) -> Result<(), String> {
-    let spec = CString::new(spec).map_err(|error| error.to_string())?;
-    // SAFETY: RTLD_DEFAULT searches the libraries of the process for a C string's name.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softhca_set_faults".as_ptr()) };
-    let found = NonNull::new(found).ok_or("this process has no software HCA")?;
-    // SAFETY: libsofthca gives its function of this name this type, and is never unloaded.
-    let call = unsafe { transmute::<NonNull<c_void>, SetFaults>(found) };
-    let mut text = [0u8; 512];
-    // SAFETY: a C string, and a buffer of the length given.
-    let length = unsafe { call(spec.as_ptr(), text.as_mut_ptr().cast(), text.len()) };
-    match length {
-        0 => Ok(()),
-        _ => Err(String::from_utf8_lossy(&text[..length.min(text.len())]).into_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -306,7 +288,5 @@ mod tests {
                 instruction
             );
         }
-        let error = set_faults("drop=1%").unwrap_err();
-        assert_eq!(error, "this process has no software HCA");
     }
 }
