@@ -1,25 +1,29 @@
 //! What registering memory costs a host engine, and what it costs to find the region of an address.
 //!
-//! Registering asks an HCA, which is a software one: the times show what the engine adds, and no speed of a NIC or of pinning.
-//! Finding a region asks no HCA.
+//! Registering asks an HCA, and so does a key for a peer. On a software HCA the times show what the engine adds, and no speed of a NIC
+//! or of pinning. Finding a region asks no HCA.
 
 use std::fmt;
 use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::internal::engine::{
-    Engine, EngineConfig, HostError, HostMemory, RegionId, RegionTable, Regions,
+    Engine, EngineConfig, HostError, HostMemory, RegionId, RegionTable, Regions, Rights,
 };
-use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs::verbs::Context;
 
 use super::BenchError;
+use super::fill::ran_on;
 
 /// Tensors of a model whose buffer is one region.
 const TENSORS: u32 = 1265;
 /// Bytes of a region, and from one to the next in tables.
 const BYTES: u64 = 4096;
+/// Keys that a peer gets in a round.
+const KEYS: u32 = 100;
 /// Lookups of a round.
 const LOOKUPS: u32 = 200_000;
 
@@ -37,12 +41,14 @@ pub struct RegionOptions {
 /// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionReport {
-    /// What registers.
-    pub ran_on: &'static str,
+    /// The device, and whether it is software.
+    pub ran_on: String,
     /// Its setting.
     pub options: RegionOptions,
     /// One for each way to register.
     pub rows: Vec<Row>,
+    /// Microseconds to make a key for a peer over a part of a region, and to end one: the median round, and the shortest and longest.
+    pub key_us: [[f64; 3]; 2],
     /// Nanoseconds to find the region of an address among all: the median round, and the shortest and longest.
     pub lookup_ns: [f64; 3],
 }
@@ -60,13 +66,15 @@ pub struct Row {
     pub milliseconds: [f64; 3],
 }
 
-/// Measures on a software HCA.
+/// Measures on this device.
 ///
 /// # Errors
 /// What the engine refuses.
-pub fn measure(device: &str, options: &RegionOptions) -> Result<RegionReport, BenchError> {
-    let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
-    let engine = Engine::new(&context, EngineConfig::from_env("regions")?)?;
+pub fn measure(
+    context: &Arc<Context>,
+    options: &RegionOptions,
+) -> Result<RegionReport, BenchError> {
+    let engine = Engine::new(context, EngineConfig::from_env("regions")?)?;
     let apart = parts(options.regions, 2 * BYTES)?;
     let mut tensors = parts(TENSORS, BYTES)?;
     let one = |memory: &Arc<HostMemory>| engine.register(memory);
@@ -92,8 +100,9 @@ pub fn measure(device: &str, options: &RegionOptions) -> Result<RegionReport, Be
     let of_one = "of one buffer, in one list";
     rows.push(row(&engine, (of_one, &tensors), options, in_a_list)?);
     Ok(RegionReport {
-        ran_on: "softhca",
+        ran_on: ran_on(std::slice::from_ref(context)),
         options: *options,
+        key_us: keys(context, &engine, options)?,
         rows,
         lookup_ns: lookups(options)?,
     })
@@ -139,6 +148,37 @@ fn row(
         registrations,
         milliseconds: spread(times),
     })
+}
+
+/// Makes keys for a peer, an engine on the same device, and ends them.
+fn keys(
+    context: &Arc<Context>,
+    engine: &Engine,
+    options: &RegionOptions,
+) -> Result<[[f64; 3]; 2], BenchError> {
+    let other = Engine::new(context, EngineConfig::from_env("peer")?)?;
+    let place = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    let peer = engine.connect(&place.to_string())?;
+    let memory = Arc::new(whole(KEYS, BYTES)?);
+    let region = engine.register(&memory)?;
+    let mut times = [Vec::new(), Vec::new()];
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(KEYS);
+    for _ in 0..options.rounds {
+        let begin = Instant::now();
+        let grant = |nth| {
+            let address = memory.address() + u64::from(nth) * BYTES;
+            peer.grant(address, BYTES, Rights::Both, None)
+        };
+        let grants = (0..KEYS).map(grant).collect::<Result<Vec<_>, _>>()?;
+        times[0].push(each(begin.elapsed()));
+        let begin = Instant::now();
+        for grant in &grants {
+            engine.revoke(grant)?;
+        }
+        times[1].push(each(begin.elapsed()));
+    }
+    engine.deregister(region)?;
+    Ok(times.map(spread))
 }
 
 /// Looks random addresses up in a table of as many regions, each of which has all the bytes up to the next but one.
@@ -188,11 +228,7 @@ fn spread(mut times: Vec<f64>) -> [f64; 3] {
 impl fmt::Display for RegionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounds = self.options.rounds;
-        writeln!(
-            f,
-            "{}: {rounds} rounds (no speed of a NIC, and none of pinning)",
-            self.ran_on
-        )?;
+        writeln!(f, "{}: {rounds} rounds", self.ran_on)?;
         writeln!(
             f,
             "{:28} {:>10} {:>14} {:>26}",
@@ -209,6 +245,10 @@ impl fmt::Display for RegionReport {
                 format!("{median:.2} ({least:.2}..{most:.2})")
             )?;
         }
+        let [make, end] = self
+            .key_us
+            .map(|[median, least, most]| format!("{median:.2} us ({least:.2}..{most:.2})"));
+        writeln!(f, "a key for a peer is made in {make} and ended in {end}")?;
         let [median, least, most] = self.lookup_ns;
         writeln!(
             f,

@@ -63,8 +63,8 @@ pub enum BenchCommand {
     /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
     /// of the last repeat and of two others are compared. Both engines are in this process, or one on another machine (--serve, --to)
     Fill(fill::FillArgs),
-    /// Measure what it costs a host engine to register memory, one by one and in lists, and to find the region of an address. On a
-    /// software HCA
+    /// Measure what it costs a host engine to register memory, one by one and in lists, to make a key for a peer, and to find the
+    /// region of an address
     Regions(regions::RegionsArgs),
 }
 

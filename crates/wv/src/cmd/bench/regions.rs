@@ -1,10 +1,12 @@
-//! `wv bench regions`: starts itself again with a software HCA, and registers memory on it.
+//! `wv bench regions`: registers memory on a device, or starts itself again with a software HCA and does so there.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use warpverbs::verbs::{Context, DeviceSelector};
 
+use super::serve::named_devices;
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
 use crate::bench::regions::{RegionOptions, RegionReport, measure};
@@ -12,6 +14,9 @@ use crate::bench::regions::{RegionOptions, RegionReport, measure};
 /// Options of `wv bench regions`.
 #[derive(Args, Debug)]
 pub struct RegionsArgs {
+    /// What registers: a software HCA of this process, or the first device that WARPVERBS_DEVICE names
+    #[arg(long, value_enum, default_value_t = Provider::Softhca)]
+    provider: Provider,
     /// Regions of the engine, 1 to 1,000,000
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     regions: u32,
@@ -29,9 +34,15 @@ pub struct RegionsArgs {
     inside: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Provider {
+    Softhca,
+    Nic,
+}
+
 /// Runs `wv bench regions`.
 pub(super) fn run(args: &RegionsArgs) -> ExitCode {
-    if !args.inside {
+    if args.provider == Provider::Softhca && !args.inside {
         return match inside::start(1) {
             Ok(code) => code,
             Err(error) => refuse(&error),
@@ -46,10 +57,16 @@ fn measured(args: &RegionsArgs) -> Result<RegionReport, BenchError> {
         rounds: args.rounds,
         seed: args.seed,
     };
-    let devices = inside::devices()?;
-    let device = devices.first().ok_or_else(|| BenchError::Wrong {
-        case: "software HCAs".to_owned(),
+    let none = || BenchError::Wrong {
+        case: "devices".to_owned(),
         detail: "none is listed".to_owned(),
-    })?;
-    measure(device, &options)
+    };
+    let context = match args.provider {
+        Provider::Softhca => {
+            let name = inside::devices()?.into_iter().next().ok_or_else(none)?;
+            Context::open(&DeviceSelector::Name(name))?
+        }
+        Provider::Nic => named_devices()?.into_iter().next().ok_or_else(none)?,
+    };
+    measure(&context, &options)
 }
