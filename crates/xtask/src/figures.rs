@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{At, Failure, Result};
 use crate::kernels;
+use crate::perftest;
 use crate::process::{answer, check_interrupted, command, run, succeeded, text_of};
 use crate::python;
 use crate::steps::LOGS;
@@ -53,6 +54,17 @@ const FIGURES: &[(&str, &[Source])] = &[
         ],
     ),
     (
+        "engine-beside",
+        &[
+            Source::Bench("bench engine"),
+            Source::Bench("bench fill --rails 4"),
+            Source::Bench(
+                "bench fill --rails 4 --in-flight 1024 --repeats 200 --fault delay=2ms..2ms@100%",
+            ),
+        ],
+    ),
+    ("perftest", &[Source::Perftest]),
+    (
         "softhca",
         &[
             Source::Lines("cargo bench -p softhca --bench speed"),
@@ -75,6 +87,8 @@ enum Source {
     Sass(&'static str),
     /// The last lines of the last `./x test`, which takes too long to be started for figures.
     LastTest,
+    /// perftest beside the host engine.
+    Perftest,
 }
 
 /// Takes those of this name, or all.
@@ -152,6 +166,10 @@ impl Source {
                 println!("{shown}");
                 let lines = lines(&mut python::module(module)?)?;
                 Ok(json!({ "command": shown, "lines": lines }))
+            }
+            Self::Perftest => {
+                println!("{}", perftest::SHOWN);
+                Ok(json!({ "command": perftest::SHOWN, "result": perftest::measure()? }))
             }
             Self::Sass(words) => {
                 let shown = format!("./x sass {words}");
@@ -235,7 +253,7 @@ mod tests {
         let words = error.to_string();
         assert_eq!(
             words,
-            "figures 'speed': it must be one of moe-step, group, chaos, demo, test, put, python, engine, softhca"
+            "figures 'speed': it must be one of moe-step, group, chaos, demo, test, put, python, engine, engine-beside, perftest, softhca"
         );
     }
 

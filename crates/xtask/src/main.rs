@@ -4,7 +4,7 @@
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
 //! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
 //!   [`others`]: other projects beside this one, in it.
-//! - [`fresh`]: the same in a bare root. [`mod@figures`]: those of the documents. [`debug`], [`miri`], [`texts`] ([`prose`]), [`fuzz`], [`install`], [`python`].
+//! - [`fresh`]: the same in a bare root. [`mod@figures`]: those of the documents, [`perftest`] among them. [`debug`], [`miri`], [`texts`] ([`prose`]), [`fuzz`], [`install`], [`python`].
 //!
 //! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
 
@@ -27,6 +27,7 @@ mod others;
 mod outcomes;
 mod output;
 mod parts;
+mod perftest;
 mod process;
 mod programs;
 mod prose;
