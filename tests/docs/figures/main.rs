@@ -12,6 +12,7 @@ use serde_json::Value;
 const END: &str = "<!-- end of figures -->";
 
 mod calls;
+mod engine;
 mod hardware;
 
 /// The GPU whose results docs/gpu.md shows.
@@ -35,7 +36,15 @@ const TABLES: &[Table] = &[
         shortened(&file("test"), LEFT_OUT_OF_THE_TEST)
     }),
     ("python", "python/README.md", || lines(&file("python"))),
-    ("engine", "docs/engine.md", || engine(&file("engine"))),
+    ("engine", "docs/engine.md", || {
+        engine::engine(&file("engine"))
+    }),
+    ("engine-beside", "docs/engine.md", || {
+        engine::beside(&file("engine-beside"))
+    }),
+    ("perftest", "docs/engine.md", || {
+        engine::perftest(&file("perftest"))
+    }),
     ("softhca", "crates/softhca/README.md", || {
         lines(&file("softhca"))
     }),
@@ -328,65 +337,6 @@ fn a_run_of_lines_that_is_left_out_becomes_two_dots() {
         shown.starts_with("```\na 1\n..\nc 4\n..\nFAILED\n```\n"),
         "{shown}"
     );
-}
-
-/// What transfers of the host engine cost, over a sink, on software HCAs and by copies.
-fn engine(file: &Value) -> String {
-    let mut table =
-        "| `wv` | moved | ms of a round: median (spread) | rate |\n|---|---|--:|--:|\n".to_owned();
-    let spread = |of: &Value| {
-        let [median, least, most] = [0, 1, 2].map(|nth| number(&of[nth]) * 1e3);
-        format!("{median:.2} ({least:.2}..{most:.2})")
-    };
-    let mut copies = "| copies to another process | bytes of a transfer | GB/s: median (spread) | the bare loop | of it |\n|---|--:|--:|--:|--:|\n".to_owned();
-    for run in file["runs"].as_array().unwrap() {
-        let (command, result) = (text(&run["command"]), &run["result"]);
-        let command = command.strip_prefix("wv ").unwrap_or(command);
-        let rows = result["rows"].as_array().map_or(&[][..], Vec::as_slice);
-        for row in rows.iter().filter(|row| row["way"].is_null()) {
-            let (pattern, rate) = (&row["pattern"], number(&row["slices_per_second"]));
-            writeln!(
-                table,
-                "| `{command}` | {}: {} operations of {} bytes | {} | {:.2} M WQEs/s |",
-                text(&pattern["name"]),
-                count(number(&pattern["operations"])),
-                count(number(&pattern["bytes"])),
-                spread(&row["seconds"]),
-                rate / 1e6,
-            )
-            .unwrap();
-        }
-        for row in rows.iter().filter(|row| !row["way"].is_null()) {
-            let rates = |of: &Value| {
-                let [median, least, most] = [0, 1, 2].map(|nth| number(&of[nth]));
-                format!("{median:.2} ({least:.2}..{most:.2})")
-            };
-            writeln!(
-                copies,
-                "| `{}`, {} | {} | {} | {} | {:.0}% |",
-                text(&row["way"]),
-                text(&row["kind"]),
-                count(number(&row["bytes"])),
-                rates(&row["engine"]),
-                rates(&row["bare"]),
-                100.0 * number(&row["ratio"]),
-            )
-            .unwrap();
-        }
-        if !result["gigabytes_per_second"].is_null() {
-            writeln!(
-                table,
-                "| `{command}` | {} operations to each of {} peers, {} MB in all | {} | {:.2} GB/s |",
-                count(number(&result["operations"])),
-                result["options"]["peers"],
-                count(number(&result["bytes"]) / 1e6),
-                spread(&result["seconds"]),
-                number(&result["gigabytes_per_second"]),
-            )
-            .unwrap();
-        }
-    }
-    format!("{table}\n{copies}\n{}", origin(file))
 }
 
 /// What a group asks of its store, and how long its changes take.
