@@ -92,7 +92,7 @@ impl BareLanes {
                 pairs.push(pair);
             }
         }
-        let [a, b] = [0, 1].map(|end: usize| rails[end].register(memories[end]));
+        let [a, b] = [0, 1].map(|end: usize| rails[end].register(&memories[end].into()));
         let reaper = rails[0].reaper(0);
         let reaper = reaper.ok_or_else(|| VerbsError::argument("workers", 0, "1"))?;
         Ok(Self {
