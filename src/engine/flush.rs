@@ -13,32 +13,46 @@ use crate::provider::AnyMemory;
 /// The GPUs of an engine that are flushed.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
-    /// Each with the number of registrations of its memory.
-    gpus: Mutex<Vec<(String, Arc<dyn Gpu>, usize)>>,
+    gpus: Mutex<Vec<Known>>,
     count: AtomicUsize,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Known {
+    /// Names the device.
+    id: String,
+    gpu: Arc<dyn Gpu>,
+    /// Of its memory.
+    registrations: usize,
 }
 
 /// A registration of memory of such a GPU, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Flushed {
     flushes: Arc<Flushes>,
-    gpu: String,
+    /// Names the GPU.
+    id: String,
 }
 
 impl Flushes {
     /// Flushes the GPU of this memory from now on, if that is needed.
     pub(super) fn enter(self: &Arc<Self>, memory: &AnyMemory) -> Option<Flushed> {
         let memory = memory.gpu().filter(|memory| memory.needs_flush())?;
-        let gpu = memory.gpu().device_id();
+        let id = memory.gpu().device_id();
         let mut gpus = lock(&self.gpus);
-        match gpus.iter_mut().find(|(known, ..)| *known == gpu) {
-            Some((.., registrations)) => *registrations += 1,
-            None => gpus.push((gpu.clone(), Arc::clone(memory.gpu()), 1)),
+        match gpus.iter_mut().find(|known| known.id == id) {
+            Some(known) => known.registrations += 1,
+            None => gpus.push(Known {
+                id: id.clone(),
+                gpu: Arc::clone(memory.gpu()),
+                registrations: 1,
+            }),
         }
         self.count.store(gpus.len(), Ordering::SeqCst);
         Some(Flushed {
             flushes: Arc::clone(self),
-            gpu,
+            id,
         })
     }
 
@@ -53,10 +67,10 @@ impl Flushes {
             return Ok(());
         }
         // Without the lock: a region may come or go meanwhile.
-        let gpus: Vec<_> = lock(&self.gpus)
-            .iter()
-            .map(|it| Arc::clone(&it.1))
-            .collect();
+        let gpus: Vec<Arc<dyn Gpu>> = {
+            let known = lock(&self.gpus);
+            known.iter().map(|known| Arc::clone(&known.gpu)).collect()
+        };
         gpus.iter().try_for_each(|gpu| gpu.flush_writes())
     }
 }
@@ -64,10 +78,10 @@ impl Flushes {
 impl Drop for Flushed {
     fn drop(&mut self) {
         let mut gpus = lock(&self.flushes.gpus);
-        if let Some((.., registrations)) = gpus.iter_mut().find(|(gpu, ..)| *gpu == self.gpu) {
-            *registrations -= 1;
+        if let Some(known) = gpus.iter_mut().find(|known| known.id == self.id) {
+            known.registrations -= 1;
         }
-        gpus.retain(|(.., registrations)| *registrations > 0);
+        gpus.retain(|known| known.registrations > 0);
         self.flushes.count.store(gpus.len(), Ordering::SeqCst);
     }
 }
