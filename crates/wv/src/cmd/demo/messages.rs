@@ -97,9 +97,12 @@ pub(super) fn nobody_listens() {
     UNHEARD.store(true, Ordering::Relaxed);
 }
 
+/// What hears the messages of one rank.
+type Listener = Box<dyn Fn(&Message)>;
+
 thread_local! {
-    /// What hears the messages of the rank that is this thread.
-    static LISTENER: RefCell<Option<Box<dyn Fn(&Message)>>> = const { RefCell::new(None) };
+    /// That of the rank which is this thread.
+    static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
 /// From now on `listener` gets what this thread tells.
