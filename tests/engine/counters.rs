@@ -175,11 +175,12 @@ fn one_that_lands_without_an_answer_has_failed_and_is_not_posted_again() {
         assert_eq!(first.syndrome, NO_ANSWER);
         let count = |status| report.operations.iter().filter(|it| **it == status).count() as u64;
         let (done, failed) = (count(OperationStatus::Done), count(OperationStatus::Failed));
-        // By now all is counted that ever is.
+        // One of those that failed has landed. The workers of the receiver reap in their own time.
         let counter = b.engine.counter(2).unwrap();
-        let said = counter.read();
+        let counts = done + 1..=done + failed;
+        let said = counter.wait(*counts.start(), HANG).unwrap();
         assert!(
-            (done + 1..=done + failed).contains(&said),
+            counts.contains(&said),
             "{said}, with {done} done and {failed} failed"
         );
         for peer in [&to_b, &to_a] {
@@ -187,8 +188,11 @@ fn one_that_lands_without_an_answer_has_failed_and_is_not_posted_again() {
         }
         let id = to_b.submit(&pages(&a, &b, 0..64), &counting(2)).unwrap();
         assert_eq!(a.concluded(id), Outcome::Done);
-        assert_eq!(counter.wait(said + 64, HANG), Some(said + 64));
-        assert_eq!(counter.read(), said + 64);
+        let said = counter.wait(counts.start() + 64, HANG).unwrap();
+        assert!(
+            counts.contains(&(said - 64)),
+            "{said}, with {done} done, {failed} failed and 64 more"
+        );
     }
 }
 
