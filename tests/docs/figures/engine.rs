@@ -135,7 +135,7 @@ pub(crate) fn beside(file: &Value) -> String {
                     ["all", "others", "alone"].map(|name| number(&faulty[name][0]));
                 write!(
                     lines,
-                    ", and carry {all:.1} Gb/s: {:.0}% of what the others carry, {others:.1} Gb/s, and the last alone, {alone:.1} Gb/s",
+                    ". Together they carry {all:.1} Gb/s, the others alone {others:.1} Gb/s, and the last alone {alone:.1} Gb/s: {:.0}% of both",
                     number(&faulty["percent"])
                 )
                 .unwrap();

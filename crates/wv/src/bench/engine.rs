@@ -101,7 +101,7 @@ pub struct Row {
     pub unit: &'static str,
     /// The rate: the median, the lowest and the highest.
     pub rate: [f64; 3],
-    /// That of the yardstick.
+    /// The same of what the engine is compared with, in the same round.
     pub yardstick: [f64; 3],
     /// The rate by that of the yardstick next to it: the median of all rounds.
     pub ratio: f64,

@@ -156,7 +156,7 @@ pub struct FillReport {
 /// Rates with a fault of the last device, each in Gb/s: the median, the lowest and the highest.
 #[derive(Clone, Debug, Serialize)]
 pub struct Faulty {
-    /// The fault.
+    /// What `--fault` says of the last device.
     pub fault: String,
     /// Of all devices.
     pub all: [f64; 3],
