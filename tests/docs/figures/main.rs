@@ -342,7 +342,7 @@ fn a_run_of_lines_that_is_left_out_becomes_two_dots() {
 /// What a group asks of its store, and how long its changes take.
 fn group(file: &Value) -> String {
     let mut table = "| | peace: calls/s and rank besides renewals | a death and a join: calls, bytes, by ranks | bring-up | a look | \
-                     death p50 / max | join p50 / max | KiB/rank: all, in use | expelled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+                     death p50 / max | join p50 / max | KiB/rank: all, without free pages | expelled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     let mut newcomers = String::new();
     for run in file["runs"].as_array().unwrap() {

@@ -145,14 +145,14 @@ impl fmt::Display for GroupReport {
         )?;
         writeln!(
             f,
-            "ranks  calls/s  renewals/s  server core  calls  bytes  bring-up  {:20}  {:24}  {:24}  expelled  KiB/rank  in use",
+            "ranks  calls/s  renewals/s  server core  calls  bytes  bring-up  {:20}  {:24}  {:24}  expelled  KiB/rank  trimmed",
             "look", "death", "join"
         )?;
         for row in &self.rows {
             let core = row.peace.server_core_percent;
             writeln!(
                 f,
-                "{:5}  {:7.2}  {:10.2}  {:>11}  {:5.1}  {:5.0}  {:8.0}  {:20}  {:24}  {:24}  {:8}  {:8}  {:6}",
+                "{:5}  {:7.2}  {:10.2}  {:>11}  {:5.1}  {:5.0}  {:8.0}  {:20}  {:24}  {:24}  {:8}  {:8}  {:7}",
                 row.ranks,
                 row.peace.calls_per_second,
                 row.peace.renewals_per_second,
