@@ -323,6 +323,8 @@ pub fn measure_to(
         told: 0,
         tell,
     };
+    // Pages that no thread has written are all one page of zeros, which stays in a cache.
+    run.fresh(0)?;
     run.warm_up()?;
     let to_compare = options.compared();
     let mut compared = 0;
