@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 use crate::gpu::GpuError;
 
 /// By the names that the library exports.
-const CALLED: [&str; 58] = [
+const CALLED: [&str; 59] = [
     "cuCtxGetDevice",
     "cuCtxGetLimit",
     "cuCtxSetCurrent",
@@ -28,6 +28,7 @@ const CALLED: [&str; 58] = [
     "cuEventDestroy_v2",
     "cuEventQuery",
     "cuEventRecord",
+    "cuFlushGPUDirectRDMAWrites",
     "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuGetErrorName",
