@@ -185,26 +185,28 @@ impl Source {
                 let logs = Path::new(LOGS);
                 let of_what = fs::read_to_string(logs.join("tests.commit")).unwrap_or_default();
                 let head = git(&["rev-parse", "HEAD"])?.unwrap_or_default();
-                check_last(of_what.trim(), head.trim())?;
+                let command = last_run(of_what.trim(), head.trim())?;
                 let file = logs.join("tests.lines");
                 let text = fs::read_to_string(&file).at(&file)?;
                 let lines: Vec<&str> = text.lines().collect();
-                Ok(json!({ "command": "./x test", "lines": lines }))
+                Ok(json!({ "command": command, "lines": lines }))
             }
         }
     }
 }
 
-/// Whether the last run was `./x test` of this commit, without changes.
-fn check_last(of_what: &str, head: &str) -> Result {
-    let expected = format!("test {head}");
-    if of_what == expected {
-        return Ok(());
+/// The command of the last run, which must be of this commit, without changes.
+fn last_run(of_what: &str, head: &str) -> Result<&'static str> {
+    match of_what.split_once(' ') {
+        Some(("test", commit)) if commit == head => Ok("./x test"),
+        Some(("quick", commit)) if commit == head => Ok("./x test quick"),
+        _ => Err(Failure::new(
+            1,
+            format!(
+                "the last run of tests was '{of_what}'; it must be 'test {head}' or 'quick {head}'"
+            ),
+        )),
     }
-    Err(Failure::new(
-        1,
-        format!("the last run of tests was '{of_what}'; it must be '{expected}'"),
-    ))
 }
 
 fn wv(words: &str) -> Result<Command> {
@@ -259,10 +261,13 @@ mod tests {
 
     #[test]
     fn the_last_run_must_be_all_tests_of_the_commit_that_is_named() {
-        assert!(check_last("test 1234", "1234").is_ok());
-        for other in ["", "quick 1234", "test 1235", "test 1234 changed"] {
-            let error = check_last(other, "1234").unwrap_err().to_string();
-            let words = format!("the last run of tests was '{other}'; it must be 'test 1234'");
+        assert_eq!(last_run("test 1234", "1234").unwrap(), "./x test");
+        assert_eq!(last_run("quick 1234", "1234").unwrap(), "./x test quick");
+        for other in ["", "full 1234", "test 1235", "quick 1234 changed"] {
+            let error = last_run(other, "1234").unwrap_err().to_string();
+            let words = format!(
+                "the last run of tests was '{other}'; it must be 'test 1234' or 'quick 1234'"
+            );
             assert_eq!(error, words);
         }
     }
