@@ -155,8 +155,8 @@ fn a_datagram_names_the_lids_of_both_ends() {
             end.ready_to_receive_by(Ads::default(), 0, 0).unwrap();
             end.ready_to_send(7);
         }
-        // A WQE is not refused: of more bits the port takes those that it has.
-        for (from, to, grh) in [(0, 3, false), (3, 0, true), (5, 2, true)] {
+        // A WQE is not refused. With bits that the port does not have nothing arrives.
+        for (from, to, grh) in [(5, 2, true), (0, 3, false), (3, 0, true)] {
             let segment = DatagramSeg {
                 qkey: Be32::new(QKEY),
                 dqp_dct: Be32::new(DatagramSeg::EXTENDED | b.qpn),
@@ -170,8 +170,11 @@ fn a_datagram_names_the_lids_of_both_ends() {
             let rest = [bytemuck::bytes_of(&segment), &inline(b"text")].concat();
             a.write_wqe(WqeOpcode::SEND, 0, SIGNALLED, 0, &rest);
             assert_eq!(a.run(1)[0].opcode(), CqeOpcode::REQ);
+            if from >= 4 {
+                continue;
+            }
             let cqe = b.completion();
-            assert_eq!(cqe.slid.get(), lid(&hcas[0], from & 3));
+            assert_eq!(cqe.slid.get(), lid(&hcas[0], from));
             assert_eq!(cqe.ml_path, to);
             if grh {
                 let header = b.data.read(0x100, 40);
