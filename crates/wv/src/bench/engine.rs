@@ -19,6 +19,7 @@ use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
 use super::p2p::{self, Ends, P2pOptions, Pair, Pattern, SINK};
+use super::spread::spread;
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -207,23 +208,11 @@ impl Row {
             what,
             beside,
             unit,
-            rate: spread(rates),
-            yardstick: spread(yardstick),
-            ratio: spread(&ratios)[0],
+            rate: spread(rates.to_vec()),
+            yardstick: spread(yardstick.to_vec()),
+            ratio: spread(ratios)[0],
         }
     }
-}
-
-/// The median, the lowest and the highest.
-fn spread(values: &[f64]) -> [f64; 3] {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
-    [
-        at(sorted.len() / 2),
-        at(0),
-        at(sorted.len().saturating_sub(1)),
-    ]
 }
 
 fn unit(pattern: &Pattern) -> &'static str {

@@ -22,6 +22,7 @@ use warpverbs::verbs::Context;
 
 use super::BenchError;
 use super::served::{PATIENCE, Served, Server, Setting, written};
+use super::spread::spread;
 
 /// A line of progress for each so many operations.
 const PROGRESS: u64 = 16_384;
@@ -287,17 +288,6 @@ pub fn measure_faulty(
         percent: 100.0 * all[0] / (others[0] + alone[0]),
     });
     Ok(report)
-}
-
-/// The median, the lowest and the highest.
-fn spread(mut rates: Vec<f64>) -> [f64; 3] {
-    rates.sort_by(f64::total_cmp);
-    let at = |place: usize| rates.get(place).copied().unwrap_or(f64::NAN);
-    [
-        at(rates.len() / 2),
-        at(0),
-        at(rates.len().saturating_sub(1)),
-    ]
 }
 
 /// The same from an engine of this process on these devices to one that listens at `place`, as `host:port`: a [`Served`].

@@ -21,6 +21,7 @@ use warpverbs::internal::engine::{
 };
 
 use super::BenchError;
+use super::spread::spread;
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -321,14 +322,7 @@ fn copy([from, to]: &mut [Vec<u8>; 2]) -> Duration {
 fn rates(times: Vec<Duration>) -> [f64; 3] {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let rate = |time: &Duration| BYTES as f64 / time.as_secs_f64() / 1e9;
-    let mut rates: Vec<f64> = times.iter().map(rate).collect();
-    rates.sort_by(f64::total_cmp);
-    let at = |nth: usize| rates.get(nth).copied().unwrap_or(0.0);
-    [
-        at(rates.len() / 2),
-        at(0),
-        at(rates.len().saturating_sub(1)),
-    ]
+    spread(times.iter().map(rate).collect())
 }
 
 /// As the variables of this process say.

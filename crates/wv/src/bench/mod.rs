@@ -35,6 +35,7 @@ mod report;
 mod resident;
 mod ring;
 pub mod served;
+mod spread;
 
 pub use error::BenchError;
 pub use report::{Report, Row};

@@ -17,6 +17,7 @@ use warpverbs::internal::engine::{
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
+use super::spread::spread;
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -349,17 +350,15 @@ fn report(
     times: Vec<Vec<f64>>,
     compared: &[u64],
 ) -> P2pReport {
-    let row = |((pattern, mut times), compared): ((&Pattern, Vec<f64>), &u64)| {
-        times.sort_by(f64::total_cmp);
-        let [first, last] = [times.first(), times.last()].map(|it| it.copied().unwrap_or(0.0));
-        let median = times.get(times.len() / 2).copied().unwrap_or(0.0);
+    let row = |((pattern, times), compared): ((&Pattern, Vec<f64>), &u64)| {
+        let seconds = spread(times);
         let slices = pattern.slices(options.slice);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let slices_per_second = slices as f64 / median;
+        let slices_per_second = slices as f64 / seconds[0];
         Row {
             pattern: *pattern,
             slices,
-            seconds: [median, first, last],
+            seconds,
             slices_per_second,
             compared: *compared,
         }

@@ -21,6 +21,7 @@ use warpverbs::verbs::{Context, DeviceSelector};
 use super::BenchError;
 use super::fill::ran_on;
 use super::served::{PATIENCE, Served, Server, Setting, written};
+use super::spread::spread;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -289,20 +290,19 @@ pub fn measure_to(
     for _ in 0..options.rounds {
         times.push(run.round(None)?.as_secs_f64());
     }
-    times.sort_by(f64::total_cmp);
-    let at = |nth: usize| times.get(nth).copied().unwrap_or(0.0);
+    let total_seconds = times.iter().sum();
+    let seconds = spread(times);
     let pieces: u64 = run.pieces.iter().map(|piece| piece.bytes).sum();
     let bytes = pieces * u64::from(options.peers);
-    let median = at(times.len() / 2);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let gigabytes_per_second = bytes as f64 / median / 1e9;
+    let gigabytes_per_second = bytes as f64 / seconds[0] / 1e9;
     Ok(PatternReport {
         ran_on: ran_on(source),
         options: *options,
         operations: run.pieces.len() as u64,
         bytes,
-        seconds: [median, at(0), at(times.len() - 1)],
-        total_seconds: times.iter().sum(),
+        seconds,
+        total_seconds,
         gigabytes_per_second,
         compared: run.compare()?,
     })

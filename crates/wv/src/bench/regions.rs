@@ -17,6 +17,7 @@ use warpverbs::verbs::Context;
 
 use super::BenchError;
 use super::fill::ran_on;
+use super::spread::spread;
 
 /// Tensors of a model whose buffer is one region.
 const TENSORS: u32 = 1265;
@@ -212,17 +213,6 @@ fn lookups(options: &RegionOptions) -> Result<[f64; 3], BenchError> {
         times.push(begin.elapsed().as_secs_f64() * 1e9 / f64::from(LOOKUPS));
     }
     Ok(spread(times))
-}
-
-/// The median, and the shortest and longest.
-fn spread(mut times: Vec<f64>) -> [f64; 3] {
-    times.sort_by(f64::total_cmp);
-    let at = |place: usize| times.get(place).copied().unwrap_or(0.0);
-    [
-        at(times.len() / 2),
-        at(0),
-        at(times.len().saturating_sub(1)),
-    ]
 }
 
 impl fmt::Display for RegionReport {
