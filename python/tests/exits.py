@@ -19,7 +19,6 @@ from typing import Any
 import groups
 import ranks
 import torch
-import torch.distributed as dist
 
 import warpverbs
 from warpverbs import team
@@ -166,11 +165,11 @@ def ends(store: str, ranks_wanted: str, name: str, meet: str) -> None:
         "EXITS_MEET": meet,
     }
     if meet == "c10d":
-        held = dist.TCPStore("127.0.0.1", 0, number, True, wait_for_workers=False)
-        kept.append(held)
-        shared["GROUPS_PORT"] = str(held.port)
+        shared["GROUPS_HELD"] = "1"
     os.environ["OMP_NUM_THREADS"] = "1"
     running = {ranks.begin(each, shared, f"exits:{name}", [], finalize=True): each for each in range(number)}
+    if meet == "c10d":
+        kept.append(groups.hold(Path(store), number))
     found: dict[int, tuple[int, float, float]] = {}
     since = None
     until = time.monotonic() + 2 * LONG

@@ -19,26 +19,31 @@ _TIMEOUT = datetime.timedelta(seconds=LONG)
 
 def start(name: str = "world") -> tuple[int, int]:
     """Makes the group of all processes; returns rank and ranks. Variables that would bring a team up elsewhere are taken away. Rank 0
-    holds the store, if ``GROUPS_PORT`` does not name that of another process."""
+    holds the store, if ``GROUPS_HELD`` does not say that another process does, with :func:`hold`."""
     folder = Path(os.environ.pop("WARPVERBS_STORE").removeprefix("file://"))
     rank, ranks = int(os.environ.pop("WARPVERBS_RANK")), int(os.environ.pop("WARPVERBS_RANKS"))
-    port_of = folder / f"port of {name}"
-    held = os.environ.get("GROUPS_PORT")
-    if held is not None:
-        store = dist.TCPStore("127.0.0.1", int(held), ranks, False, timeout=_TIMEOUT)
-    elif rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, ranks, True, timeout=_TIMEOUT, wait_for_workers=False)
-        written = port_of.with_suffix(".new")
-        written.write_text(str(store.port))
-        written.rename(port_of)
+    if rank == 0 and "GROUPS_HELD" not in os.environ:
+        store = hold(folder, ranks, name)
     else:
+        port_of = folder / f"port of {name}"
         until = time.monotonic() + LONG
         while not port_of.exists():
-            assert time.monotonic() < until, "rank 0 has not told its port"
+            assert time.monotonic() < until, "the holder of the store has not written its port"
             time.sleep(0.005)
         store = dist.TCPStore("127.0.0.1", int(port_of.read_text()), ranks, False, timeout=_TIMEOUT)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=_TIMEOUT)
     return rank, ranks
+
+
+def hold(folder: Path, ranks: int, name: str = "world") -> Any:
+    """Holds the store in this process and writes its port to a file. A process that holds a store must not fork: the child may copy a
+    lock that the store's thread holds at that moment, and wait for it forever."""
+    store = dist.TCPStore("127.0.0.1", 0, ranks, True, timeout=_TIMEOUT, wait_for_workers=False)
+    port_of = folder / f"port of {name}"
+    written = port_of.with_suffix(".new")
+    written.write_text(str(store.port))
+    written.rename(port_of)
+    return store
 
 
 def finish() -> None:
