@@ -41,8 +41,8 @@ impl Driver {
             .through
             .filter(|last| kept_near(*last, finished) == *last);
         let mut inner = self.shared.lock();
-        for first in inner.traces.values_mut() {
-            *first = kept_near(*first, finished);
+        for traces in inner.traces.values_mut() {
+            traces.first = kept_near(traces.first, finished);
         }
         for first in inner.farewells.values_mut() {
             *first = kept_near(*first, finished);

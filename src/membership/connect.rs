@@ -2,13 +2,12 @@
 //! therefore never waits for another rank.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::event::GroupEventKind;
 use super::rules::clocks::back_off;
 use super::rules::record::{RankGeneration, newer};
-use super::shared::{Inner, Shared};
+use super::shared::{Inner, Shared, Traces};
 use crate::team::TeamError;
 
 /// Time between two looks at calls that have to end first, and at a parted pair whose other end has not come. Also the time before
@@ -32,7 +31,7 @@ const MOST_BOUNDS: u32 = 32;
 
 /// When each rank is to be tried next.
 #[derive(Debug, Default)]
-struct Schedule {
+pub(super) struct Schedule {
     next: BTreeMap<RankGeneration, Instant>,
     /// Connections of a parted pair that failed.
     failures: BTreeMap<RankGeneration, u32>,
@@ -74,11 +73,14 @@ impl From<TeamError> for Trouble {
     }
 }
 
-/// Connects until the group stops.
-pub(super) fn run(shared: &Arc<Shared>) {
-    let mut schedule = Schedule::default();
+/// Connects until this rank has nothing to connect and nothing to close, or the group stops.
+pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
     while !shared.is_stopped() {
-        let inner = shared.lock();
+        let mut inner = shared.lock();
+        if !inner.has_to_connect() {
+            inner.connects = false;
+            return;
+        }
         let targets = targets(shared, &inner);
         let now = Instant::now();
         schedule.forget(&inner);
@@ -255,8 +257,11 @@ fn waits_for_calls(shared: &Shared, inner: &Inner) -> bool {
 
 /// Grace: calls of the view before may still read what the last holder of `slot` has sent.
 fn is_cleared(shared: &Shared, inner: &Inner, slot: u32) -> bool {
-    let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
-    inner.traces.get(&slot).is_none_or(ended)
+    let ended = |first: u32| !newer(first.wrapping_sub(1), shared.layer.finished());
+    inner
+        .traces
+        .get(&slot)
+        .is_none_or(|traces| ended(traces.first))
 }
 
 /// Whether the last holder of `slot` has left, and calls that it is part of may still run.
@@ -264,24 +269,36 @@ fn says_farewell(inner: &Inner, slot: u32) -> bool {
     inner.farewells.keys().any(|(leaver, _)| *leaver == slot)
 }
 
-/// Slots whose holder was dropped, and whose memory no call needs any more.
-fn over(shared: &Shared, inner: &Inner) -> Vec<u32> {
-    if inner.traces.is_empty() {
+/// Slots whose holder was dropped, and whose memory is open and no call needs it any more.
+/// With each the first call of the view that dropped it.
+fn over(shared: &Shared, inner: &Inner) -> Vec<(u32, u32)> {
+    if inner.traces.values().all(|traces| traces.closed) {
         return Vec::new();
     }
     let finished = shared.layer.finished();
     let parted = |slot: &u32| inner.parted.iter().any(|(of, _)| of == slot);
-    let ended =
-        |(slot, first): &(&u32, &u32)| !newer(first.wrapping_sub(1), finished) && !parted(slot);
+    let ended = |(slot, traces): &(&u32, &Traces)| {
+        !traces.closed && !newer(traces.first.wrapping_sub(1), finished) && !parted(slot)
+    };
     let over = inner.traces.iter().filter(ended);
-    over.map(|(slot, _)| *slot).collect()
+    over.map(|(slot, traces)| (*slot, traces.first)).collect()
 }
 
 /// Closes the memory of the peers that are gone.
-fn release(shared: &Shared, over: &[u32]) {
-    for &slot in over {
-        if let Err(error) = shared.transport.release_peer(slot) {
-            tracing::debug!("the memory of rank {slot} stays open: {error}");
+fn release(shared: &Shared, over: &[(u32, u32)]) {
+    for &(slot, first) in over {
+        match shared.transport.release_peer(slot) {
+            Ok(true) => {
+                let mut inner = shared.lock();
+                // A later view may have dropped a later holder meanwhile.
+                let traces = inner.traces.get_mut(&slot);
+                let same = traces.filter(|traces| traces.first == first);
+                if let Some(traces) = same {
+                    traces.closed = true;
+                }
+            }
+            Ok(false) => {}
+            Err(error) => tracing::debug!("the memory of rank {slot} stays open: {error}"),
         }
     }
 }

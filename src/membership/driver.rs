@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rendezvous::{Entry, MAX_LOOK, StoreError};
 
 use super::GroupError;
+use super::connector::Connector;
 use super::event::{Cause, GroupEventKind, GroupState};
 use super::group_store::{
     GOODBYES, GroupStore, LookAt, PROMISES, goodbye_key, over_key, promise_key, row_key,
@@ -55,6 +56,7 @@ pub(super) enum TurnOutcome {
 /// One rank's way through the rules. `steps.rs` holds its steps, `see.rs` its looks.
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
+    pub(super) connector: Arc<Connector>,
     pub(super) store: GroupStore,
     founders: Vec<u32>,
     pub(super) rules: Rules<Duration>,
@@ -116,7 +118,7 @@ pub(super) struct Instants {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, store: GroupStore) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, store: GroupStore, connector: Arc<Connector>) -> Self {
         let (slot, generation) = (shared.transport.slot(), shared.transport.generation());
         let founders = shared.transport.founders();
         let founds = founders.contains(&slot);
@@ -134,6 +136,7 @@ impl Driver {
             heard: Heard::new(shared.bounds.lease_ttl, shared.bounds.stall),
             newcomers: Newcomers::new(shared.bounds.lease_ttl),
             shared,
+            connector,
             store,
             founders,
             own,

@@ -70,6 +70,7 @@ mod bell;
 mod changes;
 mod config;
 mod connect;
+mod connector;
 mod counters;
 mod driver;
 mod error;
@@ -92,6 +93,7 @@ pub mod sim;
 mod steps;
 mod stored;
 mod suspects;
+mod threads;
 mod tidy;
 mod transport;
 mod watch;
@@ -102,6 +104,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use config::GroupConfig;
+use connector::Connector;
 pub use counters::GroupCounters;
 use driver::Driver;
 pub use error::GroupError;
@@ -113,6 +116,7 @@ pub use layer::{Layer, LayerError, LayerView};
 pub use report::{GroupReport, OpenProposal, RankReport, read_group};
 pub use rules::members::Members;
 use shared::Shared;
+use threads::spawn;
 use transport::Transport;
 
 use crate::error::OwnThread;
@@ -124,6 +128,7 @@ use crate::team::{StoreError, Team};
 pub struct Group {
     shared: Arc<Shared>,
     threads: Vec<OwnThread>,
+    connector: Arc<Connector>,
 }
 
 impl Group {
@@ -186,18 +191,18 @@ impl Group {
         let mut group = Self {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
+            connector: Arc::default(),
         };
         let (watched, record) = store.watched();
+        let connector = Arc::clone(&group.connector);
         // On the heap: each function that passes it on would keep a copy on the stack of its thread.
-        let mut driver = Box::new(Driver::new(Arc::clone(&shared), store));
+        let mut driver = Box::new(Driver::new(Arc::clone(&shared), store, connector));
         let ringing = Arc::downgrade(&shared);
         group.spawn("group record", move || {
             bell::run(&ringing, &watched, record)
         })?;
         group.spawn("group", move || driver.run())?;
-        let watched = Arc::clone(&shared);
-        group.spawn("group watch", move || watch::run(watched))?;
-        group.spawn("group connect", move || connect::run(&shared))?;
+        group.spawn("group watch", move || watch::run(shared))?;
         Ok(group)
     }
 
@@ -206,20 +211,7 @@ impl Group {
         name: &str,
         body: impl FnOnce() + Send + 'static,
     ) -> Result<(), GroupError> {
-        let name = format!("{name} {}", self.shared.transport.slot());
-        #[cfg(test)]
-        scenarios::limits::check(&name).map_err(GroupError::Thread)?;
-        let shared = Arc::downgrade(&self.shared);
-        let transport = &self.shared.transport;
-        let (rank, generation) = (transport.slot(), transport.generation());
-        let span = tracing::info_span!("group", rank, generation);
-        let body = move || span.in_scope(body);
-        let thread = OwnThread::spawn(&name, body, move |panicked| {
-            if let Some(shared) = shared.upgrade() {
-                shared.break_down(panicked);
-            }
-        });
-        self.threads.push(thread.map_err(GroupError::Thread)?);
+        self.threads.push(spawn(&self.shared, name, body)?);
         Ok(())
     }
 
@@ -383,6 +375,7 @@ impl Drop for Group {
         for thread in self.threads.drain(..).skip(1) {
             thread.join();
         }
+        self.connector.join();
         // A loop that waits for the next change sees that none will come.
         self.shared.lock().changes.add();
     }

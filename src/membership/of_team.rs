@@ -54,8 +54,8 @@ impl Transport for Team {
         Self::fail_peer(self, peer)
     }
 
-    fn release_peer(&self, peer: u32) -> Result<(), TeamError> {
-        Self::release_peer(self, peer).map(drop)
+    fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
+        Self::release_peer(self, peer)
     }
 
     fn is_silent(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {

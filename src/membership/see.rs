@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::GroupError;
 use super::age::can_be_last;
 use super::driver::{Driver, rank_generations};
-use super::event::Cause;
+use super::event::{Cause, GroupEventKind};
 use super::rules::clocks::back_off;
 use super::rules::evidence::{Ask, Look, Row};
 use super::rules::record::{Promise, RankGeneration, Record, newer};
@@ -286,10 +286,20 @@ impl Driver {
         });
         let wanted = theirs.chain(comes.map(|(who, _)| *who)).collect();
         let mut inner = self.shared.lock();
-        if inner.wanted != wanted {
-            inner.wanted = wanted;
-            drop(inner);
+        let is_new = inner.wanted != wanted;
+        inner.wanted = wanted;
+        drop(inner);
+        if is_new {
             self.shared.notify();
+        }
+        self.wake_connector();
+    }
+
+    /// Without a thread now, the next turn tries again.
+    pub(super) fn wake_connector(&self) {
+        if let Err(error) = self.connector.wake(&self.shared) {
+            let error = error.to_string();
+            self.shared.tell(GroupEventKind::Failed { error });
         }
     }
 

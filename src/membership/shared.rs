@@ -61,9 +61,10 @@ pub(super) struct Inner {
     pub(super) connected: BTreeSet<RankGeneration>,
     /// Since when connecting is tried.
     pub(super) begun: BTreeMap<RankGeneration, Instant>,
-    /// Slots of which traces are left: its last holder was dropped, or is parted from this rank. The first call of the view that
-    /// did it.
-    pub(super) traces: BTreeMap<u32, u32>,
+    /// Slots of which traces are left: its last holder was dropped, or is parted from this rank.
+    pub(super) traces: BTreeMap<u32, Traces>,
+    /// The thread that connects runs (`connector.rs`).
+    pub(super) connects: bool,
     /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
     events: VecDeque<GroupEvent>,
@@ -75,6 +76,22 @@ pub(super) struct Inner {
     alone: bool,
     /// The first thread of the group that has panicked.
     panicked: Option<ThreadPanicked>,
+}
+
+/// What is left of the last holder of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traces {
+    /// The first call of the view that dropped or parted it.
+    pub(super) first: u32,
+    /// This rank has closed its memory.
+    pub(super) closed: bool,
+}
+
+impl Traces {
+    pub(super) fn behind(first: u32) -> Self {
+        let closed = false;
+        Self { first, closed }
+    }
 }
 
 impl Shared {
@@ -99,6 +116,7 @@ impl Shared {
             connected: BTreeSet::new(),
             begun: BTreeMap::new(),
             traces: BTreeMap::new(),
+            connects: false,
             farewells: BTreeMap::new(),
             events: VecDeque::new(),
             counting: Counting::default(),
@@ -297,6 +315,12 @@ impl Inner {
         let mut others = members.filter(|who| who.0 != own).peekable();
         let lost = |who: RankGeneration| silent.contains(who.0) || self.parted.contains(&who);
         others.peek().is_some() && others.all(lost)
+    }
+
+    /// Whether the thread that connects has something to do: QPs to connect, or memory to close.
+    pub(super) fn has_to_connect(&self) -> bool {
+        let open = || self.traces.values().any(|traces| !traces.closed);
+        !self.wanted.is_empty() || !self.parted.is_empty() || open()
     }
 
     /// Whether the thread that follows the rules has something to conclude from.

@@ -14,6 +14,7 @@ use super::rules::record::{RankGeneration, Record, later, newer};
 use super::rules::slots::Slots;
 use super::rules::steps::Step;
 use super::see::says_through;
+use super::shared::Traces;
 
 impl Driver {
     /// Does `step`, which was asked for after `record` was seen.
@@ -240,7 +241,7 @@ impl Driver {
         let before = inner.suspects.members().clone();
         let stays = |who: RankGeneration| record.is_member(who.0, who.1);
         for who in rank_generations(&before).filter(|who| !stays(*who) && *who != own) {
-            inner.traces.insert(who.0, record.first);
+            inner.traces.insert(who.0, Traces::behind(record.first));
             // Calls that begin before this view need one that has left.
             if record.left.get(&who.0) == Some(&(who.1, record.first)) {
                 inner.farewells.insert(who, record.first);
@@ -250,7 +251,7 @@ impl Driver {
         let member = |slot| Some((slot, record.members.get(slot)?));
         let parted: BTreeSet<RankGeneration> = parted_slots.iter().filter_map(member).collect();
         for who in parted.difference(&inner.parted.clone()) {
-            inner.traces.insert(who.0, record.first);
+            inner.traces.insert(who.0, Traces::behind(record.first));
             inner.connected.remove(who);
         }
         inner.parted = parted;
@@ -266,6 +267,7 @@ impl Driver {
         self.store.kept.is_new = true;
         self.heard.retain(stays);
         self.shared.notify();
+        self.wake_connector();
     }
 
     /// A member that wants to go starts no call behind `last` and says so. Whenever a view has let it go on, it does so again.

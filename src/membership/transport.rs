@@ -54,6 +54,12 @@ pub(super) trait Transport: Send + Sync + Debug {
         Process::this()
     }
 
+    /// What the system says to one more thread of this name.
+    #[cfg(test)]
+    fn may_start(&self, _thread: &str) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// The pause of the thread that watches, between two looks.
     fn rest(&self) {
         std::thread::sleep(LOOK);
@@ -65,9 +71,9 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Ends everything with `peer`, at once: its QPs are in Err.
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError>;
 
-    /// Closes what this rank has opened of the memory of `peer`, whose calls have ended, if no kernel uses it.
-    fn release_peer(&self, _peer: u32) -> Result<(), TeamError> {
-        Ok(())
+    /// Closes what this rank has opened of the memory of `peer`, whose calls have ended. `false` while a kernel uses it: call again.
+    fn release_peer(&self, _peer: u32) -> Result<bool, TeamError> {
+        Ok(true)
     }
 
     /// Whether nothing that the former generations of `peer` have posted can still arrive in the layer's memory. They must have

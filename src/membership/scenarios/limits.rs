@@ -1,6 +1,5 @@
 //! A process that gets no threads or no descriptors.
 
-use std::cell::RefCell;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,35 +10,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::held::{TTL, world_over};
 use super::{LONG, PATIENT};
 use crate::membership::pidfd::{PidFd, Watched};
-use crate::membership::sim::{World, WorldConfig};
+use crate::membership::sim::{World, WorldConfig, lock};
 use crate::membership::{Cause, GroupError, GroupEvent, GroupEventKind, GroupState};
 
 /// Set in the environment of a test's child process, so that it takes that role.
 const ROLE: &str = "WV_TEST_LIMITS";
 
-thread_local! {
-    /// The thread that the system does not give to a group which the calling thread starts.
-    static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// What the system says to a thread of this name.
-pub(in crate::membership) fn check(name: &str) -> std::io::Result<()> {
-    match REFUSED.with_borrow(|refused| refused.as_deref() == Some(name)) {
-        true => Err(std::io::ErrorKind::WouldBlock.into()),
-        false => Ok(()),
-    }
-}
-
 #[test]
 fn a_rank_that_gets_no_thread_fails_and_costs_the_others_nothing() {
     let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
-    for name in [
-        "group record 3",
-        "group 3",
-        "group watch 3",
-        "group connect 3",
-    ] {
-        REFUSED.set(Some(name.to_owned()));
+    for name in ["group record 3", "group 3", "group watch 3"] {
+        *lock(&world.wire.no_thread) = Some(name.to_owned());
         let error = world.join(3).unwrap_err();
         assert!(matches!(error, GroupError::Thread(_)), "{name}: {error}");
         world.until_called(3, name);
@@ -47,10 +28,72 @@ fn a_rank_that_gets_no_thread_fails_and_costs_the_others_nothing() {
             assert_eq!(rank.group().state(), GroupState::Serving, "{name}");
         }
     }
-    REFUSED.set(None);
+    *lock(&world.wire.no_thread) = None;
     world.join(3).unwrap();
     world.until_whole(3, "with all threads");
     world.check("no threads");
+}
+
+#[test]
+fn a_rank_that_gets_no_thread_to_connect_says_so_and_comes_in_later() {
+    let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
+    *lock(&world.wire.no_thread) = Some("group connect 3".to_owned());
+    world.join(3).unwrap();
+    let refused = GroupError::Thread(std::io::ErrorKind::WouldBlock.into());
+    let refused = GroupEventKind::Failed {
+        error: refused.to_string(),
+    };
+    let start = Instant::now();
+    let mut events = Vec::new();
+    while !events
+        .iter()
+        .any(|event: &GroupEvent| event.what == refused)
+    {
+        assert!(start.elapsed() < LONG, "{events:#?}");
+        std::thread::sleep(Duration::from_millis(1));
+        events.extend(world.ranks[&3].group().events());
+    }
+    let calls = |world: &World| lock(&world.ranks[&0].layer.done).len();
+    let before = calls(&world);
+    while calls(&world) < before + 3 {
+        assert!(start.elapsed() < LONG, "calls stop beside the newcomer");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(world.ranks[&3].group().state(), GroupState::Joining);
+    *lock(&world.wire.no_thread) = None;
+    world.until_whole(3, "with all threads");
+    world.check("no thread to connect");
+}
+
+#[test]
+fn a_rank_in_peace_has_no_thread_that_connects() {
+    let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
+    let connects = |world: &World| {
+        let groups = world.ranks.values().map(super::Rank::group);
+        groups.filter(|group| group.shared.lock().connects).count()
+    };
+    let until_none = |world: &World, what: &str| {
+        let start = Instant::now();
+        while connects(world) != 0 {
+            assert!(
+                start.elapsed() < LONG,
+                "{what}: {} threads",
+                connects(world)
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    assert_eq!(connects(&world), 0, "founders are connected");
+    world.join(3).unwrap();
+    world.until_whole(3, "a newcomer");
+    until_none(&world, "behind a newcomer");
+    drop(world.kill(3));
+    world.until_whole(3, "a death");
+    until_none(&world, "with a slot that stays empty");
+    world.join(3).unwrap();
+    world.until_whole(3, "the same slot");
+    until_none(&world, "behind the second newcomer");
+    world.check("threads that connect");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Turns {
         let group = GroupStore::new(slow, (0, 1), ranks, bounds.lease_ttl, process);
         let shared = Arc::new(Shared::new(transport, layer, bounds));
         Self {
-            driver: Driver::new(shared, group),
+            driver: Driver::new(shared, group, Arc::default()),
             store: memory,
             asked,
             delay,

@@ -44,7 +44,7 @@ pub fn looks(ranks: u32, rounds: u32, config: &GroupConfig) -> Result<Vec<Durati
         transport.process(),
     );
     let shared = Arc::new(Shared::new(transport, layer, bounds));
-    let mut driver = Driver::new(Arc::clone(&shared), group);
+    let mut driver = Driver::new(Arc::clone(&shared), group, Arc::default());
     let mut times = Vec::new();
     for round in 0..=rounds {
         for slot in 1..ranks {

@@ -90,6 +90,9 @@ pub(in crate::membership) struct Wire {
     pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
     /// How often a connection from one slot to another fails still.
     pub(in crate::membership) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
+    /// The thread that the system gives to no rank.
+    #[cfg(test)]
+    pub(in crate::membership) no_thread: Mutex<Option<String>>,
     /// How long an HCA takes to end the QPs to one peer.
     pub(in crate::membership) fence_time: Mutex<Duration>,
 }
@@ -175,6 +178,14 @@ impl Transport for FakeTransport {
 
     fn process(&self) -> Process {
         self.process.clone()
+    }
+
+    #[cfg(test)]
+    fn may_start(&self, thread: &str) -> std::io::Result<()> {
+        match lock(&self.wire.no_thread).as_deref() == Some(thread) {
+            true => Err(std::io::ErrorKind::WouldBlock.into()),
+            false => Ok(()),
+        }
     }
 
     fn rest(&self) {

@@ -1,0 +1,32 @@
+//! How a thread of a group starts. Its panic breaks the rank down.
+
+use std::sync::Arc;
+
+use super::GroupError;
+use super::shared::Shared;
+use crate::error::OwnThread;
+
+/// Runs `body` as the thread `name` of this rank.
+///
+/// # Errors
+/// [`GroupError::Thread`]: the system gives no thread.
+pub(super) fn spawn(
+    shared: &Arc<Shared>,
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<OwnThread, GroupError> {
+    let transport = &shared.transport;
+    let (rank, generation) = (transport.slot(), transport.generation());
+    let name = format!("{name} {rank}");
+    #[cfg(test)]
+    transport.may_start(&name).map_err(GroupError::Thread)?;
+    let span = tracing::info_span!("group", rank, generation);
+    let body = move || span.in_scope(body);
+    let served = Arc::downgrade(shared);
+    let thread = OwnThread::spawn(&name, body, move |panicked| {
+        if let Some(shared) = served.upgrade() {
+            shared.break_down(panicked);
+        }
+    });
+    thread.map_err(GroupError::Thread)
+}
