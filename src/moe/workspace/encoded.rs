@@ -61,6 +61,38 @@ impl EncodedRow {
         Ok(Self { x, scales })
     }
 
+    /// The `count` rows of `recv_x` from `place` on, which are one expert's, and their scales: two copies from the device, however
+    /// many rows.
+    pub(super) fn read_block(
+        moe: &Moe,
+        buffers: &Buffers,
+        place: u64,
+        count: usize,
+    ) -> Result<Vec<Self>, MoeError> {
+        let (gpu, (row, scales)) = (moe.team().gpu().as_ref(), bytes_of(moe));
+        if count == 0 || !is_spread(moe.config()) && scales != 0 {
+            let places = (0..count as u64).map(|row| place + row);
+            return places
+                .map(|place| Self::read(moe, buffers, place))
+                .collect();
+        }
+        let x: Vec<u8> = buffers.read(gpu, Buffer::RecvX, place * row as u64, count * row)?;
+        let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
+        let (expert, first, words) = (place / room, (place % room) as usize, scales / 4);
+        let room = usize::try_from(room).expect("rows of an expert");
+        let at = expert * (words * room) as u64;
+        let spread: Vec<u32> = buffers.read(gpu, Buffer::RecvScales, at, words * room)?;
+        let of = |(number, x): (usize, &[u8])| {
+            let words = (0..words).map(|word| spread[word * room + first + number]);
+            let scales = words.flat_map(u32::to_ne_bytes).collect();
+            Self {
+                x: x.to_vec(),
+                scales,
+            }
+        };
+        Ok(x.chunks_exact(row).enumerate().map(of).collect())
+    }
+
     /// The BF16 bits that the row stands for; FP8 times its scales is rounded to them.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod encoded;
 mod received;
 mod results;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -325,6 +326,30 @@ impl Workspace {
     pub fn received(&self, local: usize, row: usize) -> Result<Vec<u16>, MoeError> {
         let format = self.moe.config().format;
         self.received_encoded(local, row)?.to_bf16(format)
+    }
+
+    /// The rows `rows` of local expert `local`, each as [`Workspace::received`] gives it. By expert they come from the device in one
+    /// copy, and their scales in another.
+    ///
+    /// # Errors
+    /// A layer of opaque tokens; the device's.
+    pub fn received_rows(
+        &self,
+        local: usize,
+        rows: Range<usize>,
+    ) -> Result<Vec<Vec<u16>>, MoeError> {
+        let format = self.moe.config().format;
+        let encoded = match self.moe.config().layout {
+            RowLayout::ExpertMajor => {
+                let place = local as u64 * self.rows_of_expert() + rows.start as u64;
+                EncodedRow::read_block(&self.moe, self.buffers(), place, rows.len())?
+            }
+            RowLayout::RankMajor => {
+                let one = |row| self.received_encoded(local, row);
+                rows.map(one).collect::<Result<_, _>>()?
+            }
+        };
+        encoded.iter().map(|row| row.to_bf16(format)).collect()
     }
 
     /// The same in the layer's own format.

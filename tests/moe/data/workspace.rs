@@ -69,12 +69,16 @@ fn fp8_call(moe: &Arc<Moe>, work: &mut Workspace, kind: Scales, call: u32, by_ca
         "{what}"
     );
     for (local, sources) in sources.iter().enumerate() {
+        let rows = work.received_rows(local, 0..sources.len()).unwrap();
+        let behind = work.received_rows(local, 1.min(sources.len())..sources.len());
+        assert_eq!(behind.unwrap(), rows[1.min(rows.len())..], "{what}");
         for (row, source) in sources.iter().enumerate() {
             let token = all[source.rank as usize].token(config, source.token as usize);
             let (x, scales) = format::quantize(reference::scales(kind), token);
             let got = work.received_encoded(local, row).unwrap();
             assert_eq!((&got.x, &got.scales), (&x, &scales), "{what}: {source:?}");
             let numbers = work.received(local, row).unwrap();
+            assert_eq!(rows[row], numbers, "{what}: {source:?}");
             assert_eq!(
                 numbers,
                 format::dequantize(reference::scales(kind), &x, &scales),

@@ -4,6 +4,7 @@
 //! reference of the BF16 tokens, from which they may differ as far as the format makes them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::experts::expert;
 use super::reference::{self, scales};
@@ -35,17 +36,21 @@ pub(super) fn limit(format: Format) -> f64 {
     }
 }
 
+/// Most bytes of rows that are read from the device at a time.
+const MOST_READ: usize = 16 << 20;
+
 /// M1: every row that the experts of `rank` should have got arrived, once, in its place, with every element.
-/// `row(expert, row)` reads one that they have got.
+/// `read(expert, rows)` reads those that they have got, in few copies: a copy for each row takes more time than the step.
 pub(super) fn dispatch(
     config: &MoeConfig,
     placement: &Placement,
     rank: u32,
     batches: &[Batch],
     got: &[Vec<Source>],
-    row: impl Fn(usize, usize) -> Result<Vec<u16>, MoeError>,
+    read: impl Fn(usize, Range<usize>) -> Result<Vec<Vec<u16>>, MoeError>,
 ) -> Result<Verdict, MoeError> {
     let want = reference::dispatch(config, placement, batches, rank);
+    let most = (MOST_READ / (2 * config.hidden as usize)).max(1);
     for (local, (want, got)) in want.iter().zip(got).enumerate() {
         let id = placement.of_rank(rank)[local];
         if want.len() != got.len() {
@@ -54,7 +59,12 @@ pub(super) fn dispatch(
                 "dispatch: expert {id} got {got} rows, reference {want}"
             )));
         }
+        let mut rows = Vec::new();
+        let count = want.len();
         for (place, (want, got)) in want.iter().zip(got).enumerate() {
+            if place % most == 0 {
+                rows = read(local, place..count.min(place + most))?;
+            }
             if want != got {
                 return Ok(Err(format!(
                     "dispatch: row {place} of expert {id} is token {} of rank {}, reference token {} of rank {}",
@@ -63,7 +73,7 @@ pub(super) fn dispatch(
             }
             let sent = batches[want.rank as usize].token(config, want.token as usize);
             let sent = arrives(config.format, sent);
-            if let Some(difference) = first_difference(&row(local, place)?, &sent) {
+            if let Some(difference) = first_difference(&rows[place % most], &sent) {
                 return Ok(Err(format!(
                     "dispatch: token {} of rank {} at expert {id}: {difference}",
                     want.token, want.rank
@@ -192,8 +202,11 @@ mod tests {
         });
         let mut rows = rows.collect::<Vec<_>>().concat();
         change(&mut got, &mut rows);
-        let row = |_: usize, row: usize| Ok(rows[row * 8..(row + 1) * 8].to_vec());
-        dispatch(&SHAPE, &placement, 0, &batches, &got, row).unwrap()
+        let read = |_: usize, range: Range<usize>| {
+            let rows = rows.chunks_exact(8).map(<[u16]>::to_vec);
+            Ok(rows.skip(range.start).take(range.len()).collect())
+        };
+        dispatch(&SHAPE, &placement, 0, &batches, &got, read).unwrap()
     }
 
     #[test]

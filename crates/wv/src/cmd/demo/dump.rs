@@ -47,11 +47,12 @@ impl Dump {
             |value: u32| i32::try_from(value).expect("experts, ranks and tokens are below 2^17");
         let (mut sources, mut rows) = (Vec::new(), Vec::new());
         for (local, of_expert) in got.iter().enumerate() {
-            for (row, source) in of_expert.iter().enumerate() {
+            for source in of_expert {
                 let id = moe.local_experts()[local];
                 sources.extend([number(id), number(source.rank), number(source.token)]);
-                rows.extend(work.received(local, row)?);
             }
+            let received = work.received_rows(local, 0..of_expert.len())?;
+            rows.extend(received.into_iter().flatten());
         }
         npy::write(&self.path("sources"), 3, &sources)?;
         npy::write(&self.path("received"), moe.config().hidden as usize, &rows)

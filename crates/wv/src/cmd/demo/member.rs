@@ -1,5 +1,6 @@
 //! A rank whose fellows may die: each step is checked for what the report of its call says of them.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::chaos::{Record, RecordKind, unix_us};
@@ -153,10 +154,10 @@ impl Rank {
                 batches[other as usize] = Batch::default();
             }
         }
-        let row = |local: usize, row: usize| self.work.received(local, row);
+        let read = |local: usize, rows: Range<usize>| self.work.received_rows(local, rows);
         let config = self.moe.config();
         let placement = self.work.placement();
-        check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
+        check::dispatch(config, placement, rank, &batches, &sources, read)?.map_err(wrong)?;
         let start = Instant::now();
         self.run_experts()?;
         self.work.send_back()?;

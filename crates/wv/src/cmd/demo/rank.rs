@@ -5,6 +5,7 @@
 
 use gpuhca::Gpuhca;
 use std::net::Ipv6Addr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -294,8 +295,8 @@ impl Rank {
         let mut busy = start.elapsed();
         self.work.call().check()?;
         let (config, placement) = (self.moe.config(), self.work.placement());
-        let row = |local: usize, row: usize| self.work.received(local, row);
-        check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
+        let read = |local: usize, rows: Range<usize>| self.work.received_rows(local, rows);
+        check::dispatch(config, placement, rank, &batches, &sources, read)?.map_err(wrong)?;
 
         let start = Instant::now();
         self.run_experts()?;
