@@ -28,11 +28,11 @@ class Ranks(NamedTuple):
         place = _distributed().PrefixStore(f"{PREFIX}/team {number}", self.store)
         return place, self._place()
 
-    def run_id(self) -> str:
-        """An id that rank 0 chooses, the same at all ranks."""
+    def run_id(self, chooser: int = 0) -> str:
+        """An id that the rank ``chooser`` chooses, the same at all ranks."""
         number = self._asked(lambda: self.store.add(f"{PREFIX}/runs of rank {self.rank}", 1))
         key = f"{PREFIX}/run {number}"
-        if self.rank == 0:
+        if self.rank == chooser:
             self._asked(lambda: self.store.set(key, secrets.token_hex(8)))
         return bytes(self._asked(lambda: self.store.get(key))).decode()
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -82,7 +83,10 @@ class Team:
         founders: int = 0,
         **settings: Any,
     ) -> None:
-        self._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), founders, False, settings)
+        # More than any team has would be a long list.
+        if not 0 <= founders < 1 << 16:
+            raise ValueError(f"founders is {founders}; it must be 0 to the number of ranks")
+        self._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), range(founders), False, settings)
 
     @classmethod
     def from_group(
@@ -103,7 +107,14 @@ class Team:
         That store can bring ranks together and carries no leases, so no :class:`Group` keeps such a team. For a group, name a ``store``
         (``file://`` or ``etcd://``, or ``WARPVERBS_STORE``). The process group then gives only the run id.
         """
+        given = (store, run_id, device, gpu, deadline, join_timeout)
+        return cls._from_group(process_group, given, (), settings)
+
+    @classmethod
+    def _from_group(cls, process_group: Any, given: tuple[Any, ...], founders: Sequence[int], settings: dict[str, Any]) -> Team:
+        """The same of the ranks ``founders`` alone, if there are any: they make the team without the others, which keep their places."""
         _check_capture()
+        store, run_id, device, gpu, deadline, join_timeout = given
         found = _c10d.ranks_of(process_group)
         if gpu is None and "WARPVERBS_GPU" not in os.environ:
             gpu = _c10d.current_gpu()
@@ -111,10 +122,9 @@ class Team:
         if store is None and not os.environ.get("WARPVERBS_STORE"):
             place = found.meeting()
         elif run_id is None and "WARPVERBS_RUN_ID" not in os.environ:
-            run_id = found.run_id()
+            run_id = found.run_id(min(founders, default=0))
         team = cls.__new__(cls)
-        given = (found.rank, found.ranks, store, run_id, device, gpu, deadline, join_timeout)
-        team._start(given, 0, False, settings, place)
+        team._start((found.rank, found.ranks, store, run_id, device, gpu, deadline, join_timeout), founders, False, settings, place)
         return team
 
     @classmethod
@@ -135,13 +145,13 @@ class Team:
         Then make the same layers as the others, start a :class:`Group`, and wait until it serves, before the first call.
         """
         team = cls.__new__(cls)
-        team._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), 0, True, settings)
+        team._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), (), True, settings)
         return team
 
     def _start(
         self,
         given: tuple[Any, ...],
-        founders: int,
+        founders: Sequence[int],
         joins: bool,
         settings: dict[str, Any],
         place: tuple[object, str] | None = None,
@@ -150,8 +160,6 @@ class Team:
         rank, ranks, store, run_id, device, gpu, deadline, join_timeout = given
         if (rank is None) != (ranks is None):
             raise ValueError("rank and ranks are given together, or neither")
-        if founders < 0:
-            raise ValueError(f"founders is {founders}; it must be 0 to the number of ranks")
         variables: dict[str, str] = {}
         plain = {
             "WARPVERBS_RANK": rank,
@@ -170,7 +178,7 @@ class Team:
             if name not in SETTINGS:
                 raise TypeError(f"Team got the unknown argument {name!r}; settings are {', '.join(SETTINGS)}")
             variables[SETTINGS[name]] = str(int(value) if isinstance(value, bool) else value)
-        self._hold(_native.Team(variables, founders, joins, place), joins, place is not None)
+        self._hold(_native.Team(variables, list(founders), joins, place), joins, place is not None)
 
     def _hold(self, native: _native.Team, joins: bool, borrowed: bool) -> None:
         self._native, self._joins, self._borrowed = native, joins, borrowed

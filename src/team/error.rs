@@ -80,6 +80,14 @@ pub enum TeamError {
         /// Time that this rank waited.
         waited: Duration,
     },
+    /// The others have agreed to go on without this rank.
+    #[error("rank {rank} was given up: {} without it", Self::going_on(.others))]
+    LeftOut {
+        /// This rank.
+        rank: u32,
+        /// The ranks that go on.
+        others: Vec<u32>,
+    },
     /// A record in the store that cannot be what a rank writes.
     #[error("invalid record '{topic}' from rank {rank}: {reason}")]
     Record {
@@ -263,13 +271,19 @@ impl TeamError {
     }
 
     fn absent(missing: &[u32]) -> String {
-        match missing {
-            [rank] => format!("rank {rank} has not come"),
-            ranks => {
-                let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
-                format!("ranks {} have not come", names.join(", "))
-            }
-        }
+        let verb = if missing.len() == 1 { "has" } else { "have" };
+        format!("{} {verb} not come", Self::named(missing))
+    }
+
+    fn going_on(others: &[u32]) -> String {
+        let verb = if others.len() == 1 { "goes" } else { "go" };
+        format!("{} {verb} on", Self::named(others))
+    }
+
+    fn named(ranks: &[u32]) -> String {
+        let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{word} {}", names.join(", "))
     }
 }
 

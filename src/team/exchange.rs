@@ -126,7 +126,7 @@ impl Exchange {
     }
 
     /// Founders whose processes have ended, as far as this machine can tell.
-    fn ended(&self) -> impl Iterator<Item = &(u32, Process)> {
+    pub(super) fn ended(&self) -> impl Iterator<Item = &(u32, Process)> {
         let known = self.processes.get().map_or(&[][..], Vec::as_slice);
         known.iter().filter(|(_, process)| process.has_ended())
     }
@@ -160,6 +160,16 @@ impl Exchange {
     /// Whether this rank joins a team that works already.
     pub(super) fn joins(&self) -> bool {
         self.joins
+    }
+
+    /// For a founder: all founders.
+    pub(super) fn founders(&self) -> RankSet {
+        self.ranks
+    }
+
+    /// Longest wait for other ranks.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Where all ranks meet.

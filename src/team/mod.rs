@@ -44,6 +44,7 @@ mod life;
 mod link;
 mod link_layer;
 mod links;
+mod living;
 mod order;
 mod paths;
 mod rails;

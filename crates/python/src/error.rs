@@ -65,7 +65,9 @@ impl Raise for TeamError {
 
     fn rank(&self) -> Option<u32> {
         match self {
-            Self::PeerFailed { rank, .. } | Self::PeerEnded { rank, .. } => Some(*rank),
+            Self::PeerFailed { rank, .. }
+            | Self::PeerEnded { rank, .. }
+            | Self::LeftOut { rank, .. } => Some(*rank),
             _ => None,
         }
     }

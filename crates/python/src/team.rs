@@ -76,7 +76,7 @@ impl Opening {
 fn role(
     team: TeamConfig,
     store: &Arc<dyn Store>,
-    founders: u32,
+    founders: Vec<u32>,
     joins: bool,
 ) -> Result<TeamConfig, Opening> {
     if joins {
@@ -88,23 +88,23 @@ fn role(
         return Ok(team.joining(generation, members));
     }
     let mut team = team;
-    if founders != 0 {
-        team.members = Some(RankSet::first(founders));
+    if !founders.is_empty() {
+        team.members = Some(founders.into_iter().collect());
     }
     Ok(team)
 }
 
 #[pymethods]
 impl Team {
-    /// `given`: `WARPVERBS_*` variables that outrank the environment. `founders`: ranks 0 to `founders` - 1 begin the team, 0 means
-    /// all. `joins`: this process takes the place of one that is gone. `store`: an object with the methods of a c10d store, and its
+    /// `given`: `WARPVERBS_*` variables that outrank the environment. `founders`: the ranks that begin the team, none means all of
+    /// them. `joins`: this process takes the place of one that is gone. `store`: an object with the methods of a c10d store, and its
     /// name, in place of the store that the variables name.
     #[new]
     #[pyo3(signature = (given, founders, joins, store = None))]
     fn new(
         py: Python<'_>,
         given: HashMap<String, String>,
-        founders: u32,
+        founders: Vec<u32>,
         joins: bool,
         store: Option<(Py<PyAny>, String)>,
     ) -> PyResult<Self> {
@@ -183,6 +183,15 @@ impl Team {
         let team = self.get(py)?;
         let looked = py.detach(|| team.check_processes());
         Ok(looked.err().map(|error| error.raise(py)))
+    }
+
+    /// The founders that go on, the same at all of them; waits for those in `awaited` that live.
+    fn living(&self, py: Python<'_>, name: &str, awaited: Vec<u32>) -> PyResult<Vec<u32>> {
+        let team = self.get(py)?;
+        let awaited = awaited.into_iter().collect();
+        let agreed = interrupt::detach(py, || team.living(name, awaited))?;
+        let living = agreed.map_err(|error| error.raise(py))?;
+        Ok(living.iter().collect())
     }
 
     /// Tells the other ranks that this one gives up.

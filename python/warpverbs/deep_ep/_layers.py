@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from .. import _native
-from ..errors import Error, MoeError, RankLost, Refused, TeamError
+from ..errors import Error, MoeError, RankLost, Refused, TeamError, TimeoutError
 from ..moe import Call, CallShape, Moe, Received
 from ..team import Team
 
@@ -389,16 +389,17 @@ class Layers:
         self._served: dict[tuple[Any, ...], Served] = {}
         self.fate = Fate()
 
-    def layer(self, shape: Shape) -> Layer:
-        """The layer that serves calls of ``shape``; the first use makes it, at all ranks together."""
+    def layer(self, shape: Shape, active: Any) -> Layer:
+        """The layer that serves calls of ``shape``; the first use makes it, at all ranks together. ``active`` is the mask of the call, or
+        None."""
         raise NotImplementedError
 
-    def served(self, *numbers: Any) -> Served:
+    def served(self, active: Any, *numbers: Any) -> Served:
         """Calls of the shape with these numbers."""
         found = self._served.get(numbers)
         if found is None:
             shape = Shape(*numbers)
-            found = self._served[numbers] = Served(self.layer(shape), shape)
+            found = self._served[numbers] = Served(self.layer(shape, active), shape)
         return found
 
 
@@ -413,8 +414,14 @@ class Place(Layers):
         super().__init__()
         self._group = weakref.ref(group)
         self._store, self._join_timeout, self.modes = store, join_timeout, modes
-        self.teams = [self._meet()]
+        self.teams = [self._meet(())]
         self._layers: list[Layer] = []
+        #: Ranks of the newest team, and how many layers it has.
+        self._members, self._held = list(range(self.team.ranks)), 0
+        #: Ranks that were there when living ranks were counted last, and how often that was.
+        self._left, self._counts = self._members, 0
+        #: Why this rank makes no layer with the others any more.
+        self._left_out: RankLost | None = None
         #: Number of buffers that will be destroyed, and whether another one will not. Then only the end of the group ends the teams.
         self.users, self.stays = 0, False
 
@@ -447,15 +454,69 @@ class Place(Layers):
         """The newest of its teams."""
         return self.teams[-1]
 
-    def layer(self, shape: Shape) -> Layer:
-        """The first layer that has room for calls of ``shape``, else a new one, which all ranks make together."""
+    def layer(self, shape: Shape, active: Any) -> Layer:
+        """The first layer that has room for calls of ``shape``, else a new one, which all ranks make together. With a mask (``active``)
+        those make it that live: ranks whose processes have ended have no part in it, nor has a masked rank that does not come."""
         for layer in self._layers:
             if shape.fits(layer.shape):
                 return layer
         can_be_made(self.team, shape)
-        if self._layers and len(self._layers) % LAYERS == 0:
-            self.teams.append(self._meet())
+        if active is None:
+            try:
+                return self._make(shape, self._members)
+            except TeamError as error:
+                gone = self.team._native.ended_process()
+                if gone is None:
+                    raise
+                self.fate.lost = RankLost(
+                    f"{gone}, and without a mask all ranks make the memory for the first call of the shape {shape}. This buffer cannot go "
+                    f"on without it: make another one, {self.names.remedy}",
+                    getattr(gone, "ranks", ()),
+                )
+                raise self.fate.lost from error
+        awaited = [rank for rank, on in enumerate(active.tolist()) if on and rank in self._left]
+        failed: Error | None = None
+        tried: list[int] = []
+        while True:
+            members = self._living(shape, awaited)
+            if failed is not None and members == tried:
+                raise failed
+            try:
+                return self._make(shape, members)
+            except (TeamError, TimeoutError) as error:
+                # A rank that has died meanwhile is not counted again. The team is over: what has failed in it was published there.
+                failed, tried, self._members = error, members, []
+
+    def _living(self, shape: Shape, awaited: list[int]) -> list[int]:
+        """The ranks that make the next layer, the same at all of them."""
+        if self._left_out is not None:
+            raise self._left_out
+        self._counts += 1
+        try:
+            # In the team that all have: a newer one may have been made by some alone.
+            members = self.teams[0]._native.living(f"layer-{self._counts}", awaited)
+        except TeamError as error:
+            if self.team.rank not in error.ranks:
+                raise
+            self._left_out = RankLost(
+                f"{error}, and have made the memory for calls of the shape {shape}. Shapes that were used before can be used; for others "
+                "make another buffer, at all ranks",
+                error.ranks,
+            )
+            raise self._left_out from error
+        gone = sorted(set(self._left) - set(members))
+        if gone:
+            logging.getLogger(self.names.log).warning("calls of new shapes, such as %s, leave out ranks %s, which are gone", shape, gone)
+        self._left = members
+        return members
+
+    def _make(self, shape: Shape, members: list[int]) -> Layer:
+        """A layer of these ranks, in the newest team if it has the same and room for another."""
+        if members != self._members or self._held == LAYERS:
+            self.teams.append(self._meet(members))
+            self._members, self._held = members, 0
         layer = Layer(self.team, shape, self.names, self.fate, len(self._layers))
+        self._held += 1
         self._layers.append(layer)
         return layer
 
@@ -463,8 +524,9 @@ class Place(Layers):
         """Whether ``layer`` is one of its own."""
         return layer in self._layers
 
-    def _meet(self) -> Team:
-        return Team.from_group(self._group(), store=self._store, join_timeout=self._join_timeout, **self.modes)
+    def _meet(self, founders: list[int] | tuple[()]) -> Team:
+        given = (self._store, None, None, None, None, self._join_timeout)
+        return Team._from_group(self._group(), given, founders, self.modes)
 
     def leave(self) -> None:
         """One buffer less; the last one, where all are destroyed, gives everything back together with the other ranks."""

@@ -31,6 +31,7 @@ class Buffer(Calls):
     Making one is collective. So is the first dispatch of each H, E and K, and a dispatch with a larger maxT than any before. It makes
     memory for its calls, for those of other formats and for smaller ones. Buffers of one group share that memory. ``rank``,
     ``group_size`` and ``group`` are those of the process group.
+    With ``enable_shrink`` the ranks that are left make the memory of a new shape without those that are gone.
 
     :param deadline: longest wait of a phase for other ranks, seconds. Nothing traps. With ``enable_shrink`` a missing rank is masked;
         without it the next call raises :class:`warpverbs.RankLost` with the rank and the phase. On the CPU the call that waits for it
@@ -149,7 +150,8 @@ class Buffer(Calls):
     ) -> None:
         """Makes the layer of a shape, together with the other ranks: before the capture of a CUDA graph that dispatches it."""
         form = format_of(use_fp8, round_scale, use_ue8m0)
-        self._place.layer(Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, form))
+        active = self._active if self.enable_shrink else None
+        self._place.layer(Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, form), active)
 
     def low_latency_dispatch(
         self,
@@ -189,14 +191,14 @@ class Buffer(Calls):
         stats = cumulative_local_expert_recv_stats
         form = format_of(use_fp8, round_scale, use_ue8m0)
         place = self._place
-        served = place.served(num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
+        active = self._active if self.enable_shrink else None
+        served = place.served(active, num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
         layer = served.layer
         self._look(place, layer)
         if stats is not None:
             _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._gpu)
         if dispatch_wait_recv_cost_stats is not None:
             _arrays.address("dispatch_wait_recv_cost_stats", dispatch_wait_recv_cost_stats, "i64", (self.group_size,), self._gpu)
-        active = self._active if self.enable_shrink else None
         deadline = self.warm_deadline if self._dispatches < WARM_CALLS else self.deadline
         received, handle, event, hook = self._dispatch(
             served, x, topk_idx, active, dispatch_wait_recv_cost_stats, stats, deadline, async_finish, return_recv_hook

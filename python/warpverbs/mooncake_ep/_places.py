@@ -52,8 +52,9 @@ class Elastic(Layers):
         self._layer: Layer | None = None
         self._members: Group | None = None
 
-    def layer(self, shape: Shape) -> Layer:
-        """The layer, which the first use makes: founders together, and a rank that was started again on its own."""
+    def layer(self, shape: Shape, active: Any) -> Layer:
+        """The layer, which the first use makes: founders together, and a rank that was started again on its own. A group keeps its members,
+        whatever the mask."""
         if self._layer is None:
             can_be_made(self.team, shape)
             layer = Layer(self.team, shape, NAMES, self.fate)

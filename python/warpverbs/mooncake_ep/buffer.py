@@ -30,6 +30,7 @@ class Buffer(Calls):
     Making one is collective. So is the first dispatch of each H, E and K, and a dispatch with a larger maxT than any before. It makes
     memory for its calls, for those of the other format and for smaller ones. Buffers of one group share that memory. ``rank``,
     ``group_size`` and ``group`` are those of the process group.
+    With ``active_ranks`` the ranks that are left make the memory of a new shape without those that are gone.
 
     Nothing traps. A missing rank is cleared in ``active_ranks``, and the others go on.
 
@@ -116,12 +117,22 @@ class Buffer(Calls):
         return size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts, num_topk)
 
     def warm_up(
-        self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int, num_topk: int, use_fp8: bool | None = None
+        self,
+        num_max_dispatch_tokens_per_rank: int,
+        hidden: int,
+        num_experts: int,
+        num_topk: int,
+        use_fp8: bool | None = None,
+        active_ranks: Any = None,
     ) -> None:
         """Makes the layer of a shape, together with the other ranks: before the capture of a CUDA graph that dispatches it. A rank that
-        was started again becomes a member by it."""
+        was started again becomes a member by it.
+
+        :param active_ranks: as in :meth:`dispatch`: ranks that are gone have no part in the layer. None: all ranks make it.
+        """
+        self._check_active(active_ranks)
         form = format_of(use_fp8 is not False)
-        self._place.layer(Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, form))
+        self._place.layer(Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, form), active_ranks)
 
     def dispatch(
         self,
@@ -155,7 +166,7 @@ class Buffer(Calls):
         hidden, top_k = self._check_tokens(x, topk_idx)
         form = format_of(use_fp8 is not False)
         place = self._place
-        served = place.served(num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
+        served = place.served(active_ranks, num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
         self._look(place, served.layer)
         received, handle, event, hook = self._dispatch(
             served, x, topk_idx, active_ranks, None, None, deadline, async_finish, return_recv_hook

@@ -1,0 +1,184 @@
+//! Which founders go on, once some may be gone: all living ranks learn the same set.
+//!
+//! Each rank publishes that it is here. A rank that finds all ranks here for which it still waits writes the set of those that are
+//! here. The first set that is written holds for all. A rank that counts as gone at one and comes in time is in the set. One that
+//! comes later finds that the others go on without it.
+
+use std::time::{Duration, Instant};
+
+use super::exchange::Exchange;
+use super::{RankSet, Team, TeamError};
+
+/// Between two looks at processes that may have ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Team {
+    /// The founders that go on, the same set at all of them. Every living founder calls it, with a `name` that is used once. The
+    /// caller waits for ranks in `awaited`. It stops to wait for one whose process has ended, and for all that have not come within
+    /// the team's timeout. It publishes no failure: the team is left as it was.
+    ///
+    /// # Errors
+    /// [`TeamError::LeftOut`]: the others go on without this rank. [`TeamError::Late`] for a rank that joined later; the store's.
+    pub fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
+        self.check_threads()?;
+        self.exchange.living(name, awaited)
+    }
+}
+
+impl Exchange {
+    fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
+        self.only_founders("a count of the living")?;
+        let (rank, start) = (self.rank(), Instant::now());
+        let (here, decided) = (
+            format!("living/{name}/here"),
+            format!("living/{name}/decided"),
+        );
+        self.put(&format!("{here}/{rank}"), &())?;
+        let founders = self.founders();
+        loop {
+            // Before the ranks that are here: what a process published before its end is read after this.
+            let gone: RankSet = self.ended().map(|(rank, _)| *rank).collect();
+            if let Some(ranks) = self.read::<Vec<u32>>(rank, &decided, &decided)? {
+                return self.with_own(ranks.into_iter().collect());
+            }
+            let names = self.store().list(&here)?;
+            let ranks = names.iter().filter_map(|name| name.parse().ok());
+            let present: RankSet = ranks.filter(|rank| founders.contains(*rank)).collect();
+            let waits_for = |rank: &u32| {
+                founders.contains(*rank) && !present.contains(*rank) && !gone.contains(*rank)
+            };
+            let missing: Vec<u32> = awaited.iter().filter(waits_for).collect();
+            let left = self.timeout().saturating_sub(start.elapsed());
+            if missing.is_empty() || left.is_zero() {
+                if !missing.is_empty() {
+                    let waited = start.elapsed();
+                    tracing::warn!(
+                        "ranks {missing:?} have not come within {waited:.1?} ({name}), and are left out"
+                    );
+                }
+                let ranks: Vec<u32> = present.iter().collect();
+                let text = self.text(&decided, &ranks)?;
+                // The set of another rank that was faster holds, and the next look reads it.
+                self.store().compare_and_set(&decided, None, &text)?;
+                continue;
+            }
+            self.store().wait_for_change(left.min(LOOK));
+        }
+    }
+
+    fn with_own(&self, ranks: RankSet) -> Result<RankSet, TeamError> {
+        match ranks.contains(self.rank()) {
+            true => Ok(ranks),
+            false => Err(TeamError::LeftOut {
+                rank: self.rank(),
+                others: ranks.iter().collect(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::{MemoryStore, Store, TeamConfig};
+    use rendezvous::Process;
+    use std::process::Command;
+    use std::sync::Arc;
+    use std::thread;
+
+    /// Ends a hang.
+    const LONG: Duration = Duration::from_secs(100);
+
+    fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let one = |rank| {
+            let config = TeamConfig::new(rank, ranks).with_timeout(timeout);
+            Exchange::new(Arc::clone(&store), &config)
+        };
+        (0..ranks).map(one).collect()
+    }
+
+    fn set(ranks: &[u32]) -> RankSet {
+        ranks.iter().copied().collect()
+    }
+
+    #[test]
+    fn living_ranks_learn_one_set_whatever_each_waits_for() {
+        let exchanges = exchanges(4, LONG);
+        // Rank 3 is gone. Rank 0 has missed it, and the others learn of that from rank 0 alone.
+        let awaited = [set(&[0, 1, 2]), set(&[0, 1, 2, 3]), set(&[1, 2, 3])];
+        let sets: Vec<RankSet> = thread::scope(|scope| {
+            let calls = exchanges.iter().zip(awaited);
+            let threads: Vec<_> = calls
+                .map(|(exchange, awaited)| scope.spawn(move || exchange.living("first", awaited)))
+                .collect();
+            let joined = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap().unwrap());
+            joined.collect()
+        });
+        assert_eq!(sets, [set(&[0, 1, 2]); 3]);
+        let error = exchanges[3]
+            .living("first", set(&[0, 1, 2, 3]))
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rank 3 was given up: ranks 0, 1, 2 go on without it"
+        );
+    }
+
+    #[test]
+    fn a_rank_that_one_has_missed_and_that_comes_first_is_in_the_set() {
+        let exchanges = exchanges(3, LONG);
+        let [zero, one, two] = &exchanges[..] else {
+            panic!("three ranks")
+        };
+        two.put("living/next/here/2", &()).unwrap();
+        one.put("living/next/here/1", &()).unwrap();
+        assert_eq!(
+            zero.living("next", set(&[0, 1])).unwrap(),
+            RankSet::first(3)
+        );
+        for late in [one, two] {
+            let all = late.living("next", RankSet::first(3)).unwrap();
+            assert_eq!(all, RankSet::first(3));
+        }
+    }
+
+    #[test]
+    fn a_rank_whose_process_has_ended_is_waited_for_no_more() {
+        let exchanges = exchanges(3, LONG);
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let ended = Process::of(child.id());
+        exchanges[0].watch(vec![(0, Process::this()), (2, ended)]);
+        let living = thread::scope(|scope| {
+            let waiting = scope.spawn(|| exchanges[0].living("next", RankSet::first(3)));
+            exchanges[1].put("living/next/here/1", &()).unwrap();
+            child.kill().unwrap();
+            waiting.join().unwrap().unwrap()
+        });
+        assert_eq!(living, set(&[0, 1]));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_in_time_is_left_out() {
+        let exchanges = exchanges(2, Duration::from_millis(50));
+        let living = exchanges[0].living("next", RankSet::first(2)).unwrap();
+        assert_eq!(living, set(&[0]));
+        let error = exchanges[1].living("next", RankSet::first(2)).unwrap_err();
+        assert!(
+            matches!(&error, TeamError::LeftOut { rank: 1, others } if *others == [0]),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn ranks_that_the_team_does_not_have_are_neither_awaited_nor_counted() {
+        let exchange = &exchanges(1, LONG)[0];
+        exchange.put("living/next/here/7", &()).unwrap();
+        exchange.put("living/next/here/word", &()).unwrap();
+        let living = exchange.living("next", RankSet::first(9)).unwrap();
+        assert_eq!(living, set(&[0]));
+    }
+}
