@@ -179,7 +179,7 @@ def of_buffers(team: Team, count: int) -> list[Cost]:
     from .deep_ep._layers import Place  # noqa: PLC0415
 
     group, batch = Group(), Batch()
-    here = type("Here", (Place,), {"_meet": lambda self: team})
+    here = type("Here", (Place,), {"_meet": lambda self, founders: team})
     Place._all[group] = here(group, None, None, {})
     tokens, experts = SHAPE["max_tokens"], SHAPE["experts"]
 
