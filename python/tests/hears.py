@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import select
+import threading
+import time
 
 import pytest
 
@@ -39,6 +42,63 @@ def a_rank_that_leaves() -> None:
             members.fileno()
         with pytest.raises(warpverbs.Refused, match="closed"):
             members.counters  # noqa: B018
+
+
+def many_changes(count: str) -> None:
+    """Rank 0 suspects rank 1 again and again, while its event loop reads the changes. Each time the pair parts and is connected anew, and
+    the kernels' mask changes, until it has changed ``count`` times. Before the next time the loop has read the view that unites them."""
+    with warpverbs.Team(deadline=10, join_timeout=LONG) as team:
+        moe = warpverbs.Moe(team, "masked", hidden=64, experts=4, top_k=2, max_tokens=4)
+        with warpverbs.Group(team, moe, lease=5.0, error=0.01) as members:
+            members.wait("serving", LONG)
+            team.barrier("whole")
+            if team.rank == 0:
+                print(json.dumps(asyncio.run(asyncio.wait_for(heard_all(members, int(count)), 60 * LONG))), flush=True)
+            team.barrier("read")
+
+
+async def heard_all(members: warpverbs.Group, count: int) -> dict[str, float]:
+    """How often the mask has changed, how often in all, how often the loop woke for that, and how long it stood still at most, seconds."""
+    masked, longest, read, over = 0, 0.0, threading.Semaphore(0), asyncio.Event()
+
+    def suspect() -> None:
+        nonlocal masked
+        try:
+            while masked < count:
+                before = members.view
+                assert before is not None
+                members.suspect(1, "so says the test")
+                # One view parts the pair, and the next unites it.
+                members.wait_view(before.epoch + 2, LONG)
+                masked += sum(words.startswith("Masked") for _, words in members.events())
+                assert read.acquire(timeout=LONG), f"the loop has not read a view behind {before} of {masked} changes of the mask"
+        finally:
+            members.leave(LONG)
+
+    async def beat() -> None:
+        nonlocal longest
+        while not over.is_set():
+            start = time.monotonic()
+            await asyncio.sleep(0)
+            longest = max(longest, time.monotonic() - start)
+
+    beats = asyncio.create_task(beat())
+    making = asyncio.create_task(asyncio.to_thread(suspect))
+    numbers, epoch = [], None
+    async for change in members.changes():
+        numbers.append(change.number)
+        if change.view is not None and not change.view.parted and change.view.epoch != epoch:
+            epoch, first = change.view.epoch, epoch is None
+            if not first:
+                read.release()
+    await making
+    over.set()
+    await beats
+    assert numbers == sorted(set(numbers))
+    # The last state of this rank is behind all changes.
+    assert numbers[-1] == members.clear_changes().number
+    assert numbers[-1] >= masked
+    return {"masked": masked, "changes": numbers[-1], "read": len(numbers), "longest": longest}
 
 
 async def until(members: warpverbs.Group, ranks: list[int]) -> warpverbs.Change:
