@@ -47,7 +47,8 @@ def a_rank_that_leaves() -> None:
 def many_changes(count: str) -> None:
     """Rank 0 suspects rank 1 again and again, while its event loop reads the changes. Each time the pair parts and is connected anew, and
     the kernels' mask changes, until it has changed ``count`` times. Before the next time the loop has read the view that unites them."""
-    with warpverbs.Team(deadline=10, join_timeout=LONG) as team:
+    # Rank 1 waits for the end of it all.
+    with warpverbs.Team(deadline=10, join_timeout=60 * LONG) as team:
         moe = warpverbs.Moe(team, "masked", hidden=64, experts=4, top_k=2, max_tokens=4)
         with warpverbs.Group(team, moe, lease=5.0, error=0.01) as members:
             members.wait("serving", LONG)
@@ -58,8 +59,19 @@ def many_changes(count: str) -> None:
 
 
 async def heard_all(members: warpverbs.Group, count: int) -> dict[str, float]:
-    """How often the mask has changed, how often in all, how often the loop woke for that, and how long it stood still at most, seconds."""
-    masked, longest, read, over = 0, 0.0, threading.Semaphore(0), asyncio.Event()
+    """How often the mask has changed, how often in all, how often the loop woke for that, and the longest call of the group in the loop and
+    the longest time for which the loop stood still, seconds."""
+    masked, longest, call, read, over = 0, 0.0, 0.0, threading.Semaphore(0), asyncio.Event()
+    look = members.clear_changes
+
+    def timed() -> warpverbs.Change:
+        nonlocal call
+        start = time.monotonic()
+        change = look()
+        call = max(call, time.monotonic() - start)
+        return change
+
+    members.clear_changes = timed  # type: ignore[method-assign]
 
     def suspect() -> None:
         nonlocal masked
@@ -98,7 +110,7 @@ async def heard_all(members: warpverbs.Group, count: int) -> dict[str, float]:
     # The last state of this rank is behind all changes.
     assert numbers[-1] == members.clear_changes().number
     assert numbers[-1] >= masked
-    return {"masked": masked, "changes": numbers[-1], "read": len(numbers), "longest": longest}
+    return {"masked": masked, "changes": numbers[-1], "read": len(numbers), "call": call, "longest": longest}
 
 
 async def until(members: warpverbs.Group, ranks: list[int]) -> warpverbs.Change:
