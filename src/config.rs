@@ -31,9 +31,8 @@ mod launcher;
 mod modes;
 mod path;
 mod store;
+mod team;
 mod variables;
-
-use std::time::Duration;
 
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;
@@ -44,6 +43,8 @@ pub use key::EngineKey;
 use launcher::Launcher;
 pub use modes::{CqKind, Doorbell, Memory, QpModes, Queues, Sharing, SignalOrder};
 pub use path::{GrhUse, PathConfig};
+pub use team::TeamSettings;
+pub(crate) use team::{each_setting, holds_settings};
 use variables::Source;
 use variables::in_words;
 pub use variables::{GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of};
@@ -74,14 +75,13 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
-/// How a process takes part in a team. [`Config::from_env`] reads it; a program may also fill it in.
+/// How a process takes part in a team. [`Config::from_env`] reads it; a program may also fill it in. The settings of the team are
+/// fields of it, too: `config.rank` is `config.settings.rank`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// This rank. `WARPVERBS_RANK`, or the launcher's.
-    pub rank: u32,
-    /// Ranks of the team. `WARPVERBS_RANKS`, or the launcher's.
-    pub ranks: u32,
+    /// What the ranks settle with each other.
+    pub settings: TeamSettings,
     /// Rendezvous store, `file://DIRECTORY`, `etcd://HOST:PORT/PREFIX` or `etcds://..`: see [`open_store`](crate::team::open_store).
     /// `WARPVERBS_STORE`, with `WARPVERBS_STORE_CA`, `_CERT`, `_KEY` and `_SHARED` as its options.
     pub store: String,
@@ -98,65 +98,32 @@ pub struct Config {
     pub gid: GidChoice,
     /// Where kernels run. `WARPVERBS_GPU`: `auto`, `simt`, `simt-dmabuf` or the number of a GPU. Default `auto`.
     pub gpu: GpuSelector,
-    /// Longest wait for other ranks while a team is built. `WARPVERBS_JOIN_TIMEOUT_MS`. Default 30 s.
-    pub join_timeout: Duration,
-    /// Longest wait of a device call. `WARPVERBS_DEADLINE_MS`. Default 1 s.
-    pub deadline: Duration,
-    /// QPs to each peer, 1 to 64. `WARPVERBS_QPS_PER_PEER`. Default 4: dispatch and combine, two sets.
-    pub qps_per_peer: u32,
-    /// log2 of the send queue's WQEBBs, 8 to 15. `WARPVERBS_LOG_DEPTH`. Default 10.
-    pub log_depth: u8,
-    /// Largest number of windows, 1 to 1,024; a MoE layer takes three. `WARPVERBS_WINDOWS`. Default 16.
-    pub windows: u32,
-    /// Device memory for the contexts, rings and flags of each rail's QPs, in bytes; 0 takes what they need.
-    /// `WARPVERBS_CONTROL_BYTES`. Default 0.
-    pub control_bytes: u64,
-    /// How its QPs work.
-    pub modes: QpModes,
-    /// How packets go to the peers.
-    pub path: PathConfig,
 }
 
 setters! {
     Config {
-        with_rank(rank: u32),
-        with_ranks(ranks: u32),
+        with_settings(settings: TeamSettings),
         with_store(store: String),
         with_run_id(run_id: String),
         with_local_rank(local_rank: Option<u32>),
         with_device(device: DeviceChoice),
         with_gid(gid: GidChoice),
         with_gpu(gpu: GpuSelector),
-        with_join_timeout(join_timeout: Duration),
-        with_deadline(deadline: Duration),
-        with_qps_per_peer(qps_per_peer: u32),
-        with_log_depth(log_depth: u8),
-        with_windows(windows: u32),
-        with_control_bytes(control_bytes: u64),
-        with_modes(modes: QpModes),
-        with_path(path: PathConfig),
     }
 }
+
+holds_settings! { Config }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            rank: 0,
-            ranks: 1,
+            settings: TeamSettings::default(),
             store: String::new(),
             run_id: "0".to_owned(),
             local_rank: None,
             device: DeviceChoice::default(),
             gid: GidChoice::default(),
             gpu: GpuSelector::default(),
-            join_timeout: Duration::from_secs(30),
-            deadline: Duration::from_secs(1),
-            qps_per_peer: 4,
-            log_depth: 10,
-            windows: MAX_WINDOWS,
-            control_bytes: 0,
-            modes: QpModes::default(),
-            path: PathConfig::default(),
         }
     }
 }
@@ -222,24 +189,13 @@ impl Config {
         let launcher = Launcher::of(&source)?;
         let (rank, ranks) = launcher.place(&source)?;
         Ok(Self {
-            rank,
-            ranks,
+            settings: TeamSettings::read(&source, (rank, ranks))?,
             store: store::url(&source)?,
             run_id: launcher.job(&source).unwrap_or_else(|| "0".to_owned()),
             local_rank: launcher::local_rank(&source, ranks)?,
             device: source.parsed("WARPVERBS_DEVICE")?,
             gid: source.parsed("WARPVERBS_GID")?,
             gpu: source.read("WARPVERBS_GPU", GpuSelector::of_word)?,
-            join_timeout: source.milliseconds("WARPVERBS_JOIN_TIMEOUT_MS")?,
-            deadline: source.milliseconds("WARPVERBS_DEADLINE_MS")?,
-            qps_per_peer: source.number("WARPVERBS_QPS_PER_PEER")?,
-            log_depth: source.number("WARPVERBS_LOG_DEPTH")?,
-            windows: source.number("WARPVERBS_WINDOWS")?,
-            control_bytes: source
-                .optional("WARPVERBS_CONTROL_BYTES")?
-                .unwrap_or_default(),
-            modes: QpModes::read(&source)?,
-            path: PathConfig::read(&source)?,
         })
     }
 }

@@ -43,7 +43,7 @@ impl Transport for Team {
     }
 
     fn timeout(&self) -> Duration {
-        self.config().timeout
+        self.config().join_timeout
     }
 
     fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {

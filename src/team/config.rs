@@ -1,10 +1,8 @@
 //! How a rank joins a team, and the limits of a team.
 
-use std::time::Duration;
-
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
-use crate::config::{Config, Memory, OutOfRange, PathConfig, QpModes, in_table, setters};
+use crate::config::{Config, Memory, OutOfRange, TeamSettings, holds_settings, setters};
 use crate::fabric::{Allowed, RailConfig};
 use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Rung, Sharing};
 
@@ -19,39 +17,19 @@ pub const MAX_WINDOWS: u32 = crate::config::MAX_WINDOWS;
 /// Most windows that a team may be given room for: more than 300 MoE layers need.
 pub const MOST_WINDOWS: u32 = crate::config::MOST_WINDOWS;
 
-/// How a rank joins. All members pass the same values, except for `rank` and `qps_per_peer`. A rank that joins later also passes
-/// its `generation` and the `members` at that time.
+/// How a rank joins: the settings of the team, which are fields of it, too (`config.rank` is `config.settings.rank`), and its part. A
+/// rank that joins later passes its `generation` and the `members` at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
-    /// This rank, below `ranks`.
-    pub rank: u32,
-    /// Places for ranks, 1 to 1,024: each rank has QPs and keys for every other place, and no table ever grows.
-    pub ranks: u32,
+    /// What the ranks settle with each other.
+    pub settings: TeamSettings,
     /// The ranks that meet in [`Team::join`](super::Team::join). For a founder these are all founders, this rank among them. For
     /// a rank that joins a working team they are the members that it finds, without itself. Default `None`: all ranks.
     pub members: Option<RankSet>,
     /// Generation of this rank, from 1: another one for every process that takes the rank. Default 1.
     pub generation: u32,
-    /// QPs to each peer at most, 1 to 64. The founder that asks for the fewest decides, and a rank that joins later takes what the
-    /// members have; [`Team::config`](super::Team::config) says what came of it. Default 4: dispatch and combine, two sets each.
-    pub qps_per_peer: u32,
-    /// Largest number of windows, 1 to 1,024; a MoE layer takes three. Each takes 16 bytes of device memory by rail and rank.
-    /// Default 16.
-    pub windows: u32,
-    /// log2 of a send queue's WQEBBs. Default 10.
-    pub log_depth: u8,
-    /// Device memory for the contexts, rings and flags of each rail's QPs, in bytes; 0 takes what they need. Default 0.
-    pub control_bytes: u64,
-    /// Longest wait for other ranks, here and in every collective call. Default 30 s.
-    pub timeout: Duration,
-    /// Longest wait of a device call. Default 1 s.
-    pub deadline: Duration,
-    /// How its QPs work, and where their memory and that of windows lies.
-    pub modes: QpModes,
-    /// How packets go to the peers.
-    pub path: PathConfig,
-    /// Take [`QpModes::moe_order`] even where the device does not keep it. For tests, which show that it breaks.
+    /// Take [`QpModes::moe_order`](crate::config::QpModes::moe_order) even where the device does not keep it. For tests, which show that it breaks.
     pub(crate) order_unchecked: bool,
     /// How HCAs reach device memory, in place of the first way that holds. For the doctor, which tries each.
     pub(crate) rung: Option<Rung>,
@@ -59,31 +37,24 @@ pub struct TeamConfig {
 
 setters! {
     const TeamConfig {
-        with_modes(modes: QpModes),
-        with_rank(rank: u32),
-        with_ranks(ranks: u32),
+        with_settings(settings: TeamSettings),
         with_members(members: Option<RankSet>),
         with_generation(generation: u32),
-        with_qps_per_peer(qps_per_peer: u32),
-        with_windows(windows: u32),
-        with_log_depth(log_depth: u8),
-        with_control_bytes(control_bytes: u64),
-        with_timeout(timeout: Duration),
-        with_deadline(deadline: Duration),
-        with_path(path: PathConfig),
     }
 }
 
-/// Setters of [`TeamConfig::modes`], one field at a time.
+holds_settings! { const TeamConfig }
+
+/// Setters of the modes, one field at a time.
 macro_rules! of_modes {
     ($($setter:ident = $of_modes:ident($field:ident: $kind:ty)),* $(,)?) => {
         impl TeamConfig {
             $(
-                #[doc = concat!("The same with this [`QpModes::", stringify!($field), "`].")]
+                #[doc = concat!("The same with this [`QpModes::", stringify!($field), "`](crate::config::QpModes::", stringify!($field), ").")]
                 #[must_use]
                 pub const fn $setter(self, $field: $kind) -> Self {
-                    let modes = self.modes.$of_modes($field);
-                    Self { modes, ..self }
+                    let modes = self.settings.modes.$of_modes($field);
+                    self.with_modes(modes)
                 }
             )*
         }
@@ -106,37 +77,23 @@ impl TeamConfig {
     /// Rank `rank` of `ranks`, with all defaults.
     #[must_use]
     pub fn new(rank: u32, ranks: u32) -> Self {
-        Self {
-            rank,
-            ranks,
-            members: None,
-            generation: 1,
-            qps_per_peer: 4,
-            windows: MAX_WINDOWS,
-            log_depth: 10,
-            control_bytes: 0,
-            timeout: Duration::from_secs(30),
-            deadline: Duration::from_secs(1),
-            modes: QpModes::default(),
-            path: PathConfig::default(),
-            order_unchecked: false,
-            rung: None,
-        }
+        Self::with(TeamSettings::default().with_rank(rank).with_ranks(ranks))
     }
 
     /// That of a process that takes part as `config` says.
     #[must_use]
     pub fn of(config: &Config) -> Self {
+        Self::with(config.settings)
+    }
+
+    /// That of a founder.
+    fn with(settings: TeamSettings) -> Self {
         Self {
-            qps_per_peer: config.qps_per_peer,
-            windows: config.windows,
-            log_depth: config.log_depth,
-            control_bytes: config.control_bytes,
-            timeout: config.join_timeout,
-            deadline: config.deadline,
-            path: config.path,
-            modes: config.modes,
-            ..Self::new(config.rank, config.ranks)
+            settings,
+            members: None,
+            generation: 1,
+            order_unchecked: false,
+            rung: None,
         }
     }
 
@@ -171,13 +128,7 @@ impl TeamConfig {
             let limit = format!("1 to {MAX_RAILS}");
             return Err(TeamError::limit("number of rails", rails, limit));
         }
-        if !(1..=MAX_RANKS).contains(&self.ranks) {
-            return Err(TeamError::limit(
-                "ranks",
-                self.ranks,
-                format!("1 to {MAX_RANKS}"),
-            ));
-        }
+        self.settings.check()?;
         if self.rank >= self.ranks {
             return Err(TeamError::UnknownRank {
                 rank: self.rank,
@@ -191,9 +142,6 @@ impl TeamConfig {
         if self.generation == 0 {
             return Err(TeamError::limit("generation", 0, "at least 1"));
         }
-        in_table("qps_per_peer", Some(self.qps_per_peer))?;
-        in_table("windows", Some(self.windows))?;
-        self.path.check()?;
         let need = self.needed_control_bytes_of(0, rails);
         if self.control_bytes != 0 && self.control_bytes < need {
             let limit = format!("at least {need} for {} QPs", self.qps_of(0, rails));
@@ -321,6 +269,7 @@ impl From<OutOfRange> for TeamError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::QpModes;
 
     #[test]
     fn a_team_outside_its_limits_is_refused_by_value_and_limit() {
@@ -335,11 +284,10 @@ mod tests {
             message(TeamConfig::new(0, 0)),
             "ranks is 0; it must be 1 to 1024"
         );
-        let qps = TeamConfig {
-            qps_per_peer: 65,
-            ..good
-        };
-        assert_eq!(message(qps), "qps_per_peer is 65; it must be 1 to 64");
+        assert_eq!(
+            message(good.with_qps_per_peer(65)),
+            "qps_per_peer is 65; it must be 1 to 64"
+        );
         assert_eq!(
             message(good.with_generation(0)),
             "generation is 0; it must be at least 1"
@@ -349,11 +297,10 @@ mod tests {
             assert_eq!(message(good.with_windows(windows)), text);
         }
         assert!(good.with_windows(1024).check(1).is_ok());
-        let small = TeamConfig {
-            control_bytes: 4096,
-            ..good
-        };
-        assert!(message(small).contains("control_bytes is 4096; it must be at least"));
+        assert!(
+            message(good.with_control_bytes(4096))
+                .contains("control_bytes is 4096; it must be at least")
+        );
     }
 
     #[test]

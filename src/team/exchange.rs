@@ -110,7 +110,7 @@ impl Exchange {
             generation,
             ranks: config.members().with(rank),
             joins: config.joins(),
-            timeout: config.timeout,
+            timeout: config.join_timeout,
             failed: format!("{rank}.{generation}-{:08x}", fastrand::u32(..)),
             processes: Arc::default(),
             odd: Arc::default(),
@@ -679,10 +679,7 @@ mod tests {
     fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let one = |rank| {
-            let config = TeamConfig {
-                timeout,
-                ..TeamConfig::new(rank, ranks)
-            };
+            let config = TeamConfig::new(rank, ranks).with_join_timeout(timeout);
             Exchange::new(Arc::clone(&store), &config)
         };
         (0..ranks).map(one).collect()

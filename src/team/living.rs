@@ -92,7 +92,7 @@ mod tests {
     fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let one = |rank| {
-            let config = TeamConfig::new(rank, ranks).with_timeout(timeout);
+            let config = TeamConfig::new(rank, ranks).with_join_timeout(timeout);
             Exchange::new(Arc::clone(&store), &config)
         };
         (0..ranks).map(one).collect()

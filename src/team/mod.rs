@@ -124,7 +124,7 @@ impl Team {
     ///
     /// # Errors
     /// What is wrong here, or at another rank ([`TeamError::PeerFailed`]), or between two ([`TeamError::Mismatch`]); ranks
-    /// that do not come within `config.timeout`. Everything that was made has been taken down again.
+    /// that do not come within `config.join_timeout`. Everything that was made has been taken down again.
     pub fn join(
         config: TeamConfig,
         context: &Arc<Context>,

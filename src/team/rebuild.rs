@@ -17,7 +17,7 @@ impl Team {
     /// # Errors
     /// As [`Team::connect_peer`]; the team is of no use then.
     pub(crate) fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
-        let deadline = deadline_in(self.config.timeout);
+        let deadline = deadline_in(self.config.join_timeout);
         let known: Vec<Known> = peers
             .iter()
             .map(|&(peer, generation)| self.known(peer, generation, deadline))

@@ -33,7 +33,7 @@ impl Team {
     /// the team's timeout. Also [`TeamError::NotConnected`], [`TeamError::Recovering`], and errors of the HCA and the device. The
     /// peer stays closed; call it again.
     pub fn recover(&self, peer: u32) -> Result<u32, TeamError> {
-        self.recover_within(peer, self.config.timeout)
+        self.recover_within(peer, self.config.join_timeout)
     }
 
     /// [`Team::recover`], which gives up after `timeout` instead of the team's.

@@ -117,7 +117,7 @@ const SQUARES_CONFIGURATIONS: &str = r#"
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpverbs::config::{Config, EngineConfig, EngineKey, GrhUse, PathConfig, QpModes};
+use warpverbs::config::{Config, EngineConfig, EngineKey, GrhUse, PathConfig, QpModes, TeamSettings};
 use warpverbs::gpu::Launch;
 use warpverbs::gpu::simt::SimtOptions;
 use warpverbs::membership::GroupConfig;
@@ -139,7 +139,9 @@ const SHAPE: MoeConfig = MoeConfig::BF16
 pub fn print() {
     let modes = QpModes::default().with_sharing(Sharing::Cta).with_queues(Some(Queues::Host));
     let config = Config::default().with_ranks(2).with_modes(modes);
-    let team = TeamConfig::new(1, 2).with_windows(3).with_modes(config.modes);
+    let settings = TeamSettings::default().with_rank(1).with_ranks(2).with_modes(config.modes);
+    let team = TeamConfig::new(0, 1).with_settings(settings).with_windows(3);
+    assert_eq!((team.rank, team.ranks, team.modes, config.windows), (1, 2, modes, 16));
     let mut group = GroupConfig::new().with_lease_ttl(Duration::from_secs(3));
     group.stall_bound = Some(Duration::from_secs(9));
     let path = PathAttr::new(5, RoceAddress::new(Gid::default()).with_priority(1), 7).with_rail(1);
@@ -363,6 +365,15 @@ fn configurations() -> BTreeMap<String, (String, String)> {
     );
     let mut found = BTreeMap::new();
     for text in &texts {
+        // The settings of a team, whose setters other structs have too.
+        if let Some((_, list)) = text.split_once("macro_rules! each_setting {") {
+            let (setters, _) = list.split_once("\n}").unwrap();
+            let fields = block(text, "#[non_exhaustive]\npub struct TeamSettings").unwrap();
+            found.insert(
+                "TeamSettings".to_owned(),
+                (fields.to_owned(), setters.to_owned()),
+            );
+        }
         for use_of in text.split("\nsetters! {\n").skip(1) {
             let (setters, _) = use_of.split_once("\n}").unwrap();
             let head = setters.trim_start().trim_start_matches("const ");

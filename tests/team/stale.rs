@@ -152,7 +152,7 @@ fn a_survivor_issues_as_many_commands_in_a_team_of_64_as_in_one_of_8() {
     let counted = [8, 64].map(|ranks| {
         let mut setup = setup(ranks);
         setup.team.qps_per_peer = 1;
-        setup.team.timeout = Duration::from_secs(120);
+        setup.team.join_timeout = Duration::from_secs(120);
         let hcas = Hcas::new(&setup);
         let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(ranks));
         let last = ranks - 1;

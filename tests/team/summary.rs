@@ -165,7 +165,7 @@ fn a_team_works_without_a_counter_set_and_logs_the_refusal_once() {
 #[test]
 fn an_hca_that_refuses_what_was_asked_for_is_an_error() {
     let mut setup = setup(2);
-    setup.team.timeout = ranks::DEADLINE;
+    setup.team.join_timeout = ranks::DEADLINE;
     setup.team.modes.doorbell = Some(Doorbell::NoRecord);
     let hcas = Hcas::new(&setup);
     refuse_first(&hcas);

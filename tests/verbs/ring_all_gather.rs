@@ -94,7 +94,7 @@ fn for_ranks<T: Send>(
         let _attendance = meet.attend();
         let config = TeamConfig::new(rank, ranks)
             .with_deadline(HANG)
-            .with_timeout(HANG);
+            .with_join_timeout(HANG);
         let team = ranks::join(config, [&*hcas[rank as usize]], store).unwrap();
         side(team, &meet).unwrap()
     });

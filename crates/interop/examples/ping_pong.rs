@@ -95,7 +95,7 @@ pub(crate) fn main() -> Outcome<()> {
 fn team(rank: u32, pd: &Arc<Pd>, store: Arc<dyn Store>) -> Outcome<()> {
     let gpu = gpu::open(GpuSelector::Simt)?;
     let config = TeamConfig::new(rank, 2)
-        .with_timeout(PATIENCE)
+        .with_join_timeout(PATIENCE)
         .with_deadline(PATIENCE);
     let team = Team::join_domains(config, std::slice::from_ref(pd), &gpu, store)?;
     let shape = MoeConfig::BF16

@@ -140,7 +140,7 @@ impl Team {
     /// Longest wait for other ranks in what all do together, seconds.
     #[getter]
     fn join_timeout(&self, py: Python<'_>) -> PyResult<f64> {
-        Ok(self.get(py)?.config().timeout.as_secs_f64())
+        Ok(self.get(py)?.config().join_timeout.as_secs_f64())
     }
 
     /// CUDA's number of the GPU; none where kernels run on the CPU.

@@ -29,7 +29,7 @@ impl Setup {
     /// One HCA for each rank, as it comes, and deadlines that only a hang meets.
     pub fn new(ranks: u32) -> Self {
         let team = TeamConfig::new(0, ranks)
-            .with_timeout(DEADLINE)
+            .with_join_timeout(DEADLINE)
             .with_deadline(DEADLINE);
         Self {
             team,

@@ -44,10 +44,7 @@ impl RecordReader {
     pub fn new() -> Self {
         let store = Arc::new(MemoryStore::new());
         let shared: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
-        let config = TeamConfig {
-            timeout: Duration::ZERO,
-            ..TeamConfig::new(0, 2)
-        };
+        let config = TeamConfig::new(0, 2).with_join_timeout(Duration::ZERO);
         Self {
             exchange: Exchange::new(shared, &config),
             hello: serde_json::from_slice(HELLO).expect("a good hello"),

@@ -69,7 +69,7 @@ impl Machines {
                 .map(|(rank, device)| {
                     let team = TeamConfig::new(rank, founders + 1)
                         .with_members(Some(RankSet::first(founders)))
-                        .with_timeout(Duration::from_secs(100));
+                        .with_join_timeout(Duration::from_secs(100));
                     scope.spawn(move || self.start(device, team))
                 })
                 .collect();

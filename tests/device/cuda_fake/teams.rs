@@ -23,7 +23,7 @@ fn joined(location: MemoryLocation, doorbell: Option<Doorbell>) -> Vec<Result<St
             .without_time()
             .finish();
         let config = TeamConfig::new(rank, 2)
-            .with_timeout(DEADLINE)
+            .with_join_timeout(DEADLINE)
             .with_doorbell(doorbell);
         let contexts = ranks::contexts([hcas[rank as usize].as_ref()]).unwrap();
         let options = CudaOptions::default().with_location(location);

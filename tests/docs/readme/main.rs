@@ -126,7 +126,7 @@ fn on_one_rank(kernel: &str, rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let gpu = test_support::kernels::open(GpuSelector::Simt).unwrap();
     let config = TeamConfig::new(rank, 2)
         .with_deadline(HANG)
-        .with_timeout(HANG);
+        .with_join_timeout(HANG);
     let team = Team::join(config, &device, &gpu, store).unwrap();
     let window = team.window(2 * HALF as u64 + 8).unwrap();
     let status = gpu.alloc(4, 4).unwrap();

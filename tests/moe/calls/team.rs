@@ -138,7 +138,7 @@ fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
 #[test]
 fn ranks_that_never_come_are_named_at_the_timeout() {
     let mut setup = Setup::adverse(3);
-    setup.team.timeout = Duration::from_millis(200);
+    setup.team.join_timeout = Duration::from_millis(200);
     let hcas = Hcas::new(&setup);
     let store: Arc<dyn Store> = Arc::new(warpverbs::team::MemoryStore::new());
     let error = join(setup.team.with_rank(1), hcas.of(1), store).unwrap_err();

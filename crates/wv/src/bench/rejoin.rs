@@ -85,7 +85,7 @@ pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, 
             TeamConfig::new(rank, case.ranks)
                 .with_qps_per_peer(case.qps_per_peer)
                 .with_log_depth(8)
-                .with_timeout(LONG)
+                .with_join_timeout(LONG)
         };
         let join = |rank: u32| start(config(rank), &devices[rank as usize], &store);
         let founders = (0..case.ranks).map(|rank| {

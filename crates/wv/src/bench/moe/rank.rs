@@ -40,7 +40,7 @@ pub(super) fn run(
     let RankGpu { gpu, simt } = open()?;
     let config = TeamConfig::new(rank, case.ranks)
         .with_log_depth(LOG_DEPTH)
-        .with_timeout(LONG)
+        .with_join_timeout(LONG)
         .with_deadline(LONG);
     let store: Arc<dyn Store> = store;
     let team = Team::join(config, &context, &gpu, store)?;

@@ -202,7 +202,7 @@ impl Rank {
     ) -> Result<Self, DemoError> {
         let context = &contexts[0];
         let config = TeamConfig::new(rank, inputs.ranks)
-            .with_timeout(Duration::from_millis(spec.join_timeout_ms))
+            .with_join_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
             .with_modes(modes()?)
             .with_path(path_of(&spec, context.info().is_soft())?);

@@ -45,7 +45,7 @@ pub(super) fn join(
     let rank = |rank: u32| {
         let mut config = TeamConfig::new(rank, 2)
             .with_qps_per_peer(1)
-            .with_timeout(PATIENCE)
+            .with_join_timeout(PATIENCE)
             .with_deadline(PATIENCE)
             .with_modes(*modes);
         config.set_rung(rung);

@@ -108,7 +108,7 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
     let (rank, ranks) = (job.config.rank, job.config.ranks);
     let config = TeamConfig::new(rank, ranks)
         .with_qps_per_peer(rails)
-        .with_timeout(job.config.join_timeout)
+        .with_join_timeout(job.config.join_timeout)
         .with_modes(job.config.modes)
         .with_path(job.config.path);
     let team = Team::join_rails(config, &devices.contexts, &devices.gpu, job.store.clone())?;
