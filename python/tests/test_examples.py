@@ -13,7 +13,8 @@ ANY = re.compile(r"at port \d+|off by .*")
 
 def page(example: str) -> tuple[list[str], list[str]]:
     """The command that the page of an example gives, in the folder of examples, and the lines that it shows."""
-    commands, lines = (EXAMPLES / example / "README.md").read_text().split("```\n")[1::2]
+    text = (EXAMPLES / example / "README.md").read_text()
+    commands, lines = re.findall(r"^```(?:sh|text)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (command,) = re.findall(r"python -m warpverbs\.sim -- (.*)", commands)
     return command.replace("python/examples/", "").split(), lines.splitlines()
 

@@ -1,10 +1,22 @@
-//! The page of the software HCA in CI: its container file and its workflow do what they say, with the tar file of `./x dist`.
+//! The page of the software HCA: its test runs; its container file and its workflow do what they say, with the tar file of `./x dist`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use test_basics::limits;
+
+mod example {
+    use warpverbs::verbs::{Context, DeviceSelector};
+
+    include!("softhca_example.rs");
+
+    /// Opens the device and closes it.
+    fn my_code(name: &str) {
+        let device = Context::open(&DeviceSelector::Name(name.to_owned())).unwrap();
+        assert_eq!(device.info().name, name);
+    }
+}
 
 /// The lines of the first fenced block of a language.
 fn block(page: &str, language: &str) -> Vec<String> {
@@ -66,6 +78,16 @@ fn shell(root: &Path, line: &str) -> String {
     );
     assert!(ran.status.success(), "{line}: {}: {said}", ran.status);
     said
+}
+
+#[test]
+fn the_page_shows_the_test_that_runs_here() {
+    let page = include_str!("../../crates/softhca/README.md");
+    let shown = format!("```rust\n{}```\n", include_str!("softhca_example.rs"));
+    assert!(
+        page.contains(&shown),
+        "the page has another test than softhca_example.rs"
+    );
 }
 
 #[test]

@@ -39,7 +39,9 @@ fn programs_of_others_run_as_the_example_says() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
-    let (_, shown) = page.split_once("It prints:\n\n```\n").expect("the block");
+    let (_, shown) = page
+        .split_once("It prints:\n\n```text\n")
+        .expect("the block");
     let (shown, _) = shown.split_once("```").expect("its end");
     assert_eq!(lines, shown.lines().collect::<Vec<_>>());
 }

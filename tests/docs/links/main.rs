@@ -1,7 +1,8 @@
-//! Links, files, commands and pictures that the documents name exist; pictures and sentences can be read.
+//! Links, files, commands and pictures that the documents name exist; blocks of code run; pictures and sentences can be read.
 
 use std::path::{Path, PathBuf};
 
+mod blocks;
 mod commands;
 mod documents;
 mod links;

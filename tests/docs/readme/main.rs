@@ -1,4 +1,4 @@
-//! The examples of the README and of docs/kernel.md are files of this repository; each of them runs here or in `python/tests`.
+//! The examples of the README, of kernels/README.md and of docs/kernel.md are files of this repository; each of them runs here or in `python/tests`.
 
 // UNSAFETY: launches the kernels of these documents.
 #![expect(unsafe_code, reason = "launches a kernel")]
@@ -26,6 +26,7 @@ mod two_ranks {
 static HCAS: Mutex<()> = Mutex::new(());
 
 const README: &str = include_str!("../../../README.md");
+const KERNELS: &str = include_str!("../../../kernels/README.md");
 const KERNEL: &str = include_str!("../../../docs/kernel.md");
 const HALF: usize = 1024;
 
@@ -57,6 +58,7 @@ fn the_documents_show_the_files_that_run_here() {
         ("README.md", README, "rust", include_str!("two_ranks.rs")),
         ("README.md", README, "python", python_rank()),
         ("README.md", README, "cuda", hello),
+        ("kernels/README.md", KERNELS, "cuda", hello),
         ("docs/kernel.md", KERNEL, "cuda", exchange),
     ] {
         let shown = format!("```{language}\n{}\n```\n", code.trim_end());
