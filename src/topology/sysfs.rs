@@ -5,9 +5,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 /// Most bytes of a file of sysfs: the kernel gives an attribute one page of the smallest size.
 const LONGEST: u64 = 4096;
@@ -89,12 +90,17 @@ impl Unread {
 
 /// The text of a file without the line's end. `None` if the file does not exist or is empty.
 pub(crate) fn text(path: &Path) -> Result<Option<String>, Unread> {
-    // A pipe without a writer would hold up an open that blocks.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
-        Err(error) => return Err(Unread::refused(path, &error.into())),
+    // A pipe without a writer would hold up an open that blocks. By libc, as libibverbs opens: a library that is preloaded between
+    // the two sees it, and keeps the states of simulated ports current.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => return Ok(None),
+            _ => return Err(Unread::refused(path, &error)),
+        },
     };
     let kind = file.metadata().map_err(|e| Unread::refused(path, &e))?;
     if !kind.is_file() {
@@ -226,7 +232,7 @@ mod tests {
         symlink("/dev/zero", at("zero")).unwrap();
         symlink("nothing", at("broken")).unwrap();
         fs::create_dir(at("directory")).unwrap();
-        let mode = Mode::from_raw_mode(0o600);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
 
         assert_eq!(text(&at("good")), Ok(Some("4: ACTIVE".to_owned())));

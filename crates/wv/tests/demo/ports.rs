@@ -116,6 +116,19 @@ fn the_demo_sends_by_the_port_that_it_names_or_by_one_that_is_up() {
 }
 
 #[test]
+fn auto_says_that_simulated_ports_are_down() {
+    let both_down = ["--fault", "port-down,port-down=2"];
+    // Whatever it does then: no port is left.
+    let output = on_two_ports(&both_down, &["--device", "auto"]).run();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    for port in [1, 2] {
+        let told =
+            format!("wv demo: passes over mlx5_0 port {port}: the port is down, not active\n");
+        assert_eq!(errors.matches(&told).count(), 1, "{errors}");
+    }
+}
+
+#[test]
 fn a_third_port_of_two_is_refused_with_both_limits() {
     let (status, text) = on_two_ports(&[], &["--device", "mlx5_0:3"]).refused();
     assert_eq!(status, 1, "{text}");
