@@ -75,7 +75,14 @@ impl fmt::Display for PassedOver {
         if let Some(port) = self.port {
             write!(f, " port {port}")?;
         }
-        write!(f, ": {}", self.reason)
+        write!(f, ": {}", self.reason)?;
+        match (&self.reason, self.port) {
+            (Reason::State(Some(PortState::Down)), Some(port)) => write!(
+                f,
+                ": is the cable of port {port} in, and on Ethernet its interface up (ip link)?"
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -135,7 +135,7 @@ fn what_a_rank_passes_over_is_named_with_the_reason() {
     assert_eq!(choice.candidates[0].distance, Some(Distance::Phb));
     let told: Vec<_> = choice.passed_over.iter().map(ToString::to_string).collect();
     let wanted = [
-        "mlx5_1 port 1: the port is down, not active",
+        "mlx5_1 port 1: the port is down, not active: is the cable of port 1 in, and on Ethernet its interface up (ip link)?",
         "mlx5_2 port 1: the port is InfiniBand, not Ethernet",
         "mlx5_3 port 1: the configuration leaves it out",
     ];

@@ -122,8 +122,10 @@ fn auto_says_that_simulated_ports_are_down() {
     let output = on_two_ports(&both_down, &["--device", "auto"]).run();
     let errors = String::from_utf8_lossy(&output.stderr);
     for port in [1, 2] {
-        let told =
-            format!("wv demo: passes over mlx5_0 port {port}: the port is down, not active\n");
+        let told = format!(
+            "wv demo: passes over mlx5_0 port {port}: the port is down, not active: is the cable of port {port} in, and on Ethernet its \
+             interface up (ip link)?\n"
+        );
         assert_eq!(errors.matches(&told).count(), 1, "{errors}");
     }
 }
