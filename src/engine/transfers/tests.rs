@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::super::link::MOST_QPS;
-use super::super::plan::Kind;
-use super::super::rails::RailKeys;
+use super::super::account::Close;
+use super::super::link::{Fence, MOST_QPS};
+use super::super::plan::{Kind, Operation};
+use super::super::rails::{Crossing, RailKeys};
 use super::super::table::one_region_each;
 use super::*;
+use crate::provider::{Cause, Chain, Tag};
 
 /// Slices of one slot, and lanes by which they fail.
 struct Rig {

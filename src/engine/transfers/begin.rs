@@ -1,0 +1,270 @@
+//! How a transfer begins: it is planned, gets a slot, and workers learn of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::super::account::Outcome;
+use super::super::cut::Cut;
+use super::super::error::{EngineError, Side};
+use super::super::link::{Fence, Link};
+use super::super::plan::{Operation, Plan};
+use super::super::send::Attached;
+use super::super::slots::TransferId;
+use super::super::table::Mapped;
+use super::place::{Body, Way};
+use super::{LocalTable, RemoteTable, Transfers, count};
+
+/// A transfer that was planned once, to be posted many times.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) plan: Plan,
+    operations: u32,
+    overlaps: bool,
+    reaches_gpu: bool,
+    local: Arc<LocalTable>,
+    remote: Arc<RemoteTable>,
+    /// The life of the peer that it is for.
+    incarnation: u64,
+}
+
+/// How a transfer is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Nothing more is handed out when this time is over, as if it were cancelled. Default none: that of the engine's configuration.
+    pub deadline: Option<Duration>,
+    /// Each operation counts once at this [counter](super::Counter) of the peer, behind its last byte; all are WRITEs. It is one
+    /// WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have counted
+    /// it. Default none.
+    pub counter: Option<u32>,
+}
+
+impl Options {
+    /// The same with this [`deadline`](Options::deadline).
+    #[must_use]
+    pub const fn with_deadline(self, deadline: Option<Duration>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// The same with this [`counter`](Options::counter).
+    #[must_use]
+    pub const fn with_counter(self, counter: Option<u32>) -> Self {
+        Self { counter, ..self }
+    }
+
+    /// The same with this deadline, where it has none.
+    pub(in crate::engine) fn or(self, deadline: Option<Duration>) -> Self {
+        Self {
+            deadline: self.deadline.or(deadline),
+            ..self
+        }
+    }
+}
+
+impl Transfers {
+    /// Plans `operations` for many posts.
+    pub(in crate::engine) fn prepare(
+        link: &Link,
+        (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
+        (cut, gather): (Cut, u32),
+        (operations, overlaps, counts): (&[Operation], bool, bool),
+    ) -> Result<Arc<Prepared>, EngineError> {
+        let mut plan = Plan::new(cut, gather)?;
+        match counts {
+            true => plan.set_counting(operations, &*local, &*remote),
+            false => plan.set(operations, &*local, &*remote),
+        }?;
+        let reaches_gpu = check_remote(&plan, link, &remote)?;
+        Ok(Arc::new(Prepared {
+            plan,
+            operations: count(operations.len()),
+            overlaps,
+            reaches_gpu,
+            local,
+            remote,
+            incarnation: link.incarnation,
+        }))
+    }
+
+    /// Takes a vector of operations, all or nothing.
+    pub(in crate::engine) fn submit(
+        &self,
+        link: &Arc<Link>,
+        (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
+        (operations, overlaps): (&[Operation], bool),
+        how: (&Options, Option<Attached>),
+    ) -> Result<TransferId, EngineError> {
+        let way = Way {
+            link: Arc::clone(link),
+            local,
+            remote,
+        };
+        let counts = how.0.counter.is_some();
+        self.begin(way, how, |body, way| {
+            body.prepared = None;
+            body.operations = count(operations.len());
+            body.overlaps = overlaps;
+            match counts {
+                true => body.own.set_counting(operations, &*way.local, &*way.remote),
+                false => body.own.set(operations, &*way.local, &*way.remote),
+            }?;
+            body.reaches_gpu = check_remote(&body.own, &way.link, &way.remote)?;
+            Ok(())
+        })
+    }
+
+    /// Posts what was prepared once more.
+    pub(in crate::engine) fn post(
+        &self,
+        link: &Arc<Link>,
+        prepared: &Arc<Prepared>,
+        how: (&Options, Option<Attached>),
+    ) -> Result<TransferId, EngineError> {
+        if prepared.incarnation != link.incarnation {
+            let (found, peer) = (prepared.incarnation, link.incarnation);
+            return Err(EngineError::ForeignPrepared { found, peer });
+        }
+        if how.0.counter.is_some() && !prepared.plan.counts() {
+            return Err(EngineError::PreparedUncounted);
+        }
+        let way = Way {
+            link: Arc::clone(link),
+            local: Arc::clone(&prepared.local),
+            remote: Arc::clone(&prepared.remote),
+        };
+        self.begin(way, how, |body, _| {
+            body.operations = prepared.operations;
+            body.overlaps = prepared.overlaps;
+            body.reaches_gpu = prepared.reaches_gpu;
+            body.prepared = Some(Arc::clone(prepared));
+            Ok(())
+        })
+    }
+
+    fn begin(
+        &self,
+        way: Way,
+        (options, notice): (&Options, Option<Attached>),
+        fill: impl FnOnce(&mut Body, &Way) -> Result<(), EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let slots = self.places.len();
+        let Some(id) = self.slots.take() else {
+            self.totals.refuse();
+            return Err(EngineError::WouldBlock { slots });
+        };
+        let place = &self.places[id.slot() as usize];
+        let mut body = place.write();
+        let filled = fill(&mut body, &way)
+            .and_then(|()| check_local(body.plan(), &way))
+            .and_then(|has_gpu| enter_all(body.plan(), &way.local).map(|()| has_gpu));
+        match filled {
+            Ok(has_gpu) => body.has_gpu = has_gpu,
+            Err(error) => {
+                body.id = None;
+                drop(body);
+                self.slots.conclude(id, Outcome::Failed)?;
+                self.release(id)?;
+                return Err(error);
+            }
+        }
+        let (total, is_small) = (body.plan().slices(), body.plan().is_small());
+        let near = near_of(body.plan(), &way);
+        let is_for_nic = body.is_for_nic();
+        let link = Arc::clone(&way.link);
+        let deadline = options
+            .deadline
+            .and_then(|it| Instant::now().checked_add(it));
+        body.id = Some(id);
+        body.deadline = deadline;
+        body.counter = options.counter;
+        body.near = near;
+        body.notice = notice;
+        body.way = Some(way);
+        place.failures().clear();
+        place.to_retry.store(0, Ordering::Relaxed);
+        place.total.store(total, Ordering::Relaxed);
+        place.account.reset();
+        drop(body);
+        self.totals.submit(total);
+        link.begin_transfer(is_for_nic);
+        if total == 0 {
+            self.conclude(id, Outcome::Done, Fence::Whole);
+            return Ok(id);
+        }
+        let near_workers = match near {
+            0 => Vec::new(),
+            near => link.workers_of(link.near_lanes(near)),
+        };
+        let workers = match near_workers.is_empty() {
+            true => link.workers(is_small),
+            false => &near_workers,
+        };
+        self.push(id, (&link, deadline), (workers, true));
+        Ok(id)
+    }
+}
+
+/// The rails of the peer that are near all of the memory that a transfer reaches at the peer. 0: none is known, or none is wanted.
+fn near_of(plan: &Plan, way: &Way) -> u8 {
+    if !way.link.is_near() {
+        return 0;
+    }
+    let regions = plan.remotes();
+    let near = regions.map(|(.., region)| way.remote.get(region).map_or(0, |it| it.keys.near()));
+    near.filter(|near| *near != 0)
+        .reduce(|all, near| all & near)
+        .unwrap_or(0)
+}
+
+/// Refuses what the peer has not allowed, as far as it has said. Whether some of the peer's memory is a GPU's.
+fn check_remote(plan: &Plan, link: &Link, remote: &RemoteTable) -> Result<bool, EngineError> {
+    let mut is_of_gpu = false;
+    for (operation, kind, region) in plan.remotes() {
+        let Some(region) = remote.get(region) else {
+            continue;
+        };
+        let rights = region.owner;
+        if !rights.allow(kind) {
+            return Err(EngineError::Right {
+                operation,
+                kind,
+                rights,
+            });
+        }
+        is_of_gpu |= region.keys.is_of_gpu();
+    }
+    check_gpu(is_of_gpu, link, Side::Remote)
+}
+
+/// Whether some of this side's memory is a GPU's.
+fn check_local(plan: &Plan, way: &Way) -> Result<bool, EngineError> {
+    let mut regions = plan.local_regions();
+    let is_of_gpu = |region: &Mapped<_>| region.keys.is_of_gpu();
+    let has_gpu = regions.any(|number| way.local.get(number).is_some_and(is_of_gpu));
+    check_gpu(has_gpu, &way.link, Side::Local)
+}
+
+/// Refuses memory of a GPU where copies alone are allowed.
+fn check_gpu(is_of_gpu: bool, link: &Link, side: Side) -> Result<bool, EngineError> {
+    match is_of_gpu && link.only_copies() {
+        true => Err(EngineError::LocalGpu { side }),
+        false => Ok(is_of_gpu),
+    }
+}
+
+/// Counts the transfer at all its local regions, or at none.
+fn enter_all(plan: &Plan, local: &LocalTable) -> Result<(), EngineError> {
+    for (nth, number) in plan.local_regions().enumerate() {
+        let Some(region) = local.get(number).filter(|region| region.owner.enter()) else {
+            for number in plan.local_regions().take(nth) {
+                local.get(number).inspect(|region| region.owner.leave());
+            }
+            return Err(EngineError::UnknownRegion {
+                number: number.into(),
+            });
+        };
+        let _ = region;
+    }
+    Ok(())
+}

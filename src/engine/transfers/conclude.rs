@@ -1,0 +1,216 @@
+//! The end of a transfer: its conclusion, once the HCA has nothing more of it, and the report.
+
+use std::sync::atomic::Ordering;
+
+use super::super::account::{Change, Outcome};
+use super::super::error::EngineError;
+use super::super::link::{Fence, Link};
+use super::super::plan::Plan;
+use super::super::report::{OperationStatus, Remote, Report};
+use super::super::slots::{Status, TransferId};
+use super::place::first_cause;
+use super::{LocalTable, Transfers, count};
+use crate::error::ThreadPanicked;
+use crate::provider::Cause;
+
+impl Transfers {
+    pub(super) fn settle_if(&self, slot: u32, change: Change) {
+        let place = &self.places[slot as usize];
+        if change.settles(place.total.load(Ordering::Relaxed)) {
+            let id = place.read().id;
+            if let Some(id) = id {
+                self.settle(id);
+            }
+        }
+    }
+
+    /// Concludes a settled transfer, or lets it wait for the fence of its link. One that is concluded already stays as it is.
+    pub(in crate::engine) fn settle(&self, id: TransferId) {
+        let place = &self.places[id.slot() as usize];
+        let body = place.read();
+        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
+            return;
+        };
+        let (account, total) = (place.account.load(), place.total.load(Ordering::Relaxed));
+        if !account.is_settled(total) {
+            return;
+        }
+        let lost = place.failures().lost;
+        let fence = way.link.behind_fence(id, &lost);
+        drop(body);
+        if let Some(fence) = fence {
+            self.conclude(id, account.outcome(total), fence);
+        }
+    }
+
+    /// Both ends have reset the pair of a lane: what has waited for that is concluded, unless it waits for another.
+    pub(in crate::engine) fn fence_lane(&self, link: &Link, lane: usize) {
+        for id in link.fence_lane(lane) {
+            self.settle(id);
+        }
+    }
+
+    /// The link has ended, and its fence stands: what has waited for it is concluded, and what a worker held that has panicked.
+    pub(in crate::engine) fn end(&self, link: &Link, fence: Fence) {
+        let left = link.fence(fence);
+        for id in left.waiting {
+            let place = &self.places[id.slot() as usize];
+            let total = place.total.load(Ordering::Relaxed);
+            self.conclude(id, place.account.load().outcome(total), fence);
+        }
+        if let Some(panicked) = left.panicked {
+            self.write_off(link, &panicked, fence);
+        }
+    }
+
+    /// Concludes all transfers of a link that has ended. No worker has a lane of it, so none finishes a slice of them.
+    pub(in crate::engine) fn write_off(
+        &self,
+        link: &Link,
+        panicked: &ThreadPanicked,
+        fence: Fence,
+    ) {
+        for place in &self.places {
+            let body = place.read();
+            let is_of_link = body
+                .way
+                .as_ref()
+                .is_some_and(|it| it.link.number == link.number);
+            let Some(id) = body.id.filter(|_| is_of_link) else {
+                continue;
+            };
+            let total = place.total.load(Ordering::Relaxed);
+            let mut failures = place.failures();
+            if !place.account.load().is_settled(total) {
+                failures.panicked = Some(panicked.clone());
+            }
+            self.totals.give_up(count(failures.to_retry.len()));
+            failures.to_retry.clear();
+            place.to_retry.store(0, Ordering::Release);
+            let outcome = place.account.write_off(total).after.outcome(total);
+            drop(failures);
+            drop(body);
+            self.conclude(id, outcome, fence);
+        }
+    }
+
+    pub(super) fn conclude(&self, id: TransferId, outcome: Outcome, fence: Fence) {
+        let outcome = match fence {
+            Fence::Whole => outcome,
+            Fence::RemoteUnknown => Outcome::Failed,
+        };
+        let place = &self.places[id.slot() as usize];
+        let is_flushed = self.flush_reads(id);
+        let outcome = if is_flushed { outcome } else { Outcome::Failed };
+        let mut body = place.write();
+        if body.id != Some(id) {
+            return;
+        }
+        let Some(way) = body.way.take() else {
+            return;
+        };
+        let first = {
+            let mut failures = place.failures();
+            failures.is_remote_unknown = fence == Fence::RemoteUnknown;
+            failures.is_unflushed = !is_flushed;
+            if !is_flushed {
+                let cause = Cause::of_system(libc::EIO);
+                let unflushed = first_cause(&body, 0, (None, None), Some(cause));
+                failures.first.get_or_insert(unflushed);
+            }
+            failures.first
+        };
+        leave_all(body.plan(), &way.local);
+        let (total, bytes) = (body.plan().slices(), body.plan().bytes());
+        let handed = place.account.load().handed();
+        let (notice, is_for_nic) = (body.notice.take(), body.is_for_nic());
+        drop(body);
+        // A thread that sees the conclusion may end the connection, so the notice goes first.
+        if let Some(notice) = notice {
+            notice.conclude(outcome, first);
+        }
+        self.totals.give_up(total.saturating_sub(handed));
+        self.totals.conclude(outcome, bytes);
+        let concluded = self.slots.conclude(id, outcome);
+        debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
+        way.link.end_transfer(is_for_nic);
+        self.waiting.conclude(id);
+    }
+
+    /// What a transfer has read has come to the GPU for whose memory it was, if a GPU has to be asked for that. `false`: not.
+    fn flush_reads(&self, id: TransferId) -> bool {
+        if !self.flushes.is_needed() {
+            return true;
+        }
+        let body = self.places[id.slot() as usize].read();
+        let is_wanted = body.id == Some(id) && body.way.is_some() && body.fills_gpu();
+        drop(body);
+        let flushed = if is_wanted {
+            self.flushes.flush()
+        } else {
+            Ok(())
+        };
+        flushed
+            .inspect_err(|error| tracing::error!("transfer {id:?} has read into a GPU: {error}"))
+            .is_ok()
+    }
+
+    /// What became of a transfer that is concluded and not released.
+    pub(in crate::engine) fn report(&self, id: TransferId) -> Result<Report, EngineError> {
+        let outcome = match self.slots.poll(id)? {
+            Status::Concluded(outcome) => outcome,
+            Status::Pending => return Err(EngineError::Pending { id }),
+            Status::Unknown => return Err(EngineError::Released { id }),
+        };
+        let place = &self.places[id.slot() as usize];
+        let body = place.read();
+        if body.id != Some(id) {
+            return Err(EngineError::Released { id });
+        }
+        let mut operations = vec![OperationStatus::Done; body.operations as usize];
+        let mut failures = place.failures();
+        failures.slices.sort_unstable();
+        let (plan, handed) = (body.plan(), place.account.load().handed());
+        let was_written_off = failures.panicked.is_some() || failures.is_unflushed;
+        let mut missing = 0;
+        let is_whole = outcome == Outcome::Done && failures.slices.is_empty();
+        let numbers = 0..if is_whole { 0 } else { plan.slices() };
+        for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
+            let has_failed = failures.slices.binary_search(&number).is_ok()
+                || was_written_off && number < handed;
+            let status = match has_failed {
+                true => OperationStatus::Failed,
+                false if number >= handed => OperationStatus::NotPosted,
+                false => continue,
+            };
+            missing += u64::from(slice.bytes);
+            let range = slice.operations.start as usize..slice.operations.end as usize;
+            for operation in operations.get_mut(range).unwrap_or_default() {
+                if *operation != OperationStatus::Failed {
+                    *operation = status;
+                }
+            }
+        }
+        Ok(Report {
+            outcome,
+            operations,
+            bytes_landed: plan.bytes() - missing,
+            first: failures.first,
+            device: None,
+            panicked: failures.panicked.clone(),
+            overlaps: body.overlaps,
+            remote: match failures.is_remote_unknown {
+                true => Remote::Unknown,
+                false => Remote::Quiet,
+            },
+        })
+    }
+}
+
+fn leave_all(plan: &Plan, local: &LocalTable) {
+    for number in plan.local_regions() {
+        if let Some(region) = local.get(number) {
+            region.owner.leave();
+        }
+    }
+}
