@@ -1,0 +1,70 @@
+//! The end of a worker: its engine ends, or it has panicked.
+
+use std::sync::atomic::Ordering;
+
+use super::super::account::Close;
+use super::super::host::lock;
+use super::super::queue::Item;
+use super::{Held, Worker};
+use crate::error::ThreadPanicked;
+use crate::provider::Provider;
+
+impl<P: Provider> Worker<P> {
+    /// The engine ends: fails all that is left, so that no thread waits for it.
+    pub(super) fn give_up(&mut self) {
+        self.inbox.queue.nic.set_stalled(false);
+        for at in 0..self.links.len() {
+            self.links[at].link.break_off();
+        }
+        self.drop_lanes();
+        let links = std::mem::take(&mut self.links);
+        let lanes = links.into_iter().flat_map(|work| work.lanes);
+        lanes.for_each(Held::leave);
+    }
+
+    /// Behind a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of
+    /// each connection finishes what this worker held, once the QPs are reset.
+    pub(super) fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
+        self.inbox.queue.nic.set_stalled(false);
+        for work in std::mem::take(&mut self.links) {
+            work.link.lose_worker(panic);
+            work.lanes.into_iter().for_each(Held::leave);
+        }
+        for link in self.transfers.links_of(own) {
+            if let Some(fence) = link.lose_worker(panic) {
+                self.transfers.write_off(&link, panic, fence);
+            }
+        }
+        // The other workers drop their lanes of these.
+        self.transfers.look();
+        while !self.inbox.stops.load(Ordering::SeqCst) {
+            self.give_back(panic);
+            let wake = &self.inbox.queue.wake;
+            wake.begin();
+            if !self.inbox.queue.has_items()
+                && let Err(error) = wake.sleep(None, None)
+            {
+                tracing::error!("a worker that has panicked cannot sleep: {error}");
+            }
+            wake.end();
+        }
+    }
+
+    /// Takes no lane and no transfer any more.
+    fn give_back(&mut self, panic: &ThreadPanicked) {
+        self.inbox.queue.take(&mut self.items);
+        for held in std::mem::take(&mut *lock(&self.inbox.lanes)) {
+            held.link.lose_worker(panic);
+            held.leave();
+        }
+        while let Some(item) = self.items.pop_front() {
+            match item {
+                Item::Transfer { id, .. } => self.transfers.close(id, Close::Failed),
+                Item::Settle(id) => self.transfers.settle(id),
+                Item::Closed(_) | Item::Look => {}
+                #[cfg(test)]
+                Item::Panic => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A lane at its worker.
+
+use std::sync::Arc;
+
+use super::super::flow::Flow;
+use super::super::link::Link;
+use super::super::rails::Crossing;
+use crate::provider::{Completion, Lane};
+
+/// One life of a lane.
+#[derive(Debug)]
+pub(in crate::engine) struct Held<L> {
+    pub(super) link: Arc<Link>,
+    /// Which lane of its link it is.
+    pub(super) number: usize,
+    pub(super) crossing: Crossing,
+    pub(super) life: u32,
+    pub(super) lane: L,
+    /// It takes nothing more.
+    pub(super) has_failed: bool,
+    /// It has failed by a WQE that was wrong itself.
+    pub(super) is_refused: bool,
+}
+
+impl<L: Lane> Held<L> {
+    /// A receive WQE is accounted for.
+    ///
+    /// A flushed receive WQE says that the QP is in error, but not why. This end learns the cause from its sends, or from the
+    /// other end, whose request was refused and which must hear of that first.
+    pub(super) fn receive(&mut self, completion: &Completion, immediate: Option<u32>) {
+        self.lane.receive(completion);
+        if let (None, Some(immediate)) = (completion.cause, immediate) {
+            self.link.count(immediate);
+        }
+    }
+
+    /// Says what is in flight.
+    pub(super) fn flow(&self, say: impl FnOnce(&Flow, u32)) {
+        if let Some(flow) = self.link.flow(self.number) {
+            say(flow, self.lane.in_flight());
+        }
+    }
+
+    /// Whether the HCA has nothing of it, and all that has come from the peer is counted.
+    pub(super) fn is_dry(&self) -> bool {
+        self.lane.in_flight() == 0 && self.lane.receives() == 0
+    }
+}
+
+impl<L> Held<L> {
+    pub(in crate::engine) fn new(link: &Arc<Link>, number: usize, life: u32, lane: L) -> Self {
+        Self {
+            link: Arc::clone(link),
+            number,
+            crossing: link.crossing(number),
+            life,
+            lane,
+            has_failed: false,
+            is_refused: false,
+        }
+    }
+
+    pub(in crate::engine) fn fail(&mut self) {
+        if !self.has_failed {
+            self.has_failed = true;
+            self.link.fail_lane(self.number);
+        }
+    }
+
+    pub(in crate::engine) fn end(&mut self) {
+        if !self.has_failed {
+            self.has_failed = true;
+            self.link.end_lane(self.number);
+        }
+    }
+
+    /// Drops it as it is.
+    pub(in crate::engine) fn leave(self) {
+        if let Some(flow) = self.link.flow(self.number) {
+            flow.end();
+        }
+        drop(self.lane);
+        self.link.lane_is_gone(self.number);
+    }
+}
