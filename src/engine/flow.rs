@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::error::EngineError;
 use super::host::Engine;
+use super::share::Backlog;
 use super::slots::{Status, TransferId};
 
 /// A rail by which a connection has slices in flight.
@@ -73,6 +74,8 @@ pub(super) struct Flow {
     in_flight: AtomicU32,
     /// When something has completed last, or was posted behind nothing: nanoseconds since the begin.
     moved: AtomicU64,
+    /// Nanoseconds of one slice, as far as the worker knows.
+    each: AtomicU64,
 }
 
 impl Default for Flow {
@@ -81,6 +84,7 @@ impl Default for Flow {
             begin: Instant::now(),
             in_flight: AtomicU32::new(0),
             moved: AtomicU64::new(0),
+            each: AtomicU64::new(0),
         }
     }
 }
@@ -94,9 +98,10 @@ impl Flow {
         self.in_flight.store(in_flight, Ordering::Release);
     }
 
-    /// Slices have completed, and so many are left.
-    pub(super) fn complete(&self, in_flight: u32, now: Instant) {
+    /// Slices have completed, and so many are left. One takes `each` nanoseconds.
+    pub(super) fn complete(&self, in_flight: u32, each: u64, now: Instant) {
         self.stamp(now);
+        self.each.store(each, Ordering::Relaxed);
         self.in_flight.store(in_flight, Ordering::Release);
     }
 
@@ -106,9 +111,23 @@ impl Flow {
     }
 
     fn stamp(&self, now: Instant) {
-        let nanos = now.saturating_duration_since(self.begin).as_nanos();
-        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
-        self.moved.store(nanos, Ordering::Relaxed);
+        self.moved.store(self.nanos(now), Ordering::Relaxed);
+    }
+
+    fn nanos(&self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.begin);
+        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What the lane has to finish.
+    pub(super) fn backlog(&self, now: Instant) -> Backlog {
+        let in_flight = self.in_flight.load(Ordering::Acquire);
+        let moved = self.moved.load(Ordering::Relaxed);
+        Backlog {
+            in_flight,
+            each: self.each.load(Ordering::Relaxed),
+            since: self.nanos(now).saturating_sub(moved),
+        }
     }
 
     /// Slices in flight, and how long nothing has completed.
@@ -187,9 +206,12 @@ mod tests {
         // Behind others.
         flow.post(7, at(9));
         assert_eq!((moved(), flow.look().0), (5, 7));
-        flow.complete(2, at(20));
+        flow.complete(2, 7, at(20));
         assert_eq!((moved(), flow.look().0), (20, 2));
-        flow.complete(0, at(21));
+        let backlog = flow.backlog(at(23));
+        let known = (backlog.in_flight, backlog.each, backlog.since);
+        assert_eq!(known, (2, 7, 3_000_000));
+        flow.complete(0, 7, at(21));
         flow.post(1, at(400));
         assert_eq!(moved(), 400);
         flow.end();

@@ -16,6 +16,7 @@ use super::error::EngineError;
 use super::flow::{Flow, Stalled};
 use super::local::{LocalWay, PeerPath};
 use super::rails::{Crossing, NO_RAIL, number_of};
+use super::share;
 use super::slots::TransferId;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Wake};
@@ -251,6 +252,17 @@ impl Link {
     /// What the worker of the lane says of it.
     pub(super) fn flow(&self, lane: usize) -> Option<&Flow> {
         self.flows.get(lane)
+    }
+
+    /// Most slices that the lane of a QP may have in flight beside the others that take any slice as it does.
+    pub(super) fn window(&self, lane: usize, (chain, each): (u32, u64), now: Instant) -> u32 {
+        // By place each lane may take every slice; near the memory of the peer only some lanes do.
+        if self.is_near || lane >= self.qps {
+            return u32::MAX;
+        }
+        let others = self.open_lanes().filter(|it| *it < self.qps && *it != lane);
+        let others = others.filter_map(|it| self.flows.get(it));
+        share::window(chain, each, others.map(|flow| flow.backlog(now)))
     }
 
     /// The rails by which slices are in flight, the copies of this machine last.

@@ -44,7 +44,8 @@
 //! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
 //! atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The thread
 //! that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too. `transfers` is
-//! shared by submitters, workers and waiters (`waiting`), and names no provider. `tally` counts the work.
+//! shared by submitters, workers and waiters (`waiting`), and names no provider. `tally` counts the work. Where
+//! several QPs have room, `share` says how much each takes.
 //!
 //! A transfer may count at the peer (`counter`): each of its operations is one WRITE with an immediate.
 //!
@@ -96,6 +97,7 @@ mod report;
 mod rest;
 mod seal;
 mod send;
+mod share;
 mod sinks;
 mod slots;
 mod start;

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use softhca::device::FaultSpec;
 use softhca::profile::Profile;
@@ -132,6 +133,35 @@ fn each_rail_carries_a_part_and_every_byte_is_right() {
             assert!(rail.slices.posted_bytes > 0 || theirs > own, "{rail:?}");
         }
     }
+}
+
+#[test]
+fn a_rail_that_completes_nothing_holds_two_chains_at_most() {
+    const CHAIN: u32 = 4;
+    let short = |name| short_slices(name).with_qps(2).with_chain(CHAIN);
+    let (a, b) = (
+        Striped::with(short("a"), 2, true),
+        Striped::with(short("b"), 2, true),
+    );
+    let [to_b, _] = connect(&a, &b);
+    a.hcas[1].pause(Duration::from_secs(3600));
+    let expected = a.fill(1);
+    // Together more slices than both QPs hold.
+    let ids = [(); 4].map(|()| {
+        let whole = whole(Kind::Write, &a, &b);
+        to_b.submit(&[whole], &Options::default()).unwrap()
+    });
+    until("all are posted", || {
+        let all = a.engine.statistics();
+        all.slices.posted == all.queued
+    });
+    let [works, stands] = [0, 1].map(|rail| a.engine.rails()[rail].slices.posted);
+    assert!(stands <= 2 * u64::from(CHAIN), "{stands} of {works}");
+    a.hcas[1].pause(Duration::ZERO);
+    for id in ids {
+        assert_eq!(a.concluded(id), Outcome::Done);
+    }
+    assert!(b.bytes() == expected);
 }
 
 #[test]

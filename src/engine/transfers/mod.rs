@@ -36,7 +36,7 @@ use crate::provider::ProviderError;
 pub use begin::{Options, Prepared};
 pub(super) use finish::Lost;
 use place::{Body, Place};
-pub(super) use pull::Pulled;
+pub(super) use pull::{Pulled, Room};
 
 pub(super) type LocalTable = Table<Arc<Users>>;
 pub(super) type RemoteTable = Table<Rights>;

@@ -14,6 +14,15 @@ use super::place::{Body, Place, Way};
 use super::{Transfers, count};
 use crate::provider::{Chain, LocalRange, Tag, Verb};
 
+/// How much a lane takes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Room {
+    /// Slices for which it has room.
+    pub(in crate::engine) most: u32,
+    /// Those of them that other lanes may take as well.
+    pub(in crate::engine) shared: u32,
+}
+
 /// What a worker has taken of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Pulled {
@@ -21,6 +30,8 @@ pub(in crate::engine) enum Pulled {
     Some,
     /// No slice is left for any worker.
     Nothing,
+    /// Some are left, of which other lanes are to take theirs first.
+    Later,
     /// What is left is for lanes that enter nearer to its memory, or by other rails than those on which it has failed: a bit for
     /// each lane that takes some of it. Without one it is asked for again.
     Elsewhere(u32),
@@ -31,7 +42,7 @@ impl Transfers {
     pub(in crate::engine) fn pull(
         &self,
         id: TransferId,
-        (most, crossing): (u32, Crossing),
+        (Room { most, shared }, crossing): (Room, Crossing),
         chain: &mut Chain,
     ) -> Pulled {
         let place = &self.places[id.slot() as usize];
@@ -52,6 +63,14 @@ impl Transfers {
         let account = place.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();
         let is_far = is_left && way.link.is_far(crossing, body.near);
+        // A transfer of one slice is given to one worker.
+        let left = match plan.is_small() || crossing.own == NO_RAIL {
+            true => left,
+            false => left.min(shared),
+        };
+        if is_left && !is_far && left == 0 && !is_again {
+            return Pulled::Later;
+        }
         if !is_far && let Some(handed) = place.account.hand_out(left, plan.slices()) {
             add(chain, (&body, way), crossing, id.slot(), handed);
             return Pulled::Some;

@@ -51,8 +51,9 @@ impl Rig {
     /// Whether the lane gets the slice.
     fn pulls(&self, id: TransferId, lane: usize) -> bool {
         let mut chain = Chain::default();
+        let room = Room { most: 1, shared: 1 };
         self.transfers
-            .pull(id, (1, self.crossings[lane]), &mut chain);
+            .pull(id, (room, self.crossings[lane]), &mut chain);
         chain.len() == 1
     }
 

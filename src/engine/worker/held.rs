@@ -1,10 +1,11 @@
 //! A lane at its worker.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::super::flow::Flow;
 use super::super::link::Link;
 use super::super::rails::Crossing;
+use super::super::share::Tempo;
 use crate::provider::{Completion, Lane};
 
 /// One life of a lane.
@@ -20,6 +21,9 @@ pub(in crate::engine) struct Held<L> {
     pub(super) has_failed: bool,
     /// It has failed by a WQE that was wrong itself.
     pub(super) is_refused: bool,
+    tempo: Tempo,
+    /// Other lanes of its link are to take slices first.
+    pub(super) is_ahead: bool,
 }
 
 impl<L: Lane> Held<L> {
@@ -34,11 +38,33 @@ impl<L: Lane> Held<L> {
         }
     }
 
-    /// Says what is in flight.
-    pub(super) fn flow(&self, say: impl FnOnce(&Flow, u32)) {
+    /// Slices were posted.
+    pub(super) fn posted(&mut self, now: Instant) {
+        self.tempo.post(now);
         if let Some(flow) = self.link.flow(self.number) {
-            say(flow, self.lane.in_flight());
+            flow.post(self.lane.in_flight(), now);
         }
+    }
+
+    /// So many slices have completed.
+    pub(super) fn completed(&mut self, slices: u32, now: Instant) {
+        let in_flight = self.lane.in_flight();
+        self.tempo.complete(slices, in_flight, now);
+        if let Some(flow) = self.link.flow(self.number) {
+            flow.complete(in_flight, self.tempo.each(), now);
+        }
+    }
+
+    /// How many more slices it may take that other lanes of its link take too, where it posts chains of so many.
+    pub(super) fn share(&self, chain: u32, now: Instant) -> u32 {
+        let in_flight = self.lane.in_flight();
+        if in_flight + chain <= 2 * chain {
+            return chain;
+        }
+        let window = self
+            .link
+            .window(self.number, (chain, self.tempo.each()), now);
+        window.saturating_sub(in_flight)
     }
 
     /// Whether the HCA has nothing of it, and all that has come from the peer is counted.
@@ -57,6 +83,8 @@ impl<L> Held<L> {
             lane,
             has_failed: false,
             is_refused: false,
+            tempo: Tempo::default(),
+            is_ahead: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::account::Close;
 use super::super::rails::NO_RAIL;
-use super::super::transfers::Pulled;
+use super::super::transfers::{Pulled, Room};
 use super::{Held, LinkWork, Worker};
 use crate::provider::{Lane, Provider, Stop};
 
@@ -57,11 +57,12 @@ impl<P: Provider> Worker<P> {
         lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
     }
 
-    /// Whether slices of a link are left, and none of its QPs here has room.
+    /// Whether slices of a link are left, and none of its QPs here takes more.
     fn is_full(&self, at: usize) -> bool {
         let LinkWork { lanes, queue, .. } = &self.links[at];
-        let has_room =
-            |held: &Held<P::Lane>| !held.has_failed && held.lane.room(self.pace.gather) > 0;
+        let has_room = |held: &Held<P::Lane>| {
+            !held.has_failed && !held.is_ahead && held.lane.room(self.pace.gather) > 0
+        };
         !queue.is_empty() && !lanes.iter().any(has_room)
     }
 
@@ -71,8 +72,9 @@ impl<P: Provider> Worker<P> {
         if held.has_failed {
             return false;
         }
-        let lane = &mut held.lane;
-        let most = self.pace.chain.min(lane.room(self.pace.gather));
+        let most = self.pace.chain.min(held.lane.room(self.pace.gather));
+        let share = held.share(self.pace.chain, self.now).min(most);
+        held.is_ahead = false;
         self.chain.clear();
         let mut next = 0;
         while let Some((id, _)) = work.queue.get(next).copied() {
@@ -84,11 +86,19 @@ impl<P: Provider> Worker<P> {
                 next += 1;
                 continue;
             }
-            let how = (left, held.crossing);
+            let room = Room {
+                most: left,
+                shared: left.saturating_sub(most - share),
+            };
+            let how = (room, held.crossing);
             match self.transfers.pull(id, how, &mut self.chain) {
                 Pulled::Some => {}
                 Pulled::Nothing => {
                     work.queue.remove(next);
+                }
+                Pulled::Later => {
+                    held.is_ahead = true;
+                    break;
                 }
                 Pulled::Elsewhere(lanes) => {
                     let others = work.link.workers_of(lanes);
@@ -104,9 +114,9 @@ impl<P: Provider> Worker<P> {
         if self.chain.is_empty() {
             return false;
         }
-        let posted = lane.post(&self.chain, 0);
-        lane.ring();
-        held.flow(|flow, in_flight| flow.post(in_flight, self.now));
+        let posted = held.lane.post(&self.chain, 0);
+        held.lane.ring();
+        held.posted(self.now);
         let lane = &held.lane;
         let qp = lane.number();
         let rail = held.crossing.own;

@@ -28,7 +28,8 @@ impl<P: Provider> Worker<P> {
             }
             held.lane
                 .retire(completion, |tag, cause| finished.push((tag, cause)));
-            held.flow(|flow, in_flight| flow.complete(in_flight, self.now));
+            let completed = u32::try_from(finished.len()).unwrap_or(u32::MAX);
+            held.completed(completed, self.now);
             if let Some(cause) = completion.cause {
                 has_failed = true;
                 held.is_refused |= !held.has_failed && cause.is_of_the_request();
