@@ -13,6 +13,7 @@ mod grace;
 mod grants;
 mod idle;
 mod keys;
+mod killed;
 mod knobs;
 mod lists;
 mod local;
