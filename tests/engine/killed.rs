@@ -2,11 +2,9 @@
 //! between them fails.
 
 use std::env;
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,9 +12,10 @@ use softhca::HcaConfig;
 use test_support::counts::full;
 use test_support::limits::{HANG, until};
 use warpverbs::internal::engine::{
-    Descriptor, EngineError, Kind, Operation, Options, Outcome, Peer, TransferId,
+    EngineError, Kind, Operation, Options, Outcome, Peer, TransferId,
 };
 
+use crate::process::{Process, descriptor, hex};
 use crate::rig::{End, LOOPBACK, config};
 
 const PROCESSES: usize = 4;
@@ -36,16 +35,6 @@ fn last_bytes(from: usize, to: usize, round: u64) -> Vec<u8> {
     let seed = round * 100 + (from * PROCESSES + to) as u64;
     fastrand::Rng::with_seed(seed).fill(&mut bytes);
     bytes
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn descriptor(hex: &str) -> Descriptor {
-    let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
-    Descriptor::from_bytes(&bytes).unwrap()
 }
 
 /// What became of the transfers to one peer.
@@ -261,89 +250,48 @@ fn write_until(
     }
 }
 
-/// One of the processes, as the test has it.
-struct Process {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
+/// One of the processes, with what it has said of its engine.
+struct Started {
+    process: Process,
     address: String,
     region: String,
 }
 
-impl Process {
-    fn start(number: usize) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "killed::a_process_of_four",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env(NUMBER, number.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if let Some((_, said)) = line.split_once("said: ") {
-                    let _ = sender.send(said.to_owned());
-                }
-            }
-        });
-        let mut process = Self {
-            child,
-            input,
-            lines,
-            address: String::new(),
-            region: String::new(),
-        };
-        process.ask("says");
-        let said = process.says();
+impl Started {
+    fn new(number: usize) -> Self {
+        let number = number.to_string();
+        let mut process = Process::start("killed::a_process_of_four", (NUMBER, &number));
+        let said = process.asked("says");
         let (address, region) = said.split_once(' ').unwrap();
-        (process.address, process.region) = (address.to_owned(), region.to_owned());
-        process
-    }
-
-    fn ask(&mut self, what: &str) {
-        writeln!(self.input, "{what}").unwrap();
-    }
-
-    fn says(&self) -> String {
-        self.lines.recv_timeout(HANG).expect("it answers")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Self {
+            process,
+            address: address.to_owned(),
+            region: region.to_owned(),
+        }
     }
 }
 
 /// All do the same at a time, and say the same.
-fn all_do(processes: &mut [Process], what: &str) -> Vec<String> {
-    for process in &mut *processes {
-        process.ask(what);
+fn all_do(processes: &mut [Started], what: &str) -> Vec<String> {
+    for started in &mut *processes {
+        started.process.ask(what);
     }
-    processes.iter().map(Process::says).collect()
+    processes.iter().map(|it| it.process.says()).collect()
 }
 
 /// Process `one` connects to `other`.
-fn join(processes: &mut [Process], one: usize, other: usize) {
+fn join(processes: &mut [Started], one: usize, other: usize) {
     let place = |nth: usize| {
-        let Process {
+        let Started {
             address, region, ..
         } = &processes[nth];
         format!("{nth} {address} {region}")
     };
     let (to, from) = (place(other), place(one));
-    processes[one].ask(&format!("connect {to}"));
-    processes[other].ask(&format!("accept {from}"));
-    assert_eq!(processes[one].says(), "connect");
-    assert_eq!(processes[other].says(), "accept");
+    processes[one].process.ask(&format!("connect {to}"));
+    processes[other].process.ask(&format!("accept {from}"));
+    assert_eq!(processes[one].process.says(), "connect");
+    assert_eq!(processes[other].process.says(), "accept");
 }
 
 #[test]
@@ -360,14 +308,14 @@ fn a_process_of_four() {
 #[test]
 fn of_four_processes_one_is_killed_and_only_its_transfers_fail() {
     let rounds = if full() { 100 } else { 3 };
-    let mut processes: Vec<Process> = (0..VICTIM).map(Process::start).collect();
+    let mut processes: Vec<Started> = (0..VICTIM).map(Started::new).collect();
     for one in 0..VICTIM {
         for other in one + 1..VICTIM {
             join(&mut processes, one, other);
         }
     }
     for round in 0..rounds {
-        processes.push(Process::start(VICTIM));
+        processes.push(Started::new(VICTIM));
         for other in 0..VICTIM {
             join(&mut processes, VICTIM, other);
         }
@@ -375,7 +323,7 @@ fn of_four_processes_one_is_killed_and_only_its_transfers_fail() {
         assert_eq!(all_do(&mut processes, "run"), ["run"; PROCESSES]);
         let mut victim = processes.pop().unwrap();
         let killed = Instant::now();
-        victim.child.kill().unwrap();
+        victim.process.kill();
         let mourned = all_do(&mut processes, "mourn");
         let behind = killed.elapsed();
         println!("round {round}, {behind:.3?} behind the kill: {mourned:?}");

@@ -2,19 +2,18 @@
 //! read its memory.
 
 use std::env;
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::io;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use softhca::HcaConfig;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Descriptor, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation,
-    Options, Outcome, Peer, PeerPath, Status,
+    EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation, Options,
+    Outcome, Peer, PeerPath, Status,
 };
 
+use crate::process::{Process, descriptor, hex};
 use crate::rig::{End, LOOPBACK, config};
 
 const MIB: u64 = 1 << 20;
@@ -22,69 +21,8 @@ const BYTES: u64 = 8 * MIB;
 /// What a process that a test starts is to do.
 const SPEC: &str = "WV_TEST_ENGINE_PROCESS";
 
-/// Another process with an engine.
-struct Process {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Process {
-    fn start(spec: &str) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "local_processes::an_engine_process",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env(SPEC, spec)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // What the test harness prints has no newline in front of the first answer.
-                if let Some((_, said)) = line.split_once("said: ") {
-                    let _ = sender.send(said.to_owned());
-                }
-            }
-        });
-        Self {
-            child,
-            input,
-            lines,
-        }
-    }
-
-    fn says(&self) -> String {
-        self.lines.recv_timeout(HANG).expect("it answers")
-    }
-
-    fn asked(&mut self, what: &str) -> String {
-        writeln!(self.input, "{what}").unwrap();
-        self.says()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn descriptor(hex: &str) -> Descriptor {
-    let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
-    Descriptor::from_bytes(&bytes).unwrap()
+fn start(spec: &str) -> Process {
+    Process::start("local_processes::an_engine_process", (SPEC, spec))
 }
 
 /// An engine whose memory other processes may map, or not.
@@ -181,7 +119,7 @@ fn use_peer(path: EnginePath, said: &str) {
 #[test]
 fn every_byte_goes_to_another_process_and_comes_from_it() {
     for word in ["own", "shared"] {
-        let mut other = Process::start(&format!("serves open {word} b"));
+        let mut other = start(&format!("serves open {word} b"));
         let said = other.says();
         let mut counted = 0;
         for path in [EnginePath::Local, EnginePath::Auto] {
@@ -249,14 +187,14 @@ fn every_byte_goes_to_another_process_and_comes_from_it() {
 
 #[test]
 fn transfers_to_a_killed_process_end_with_the_reason_and_others_go_on() {
-    let stays = Process::start("serves open own stays");
+    let stays = start("serves open own stays");
     let stays_at = stays.says();
     for (word, path) in [
         ("own", EnginePath::Local),
         ("shared", EnginePath::Local),
         ("own", EnginePath::Auto),
     ] {
-        let mut other = Process::start(&format!("serves open {word} b"));
+        let mut other = start(&format!("serves open {word} b"));
         let said = other.says();
         let own = end(config("a").with_engine_path(path).with_workers(2), false);
         let (peer, at) = connect(&own, &said).unwrap();
@@ -274,7 +212,7 @@ fn transfers_to_a_killed_process_end_with_the_reason_and_others_go_on() {
         let ids = [Kind::Write, Kind::Read]
             .map(|kind| peer.submit(&many(kind), &Options::default()).unwrap());
         let good = to_other.write(own.at(0), at_other, BYTES).unwrap();
-        other.child.kill().unwrap();
+        other.kill();
         for id in ids {
             assert_eq!(own.concluded(id), Outcome::Failed);
             let report = own.engine.report(id).unwrap();
@@ -297,13 +235,13 @@ fn transfers_to_a_killed_process_end_with_the_reason_and_others_go_on() {
 
 #[test]
 fn a_process_with_closed_memory_is_reached_by_the_nic_or_refused() {
-    let other = Process::start("serves hidden own b");
+    let other = start("serves hidden own b");
     let said = other.says();
     for (path, expected) in [("auto", "nic Done"), ("nic", "nic Done")] {
-        let user = Process::start(&format!("uses hidden {path} {said}"));
+        let user = start(&format!("uses hidden {path} {said}"));
         assert_eq!(user.says(), expected, "{path}");
     }
-    let user = Process::start(&format!("uses hidden local {said}"));
+    let user = start(&format!("uses hidden local {said}"));
     let refused = user.says();
     let expected = "b is not reached within this machine, and WARPVERBS_ENGINE_PATH is local: ";
     assert!(refused.starts_with(expected), "{refused}");

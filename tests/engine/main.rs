@@ -27,6 +27,7 @@ mod overlap;
 mod pairing;
 mod plan;
 mod ports;
+mod process;
 mod pulled;
 mod rails;
 mod reconnect;
