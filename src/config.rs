@@ -22,6 +22,7 @@
 //! # Ok::<(), warpverbs::config::ConfigError>(())
 //! ```
 
+mod cpus;
 mod devices;
 mod engine;
 mod gid;
@@ -34,6 +35,7 @@ mod store;
 mod team;
 mod variables;
 
+pub use cpus::{BadCpus, CpuList, EngineCpus};
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;
 pub use engine::{EngineConfig, EngineCq, EnginePairing, EnginePath};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::variables::Source;
-use super::{ConfigError, DeviceChoice, EngineKey, GidChoice, PathConfig, setters};
+use super::{ConfigError, DeviceChoice, EngineCpus, EngineKey, GidChoice, PathConfig, setters};
 
 /// How a host engine works. It is checked when the engine is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct EngineConfig {
     pub qps: u32,
     /// Threads that post, 1 to 8. `WARPVERBS_ENGINE_WORKERS`. Default 1.
     pub workers: u32,
+    /// On which CPUs they run. `WARPVERBS_ENGINE_CPUS`. Default `near`.
+    pub cpus: EngineCpus,
     /// Whether each worker has a CQ of its own. `WARPVERBS_ENGINE_CQ`. Default `worker`.
     pub cq: EngineCq,
     /// log2 of the WQEBBs of a QP, 8 to 15. `WARPVERBS_ENGINE_DEPTH`, which is not the logarithm. Default 9.
@@ -91,6 +93,7 @@ setters! {
         with_gid(gid: GidChoice),
         with_qps(qps: u32),
         with_workers(workers: u32),
+        with_cpus(cpus: EngineCpus),
         with_cq(cq: EngineCq),
         with_log_depth(log_depth: u8),
         with_log_entries(log_entries: u8),
@@ -129,6 +132,7 @@ impl EngineConfig {
             gid: GidChoice::default(),
             qps: 4,
             workers: 1,
+            cpus: EngineCpus::default(),
             cq: EngineCq::default(),
             log_depth: 9,
             log_entries: 15,
@@ -188,6 +192,7 @@ impl EngineConfig {
             gid: source.parsed("WARPVERBS_GID")?,
             qps,
             workers,
+            cpus: source.read("WARPVERBS_ENGINE_CPUS", |text| text.parse().ok())?,
             cq,
             log_depth,
             log_entries: log_entries(peers, (qps, sharers), log_depth),

@@ -450,6 +450,12 @@ pub const GROUPS: [Group; 7] = [
                 "threads that post on each device",
             ),
             row(
+                "WARPVERBS_ENGINE_CPUS",
+                Values::Text("`near`, `any` or CPUs below 1024, as 0-3,8"),
+                "near",
+                "CPUs on which these threads run: those near the device, any, or these, all of which the process may use",
+            ),
+            row(
                 "WARPVERBS_ENGINE_CQ",
                 Values::Words(&ENGINE_CQ_WORDS),
                 "worker",

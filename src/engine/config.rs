@@ -151,7 +151,8 @@ mod tests {
         let how = (cut, config.gather);
         let transfers = Arc::new(Transfers::new(0, 1, how, 1, config.retry).unwrap());
         let (tell, told): (_, Receiver<usize>) = sync_channel(1);
-        let pool = Pool::<Fake>::start(&transfers, vec![Endless(tell)], pace(&config)).unwrap();
+        let pool =
+            Pool::<Fake>::start(&transfers, vec![(Endless(tell), None)], pace(&config)).unwrap();
         let most = told.recv().unwrap();
         pool.stop();
         most

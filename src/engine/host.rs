@@ -103,6 +103,7 @@ impl Engine {
     pub fn on(contexts: &[Arc<Context>], mut config: EngineConfig) -> Result<Self, HostError> {
         let cut = check(&config)?;
         config.key = key(&config)?;
+        let cpus = Self::worker_cpus(contexts, &config)?;
         let shape = RailShape {
             log_depth: config.log_depth,
             log_receives: log_receives(config.log_depth),
@@ -122,7 +123,10 @@ impl Engine {
         let (slots, workers) = (config.transfers, rails.workers());
         let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
         let transfers = Arc::new(transfers);
-        let pool = Pool::start(&transfers, rails.reapers(), pace(&config))?;
+        let of_worker = |cpus| std::iter::repeat_n(cpus, config.workers as usize);
+        let cpus = cpus.into_iter().flat_map(of_worker);
+        let reapers = rails.reapers().into_iter().zip(cpus).collect();
+        let pool = Pool::start(&transfers, reapers, pace(&config))?;
         let known = Arc::new(AllKnown::new(config.peers, config.inbox));
         let incarnation = fastrand::u64(..);
         let local = Local::new(config.engine_path, incarnation)?;

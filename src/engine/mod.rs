@@ -45,7 +45,7 @@
 //! atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The thread
 //! that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too. `transfers` is
 //! shared by submitters, workers and waiters (`waiting`), and names no provider. `tally` counts the work. Where
-//! several QPs have room, `share` says how much each takes.
+//! several QPs have room, `share` says how much each takes. `cpus` chooses where workers run.
 //!
 //! A transfer may count at the peer (`counter`): each of its operations is one WRITE with an immediate.
 //!
@@ -68,6 +68,7 @@ mod carried;
 mod config;
 mod connection;
 mod counter;
+mod cpus;
 mod cut;
 mod error;
 mod flow;
@@ -111,7 +112,9 @@ mod wire;
 mod words;
 mod worker;
 
-pub use crate::config::{EngineConfig, EngineCq, EngineKey, EnginePairing, EnginePath};
+pub use crate::config::{
+    CpuList, EngineConfig, EngineCpus, EngineCq, EngineKey, EnginePairing, EnginePath,
+};
 pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, ProviderError};
 pub use account::Outcome;
 pub use counter::{Counter, MOST_COUNTERS};

@@ -61,6 +61,7 @@ impl SinkEngine {
             reapers[*owner as usize].add(&lane);
             lanes.push((*owner, lane));
         }
+        let reapers = reapers.into_iter().map(|it| (it, None)).collect();
         let pool = Pool::start(&transfers, reapers, pace(&config))?;
         for (nth, (owner, lane)) in lanes.into_iter().enumerate() {
             pool.add(owner, Held::new(&link, nth, 1, lane));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::config::{check, key};
+use super::cpus;
 use super::error::{EngineError, HostError};
 use super::host::Engine;
 use super::rails::{MOST_RAILS, RailStatus};
 use super::tally::Statistics;
-use crate::config::{DeviceChoice, EngineConfig, EngineKey};
+use crate::config::{CpuList, DeviceChoice, EngineConfig, EngineKey};
 use crate::verbs::{Context, DeviceSelector, VerbsError, device_list};
 
 impl Engine {
@@ -30,6 +31,21 @@ impl Engine {
     pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
         check(config)?;
         open(config)
+    }
+
+    /// The CPUs on which the workers of each rail of an engine with this configuration would run, on these devices. None: on all that
+    /// the process may use.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a CPU that the process may not use.
+    pub fn worker_cpus(
+        contexts: &[Arc<Context>],
+        config: &EngineConfig,
+    ) -> Result<Vec<Option<CpuList>>, HostError> {
+        let of_rail = |context: &Arc<Context>| {
+            cpus::choose(&config.cpus, context.info().local_cpus().as_deref())
+        };
+        contexts.iter().map(of_rail).collect()
     }
 
     /// The key that an engine with this configuration would have, perhaps from a file.

@@ -80,6 +80,13 @@ impl DeviceInfo {
         text.trim().parse().ok()
     }
 
+    /// The CPUs near it, as the system lists them, where it does.
+    pub(crate) fn local_cpus(&self) -> Option<String> {
+        sysfs_text(&self.path.join("device/local_cpulist"))
+            .ok()
+            .flatten()
+    }
+
     /// Numbers of its ports, where the system says them; else that of the first.
     pub(crate) fn ports(&self) -> Vec<u8> {
         let machine = Machine::of_this_process();

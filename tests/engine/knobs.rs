@@ -1,10 +1,12 @@
 //! Variables of the host engine: each changes what an engine does.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use softhca::HcaConfig;
 use test_support::limits::{HANG, until};
 use warpverbs::config::{EngineConfig, PathConfig};
@@ -161,6 +163,63 @@ fn workers_and_depth_say_how_many_qps_have_a_share_of_a_cq() {
     assert!(!grows(&[("ENGINE_DEPTH", "256")]));
     assert!(grows(&[("ENGINE_DEPTH", "512")]));
     assert!(!grows(&[("ENGINE_DEPTH", "512"), ("ENGINE_WORKERS", "2")]));
+}
+
+/// CPUs of this process's threads that work for an engine, as the system lists them.
+fn cpus_of_workers() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let of_task = |task: io::Result<fs::DirEntry>| {
+        let task = task.ok()?.path();
+        let read = |file| fs::read_to_string(task.join(file)).ok();
+        if !read("comm")?.starts_with("wv-engine-") {
+            return None;
+        }
+        let status = read("status")?;
+        let line = status
+            .lines()
+            .find_map(|it| it.strip_prefix("Cpus_allowed_list:"));
+        Some(line?.trim().to_owned())
+    };
+    tasks.filter_map(of_task).collect()
+}
+
+#[test]
+fn cpus_say_where_workers_run() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let last = cpus.next_back().unwrap().to_string();
+    let all = [("ENGINE_CPUS", &*last), ("ENGINE_WORKERS", "3")];
+    let on_last = || cpus_of_workers().iter().filter(|it| **it == last).count();
+    {
+        let [a, b] = ["a", "b"].map(|name| End::new(of(name, &all), 4096));
+        until("the workers run there", || on_last() >= 6);
+        let [to_b, _] = connect(&a, &b);
+        let sent = a.fill(1);
+        let id = to_b.write(a.at(0), b.at(0), 4096).unwrap();
+        assert_eq!(a.concluded(id), Outcome::Done);
+        assert!(b.bytes() == sent);
+    }
+    // The threads that others start meanwhile may run on all.
+    if cpus.next().is_some() {
+        let any = [("ENGINE_CPUS", "any"), ("ENGINE_WORKERS", "3")];
+        let before = on_last();
+        let _a = End::new(of("a", &any), 4096);
+        assert!(on_last() <= before);
+    }
+    let absent = (0..1024).rev().find(|cpu| !allowed.is_set(*cpu)).unwrap();
+    let (_hca, context) = device(HcaConfig::default());
+    let refused = Engine::new(&context, of("a", &[("ENGINE_CPUS", &absent.to_string())]));
+    let words = refused
+        .expect_err("it names no CPU of this process")
+        .to_string();
+    let expected = format!(
+        "a CPU in WARPVERBS_ENGINE_CPUS is {absent}; it must be of those that this process may use, "
+    );
+    assert!(words.contains(&expected), "{words}");
+    let variable = |name: &str| (name == "WARPVERBS_ENGINE_CPUS").then(|| "0-".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    let expected = "WARPVERBS_ENGINE_CPUS: '0-' is not `near`, `any` or CPUs below 1024, as 0-3,8";
+    assert_eq!(refused.to_string(), expected);
 }
 
 #[test]
@@ -420,8 +479,8 @@ fn key_file_names_the_key_of_peers_which_only_its_user_may_read() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8], mode: u32| {
         let path = directory.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         path.to_str().unwrap().to_owned()
     };
     let end = |name: &str, file: &str| End::new(of(name, &[("ENGINE_KEY_FILE", file)]), 4096);

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::super::cpus;
 use super::super::host::lock;
 use super::super::queue::{Item, RunQueue};
 use super::super::transfers::Transfers;
 use super::{Held, Pace, Worker};
+use crate::config::CpuList;
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Provider, ProviderError};
 
@@ -28,15 +30,15 @@ pub(in crate::engine) struct Pool<P: Provider> {
 }
 
 impl<P: Provider> Pool<P> {
-    /// Starts a worker for each reaper.
+    /// Starts a worker for each reaper, on these CPUs or on any.
     pub(in crate::engine) fn start(
         transfers: &Arc<Transfers>,
-        reapers: Vec<P::Reaper>,
+        reapers: Vec<(P::Reaper, Option<CpuList>)>,
         pace: Pace,
     ) -> Result<Self, ProviderError> {
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
         let panicked = Arc::new(OnceLock::new());
-        for (number, reaper) in (0..).zip(reapers) {
+        for (number, (reaper, cpus)) in (0..).zip(reapers) {
             let inbox = Arc::new(Inbox {
                 number,
                 queue: Arc::clone(transfers.queue(number)),
@@ -47,6 +49,7 @@ impl<P: Provider> Pool<P> {
             let name = format!("wv-engine-{number}");
             let (own_name, told) = (name.clone(), Arc::clone(&panicked));
             let body = move || {
+                cpus.iter().for_each(cpus::pin);
                 if let Err(panic) = ThreadPanicked::catch(&own_name, || worker.run()) {
                     tracing::error!("{panic}");
                     let _ = told.set(panic.clone());

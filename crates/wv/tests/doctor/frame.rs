@@ -117,7 +117,13 @@ fn what_a_host_engine_would_use_is_shown_with_its_variables() {
     let shape =
         "8 QPs of 512 WQEBBs to each of up to 3 peers, 1 workers whose first CQ has 16384 entries";
     assert!(words.contains(shape), "{words}");
+    // A software HCA is near no CPU.
+    assert!(words.contains("; workers on any CPU;"), "{words}");
     for (set, reason) in [
+        (
+            ("WARPVERBS_ENGINE_CPUS", "1023"),
+            "a CPU in WARPVERBS_ENGINE_CPUS is 1023; it must be of those that this process may use, ",
+        ),
         (
             ("WARPVERBS_ENGINE_QPS", "9"),
             "WARPVERBS_ENGINE_QPS is '9'; it must be a number from 1 to 8",

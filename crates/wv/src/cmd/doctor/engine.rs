@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpverbs::engine::{Engine, EngineConfig};
+use warpverbs::engine::{CpuList, Engine, EngineConfig, HostError};
 use warpverbs::verbs::{Context, LinkLayer};
 
 use super::check::{Look, Text};
@@ -23,18 +23,39 @@ pub(super) fn look() -> Look {
         Ok(config) => config,
         Err(error) => return Look::degraded(error.to_string()),
     };
-    match Engine::open_devices(&config) {
-        Ok(contexts) => match Engine::read_key(&config) {
-            Ok(key) => Look::ok(format!(
-                "{}; {}; {}",
-                paths(&contexts, &config),
-                shape(&config),
-                trust(&config, key.is_some())
-            )),
-            Err(error) => Look::degraded(error.to_string()),
-        },
+    match would_use(&config) {
+        Ok(words) => Look::ok(words),
         Err(error) => Look::degraded(error.to_string()),
     }
+}
+
+fn would_use(config: &EngineConfig) -> Result<String, HostError> {
+    let contexts = Engine::open_devices(config)?;
+    let cpus = Engine::worker_cpus(&contexts, config)?;
+    let has_key = Engine::read_key(config)?.is_some();
+    let parts = [
+        paths(&contexts, config),
+        shape(config),
+        place(&contexts, &cpus),
+        trust(config, has_key),
+    ];
+    Ok(parts.join("; "))
+}
+
+/// The CPUs of the workers.
+fn place(contexts: &[Arc<Context>], cpus: &[Option<CpuList>]) -> String {
+    if cpus.iter().all(Option::is_none) {
+        return "workers on any CPU".to_owned();
+    }
+    let of_device = |(context, cpus): (&Arc<Context>, &Option<CpuList>)| {
+        let name = context.name();
+        let cpus = cpus
+            .as_ref()
+            .map_or_else(|| "any".to_owned(), ToString::to_string);
+        format!("CPU {cpus} for {name}")
+    };
+    let all: Vec<String> = contexts.iter().zip(cpus).map(of_device).collect();
+    format!("workers on {}", all.join(" and "))
 }
 
 fn paths(contexts: &[Arc<Context>], config: &EngineConfig) -> String {

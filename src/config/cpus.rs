@@ -1,0 +1,157 @@
+//! On which CPUs the workers of a host engine run.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// CPUs have lower numbers.
+const MOST_CPUS: u32 = 1024;
+
+/// On which CPUs the workers of a host engine run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EngineCpus {
+    /// On those near their NIC, as the system lists them. On any, if it lists none that the process may use.
+    #[default]
+    Near,
+    /// On all that the process may use.
+    Any,
+    /// On these.
+    Listed(CpuList),
+}
+
+/// Numbers of CPUs, at least one, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CpuList(Vec<u32>);
+
+/// A text that is no list of CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is no list of CPUs; it must be numbers below {MOST_CPUS} and ranges, as 0-3,8")]
+pub struct BadCpus;
+
+impl CpuList {
+    /// These; none of an empty list, and of one with a number that no CPU has.
+    #[must_use]
+    pub fn of(numbers: impl IntoIterator<Item = u32>) -> Option<Self> {
+        let mut all: Vec<u32> = numbers.into_iter().collect();
+        all.sort_unstable();
+        all.dedup();
+        let fits = all.last().is_some_and(|last| *last < MOST_CPUS);
+        fits.then_some(Self(all))
+    }
+
+    /// Their numbers.
+    #[must_use]
+    pub fn numbers(&self) -> &[u32] {
+        &self.0
+    }
+
+    /// Those that `other` has too.
+    pub(crate) fn within(&self, other: &Self) -> Option<Self> {
+        let both = self.0.iter().filter(|cpu| other.0.contains(cpu));
+        Self::of(both.copied())
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = BadCpus;
+
+    fn from_str(text: &str) -> Result<Self, BadCpus> {
+        let mut all = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let [first, last] =
+                [first, last].map(|it| match it.bytes().all(|it| it.is_ascii_digit()) {
+                    true => it.parse::<u32>().ok().filter(|it| *it < MOST_CPUS),
+                    false => None,
+                });
+            match (first, last) {
+                (Some(first), Some(last)) if first <= last => all.extend(first..=last),
+                _ => return Err(BadCpus),
+            }
+        }
+        Self::of(all).ok_or(BadCpus)
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, range) in self.0.chunk_by(|one, next| *next == one + 1).enumerate() {
+            let comma = if nth == 0 { "" } else { "," };
+            match range {
+                [first, .., last] => write!(f, "{comma}{first}-{last}"),
+                only => write!(f, "{comma}{}", only[0]),
+            }?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for EngineCpus {
+    type Err = BadCpus;
+
+    fn from_str(text: &str) -> Result<Self, BadCpus> {
+        match text {
+            "near" => Ok(Self::Near),
+            "any" => Ok(Self::Any),
+            list => Ok(Self::Listed(list.parse()?)),
+        }
+    }
+}
+
+impl fmt::Display for EngineCpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Near => f.write_str("near"),
+            Self::Any => f.write_str("any"),
+            Self::Listed(list) => write!(f, "{list}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_as_the_kernel_writes_it() {
+        for (text, numbers, written) in [
+            ("0", &[0][..], "0"),
+            ("0-2,8", &[0, 1, 2, 8], "0-2,8"),
+            ("3,1,2,2", &[1, 2, 3], "1-3"),
+            ("1022-1023", &[1022, 1023], "1022-1023"),
+        ] {
+            let list: CpuList = text.parse().unwrap();
+            assert_eq!(list.numbers(), numbers);
+            assert_eq!(list.to_string(), written);
+        }
+        for text in [
+            "",
+            ",",
+            "0-",
+            "-1",
+            "2-1",
+            "0,,1",
+            "0-1-2",
+            "a",
+            "+1",
+            "1024",
+            "0-4294967295",
+        ] {
+            assert_eq!(text.parse::<CpuList>(), Err(BadCpus), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_stand_for_themselves() {
+        for text in ["near", "any", "0-3"] {
+            assert_eq!(text.parse::<EngineCpus>().unwrap().to_string(), text);
+        }
+        assert_eq!("all".parse::<EngineCpus>(), Err(BadCpus));
+    }
+
+    #[test]
+    fn what_two_lists_have_in_common_may_be_nothing() {
+        let [low, high, all] = ["0-3", "4-7", "2-5"].map(|it| it.parse::<CpuList>().unwrap());
+        assert_eq!(low.within(&all), CpuList::of([2, 3]));
+        assert_eq!(low.within(&high), None);
+    }
+}
