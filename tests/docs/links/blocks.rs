@@ -45,7 +45,7 @@ const fn program(
 const README_TESTS: &str = "tests/docs/readme/main.rs";
 const PACKAGE: &str = "python/tests/test_package.py";
 const SNIPPETS: &str = "python/tests/test_snippets.py";
-const SOFTHCA: &str = "tests/docs/softhca_readme.rs";
+const SOFTHCA: &str = "tests/docs/softhca_readme/main.rs";
 const HELLO: &str =
     "// One thread puts 8 bytes into the window of the next rank, and waits until they are there.";
 const RUNS_HELLO: [&str; 2] = [
@@ -128,7 +128,7 @@ const PROGRAMS: [Program; 14] = [
         "crates/softhca/README.md",
         ["rust", "use softhca::Hca;"],
         [
-            "tests/docs/softhca_example.rs",
+            "tests/docs/softhca_readme/example.rs",
             "my_code_leaves_nothing_on_the_device",
         ],
     ),

@@ -9,7 +9,7 @@ use test_basics::limits;
 mod example {
     use warpverbs::verbs::{Context, DeviceSelector};
 
-    include!("softhca_example.rs");
+    include!("example.rs");
 
     /// Opens the device and closes it.
     fn my_code(name: &str) {
@@ -82,11 +82,11 @@ fn shell(root: &Path, line: &str) -> String {
 
 #[test]
 fn the_page_shows_the_test_that_runs_here() {
-    let page = include_str!("../../crates/softhca/README.md");
-    let shown = format!("```rust\n{}```\n", include_str!("softhca_example.rs"));
+    let page = include_str!("../../../crates/softhca/README.md");
+    let shown = format!("```rust\n{}```\n", include_str!("example.rs"));
     assert!(
         page.contains(&shown),
-        "the page has another test than softhca_example.rs"
+        "the page has another test than example.rs"
     );
 }
 
