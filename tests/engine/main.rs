@@ -18,6 +18,8 @@ mod knobs;
 mod lists;
 mod local;
 mod local_processes;
+#[path = "../membership/log.rs"]
+mod log;
 mod lost;
 mod mirrors;
 mod names;

@@ -5,7 +5,6 @@ use softhca::HcaConfig;
 use softhca::device::FaultSpec;
 use test_basics::limits::until;
 use test_support::limits::HANG;
-use test_support::log::Lines;
 use warpverbs::internal::engine::{
     EngineConfig, EngineError, Kind, Operation, OperationStatus, Options, Outcome, Peer, Remote,
     Status, WaitsFor,
@@ -76,21 +75,9 @@ fn a_qp_that_fails_is_used_again_and_no_transfer_fails() {
     }
 }
 
-/// Lines of level info and worse of all threads of this process, from now on.
-fn log_of_process() -> Lines {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .without_time()
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-    lines
-}
-
 #[test]
 fn both_ends_log_a_qp_that_fails_with_the_peer_and_the_lane() {
-    let log = log_of_process();
+    let log = crate::log::of_process();
     let (a, b, [to_b, to_a]) = pair_of(config("a").with_qps(2));
     fail_wqes(&a, &[1]);
     let id = to_b.write(a.at(0), b.at(0), MIB).unwrap();

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bytemuck::bytes_of;
 use test_support::abi::kernels::{GuardPutParams, GuardSeen};
 use test_support::device::read;
-use test_support::log::Lines;
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
 use warpverbs::gpu::Launch;
 use warpverbs::membership::{Cause, GroupEvent, GroupEventKind, GroupState};
@@ -20,18 +19,6 @@ use crate::fleet::{Fleet, LONG, Rank};
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Type of the event "local access violation" of the programmer's manual.
 const ACCESS_ERROR: u16 = 0x11;
-
-/// Lines of level info and worse of all threads of this process, from now on.
-fn log_of_process() -> Lines {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .without_time()
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-    lines
-}
 
 /// Waits until `rank` has suspected each of `others` because of this.
 fn suspects(rank: &Rank, others: &[u32], cause: &Cause) {
@@ -67,7 +54,7 @@ fn a_rank_with_an_hca_that_fails_for_good_learns_it_and_others_serve_on() {
 
 #[test]
 fn a_write_beside_the_window_raises_a_qp_event_and_parts_and_unites_two() {
-    let log = log_of_process();
+    let log = crate::log::of_process();
     let mut fleet = Fleet::new(3, DEADLINE, CONFIG);
     fleet.expected = Some("the peer's request is refused");
     fleet.until_whole(1, 3);

@@ -11,6 +11,7 @@ mod fleet;
 mod graph;
 mod joins;
 mod links;
+mod log;
 mod named;
 mod nic;
 mod places;
