@@ -10,7 +10,7 @@ use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 use softhca::link::Link;
 use softhca::{Hca, HcaConfig};
 use softhca_rig::tools::pair::{self, Place, Places};
-use softhca_rig::tools::programs::{LIMIT, Running, Scratch, is_installed};
+use softhca_rig::tools::programs::{LIMIT, Scratch, devinfo, is_installed};
 use softhca_rig::{End, Kind, QKEY, Shape, inline};
 use std::net::Ipv4Addr;
 
@@ -387,17 +387,14 @@ fn perftest_needs_no_gid() {
 
 #[test]
 fn ibv_devinfo_shows_an_infiniband_port() {
-    if !is_installed("ibv_devinfo", "ibverbs-utils", "ibv_devinfo") {
+    let port = [
+        ("SOFTHCA_LINK", "ib"),
+        ("SOFTHCA_IP", "127.76.1.8"),
+        ("SOFTHCA_LMC", "3"),
+    ];
+    let Some(ended) = devinfo("ibv_devinfo of an InfiniBand port", &port) else {
         return;
-    }
-    let scratch = Scratch::new();
-    let mut command = scratch.preloaded(&[], "ibv_devinfo");
-    command
-        .arg("-v")
-        .env("SOFTHCA_LINK", "ib")
-        .env("SOFTHCA_IP", "127.76.1.8")
-        .env("SOFTHCA_LMC", "3");
-    let ended = Running::start(command, &scratch, "devinfo").end_within(LIMIT);
+    };
     assert!(ended.is_success(), "{}", ended.report());
     for (key, value) in [
         ("link_layer", "InfiniBand"),
@@ -419,15 +416,10 @@ fn ibv_devinfo_shows_an_infiniband_port() {
 
 #[test]
 fn an_address_without_a_lid_is_reported_to_the_user() {
-    if !is_installed("ibv_devinfo", "ibverbs-utils", "an address without a LID") {
+    let port = [("SOFTHCA_LINK", "ib"), ("SOFTHCA_IP", "127.76.0.0")];
+    let Some(ended) = devinfo("an address without a LID", &port) else {
         return;
-    }
-    let scratch = Scratch::new();
-    let mut command = scratch.preloaded(&[], "ibv_devinfo");
-    command
-        .env("SOFTHCA_LINK", "ib")
-        .env("SOFTHCA_IP", "127.76.0.0");
-    let ended = Running::start(command, &scratch, "devinfo").end_within(LIMIT);
+    };
     assert!(
         ended.printed.contains("127.76.0.0 has no LID"),
         "{}",

@@ -9,7 +9,7 @@ use softhca::link::Link;
 use softhca::profile::Profile;
 use softhca::wire::config::CarrierConfig;
 use softhca::{Hca, HcaConfig};
-use softhca_rig::tools::programs::{LIMIT, Running, Scratch, is_installed};
+use softhca_rig::tools::programs::devinfo;
 use softhca_rig::{End, Kind, QKEY, inline};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -277,17 +277,14 @@ fn ports_that_cannot_be_are_refused_with_value_and_limit() {
 
 #[test]
 fn ibv_devinfo_shows_both_ports() {
-    if !is_installed("ibv_devinfo", "ibverbs-utils", "ibv_devinfo") {
+    let of_two_ports = [
+        ("SOFTHCA_PORTS", "2"),
+        ("SOFTHCA_IP", "127.76.2.1"),
+        ("SOFTHCA_FAULT", "port-down=2"),
+    ];
+    let Some(ended) = devinfo("ibv_devinfo of two ports", &of_two_ports) else {
         return;
-    }
-    let scratch = Scratch::new();
-    let mut command = scratch.preloaded(&[], "ibv_devinfo");
-    command
-        .arg("-v")
-        .env("SOFTHCA_PORTS", "2")
-        .env("SOFTHCA_IP", "127.76.2.1")
-        .env("SOFTHCA_FAULT", "port-down=2");
-    let ended = Running::start(command, &scratch, "devinfo").end_within(LIMIT);
+    };
     assert!(ended.is_success(), "{}", ended.report());
     let words: Vec<Vec<&str>> = ended
         .printed

@@ -71,6 +71,19 @@ pub fn is_installed(program: &str, package: &str, what: &str) -> bool {
     found
 }
 
+/// What `ibv_devinfo -v` prints of an HCA that these variables describe. None if the program is not installed; then the output says that
+/// `what` is skipped.
+pub fn devinfo(what: &str, variables: &[(&str, &str)]) -> Option<Ended> {
+    let program = "ibv_devinfo";
+    if !is_installed(program, "ibverbs-utils", what) {
+        return None;
+    }
+    let scratch = Scratch::new();
+    let mut command = scratch.preloaded(&[], program);
+    command.arg("-v").envs(variables.iter().copied());
+    Some(Running::start(command, &scratch, program).end_within(LIMIT))
+}
+
 /// What random choices start from: `SEED`, or 1.
 pub fn seed() -> u64 {
     std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
