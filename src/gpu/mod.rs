@@ -25,6 +25,7 @@ pub mod cuda;
 mod error;
 mod facts;
 mod file;
+mod forward;
 mod kernel_set;
 mod launch;
 mod memory;

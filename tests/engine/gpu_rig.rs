@@ -3,7 +3,6 @@
 // UNSAFETY: takes the rights of pages of device memory away; implements `Gpu`, whose functions may be unsafe to call.
 #![expect(unsafe_code, reason = "pages without rights, and the trait `Gpu`")]
 
-use std::ffi::c_void;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,10 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use test_support::limits::HANG;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
-use warpverbs::gpu::{
-    DeviceFacts, DeviceMemory, Event, Gpu, GpuError, HostMapped, KernelSet, Launch, MappedMmio,
-    MemoryHandle, OpenedMemory, RdmaSupport, RegisterKind, Stream, WriteOrdering,
-};
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, RdmaSupport, WriteOrdering};
 use warpverbs::internal::engine::GpuMemory;
 
 /// Device memory of which HCAs get DMA-BUFs.
@@ -147,6 +143,8 @@ impl fmt::Debug for Posed {
 }
 
 impl Gpu for Posed {
+    warpverbs::forward_gpu! { simt, map_mmio, resident_blocks, launch }
+
     fn label(&self) -> String {
         "a posed GPU".to_owned()
     }
@@ -174,95 +172,5 @@ impl Gpu for Posed {
                 ends.recv_timeout(HANG).expect("the test ends it")
             }
         }
-    }
-
-    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.simt.alloc(bytes, align)
-    }
-
-    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.simt.alloc_shared(bytes, align)
-    }
-
-    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.simt.wrap_memory(addr, bytes) }
-    }
-
-    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.simt.lend_memory(addr, bytes) }
-    }
-
-    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
-        self.simt.open_memory(handle)
-    }
-
-    fn allocated(&self) -> u64 {
-        self.simt.allocated()
-    }
-
-    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        self.simt.check_range(addr, bytes)
-    }
-
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        self.simt.write(addr, bytes)
-    }
-
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
-        self.simt.read(addr, out)
-    }
-
-    fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        self.simt.map_mmio(host, bytes)
-    }
-
-    fn map_mmio_as(
-        &self,
-        host: *mut u8,
-        bytes: usize,
-        kind: RegisterKind,
-    ) -> Result<MappedMmio, GpuError> {
-        self.simt.map_mmio_as(host, bytes, kind)
-    }
-
-    fn facts(&self) -> Result<DeviceFacts, GpuError> {
-        self.simt.facts()
-    }
-
-    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
-        self.simt.map_host(bytes)
-    }
-
-    fn resident_blocks(
-        &self,
-        kernel: &str,
-        threads: u32,
-        shared_bytes: usize,
-    ) -> Result<Option<u32>, GpuError> {
-        self.simt.resident_blocks(kernel, threads, shared_bytes)
-    }
-
-    fn default_stream(&self) -> Stream {
-        self.simt.default_stream()
-    }
-
-    fn stream(&self) -> Result<Stream, GpuError> {
-        self.simt.stream()
-    }
-
-    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.simt.wrap_stream(raw) }
-    }
-
-    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
-        self.simt.add_kernels(set)
-    }
-
-    unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.simt.launch(spec, params) }
     }
 }

@@ -6,15 +6,11 @@
     reason = "a word of a UAR page; declarations of the trait"
 )]
 
-use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::abi::TWIN;
-use warpverbs::gpu::{
-    DeviceFacts, DeviceMemory, Event, Gpu, GpuError, GpuSlot, HostMapped, KernelSet, Launch,
-    MappedMmio, MemoryHandle, OpenedMemory, Persistent, RdmaSupport, RegisterKind, Stream,
-};
+use warpverbs::gpu::{Gpu, GpuError, MappedMmio, RdmaSupport, RegisterKind};
 
 /// A GPU whose kernels ring `gpuhca`.
 #[derive(Debug)]
@@ -37,57 +33,11 @@ fn beside(resident: u32, (blocks, multiprocessors): (u32, u32)) -> u32 {
 }
 
 impl Gpu for RankGpu {
-    fn label(&self) -> String {
-        self.gpu.label()
-    }
-
-    fn device_id(&self) -> String {
-        self.gpu.device_id()
-    }
-
-    fn slot(&self) -> Option<GpuSlot> {
-        self.gpu.slot()
-    }
-
-    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.gpu.alloc(bytes, align)
-    }
-
-    fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.gpu.alloc_host_shared(bytes, align)
-    }
-
-    fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.gpu.alloc_host(bytes, align)
-    }
-
-    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.gpu.alloc_shared(bytes, align)
-    }
-
-    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
-        self.gpu.open_memory(handle)
-    }
+    warpverbs::forward_gpu! { gpu, label, device_id, slot, alloc_host, alloc_host_shared, buffer_id, persistent, launch }
 
     /// The HCA is a kernel of the same GPU: it takes memory by its address, and what it writes is in order.
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {
         Ok(RdmaSupport::HOST)
-    }
-
-    fn allocated(&self) -> u64 {
-        self.gpu.allocated()
-    }
-
-    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        self.gpu.check_range(addr, bytes)
-    }
-
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        self.gpu.write(addr, bytes)
-    }
-
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
-        self.gpu.read(addr, out)
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
@@ -119,10 +69,6 @@ impl Gpu for RankGpu {
         self.map_mmio(host, bytes)
     }
 
-    fn facts(&self) -> Result<DeviceFacts, GpuError> {
-        self.gpu.facts()
-    }
-
     fn resident_blocks(
         &self,
         kernel: &str,
@@ -134,50 +80,6 @@ impl Gpu for RankGpu {
             (Some(resident), Some(taken)) => Some(beside(resident, taken)),
             (resident, _) => resident,
         })
-    }
-
-    fn persistent(&self) -> Result<Persistent, GpuError> {
-        self.gpu.persistent()
-    }
-
-    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
-        self.gpu.map_host(bytes)
-    }
-
-    fn default_stream(&self) -> Stream {
-        self.gpu.default_stream()
-    }
-
-    fn stream(&self) -> Result<Stream, GpuError> {
-        self.gpu.stream()
-    }
-
-    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.gpu.wrap_memory(addr, bytes) }
-    }
-
-    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.gpu.lend_memory(addr, bytes) }
-    }
-
-    fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
-        self.gpu.buffer_id(addr)
-    }
-
-    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.gpu.wrap_stream(raw) }
-    }
-
-    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
-        self.gpu.add_kernels(set)
-    }
-
-    unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.gpu.launch(spec, params) }
     }
 }
 

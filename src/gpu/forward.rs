@@ -1,0 +1,147 @@
+//! Devices that stand before another one, and change some of its functions.
+
+/// In an `impl Gpu`: functions that pass on to the device in the field `gpu`. Those that every such device passes on come always, and
+/// others by their names behind it.
+///
+/// A wrapper that is not the device itself says what its `unsafe` functions promise: what those of the device promise.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_gpu {
+    ($gpu:ident) => {
+        fn alloc(&self, bytes: usize, align: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
+            self.$gpu.alloc(bytes, align)
+        }
+
+        fn alloc_shared(&self, bytes: usize, align: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
+            self.$gpu.alloc_shared(bytes, align)
+        }
+
+        unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
+            // SAFETY: the caller's promise.
+            unsafe { self.$gpu.wrap_memory(addr, bytes) }
+        }
+
+        unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
+            // SAFETY: the caller's promise.
+            unsafe { self.$gpu.lend_memory(addr, bytes) }
+        }
+
+        fn open_memory(&self, handle: &$crate::gpu::MemoryHandle) -> Result<$crate::gpu::OpenedMemory, $crate::gpu::GpuError> {
+            self.$gpu.open_memory(handle)
+        }
+
+        fn allocated(&self) -> u64 {
+            self.$gpu.allocated()
+        }
+
+        fn check_range(&self, addr: u64, bytes: usize) -> Result<(), $crate::gpu::GpuError> {
+            self.$gpu.check_range(addr, bytes)
+        }
+
+        fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), $crate::gpu::GpuError> {
+            self.$gpu.write(addr, bytes)
+        }
+
+        fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), $crate::gpu::GpuError> {
+            self.$gpu.read(addr, out)
+        }
+
+        fn facts(&self) -> Result<$crate::gpu::DeviceFacts, $crate::gpu::GpuError> {
+            self.$gpu.facts()
+        }
+
+        fn map_host(&self, bytes: usize) -> Result<$crate::gpu::HostMapped, $crate::gpu::GpuError> {
+            self.$gpu.map_host(bytes)
+        }
+
+        fn default_stream(&self) -> $crate::gpu::Stream {
+            self.$gpu.default_stream()
+        }
+
+        fn stream(&self) -> Result<$crate::gpu::Stream, $crate::gpu::GpuError> {
+            self.$gpu.stream()
+        }
+
+        unsafe fn wrap_stream(&self, raw: *mut std::ffi::c_void) -> Result<$crate::gpu::Stream, $crate::gpu::GpuError> {
+            // SAFETY: the caller's promise.
+            unsafe { self.$gpu.wrap_stream(raw) }
+        }
+
+        fn add_kernels(&self, set: &'static $crate::gpu::KernelSet) -> Result<(), $crate::gpu::GpuError> {
+            self.$gpu.add_kernels(set)
+        }
+    };
+    ($gpu:ident, $($name:ident),+) => {
+        $crate::forward_gpu! { $gpu }
+        $($crate::forward_gpu! { @ $name $gpu })+
+    };
+    (@ label $gpu:ident) => {
+        fn label(&self) -> String {
+            self.$gpu.label()
+        }
+    };
+    (@ device_id $gpu:ident) => {
+        fn device_id(&self) -> String {
+            self.$gpu.device_id()
+        }
+    };
+    (@ slot $gpu:ident) => {
+        fn slot(&self) -> Option<$crate::gpu::GpuSlot> {
+            self.$gpu.slot()
+        }
+    };
+    (@ alloc_host $gpu:ident) => {
+        fn alloc_host(&self, bytes: usize, align: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
+            self.$gpu.alloc_host(bytes, align)
+        }
+    };
+    (@ alloc_host_shared $gpu:ident) => {
+        fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
+            self.$gpu.alloc_host_shared(bytes, align)
+        }
+    };
+    (@ buffer_id $gpu:ident) => {
+        fn buffer_id(&self, addr: u64) -> Result<Option<u64>, $crate::gpu::GpuError> {
+            self.$gpu.buffer_id(addr)
+        }
+    };
+    (@ map_mmio $gpu:ident) => {
+        fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<$crate::gpu::MappedMmio, $crate::gpu::GpuError> {
+            self.$gpu.map_mmio(host, bytes)
+        }
+
+        fn map_mmio_as(
+            &self,
+            host: *mut u8,
+            bytes: usize,
+            kind: $crate::gpu::RegisterKind,
+        ) -> Result<$crate::gpu::MappedMmio, $crate::gpu::GpuError> {
+            self.$gpu.map_mmio_as(host, bytes, kind)
+        }
+    };
+    (@ resident_blocks $gpu:ident) => {
+        fn resident_blocks(
+            &self,
+            kernel: &str,
+            threads: u32,
+            shared_bytes: usize,
+        ) -> Result<Option<u32>, $crate::gpu::GpuError> {
+            self.$gpu.resident_blocks(kernel, threads, shared_bytes)
+        }
+    };
+    (@ persistent $gpu:ident) => {
+        fn persistent(&self) -> Result<$crate::gpu::Persistent, $crate::gpu::GpuError> {
+            self.$gpu.persistent()
+        }
+    };
+    (@ launch $gpu:ident) => {
+        unsafe fn launch(
+            &self,
+            spec: &$crate::gpu::Launch<'_>,
+            params: &[u8],
+        ) -> Result<$crate::gpu::Event, $crate::gpu::GpuError> {
+            // SAFETY: the caller's promise.
+            unsafe { self.$gpu.launch(spec, params) }
+        }
+    };
+}
