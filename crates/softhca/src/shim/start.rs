@@ -25,7 +25,8 @@ use super::{environment, raw};
 use crate::sysfs;
 
 #[used]
-#[unsafe(link_section = ".init_array")]
+// Miri would run it as well, and knows none of its system calls.
+#[cfg_attr(not(miri), unsafe(link_section = ".init_array"))]
 static AT_LOAD: extern "C" fn() = at_load;
 
 /// Runs before main, or earlier for a call that needs the tree's path before that.
