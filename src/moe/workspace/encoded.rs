@@ -78,8 +78,9 @@ impl EncodedRow {
         }
         let x: Vec<u8> = buffers.read(gpu, Buffer::RecvX, place * row as u64, count * row)?;
         let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
-        let (expert, first, words) = (place / room, (place % room) as usize, scales / 4);
-        let room = usize::try_from(room).expect("rows of an expert");
+        let rows = |number: u64| usize::try_from(number).expect("rows of an expert");
+        let (expert, first, words) = (place / room, rows(place % room), scales / 4);
+        let room = rows(room);
         let at = expert * (words * room) as u64;
         let spread: Vec<u32> = buffers.read(gpu, Buffer::RecvScales, at, words * room)?;
         let of = |(number, x): (usize, &[u8])| {
