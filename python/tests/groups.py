@@ -1,4 +1,4 @@
-"""Process groups for ranks that `ranks.py` has started: gloo over a TCPStore that rank 0 holds."""
+"""Process groups for ranks that `ranks.py` has started: gloo, or another backend, over a TCPStore that rank 0 holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = 60.0
 _TIMEOUT = datetime.timedelta(seconds=LONG)
 
 
-def start(name: str = "world") -> tuple[int, int]:
+def start(name: str = "world", backend: str = "gloo") -> tuple[int, int]:
     """Makes the group of all processes; returns rank and ranks. Variables that would bring a team up elsewhere are taken away. Rank 0
     holds the store, if ``GROUPS_HELD`` does not say that another process does, with :func:`hold`."""
     folder = Path(os.environ.pop("WARPVERBS_STORE").removeprefix("file://"))
@@ -31,7 +31,7 @@ def start(name: str = "world") -> tuple[int, int]:
             assert time.monotonic() < until, "the holder of the store has not written its port"
             time.sleep(0.005)
         store = dist.TCPStore("127.0.0.1", int(port_of.read_text()), ranks, False, timeout=_TIMEOUT)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=_TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_TIMEOUT)
     return rank, ranks
 
 

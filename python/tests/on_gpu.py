@@ -24,9 +24,9 @@ TIMED = 200
 
 
 @contextmanager
-def buffer_of_world() -> Iterator[deep_ep.Buffer]:
+def buffer_of_world(backend: str = "gloo") -> Iterator[deep_ep.Buffer]:
     """A buffer of all ranks, each on a GPU of its own if the machine has enough."""
-    rank, _ = groups.start()
+    rank, _ = groups.start(backend=backend)
     if torch.cuda.is_available():
         gpu = rank % torch.cuda.device_count()
         torch.cuda.set_device(gpu)
@@ -94,6 +94,12 @@ def streams(which: str) -> None:
         beside: AbstractContextManager[Any] = torch.cuda.stream(torch.cuda.Stream()) if which == "beside" else nullcontext()
         with beside:
             several_steps(buffer)
+
+
+def backend(name: str) -> None:
+    """Steps of a buffer whose process group has the backends that ``name`` says."""
+    with buffer_of_world(name) as buffer:
+        several_steps(buffer)
 
 
 def several_steps(buffer: deep_ep.Buffer) -> None:

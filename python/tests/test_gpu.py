@@ -13,6 +13,12 @@ needs_gpu = pytest.mark.skipif(
     reason="torch finds no GPU: on a machine with one, in a venv with the wheel and `pip install torch pytest numpy`, pytest test_gpu.py",
 )
 
+#: NCCL refuses two ranks on one GPU.
+needs_two_gpus = pytest.mark.skipif(
+    torch.cuda.device_count() < 2,
+    reason="torch finds fewer than two GPUs, and NCCL wants one for each rank: on a machine with two, pytest test_gpu.py",
+)
+
 
 @pytest.fixture
 def on_gpu(run_ranks, monkeypatch):
@@ -25,7 +31,7 @@ def on_gpu(run_ranks, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("steps", [("streams", "here"), ("zero_copy",)])
+@pytest.mark.parametrize("steps", [("streams", "here"), ("zero_copy",), ("backend", "cpu:gloo")])
 def test_the_steps_are_right_on_the_cpu(run_ranks, steps):
     function, *arguments = steps
     run_ranks(2, f"on_gpu:{function}", *arguments).check()
@@ -46,6 +52,12 @@ def test_a_graph_of_calls_is_replayed_with_other_tokens(on_gpu, calls):
 @needs_gpu
 def test_combine_takes_the_rows_of_its_own_call_in_place(on_gpu):
     on_gpu("zero_copy")
+
+
+@needs_two_gpus
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl"])
+def test_ranks_meet_through_the_store_of_a_group_of_nccl(on_gpu, backend):
+    on_gpu("backend", backend)
 
 
 @needs_gpu
