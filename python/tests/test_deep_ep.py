@@ -36,7 +36,7 @@ def test_packets_that_are_lost_and_out_of_order_change_no_bit(run_ranks, monkeyp
     assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // step) * seeds
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, 4, 5])
 def test_combinations_of_arguments_leave_masked_ranks_out(run_ranks, ranks):
     step = 1 if FULL else 5
     ran = run_ranks(ranks, "low_latency:masked_grid", str(step)).check()
