@@ -195,7 +195,8 @@ mod tests {
     #[test]
     fn every_bfloat16_becomes_the_nearest_code() {
         let table = table();
-        for bits in 0..=0x7f80_u16 {
+        // Miri takes half an hour for all of them, and looks for other faults than wrong codes.
+        for bits in (0..=0x7f80_u16).step_by(if cfg!(miri) { 97 } else { 1 }) {
             let value = bf16::to_f32(bits);
             let want = nearest(&table, f64::from(value).min(448.0));
             assert_eq!(e4m3_from_f32(value), want, "{value:e}");
