@@ -229,6 +229,23 @@ fn the_tree_shows_the_state_and_the_addresses_of_each_port() {
 }
 
 #[test]
+fn threads_that_read_a_state_at_the_same_time_all_find_it_whole() {
+    let hca = Hca::with_config(two_ports(Link::Ethernet, true)).unwrap();
+    let root = PathBuf::from(std::env::var_os("SYSFS_PATH").unwrap());
+    let state = root.join(format!("class/infiniband/{}/ports/1/state", hca.name()));
+    let read = || {
+        for _ in 0..1000 {
+            assert_eq!(fs::read_to_string(&state).unwrap(), "4: ACTIVE\n");
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(read))));
+    let left = fs::read_dir(&root).unwrap();
+    let names: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    let news = |name: &&std::ffi::OsString| name.to_string_lossy().starts_with("new.");
+    assert_eq!(names.iter().filter(news).count(), 0, "{names:?}");
+}
+
+#[test]
 fn ports_that_cannot_be_are_refused_with_value_and_limit() {
     let refused = |config: HcaConfig| Hca::with_config(config).unwrap_err().to_string();
     let of = |ports| HcaConfig {

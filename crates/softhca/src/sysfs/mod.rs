@@ -17,7 +17,7 @@ pub(crate) use identity::{GidType, Identity, MAX_PORTS, PortIdentity, port_numbe
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
@@ -153,10 +153,22 @@ pub(crate) fn refresh(path: &[u8]) {
     if let Some(file) = LiveFile::parse(path)
         && let Some(value) = file.value()
     {
-        let path = Path::new(OsStr::from_bytes(path));
         // A reader finds the value before, if this fails.
-        let _ = fs::write(path, format!("{value}\n"));
+        let _ = replace(Path::new(OsStr::from_bytes(path)), &format!("{value}\n"));
     }
+}
+
+/// Another thread may be reading the file at `path`: it finds the old text or the new one, and never a part.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    // Beside everything that readers list. A forked child counts on from the same number.
+    let new = shim::tree_path().join(format!("new.{}.{number}", shim::process_id()));
+    let replaced = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    replaced
 }
 
 fn lock() -> MutexGuard<'static, Option<Tree>> {
