@@ -51,7 +51,7 @@ impl fmt::Display for CloseReport {
 }
 
 impl Team {
-    /// Ends the team of this rank. It moves its QPs to Err and waits within [`TeamConfig::deadline`](super::TeamConfig::deadline)
+    /// Ends the team of this rank. It moves its QPs to Err and waits within [`TeamSettings::deadline`](crate::config::TeamSettings::deadline)
     /// until the HCA has nothing of them left to send. It destroys the QPs; then it frees the windows. As after a drop, no kernel
     /// may use the team any more. Peers see the same as when a rank ends.
     ///

@@ -12,7 +12,7 @@ pub const MAX_RANKS: u32 = crate::config::MAX_RANKS;
 pub const MAX_QPS_PER_PEER: u32 = crate::config::MAX_QPS_PER_PEER;
 /// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
 const SPARE: u64 = 4096;
-/// Windows of a team for which [`TeamConfig::windows`] says nothing else.
+/// Windows of a team for which [`TeamSettings::windows`](crate::config::TeamSettings::windows) says nothing else.
 pub const MAX_WINDOWS: u32 = crate::config::MAX_WINDOWS;
 /// Most windows that a team may be given room for: more than 300 MoE layers need.
 pub const MOST_WINDOWS: u32 = crate::config::MOST_WINDOWS;

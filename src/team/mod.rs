@@ -401,7 +401,7 @@ impl Team {
     /// together, in the same order. A rank that joins later makes the same ones alone, before [`Team::hello`].
     ///
     /// # Errors
-    /// A size outside the limits or different at another rank; more than [`TeamConfig::windows`] windows; what HCA and device refuse.
+    /// A size outside the limits or different at another rank; more than [`TeamSettings::windows`](crate::config::TeamSettings::windows) windows; what HCA and device refuse.
     pub fn window(&self, bytes: u64) -> Result<Window, TeamError> {
         self.add_window(bytes, Purpose::Any)
     }

@@ -89,6 +89,7 @@ fn of_team(error: &TeamError) -> wv_status {
         TeamError::Mismatch { .. } => WV_PEER_MISMATCH,
         TeamError::PeerFailed { .. } | TeamError::PeerEnded { .. } => WV_PEER_FAILED,
         TeamError::Absent { .. } => WV_PEER_ABSENT,
+        TeamError::LeftOut { .. } => WV_EXPELLED,
         TeamError::Record { .. } => WV_STORE_FOREIGN,
         TeamError::Guarded { .. } | TeamError::Recovering { .. } => WV_BUSY,
         TeamError::Generation { .. } => WV_GENERATION_OVER,
