@@ -22,6 +22,8 @@ import warpverbs
 from warpverbs import deep_ep
 
 LONG = groups.LONG
+#: KiB that an allocator may keep for itself.
+KEPT = 32 << 10
 SHAPE: dict[str, Any] = {"hidden": 64, "experts": 4, "top_k": 2, "max_tokens": 4}
 
 
@@ -298,8 +300,15 @@ def freed() -> None:
         buffer.destroy()
 
 
+def resident() -> int:
+    """KiB of this process in memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
 def dropped(count: str) -> None:
-    """Buffers that were made and dropped leave no descriptor, mapping or thread behind."""
+    """Buffers that were made and dropped leave no descriptor, thread, memory or piece of the control heap behind, whether the last of
+    them ends the team or another one keeps it."""
     with groups.world() as group:
 
         def make() -> None:
@@ -313,9 +322,22 @@ def dropped(count: str) -> None:
 
         for _ in range(10):
             make()
-        before = left()
+        before, memory = left(), resident()
         start = time.monotonic()
         for _ in range(int(count)):
             make()
-        print(f"{count} buffers in {time.monotonic() - start:.1f} s; descriptors and threads: {before}, then {left()}")
-        assert left() == before
+        after, grown = left(), resident() - memory
+        print(f"{count} buffers in {time.monotonic() - start:.1f} s; descriptors and threads: {before}, then {after}; {grown} KiB more")
+        assert after == before
+        # What the allocator keeps for itself does not grow with the number of buffers.
+        assert grown < KEPT + int(count)
+
+        kept, _ = buffer_of(group)
+        make()
+        team = kept._place.team
+        before, heap = left(), team.control_heap
+        for _ in range(int(count)):
+            make()
+        assert (left(), team.control_heap) == (before, heap)
+        assert 0 < heap[0] < heap[1]
+        kept.destroy()

@@ -219,6 +219,11 @@ class Team:
         """CUDA's number of the GPU that kernels run on; None for the CPU."""
         return self._shown[3]
 
+    @property
+    def control_heap(self) -> tuple[int, int]:
+        """Bytes of the control heap that queues and doorbell records use, and its size; of the first HCA."""
+        return self._native.control_heap
+
     def barrier(self, name: str) -> None:
         """Waits until every founder has called it with the same ``name``, which is used once."""
         self._native.barrier(name)

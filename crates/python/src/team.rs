@@ -155,6 +155,13 @@ impl Team {
         Ok(self.get(py)?.gpu().label())
     }
 
+    /// Bytes of the control heap that are in use, and its size.
+    #[getter]
+    fn control_heap(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let stats = self.get(py)?.control_stats();
+        Ok((stats.live_bytes, stats.size))
+    }
+
     /// One line that says which HCAs, memory and doorbells the team uses.
     fn summary(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.get(py)?.summary())
