@@ -15,6 +15,7 @@ from typing import Any
 
 import groups
 import pytest
+import ranks
 import torch
 import torch.distributed as dist
 
@@ -304,6 +305,20 @@ def resident() -> int:
     """KiB of this process in memory."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+def dropped_beside_the_store(store: str, count: str) -> None:
+    """:func:`dropped` in a process of its own. This one holds the store of the group, which keeps some keys of each team."""
+    shared = {
+        "WARPVERBS_RANKS": "1",
+        "WARPVERBS_STORE": f"file://{store}",
+        "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
+        "GROUPS_HELD": "1",
+    }
+    child = ranks.begin(0, shared, "gil:dropped", [count])
+    held = groups.hold(Path(store), 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del held
 
 
 def dropped(count: str) -> None:

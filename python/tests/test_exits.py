@@ -40,5 +40,5 @@ def test_threads_that_share_a_buffer_get_right_sums_or_are_refused(run_ranks):
 
 
 def test_buffers_that_were_dropped_leave_nothing_behind(run_ranks):
-    ran = run_ranks(1, "gil:dropped", "10000" if FULL else "300").check()
+    ran = run_ranks(0, "gil:dropped_beside_the_store", "10000" if FULL else "300").check()
     tell(ran.lines[-1])
