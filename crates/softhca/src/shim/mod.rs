@@ -34,7 +34,8 @@ macro_rules! symbols {
     } )+ };
     (@define [$($name:ident)+] $arguments:tt -> $result:ty, $body:expr) => { $(
         // SAFETY: the name is libc's, and so are signature and meaning.
-        #[unsafe(no_mangle)]
+        // Miri has symbols of its own by these names.
+        #[cfg_attr(not(miri), unsafe(no_mangle))]
         #[expect(clippy::allow_attributes, reason = "the compilers of today do not know the lint that newer ones deny")]
         #[allow(unknown_lints, invalid_runtime_symbol_definitions, reason = "stable Rust defines no variadic function")]
         unsafe extern "C" fn $name $arguments -> $result {
