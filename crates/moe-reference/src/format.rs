@@ -135,12 +135,13 @@ pub fn dequantize(kind: Scales, codes: &[u8], scales: &[u8]) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::power::power_of_two;
 
     /// The number of each code that is not negative, from the definition: 4 bits of exponent, bias 7, 3 bits of fraction.
     fn table() -> Vec<f64> {
         let number = |code: i32| match code >> 3 {
-            0 => f64::from(code & 7) * 2f64.powi(-9),
-            exponent => (1.0 + f64::from(code & 7) / 8.0) * 2f64.powi(exponent - 7),
+            0 => f64::from(code & 7) * power_of_two(-9),
+            exponent => (1.0 + f64::from(code & 7) / 8.0) * power_of_two(exponent - 7),
         };
         (0..=0x7e).map(number).collect()
     }
@@ -219,7 +220,7 @@ mod tests {
             assert_eq!(e4m3_from_f32(value), 0x7e, "{value:e}");
             assert_eq!(e4m3_from_f32(-value), 0xfe, "-{value:e}");
         }
-        for value in [0.0, f32::MIN_POSITIVE, 2f32.powi(-10)] {
+        for value in [0.0, f32::MIN_POSITIVE, 1.0 / 1024.0] {
             assert_eq!(e4m3_from_f32(value), 0, "{value:e}");
             assert_eq!(e4m3_from_f32(-value), 0x80, "-{value:e}");
         }

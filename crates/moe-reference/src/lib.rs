@@ -67,6 +67,7 @@ mod dispatch;
 pub mod format;
 mod homes;
 pub mod oracle;
+mod power;
 mod shape;
 
 pub use batch::{Batch, BatchError};

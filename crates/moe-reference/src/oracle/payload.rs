@@ -7,6 +7,7 @@
 use super::{Case, Finding, Wire};
 use crate::format::Scales;
 use crate::homes::number;
+use crate::power::power_of_two;
 
 /// Channels of a scale.
 const GROUP: usize = 128;
@@ -158,7 +159,7 @@ fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
             Scales::PowerOfTwo | Scales::Ue8m0 => power_above(exact),
         };
         let slack = if scales == Scales::F32 {
-            want * 2f64.powi(-22)
+            want * power_of_two(-22)
         } else {
             0.0
         };
@@ -169,7 +170,7 @@ fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
         for (i, x) in channels.iter().enumerate() {
             let channel = group * GROUP + i;
             let (got, want) = (e4m3(row.x[channel]), (x / got).clamp(-LARGEST, LARGEST));
-            if (got - want).abs() > half_step(want) * (1.0 + 2f64.powi(-16)) || got.is_nan() {
+            if (got - want).abs() > half_step(want) * (1.0 + power_of_two(-16)) || got.is_nan() {
                 return Err(Found::Cast(channel, got, want));
             }
         }
@@ -189,7 +190,7 @@ fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
 /// Scale `group` of a row, as a number.
 fn scale(scales: Scales, bytes: &[u8], group: usize) -> f64 {
     match scales {
-        Scales::Ue8m0 => 2f64.powi(i32::from(bytes[group]) - 127),
+        Scales::Ue8m0 => power_of_two(i32::from(bytes[group]) - 127),
         Scales::F32 | Scales::PowerOfTwo => {
             let word = [0, 1, 2, 3].map(|i| bytes[group * 4 + i]);
             f32::from_le_bytes(word).into()
@@ -205,7 +206,7 @@ fn power_above(value: f64) -> f64 {
 
 /// Half the distance of e4m3 numbers around `value`.
 fn half_step(value: f64) -> f64 {
-    let magnitude = value.abs().max(2f64.powi(-6));
+    let magnitude = value.abs().max(power_of_two(-6));
     let power = f64::from_bits(magnitude.to_bits() & !((1 << 52) - 1));
     power / 16.0
 }
@@ -216,8 +217,8 @@ pub fn e4m3(bits: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
     let magnitude = match (exponent, bits & 7) {
         (15, 7) => f64::NAN,
-        (0, _) => mantissa / 8.0 * 2f64.powi(-6),
-        _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
+        (0, _) => mantissa / 8.0 * power_of_two(-6),
+        _ => (1.0 + mantissa / 8.0) * power_of_two(exponent - 7),
     };
     if bits & 0x80 == 0 {
         magnitude

@@ -1,0 +1,23 @@
+//! Powers of two.
+
+/// 2 to the power `exponent`, -1022 to 1023. It is exact; `powi` need not be, and Miri shows that.
+pub(crate) fn power_of_two(exponent: i32) -> f64 {
+    let biased = u64::try_from(1023 + exponent).expect("an exponent of a normal number");
+    f64::from_bits(biased << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_two_double_from_one_to_the_next() {
+        assert_eq!(power_of_two(0).to_bits(), 1f64.to_bits());
+        for exponent in -1022..1023 {
+            assert_eq!(
+                (power_of_two(exponent) * 2.0).to_bits(),
+                power_of_two(exponent + 1).to_bits()
+            );
+        }
+    }
+}
