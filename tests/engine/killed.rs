@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use softhca::HcaConfig;
 use test_support::counts::full;
 use test_support::limits::{HANG, until};
+use test_support::process::Process;
 use warpverbs::internal::engine::{
     EngineError, Kind, Operation, Options, Outcome, Peer, TransferId,
 };
 
-use crate::process::{Process, descriptor, hex};
+use crate::descriptors::{descriptor, hex};
 use crate::rig::{End, LOOPBACK, config};
 
 const PROCESSES: usize = 4;

@@ -8,12 +8,13 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use softhca::HcaConfig;
 use test_support::limits::HANG;
+use test_support::process::Process;
 use warpverbs::internal::engine::{
     EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation, Options,
     Outcome, Peer, PeerPath, Status,
 };
 
-use crate::process::{Process, descriptor, hex};
+use crate::descriptors::{descriptor, hex};
 use crate::rig::{End, LOOPBACK, config};
 
 const MIB: u64 = 1 << 20;

@@ -4,16 +4,16 @@
 #![expect(unsafe_code, reason = "launch of a test kernel")]
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{env, fs};
 
 use bytemuck::bytes_of;
 use test_support::abi::ops::OpsSeveralParams;
+use test_support::process::Process;
 use warpverbs::abi::{DevicePtr, Status};
 use warpverbs::gpu::Launch;
 use warpverbs::internal::TeamInternal;
@@ -84,74 +84,22 @@ fn open(shown: &BTreeSet<PathBuf>) -> usize {
     shown.iter().filter(is_open).count()
 }
 
-/// Rank 1, another process.
-struct Process {
-    child: std::process::Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
+/// Starts rank 1, another process.
+fn start(directory: &Path, generation: u32, direct: bool) -> Process {
+    let spec = format!("{generation} {direct} {}", directory.display());
+    Process::start("processes::a_rank_process", (SPEC, &spec))
 }
 
-impl Process {
-    fn start(directory: &Path, generation: u32, direct: bool) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "processes::a_rank_process",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env(
-                SPEC,
-                format!("{generation} {direct} {}", directory.display()),
-            )
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // What the test harness prints has no newline in front of the first answer.
-                if let Some((_, done)) = line.split_once("done: ") {
-                    let _ = sender.send(done.to_owned());
-                }
-            }
-        });
-        Self {
-            child,
-            input,
-            lines,
-        }
-    }
-
-    /// Orders it to do something, and waits until it has.
-    fn does(&mut self, what: &str) {
-        writeln!(self.input, "{what}").unwrap();
-        self.has_done(what);
-    }
-
-    fn has_done(&self, what: &str) {
-        assert_eq!(self.lines.recv_timeout(PATIENCE).unwrap(), what);
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status();
-        assert!(sent.unwrap().success());
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+/// Orders a process to do something, and waits until it has.
+fn does(process: &mut Process, what: &str) {
+    assert_eq!(process.asked(what), what);
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn signal(process: &Process, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &process.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
 }
 
 #[test]
@@ -171,7 +119,7 @@ fn a_rank_process() {
     };
     let rank = Rank::alone(config, hcas.of(1), store).unwrap();
     rank.team.hello().unwrap();
-    println!("done: joined");
+    println!("said: joined");
     for line in io::stdin().lines() {
         let line = line.unwrap();
         match line.as_str() {
@@ -190,7 +138,7 @@ fn a_rank_process() {
             "look" => look(&rank),
             other => panic!("{other}"),
         }
-        println!("done: {line}");
+        println!("said: {line}");
     }
 }
 
@@ -198,20 +146,20 @@ fn a_rank_process() {
 fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
     for (own, theirs) in [(true, true), (true, false), (false, true)] {
         let directory = tempfile::tempdir().unwrap();
-        let mut other = Process::start(directory.path(), 1, theirs);
+        let mut other = start(directory.path(), 1, theirs);
         let mut setup = setup(2);
         setup.team.modes.direct = own;
         let hcas = Hcas::new(&setup);
         let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
-        other.has_done("joined");
+        assert_eq!(other.says(), "joined");
         let direct = own && theirs;
         assert_eq!(rank.team.is_direct(1).unwrap(), direct);
-        let shown = shown(other.child.id());
+        let shown = shown(other.id());
         assert_eq!((shown.len(), open(&shown)), (theirs.into(), direct.into()));
         put_by_path(&rank);
-        other.does("look");
+        does(&mut other, "look");
         if direct {
-            other.does("put");
+            does(&mut other, "put");
             look(&rank);
         }
         assert_eq!(posted(&hcas) == 0, direct, "{own} {theirs}");
@@ -224,27 +172,27 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
 #[test]
 fn a_killed_rank_is_replaced_after_its_memory_closes_and_its_process_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let mut first = Process::start(directory.path(), 1, true);
+    let mut first = start(directory.path(), 1, true);
     let mut setup = setup(2);
     setup.team.modes.direct = true;
     let hcas = Hcas::new(&setup);
     let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
     let team = &rank.team;
-    first.has_done("joined");
+    assert_eq!(first.says(), "joined");
     put_by_path(&rank);
-    first.does("look");
+    does(&mut first, "look");
     assert!(team.is_direct(1).unwrap() && !team.release_peer(1).unwrap());
-    let of_first = shown(first.child.id());
+    let of_first = shown(first.id());
     assert_eq!((of_first.len(), open(&of_first)), (1, 1));
 
     // Frozen, and dropped: what was open is closed at once, and another may not come while it could wake up.
-    first.signal("-STOP");
+    signal(&first, "-STOP");
     team.fail_peer(1).unwrap();
     assert!(team.release_peer(1).unwrap() && !team.is_direct(1).unwrap());
     assert_eq!(open(&of_first), 0);
-    let mut second = Process::start(directory.path(), 2, true);
-    second.has_done("joined");
-    second.does("offer");
+    let mut second = start(directory.path(), 2, true);
+    assert_eq!(second.says(), "joined");
+    does(&mut second, "offer");
     for _ in 0..2 {
         let errors = [
             team.check_former(1, 2),
@@ -260,13 +208,13 @@ fn a_killed_rank_is_replaced_after_its_memory_closes_and_its_process_ends() {
                 panic!("{error}");
             };
             assert_eq!((*peer, *generation), (1, 1));
-            assert_eq!(*process, first.child.id().to_string());
+            assert_eq!(*process, first.id().to_string());
         }
     }
     // It wakes up, and stores where it could: no rank has connected with its successor.
-    first.signal("-CONT");
-    first.does("put");
-    first.kill();
+    signal(&first, "-CONT");
+    does(&mut first, "put");
+    drop(first);
     team.check_former(1, 2).unwrap();
     until("both ends are connected", || {
         match team.connect_peer(1, 2, Duration::ZERO) {
@@ -276,24 +224,24 @@ fn a_killed_rank_is_replaced_after_its_memory_closes_and_its_process_ends() {
         }
     });
     team.open_peer(1).unwrap();
-    second.does("connect");
-    let of_second = shown(second.child.id());
+    does(&mut second, "connect");
+    let of_second = shown(second.id());
     assert!(team.is_direct(1).unwrap());
     assert_eq!((open(&of_first), open(&of_second)), (0, 1));
     put_by_path(&rank);
-    second.does("look");
+    does(&mut second, "look");
     look(&rank);
-    second.does("put");
+    does(&mut second, "put");
     look(&rank);
     assert_eq!(posted(&hcas), 0);
 
     // The name that a dead process has published is not used: its successor is reached by the HCA.
-    second.kill();
+    drop(second);
     team.fail_peer(1).unwrap();
-    let mut third = Process::start(directory.path(), 3, true);
-    third.has_done("joined");
-    third.does("offer");
-    third.kill();
+    let mut third = start(directory.path(), 3, true);
+    assert_eq!(third.says(), "joined");
+    does(&mut third, "offer");
+    drop(third);
     team.connect_peer(1, 3, PATIENCE).unwrap();
     assert!(team.is_connected(1).unwrap() && !team.is_direct(1).unwrap());
     assert_eq!(open(&of_second), 0);

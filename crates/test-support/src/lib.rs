@@ -19,6 +19,7 @@ pub mod moe;
 pub mod nic;
 pub mod node;
 pub mod pair;
+pub mod process;
 pub mod ranks;
 pub mod reference;
 pub mod ring;

@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use test_support::limits::HANG;
-use warpverbs::internal::engine::Descriptor;
+use crate::limits::HANG;
 
-/// Another process with an engine.
-pub(crate) struct Process {
+/// That process. Dropping it ends it.
+#[derive(Debug)]
+pub struct Process {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
@@ -17,7 +17,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Runs this ignored test alone, with a variable that says what the process is to be. It answers by lines behind `said: `.
-    pub(crate) fn start(test: &str, (variable, value): (&str, &str)) -> Self {
+    pub fn start(test: &str, (variable, value): (&str, &str)) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--ignored", "--nocapture"])
             .env(variable, value)
@@ -42,21 +42,29 @@ impl Process {
         }
     }
 
-    pub(crate) fn ask(&mut self, what: &str) {
+    /// Sends it a line.
+    pub fn ask(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
     }
 
-    pub(crate) fn says(&self) -> String {
+    /// Its next answer.
+    pub fn says(&self) -> String {
         self.lines.recv_timeout(HANG).expect("it answers")
     }
 
-    pub(crate) fn asked(&mut self, what: &str) -> String {
+    /// Its answer to a line.
+    pub fn asked(&mut self, what: &str) -> String {
         self.ask(what);
         self.says()
     }
 
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// By SIGKILL.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
     }
 }
@@ -66,15 +74,4 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The descriptor that another process has said in hexadecimal digits.
-pub(crate) fn descriptor(hex: &str) -> Descriptor {
-    let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
-    Descriptor::from_bytes(&bytes).unwrap()
 }
