@@ -669,14 +669,15 @@ fn words(orders: &[SignalOrder]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::team::MemoryStore;
     use rendezvous::Counted;
     use std::process::Command;
     use std::thread;
 
-    fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
+    /// Those of `ranks` founders, which meet in memory.
+    pub(in crate::team) fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let one = |rank| {
             let config = TeamConfig::new(rank, ranks).with_join_timeout(timeout);
@@ -686,7 +687,7 @@ mod tests {
     }
 
     /// Ends a hang.
-    const LONG: Duration = Duration::from_secs(100);
+    pub(in crate::team) const LONG: Duration = Duration::from_secs(100);
 
     #[test]
     fn every_rank_gets_the_values_of_all_in_the_order_of_the_ranks() {

@@ -80,23 +80,10 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::team::{MemoryStore, Store, TeamConfig};
+    use crate::team::exchange::tests::{LONG, exchanges};
     use rendezvous::Process;
     use std::process::Command;
-    use std::sync::Arc;
     use std::thread;
-
-    /// Ends a hang.
-    const LONG: Duration = Duration::from_secs(100);
-
-    fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let one = |rank| {
-            let config = TeamConfig::new(rank, ranks).with_join_timeout(timeout);
-            Exchange::new(Arc::clone(&store), &config)
-        };
-        (0..ranks).map(one).collect()
-    }
 
     fn set(ranks: &[u32]) -> RankSet {
         ranks.iter().copied().collect()
