@@ -43,55 +43,48 @@ pub struct EncodedRow {
 impl EncodedRow {
     /// Row `place` of `recv_x` and its scales, whether dispatch wrote them or not.
     pub(super) fn read(moe: &Moe, buffers: &Buffers, place: u64) -> Result<Self, MoeError> {
-        let (gpu, (row, scales)) = (moe.team().gpu().as_ref(), bytes_of(moe));
-        let x = buffers.read(gpu, Buffer::RecvX, place * row as u64, row)?;
-        let scales = match is_spread(moe.config()) {
-            false => buffers.read(gpu, Buffer::RecvScales, place * scales as u64, scales)?,
-            true => {
-                let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
-                let (expert, row, words) = (place / room, place % room, scales as u64 / 4);
-                let mut all = Vec::with_capacity(scales);
-                for word in 0..words {
-                    let at = (expert * words + word) * room + row;
-                    all.extend(buffers.read::<u32>(gpu, Buffer::RecvScales, at, 1)?);
-                }
-                bytemuck::cast_slice(&all).to_vec()
-            }
-        };
-        Ok(Self { x, scales })
+        let mut rows = Self::read_rows(moe, buffers, place, 1)?;
+        Ok(rows.pop().expect("a row was asked for"))
     }
 
-    /// The `count` rows of `recv_x` from `place` on, which are one expert's, and their scales: two copies from the device, however
-    /// many rows.
-    pub(super) fn read_block(
+    /// The same of `count` rows from `place` on, by expert all of one expert. They come from the device in one copy, and so do scales
+    /// that lie row behind row. Where an expert's scales lie word by word, each word of all rows is a copy.
+    pub(super) fn read_rows(
         moe: &Moe,
         buffers: &Buffers,
         place: u64,
         count: usize,
     ) -> Result<Vec<Self>, MoeError> {
         let (gpu, (row, scales)) = (moe.team().gpu().as_ref(), bytes_of(moe));
-        if count == 0 || !is_spread(moe.config()) && scales != 0 {
-            let places = (0..count as u64).map(|row| place + row);
-            return places
-                .map(|place| Self::read(moe, buffers, place))
-                .collect();
-        }
         let x: Vec<u8> = buffers.read(gpu, Buffer::RecvX, place * row as u64, count * row)?;
-        let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
-        let rows = |number: u64| usize::try_from(number).expect("rows of an expert");
-        let (expert, first, words) = (place / room, rows(place % room), scales / 4);
-        let room = rows(room);
-        let at = expert * (words * room) as u64;
-        let spread: Vec<u32> = buffers.read(gpu, Buffer::RecvScales, at, words * room)?;
-        let of = |(number, x): (usize, &[u8])| {
-            let words = (0..words).map(|word| spread[word * room + first + number]);
-            let scales = words.flat_map(u32::to_ne_bytes).collect();
-            Self {
-                x: x.to_vec(),
-                scales,
+        let scales_of: Vec<Vec<u8>> = match is_spread(moe.config()) {
+            false => {
+                let at = place * scales as u64;
+                let all: Vec<u8> = buffers.read(gpu, Buffer::RecvScales, at, count * scales)?;
+                let of = |number: usize| all[number * scales..][..scales].to_vec();
+                (0..count).map(of).collect()
+            }
+            true => {
+                let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
+                let (expert, first, words) = (place / room, place % room, scales as u64 / 4);
+                let mut all = vec![Vec::with_capacity(scales); count];
+                for word in 0..words {
+                    let at = (expert * words + word) * room + first;
+                    let strip: Vec<u32> = buffers.read(gpu, Buffer::RecvScales, at, count)?;
+                    for (scales, word) in all.iter_mut().zip(strip) {
+                        scales.extend(word.to_ne_bytes());
+                    }
+                }
+                all
             }
         };
-        Ok(x.chunks_exact(row).enumerate().map(of).collect())
+        let rows = x.chunks_exact(row).zip(scales_of);
+        Ok(rows
+            .map(|(x, scales)| Self {
+                x: x.to_vec(),
+                scales,
+            })
+            .collect())
     }
 
     /// The BF16 bits that the row stands for; FP8 times its scales is rounded to them.

@@ -329,7 +329,7 @@ impl Workspace {
     }
 
     /// The rows `rows` of local expert `local`, each as [`Workspace::received`] gives it. By expert they come from the device in one
-    /// copy, and their scales in another.
+    /// copy, and scales of FP8 in one for each word of a row's scales.
     ///
     /// # Errors
     /// A layer of opaque tokens; the device's.
@@ -342,7 +342,7 @@ impl Workspace {
         let encoded = match self.moe.config().layout {
             RowLayout::ExpertMajor => {
                 let place = local as u64 * self.rows_of_expert() + rows.start as u64;
-                EncodedRow::read_block(&self.moe, self.buffers(), place, rows.len())?
+                EncodedRow::read_rows(&self.moe, self.buffers(), place, rows.len())?
             }
             RowLayout::RankMajor => {
                 let one = |row| self.received_encoded(local, row);
