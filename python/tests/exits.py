@@ -157,13 +157,7 @@ def ends(store: str, ranks_wanted: str, name: str, meet: str) -> None:
     """Prints the status of each rank, and seconds; a process that lives too long is killed. Ranks meet in a directory (``file``), or
     in the store of a process group (``c10d``), which this process holds, as torchrun does."""
     number = int(ranks_wanted)
-    shared = {
-        "WARPVERBS_RANKS": str(number),
-        "WARPVERBS_STORE": f"file://{store}",
-        "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
-        "EXITS_FOLDER": store,
-        "EXITS_MEET": meet,
-    }
+    shared = {**ranks.shared(number, store), "EXITS_FOLDER": store, "EXITS_MEET": meet}
     if meet == "c10d":
         shared["GROUPS_HELD"] = "1"
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -309,13 +309,7 @@ def resident() -> int:
 
 def dropped_beside_the_store(store: str, count: str) -> None:
     """:func:`dropped` in a process of its own. This one holds the store of the group, which keeps some keys of each team."""
-    shared = {
-        "WARPVERBS_RANKS": "1",
-        "WARPVERBS_STORE": f"file://{store}",
-        "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
-        "GROUPS_HELD": "1",
-    }
-    child = ranks.begin(0, shared, "gil:dropped", [count])
+    child = ranks.begin(0, {**ranks.shared(1, store), "GROUPS_HELD": "1"}, "gil:dropped", [count])
     held = groups.hold(Path(store), 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     del held

@@ -28,6 +28,15 @@ def rank(function: str, arguments: list[str]) -> None:
     getattr(importlib.import_module(module), name)(*arguments)
 
 
+def shared(number: int, store: str) -> dict[str, str]:
+    """The variables that ``number`` ranks have in common, which meet in the directory ``store``."""
+    return {
+        "WARPVERBS_RANKS": str(number),
+        "WARPVERBS_STORE": f"file://{store}",
+        "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
+    }
+
+
 def begin(number: int, environment: dict[str, str], function: str, arguments: list[str], finalize: bool = False) -> int:
     """Forks rank `number`: it needs no seconds to read torch, and has no device yet. With `finalize` the rank ends as any Python does,
     which takes torch a second or more; else what was registered for the end runs."""
@@ -56,12 +65,8 @@ def run(ranks: int, store: str, function: str, *arguments: str) -> int:
     if ranks == 0:
         rank(function, [store, *arguments])
         return 0
-    shared = {
-        "WARPVERBS_RANKS": str(ranks),
-        "WARPVERBS_STORE": f"file://{store}",
-        "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
-    }
-    running = [begin(each, shared, function, list(arguments)) for each in range(ranks)]
+    environment = shared(ranks, store)
+    running = [begin(each, environment, function, list(arguments)) for each in range(ranks)]
     status, until = 0, None
     while running:
         for child in running:
