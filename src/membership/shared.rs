@@ -89,8 +89,10 @@ pub(super) struct Traces {
 
 impl Traces {
     pub(super) fn behind(first: u32) -> Self {
-        let closed = false;
-        Self { first, closed }
+        Self {
+            first,
+            closed: false,
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl<L: Lane> Held<L> {
     /// How many more slices it may take that other lanes of its link take too, where it posts chains of so many.
     pub(super) fn share(&self, chain: u32, now: Instant) -> u32 {
         let in_flight = self.lane.in_flight();
-        if in_flight + chain <= 2 * chain {
+        if in_flight <= chain {
             return chain;
         }
         let window = self
