@@ -47,8 +47,8 @@ use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUresult};
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{
-    DeviceFacts, Event, Gpu, GpuError, GpuSlot, Launch, MemoryHandle, OpenedMemory, Persistent,
-    RdmaSupport, RegisterKind, Stream,
+    CopyPiece, DeviceFacts, Event, Gpu, GpuError, GpuSlot, Launch, MemoryHandle, OpenedMemory,
+    Persistent, RdmaSupport, RegisterKind, Stream,
 };
 pub(super) use driver::visible;
 use driver::{Device, check};
@@ -323,6 +323,16 @@ impl Gpu for CudaGpu {
 
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
         self.arena.read(addr, out)
+    }
+
+    fn copies_within(&self) -> Option<&'static str> {
+        // Unified addressing: one address space of all devices and the host.
+        Some("cuda")
+    }
+
+    unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena.copy(pieces) }
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {

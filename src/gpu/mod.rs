@@ -20,6 +20,7 @@
 //! # Ok::<(), warpverbs::gpu::GpuError>(())
 //! ```
 
+mod copy;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
@@ -42,6 +43,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::time::Duration;
 
+pub use copy::CopyPiece;
 pub use error::{GpuError, OldDriver};
 pub use facts::{DeviceFacts, KernelFacts, RegisterKind};
 pub(crate) use file::{FileName, Mapping, SharedFile};
@@ -202,6 +204,32 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// As [`Gpu::check_range`].
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
+
+    /// What [`Gpu::copy`] reaches: the host's memory, memory of each device with the same value, and what such a device has opened.
+    /// None: the device makes no such copies.
+    fn copies_within(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Copies all pieces and returns when every byte has arrived, or when no copy runs any more.
+    ///
+    /// # Errors
+    ///
+    /// The driver's: some pieces may have arrived. [`GpuError::BadArgument`] where [`Gpu::copies_within`] is none.
+    ///
+    /// # Safety
+    ///
+    /// Both ends of each piece are memory of the host, or of a device with the same [`Gpu::copies_within`], and stay so during the
+    /// call. Meanwhile no Rust reference to them is used.
+    // UNSAFETY: a declaration only; whether an address is memory, no type can check.
+    #[expect(unsafe_code, reason = "copies by address")]
+    unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
+        Err(GpuError::BadArgument {
+            what: "a copy by a device that makes none",
+            value: format!("{} pieces", pieces.len()),
+            limit: "none".to_owned(),
+        })
+    }
 
     /// Makes a page of device registers (a UAR), mapped in this process at `host`, reachable by kernels.
     ///

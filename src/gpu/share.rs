@@ -45,6 +45,31 @@ impl MemoryHandle {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// That of the first `bytes` bytes of an allocation with this CUDA IPC handle.
+    pub(crate) fn of_ipc(bytes: u64, ipc: &[u8]) -> Self {
+        let name = Name::Cuda(CudaName {
+            ipc: ipc.to_vec(),
+            offset: 0,
+        });
+        Self { bytes, name }
+    }
+
+    /// The CUDA IPC handle of its allocation, and where in that it begins.
+    pub(crate) fn ipc(&self) -> Option<(&[u8], u64)> {
+        match &self.name {
+            Name::Cuda(name) => Some((&name.ipc, name.offset)),
+            Name::File(_) => None,
+        }
+    }
+
+    /// The file that it is.
+    pub(crate) fn file(&self) -> Option<&FileName> {
+        match &self.name {
+            Name::File(name) => Some(name),
+            Name::Cuda(_) => None,
+        }
+    }
 }
 
 impl DeviceMemory {
@@ -64,16 +89,24 @@ impl DeviceMemory {
 pub struct OpenedMemory {
     addr: u64,
     bytes: u64,
+    /// Bytes of its allocation from `addr` on.
+    room: u64,
     _hold: Box<dyn Hold>,
 }
 
 impl OpenedMemory {
-    pub(super) fn new(addr: u64, bytes: u64, hold: Box<dyn Hold>) -> Self {
+    pub(super) fn new(addr: u64, (bytes, room): (u64, u64), hold: Box<dyn Hold>) -> Self {
         Self {
             addr,
             bytes,
+            room,
             _hold: hold,
         }
+    }
+
+    /// Length of its allocation behind its first byte, at least [`OpenedMemory::bytes`]: all of it is open.
+    pub(crate) fn room(&self) -> u64 {
+        self.room
     }
 
     /// First byte, as kernels of this process address it.

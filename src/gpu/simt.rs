@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{
-    DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
+    CopyPiece, DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
     RegisterKind, Stream, WriteOrdering,
 };
 use crate::config::setters;
@@ -66,6 +66,7 @@ pub struct SimtGpu {
     resident_blocks: Option<u32>,
     write_ordering: WriteOrdering,
     maps_registers: bool,
+    copies: bool,
     /// By name of a kernel: what its launches have done.
     counts: Arc<Mutex<BTreeMap<&'static str, KernelCounts>>>,
     /// Unlike those of all other devices of the process.
@@ -120,6 +121,8 @@ pub struct SimtOptions<'a> {
     /// Bytes of device memory: more in use at a time are refused, as by a GPU. Memory of the caller does not count. Default none:
     /// what the system gives.
     pub memory: Option<u64>,
+    /// Whether it [copies](Gpu::copy) between addresses, as a GPU does. Default true.
+    pub copies: bool,
 }
 
 setters! {
@@ -132,6 +135,7 @@ setters! {
         with_write_ordering(write_ordering: WriteOrdering),
         with_maps_registers(maps_registers: bool),
         with_memory(memory: Option<u64>),
+        with_copies(copies: bool),
     }
 }
 
@@ -146,6 +150,7 @@ impl Default for SimtOptions<'_> {
             write_ordering: RdmaSupport::HOST.write_ordering,
             maps_registers: true,
             memory: None,
+            copies: true,
         }
     }
 }
@@ -207,6 +212,7 @@ impl SimtGpu {
             resident_blocks: options.resident_blocks,
             write_ordering: options.write_ordering,
             maps_registers: options.maps_registers,
+            copies: options.copies,
             counts: Arc::default(),
             number: DEVICES.fetch_add(1, Relaxed),
         }))
@@ -328,6 +334,16 @@ impl Gpu for SimtGpu {
 
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
         self.arena.read(addr, out)
+    }
+
+    fn copies_within(&self) -> Option<&'static str> {
+        self.copies.then_some("simt")
+    }
+
+    unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { memory::copy_pieces(pieces) };
+        Ok(())
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {

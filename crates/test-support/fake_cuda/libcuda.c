@@ -1171,36 +1171,45 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct thing *
     return leave(SUCCESS);
 }
 
-static bool on_a_device(uint64_t addr, size_t bytes) {
+/// Where the bytes at `addr` are in this process, if they are of a device or registered; else NULL.
+static void *on_a_device(uint64_t addr, size_t bytes) {
     char none[4];
     uint64_t shift = setting("no-uva", none, sizeof none) ? 1ull << 45 : 0;
-    return at(addr, bytes) || (shift && addr > shift && at(addr - shift, bytes));
+    if (at(addr, bytes)) return (void *)addr;
+    return shift && addr > shift && at(addr - shift, bytes) ? (void *)(addr - shift) : NULL;
 }
 
-static void *here(uint64_t addr) {
-    return (void *)(at(addr, 0) ? addr : addr - (1ull << 45));
+/// The same, or pages of the host that no call has told the driver of.
+static void *reached(uint64_t addr, size_t bytes) {
+    void *device = on_a_device(addr, bytes);
+    uint64_t first = addr & ~4095ull;
+    if (device || msync((void *)first, addr + bytes - first, MS_ASYNC)) return device;
+    return (void *)addr;
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct thing *stream) {
     ENTER(IN_CONTEXT, "%#lx %#lx %zu", to, from, bytes);
     if (!is_stream(stream)) return leave(INVALID_HANDLE);
-    if (!on_a_device(to, bytes) || !on_a_device(from, bytes)) return leave(INVALID_VALUE);
-    memmove(here(to), here(from), bytes);
+    void *target = reached(to, bytes), *source = reached(from, bytes);
+    if (!target || !source) return leave(INVALID_VALUE);
+    memmove(target, source, bytes);
     return leave(SUCCESS);
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     ENTER(IN_CONTEXT, "%#lx %zu", to, bytes);
-    if (!on_a_device(to, bytes)) return leave(INVALID_VALUE);
-    memcpy(here(to), from, bytes);
+    void *target = on_a_device(to, bytes);
+    if (!target) return leave(INVALID_VALUE);
+    memcpy(target, from, bytes);
     return leave(SUCCESS);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, struct thing *stream) {
     ENTER(IN_CONTEXT, "%#lx %u %zu", to, value, bytes);
     if (!is_stream(stream)) return leave(INVALID_HANDLE);
-    if (!on_a_device(to, bytes)) return leave(INVALID_VALUE);
-    memset(here(to), value, bytes);
+    void *target = on_a_device(to, bytes);
+    if (!target) return leave(INVALID_VALUE);
+    memset(target, value, bytes);
     return leave(SUCCESS);
 }
 

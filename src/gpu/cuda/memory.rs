@@ -19,7 +19,7 @@ use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::Name;
-use crate::gpu::{GpuError, RegisterKind};
+use crate::gpu::{CopyPiece, GpuError, RegisterKind};
 
 /// Bytes of the pinned buffer that copies go through, so that they never fall back to a synchronous path.
 const BOUNCE_BYTES: usize = 1 << 20;
@@ -34,6 +34,8 @@ pub(super) struct Arena {
     device: Arc<Device>,
     live: Mutex<Ranges>,
     copies: Mutex<Copies>,
+    /// Of copies between addresses, from the first on.
+    pieces: Mutex<Option<CudaStream>>,
 }
 
 /// The copy engine's stream and its pinned buffer.
@@ -53,6 +55,7 @@ impl Arena {
             device: Arc::clone(device),
             live: Mutex::default(),
             copies: Mutex::new(copies),
+            pieces: Mutex::default(),
         }))
     }
 
@@ -129,6 +132,7 @@ impl Arena {
         let is_exported = first >= base && end <= base + length;
         let lent = ForHcas {
             arena: Arc::clone(self),
+            base,
             first,
             exported: if is_exported { end - first } else { 0 },
             offset: addr - first,
@@ -246,6 +250,29 @@ impl Arena {
                 unsafe { ptr::copy_nonoverlapping(bounce, part.as_mut_ptr(), part.len()) };
             }
             Ok(())
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As [`Gpu::copy`](crate::gpu::Gpu::copy).
+    pub(super) unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
+        let mut stream = lock(&self.pieces);
+        self.device.relaxed(|| {
+            let stream = match &mut *stream {
+                Some(stream) => stream,
+                none => none.insert(CudaStream::for_copies(&self.device)?),
+            };
+            let begun = pieces.iter().try_for_each(|piece| {
+                let bytes = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
+                // SAFETY: the caller's promise; no copy runs behind `synchronize`.
+                check("cuMemcpyAsync", unsafe {
+                    sys::cuMemcpyAsync(piece.to, piece.from, bytes, stream.raw())
+                })
+            });
+            // Also behind an error: those before it may still run.
+            let ended = stream.synchronize();
+            begun.and(ended)
         })
     }
 
@@ -372,6 +399,8 @@ impl Drop for Lent {
 #[derive(Debug)]
 struct ForHcas {
     arena: Arc<Arena>,
+    /// Begin of the caller's allocation.
+    base: CUdeviceptr,
     /// The first page that has some of it, and the bytes of all such pages; 0 if not all belong to the caller's allocation.
     first: u64,
     exported: u64,
@@ -380,6 +409,11 @@ struct ForHcas {
 }
 
 impl Hold for ForHcas {
+    fn name(&self) -> Result<Option<Name>, GpuError> {
+        let addr = self.first + self.offset;
+        share::name(&self.arena.device, self.base, addr).map(Some)
+    }
+
     fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
         let bytes = usize::try_from(self.exported).unwrap_or(0);
         let pages = rdma::dmabuf(&self.arena.device, self.first, bytes, pcie)?;

@@ -41,16 +41,17 @@ pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<Opened
                     format!("its handle names {bytes} bytes at {offset} of an allocation of {all}");
                 return Err(refused(why));
             }
-            let addr = opened.base + name.offset;
-            Ok(OpenedMemory::new(addr, handle.bytes(), Box::new(opened)))
+            let (addr, room) = (opened.base + name.offset, opened.bytes - name.offset);
+            let bytes = handle.bytes();
+            Ok(OpenedMemory::new(addr, (bytes, room), Box::new(opened)))
         }
         Name::File(name) => {
             let mapping = name.map(handle.bytes()).map_err(refused)?;
             let registered = Registered::new(device, mapping)?;
-            let addr = registered.addr;
+            let (addr, bytes) = (registered.addr, handle.bytes());
             Ok(OpenedMemory::new(
                 addr,
-                handle.bytes(),
+                (bytes, bytes),
                 Box::new(registered),
             ))
         }

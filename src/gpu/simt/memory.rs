@@ -16,7 +16,7 @@ use crate::gpu::file::{self, Mapping, SharedFile};
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::{Name, refused};
-use crate::gpu::{GpuError, MemoryHandle, OpenedMemory};
+use crate::gpu::{CopyPiece, GpuError, MemoryHandle, OpenedMemory};
 
 use super::mapped::Reached;
 
@@ -464,12 +464,23 @@ pub(super) fn open(handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
     let addr = mapping.start().as_ptr().expose_provenance() as u64;
     Ok(OpenedMemory::new(
         addr,
-        handle.bytes(),
+        (handle.bytes(), handle.bytes()),
         Box::new(Opened {
             _reached: Reached::new(addr, mapping.bytes()),
             mapping,
         }),
     ))
+}
+
+/// # Safety
+///
+/// As [`Gpu::copy`](crate::gpu::Gpu::copy), in memory of this process.
+pub(super) unsafe fn copy_pieces(pieces: &[CopyPiece]) {
+    for piece in pieces {
+        let bytes = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise. Kernels and HCAs may use the bytes meanwhile, which Rust cannot see.
+        unsafe { libc::memmove(host(piece.to).cast(), host(piece.from).cast(), bytes) };
+    }
 }
 
 /// A mapping of memory of another process. Its fields are dropped in this order: [`Reached`] says why.
