@@ -391,8 +391,8 @@ class Engine:
         those inside it are gone; memory that is given by its address must stay so long. Peers of this machine map a
         :class:`SharedMemory` that is registered whole.
 
-        Memory of a GPU is registered by its DMA-BUF on each NIC, else by its address. The NIC moves it to all peers, also to those of
-        this machine. ``gpu`` is the number of the CUDA device that has ``memory``: of an address, or of a tensor that does not say its
+        Memory of a GPU is registered by its DMA-BUF on each NIC, else by its address. The NIC moves it, or a GPU copies it to peers
+        of this machine. ``gpu`` is the number of the CUDA device that has ``memory``: of an address, or of a tensor that does not say its
         device. ``"simt"`` stands for a GPU where there is none.
 
         A list of objects and of pairs ``(address, bytes)`` is registered whole or not at all: the result is a list of regions, and an

@@ -381,9 +381,9 @@ pub enum EngineError {
         /// The cause, in words.
         reason: String,
     },
-    /// Memory of a GPU that is to be copied within the machine.
+    /// Memory of a GPU that no copy within the machine reaches.
     #[error(
-        "the {side} memory of the transfer is a GPU's, which the NIC moves, and WARPVERBS_ENGINE_PATH is local; it must be auto or nic"
+        "the {side} memory of the transfer is a GPU's, no GPU of this engine reaches both ends of it, and WARPVERBS_ENGINE_PATH is local; it must be auto or nic"
     )]
     LocalGpu {
         /// The end whose memory it is.

@@ -143,7 +143,7 @@ impl Handshake<'_> {
                     return Err(self
                         .refused("it has not named the place of its messages within the machine"));
                 };
-                (seat, Local::reach(own, peer, place))
+                (seat, self.local.reach(own, peer, place))
             }
         };
         Ok(self.local.choose(peer, found)?)

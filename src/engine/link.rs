@@ -19,6 +19,7 @@ use super::rails::{Crossing, NO_RAIL, number_of};
 use super::share;
 use super::slots::TransferId;
 use crate::error::ThreadPanicked;
+use crate::provider::local::Reach;
 use crate::provider::{Cause, Wake};
 
 /// Most QPs of a connection.
@@ -237,6 +238,11 @@ impl Link {
     /// A bit for each QP that takes slices.
     pub(super) fn open_qps(&self) -> u32 {
         bits(self.open_lanes().filter(|lane| *lane < self.qps))
+    }
+
+    /// By which copies get at the peer's memory.
+    pub(super) fn reach(&self) -> Option<&Reach> {
+        self.local.as_ref().map(|way| &*way.reach)
     }
 
     /// Whether copies move all of its transfers, and the NIC does not take their place.

@@ -100,9 +100,14 @@ impl Local {
     }
 
     /// The way to a peer that has published its place, or why none exists.
-    pub(super) fn reach(own: &Hello, peer: &Hello, place: Option<Place>) -> Result<Reach, String> {
+    pub(super) fn reach(
+        &self,
+        own: &Hello,
+        peer: &Hello,
+        place: Option<Place>,
+    ) -> Result<Reach, String> {
         let place = place.ok_or("it has no seat left for peers of its machine")?;
-        let (Some(own), Some(offer)) = (&own.local, &peer.local) else {
+        let (Some(own), Some(offer), Some(board)) = (&own.local, &peer.local, &self.board) else {
             return Err("its path is nic".to_owned());
         };
         Reach::open(&Wanted {
@@ -112,6 +117,7 @@ impl Local {
             offer,
             place,
             challenge: own.challenge,
+            own: board,
         })
     }
 

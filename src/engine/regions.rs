@@ -1,10 +1,12 @@
 //! Registered memory: the descriptor by which a peer learns of a region, and the count of those that use a region.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::carried::{Opened, seal};
 use super::error::EngineError;
 use super::rails::RailKeys;
+use crate::gpu::Gpu;
 
 /// Bytes of a descriptor as [`Descriptor::to_bytes`] gives it. The size is part of the format.
 pub const DESCRIPTOR_BYTES: usize = 72;
@@ -56,18 +58,31 @@ impl Descriptor {
 pub(super) struct Users {
     count: AtomicU32,
     is_open: AtomicBool,
+    /// The GPU that copies the region's memory.
+    copier: Option<Arc<dyn Gpu>>,
 }
 
 impl Default for Users {
     fn default() -> Self {
-        Self {
-            count: AtomicU32::new(0),
-            is_open: AtomicBool::new(true),
-        }
+        Self::of(None)
     }
 }
 
 impl Users {
+    /// None so far, of memory that this GPU copies.
+    pub(super) fn of(copier: Option<Arc<dyn Gpu>>) -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            is_open: AtomicBool::new(true),
+            copier,
+        }
+    }
+
+    /// The GPU that copies the region's memory. None: it is the host's, or its GPU makes no copies.
+    pub(super) fn copier(&self) -> Option<&Arc<dyn Gpu>> {
+        self.copier.as_ref()
+    }
+
     /// One more. `false`: the region is being taken away, and nothing was counted.
     pub(super) fn enter(&self) -> bool {
         // SeqCst: either this thread sees that it is closed, or the thread that closes sees this user.

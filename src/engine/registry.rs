@@ -11,7 +11,7 @@ use super::regions::{Descriptor, Users};
 use super::table::Mapped;
 use super::transfers::LocalTable;
 use crate::provider::AnyMemory;
-use crate::provider::local::{Board, LEAVING, ShownRegion, Unshown};
+use crate::provider::local::{Board, LEAVING, MemoryName, ShownRegion, Unshown};
 
 /// A registered region. No other of this engine ever has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -215,7 +215,8 @@ impl Registry {
     /// Lets transfers use memory that is registered.
     fn add(&mut self, memory: &AnyMemory, registrations: Registrations, flushed: Option<Flushed>) {
         let (address, bytes) = (memory.address(), memory.bytes());
-        let users = Arc::new(Users::default());
+        let copier = memory.gpu().and_then(|it| it.copier()).cloned();
+        let users = Arc::new(Users::of(copier));
         let is_new = Arc::make_mut(&mut self.table).insert(Mapped {
             address,
             bytes,
@@ -349,12 +350,19 @@ fn check_kind(memory: &AnyMemory, registered: &AnyMemory) -> Result<(), EngineEr
 }
 
 impl Shared {
-    /// Peers of this machine may copy to and from it, unless it is a GPU's.
+    /// Peers of this machine may copy to and from it. Memory of a GPU that makes no copies they do not reach.
     fn show(&mut self, board: Option<&Arc<Board>>) {
-        let AnyMemory::Host(memory) = &self.memory else {
+        let Some(board) = board else {
             return;
         };
-        let address = memory.address();
+        let (name, gpu) = match &self.memory {
+            AnyMemory::Host(memory) => (memory.file().map(MemoryName::File), None),
+            AnyMemory::Gpu(memory) => match memory.copier() {
+                Some(gpu) => (memory.name(), Some(gpu)),
+                None => return,
+            },
+        };
+        let address = self.memory.address();
         let region = ShownRegion {
             address,
             bytes: self.bytes,
@@ -363,12 +371,9 @@ impl Shared {
             may_read: true,
             may_write: true,
         };
-        let file = memory.file();
-        let shown = board.map(|board| board.show(&region, file.as_ref()));
-        (self.place, self.unshown) = match shown {
-            Some(Ok(place)) => (Some(place), None),
-            Some(Err(unshown)) => (None, Some(unshown)),
-            None => (None, None),
+        (self.place, self.unshown) = match board.show(&region, (name.as_ref(), gpu)) {
+            Ok(place) => (Some(place), None),
+            Err(unshown) => (None, Some(unshown)),
         };
     }
 }

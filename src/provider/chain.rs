@@ -47,6 +47,7 @@ pub struct Work {
     first_range: u32,
     ranges: u32,
     stays_in_place: bool,
+    copier: u8,
 }
 
 impl Work {
@@ -54,6 +55,12 @@ impl Work {
     #[must_use]
     pub const fn stays_in_place(&self) -> bool {
         self.stays_in_place
+    }
+
+    /// The number of the GPU that copies its bytes where no HCA moves them; 0: the thread does.
+    #[must_use]
+    pub const fn copier(&self) -> u8 {
+        self.copier
     }
 }
 
@@ -89,6 +96,7 @@ impl Chain {
             first_range: index(first),
             ranges: index(count),
             stays_in_place: false,
+            copier: 0,
         });
     }
 
@@ -96,6 +104,13 @@ impl Chain {
     pub fn keep_in_place(&mut self) {
         if let Some(last) = self.works.last_mut() {
             last.stays_in_place = true;
+        }
+    }
+
+    /// Where no HCA moves the bytes of the last WQE, the GPU with this number copies them; 0: the thread does.
+    pub fn copy_by(&mut self, copier: u8) {
+        if let Some(last) = self.works.last_mut() {
+            last.copier = copier;
         }
     }
 

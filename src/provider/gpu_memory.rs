@@ -9,6 +9,7 @@ use std::fs;
 use std::sync::Arc;
 
 use super::error::ProviderError;
+use super::local::{IpcName, MemoryName};
 use super::memory::HostMemory;
 use crate::gpu::{DeviceMemory, Gpu, MemoryDmabuf, RdmaSupport, WriteOrdering};
 
@@ -116,6 +117,27 @@ impl GpuMemory {
 
     pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
         &self.gpu
+    }
+
+    /// Its GPU, if that makes copies.
+    pub(crate) fn copier(&self) -> Option<&Arc<dyn Gpu>> {
+        Some(&self.gpu).filter(|gpu| gpu.copies_within().is_some())
+    }
+
+    /// By which other processes reach it. None: the driver has no such name for it, or its file begins before it.
+    pub(crate) fn name(&self) -> Option<MemoryName> {
+        let handle = match self.memory.handle() {
+            Ok(handle) => handle?,
+            Err(error) => {
+                tracing::debug!("no other process opens {self:?}: {error}");
+                return None;
+            }
+        };
+        if let Some(file) = handle.file() {
+            return (self.offset == 0).then(|| MemoryName::File(file.clone()));
+        }
+        let (ipc, offset) = handle.ipc()?;
+        IpcName::new(ipc, offset + self.offset, self.buffer?).map(MemoryName::Cuda)
     }
 
     /// Whether kernels see what an HCA has written only behind a flush.

@@ -1,4 +1,4 @@
-//! Regions in memory of a GPU: all that the NIC does with them, and that no copy of a thread takes its place.
+//! Regions in memory of a GPU that makes no copies: all that the NIC does with them, and that no copy of a thread takes its place.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use warpverbs::internal::engine::{
 use crate::gpu_rig::{Posed, Sealed, gpu, refusal, seal};
 use crate::rig::{End, SHORT, config, connect};
 
-const MIB: u64 = 1 << 20;
-const KINDS: [Kind; 2] = [Kind::Write, Kind::Read];
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const KINDS: [Kind; 2] = [Kind::Write, Kind::Read];
 /// Remote access error.
-const ACCESS: u8 = 0x13;
+pub(crate) const ACCESS: u8 = 0x13;
 
-fn operation(kind: Kind, local: u64, remote: u64, bytes: u64) -> Operation {
+pub(crate) fn operation(kind: Kind, local: u64, remote: u64, bytes: u64) -> Operation {
     Operation {
         kind,
         local,
@@ -30,12 +30,12 @@ fn operation(kind: Kind, local: u64, remote: u64, bytes: u64) -> Operation {
 }
 
 /// Two ends whose host memory goes by copies, and memory of a GPU at each.
-struct Both {
-    ends: [End; 2],
-    gpus: [Sealed; 2],
-    regions: [RegionId; 2],
-    to_b: Peer,
-    to_a: Peer,
+pub(crate) struct Both {
+    pub(crate) ends: [End; 2],
+    pub(crate) gpus: [Sealed; 2],
+    pub(crate) regions: [RegionId; 2],
+    pub(crate) to_b: Peer,
+    pub(crate) to_a: Peer,
 }
 
 impl Both {
@@ -48,8 +48,13 @@ impl Both {
     }
 
     fn of(configs: [EngineConfig; 2], gpu: &Arc<dyn Gpu>, bytes: u64) -> Self {
+        Self::over(configs, [(), ()].map(|()| Sealed::new(gpu, bytes)))
+    }
+
+    /// With this memory of GPUs, and as much of the host's.
+    pub(crate) fn over(configs: [EngineConfig; 2], gpus: [Sealed; 2]) -> Self {
+        let bytes = gpus[0].memory.bytes();
         let ends = configs.map(|config| End::new(config.with_workers(2), bytes));
-        let gpus = [(), ()].map(|()| Sealed::new(gpu, bytes));
         let [to_b, to_a] = connect(&ends[0], &ends[1]);
         let register = |nth: usize| ends[nth].engine.register(&gpus[nth].memory).unwrap();
         let regions = [0, 1].map(register);
@@ -71,30 +76,30 @@ impl Both {
 
     /// What becomes of this transfer of `a`.
     #[track_caller]
-    fn concluded(&self, id: TransferId) -> Outcome {
+    pub(crate) fn concluded(&self, id: TransferId) -> Outcome {
         self.ends[0].concluded(id)
     }
 
-    fn engine(&self, nth: usize) -> &Engine {
+    pub(crate) fn engine(&self, nth: usize) -> &Engine {
         &self.ends[nth].engine
     }
 
     /// Where byte 0 of the GPU's memory is, or of the host's.
-    fn first(&self, nth: usize, is_of_gpu: bool) -> u64 {
+    pub(crate) fn first(&self, nth: usize, is_of_gpu: bool) -> u64 {
         match is_of_gpu {
             true => self.gpus[nth].at(0),
             false => self.ends[nth].at(0),
         }
     }
 
-    fn fill(&self, nth: usize, is_of_gpu: bool, seed: u64) -> Vec<u8> {
+    pub(crate) fn fill(&self, nth: usize, is_of_gpu: bool, seed: u64) -> Vec<u8> {
         match is_of_gpu {
             true => self.gpus[nth].fill(seed),
             false => self.ends[nth].fill(seed),
         }
     }
 
-    fn bytes(&self, nth: usize, is_of_gpu: bool) -> Vec<u8> {
+    pub(crate) fn bytes(&self, nth: usize, is_of_gpu: bool) -> Vec<u8> {
         match is_of_gpu {
             true => self.gpus[nth].bytes(),
             false => self.ends[nth].bytes(),

@@ -6,13 +6,13 @@
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use test_support::limits::HANG;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
-use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, RdmaSupport, WriteOrdering};
+use warpverbs::gpu::{CopyPiece, DeviceMemory, Gpu, GpuError, RdmaSupport, WriteOrdering};
 use warpverbs::internal::engine::GpuMemory;
 
 /// Device memory of which HCAs get DMA-BUFs.
@@ -55,11 +55,90 @@ impl Sealed {
 
 /// Threads of this process get no right to it.
 pub(crate) fn seal(memory: &DeviceMemory) {
-    let first = std::ptr::with_exposed_provenance_mut(usize::try_from(memory.addr()).unwrap());
-    let bytes = memory.bytes().next_multiple_of(4096);
-    // SAFETY: whole pages of an allocation that tests use by its DMA-BUF alone.
-    let sealed = unsafe { libc::mprotect(first, bytes, libc::PROT_NONE) };
-    assert_eq!(sealed, 0, "{}", std::io::Error::last_os_error());
+    protect(memory.addr(), memory.bytes(), libc::PROT_NONE);
+}
+
+/// Threads get these rights to memory that tests use by its DMA-BUF, or while its GPU copies.
+fn protect(address: u64, bytes: usize, rights: i32) {
+    let first = std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap());
+    let bytes = bytes.next_multiple_of(4096);
+    // SAFETY: whole pages of an allocation that no thread uses by its address at this time.
+    let changed = unsafe { libc::mprotect(first, bytes, rights) };
+    assert_eq!(changed, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A device that copies between addresses. Threads reach its memory while it does so, and at no other time.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    simt: Arc<SimtGpu>,
+    within: &'static str,
+    sealed: Mutex<Vec<(u64, usize)>>,
+    /// Bytes that it has copied.
+    pub(crate) copied: AtomicU64,
+    /// It copies nothing, and says so.
+    pub(crate) refuses: AtomicBool,
+}
+
+impl Copying {
+    /// One that reaches devices with the same word.
+    pub(crate) fn new(within: &'static str) -> Arc<Self> {
+        let options = SimtOptions::default().with_dmabufs(true);
+        Arc::new(Self {
+            simt: SimtGpu::with_options(&options).unwrap(),
+            within,
+            sealed: Mutex::default(),
+            copied: AtomicU64::new(0),
+            refuses: AtomicBool::new(false),
+        })
+    }
+
+    /// Memory of it.
+    pub(crate) fn sealed(self: &Arc<Self>, bytes: u64) -> Sealed {
+        let gpu: Arc<dyn Gpu> = Arc::<Self>::clone(self);
+        let sealed = Sealed::new(&gpu, bytes);
+        let place = (sealed.at(0), usize::try_from(bytes).unwrap());
+        self.sealed.lock().unwrap().push(place);
+        sealed
+    }
+}
+
+impl Gpu for Copying {
+    warpverbs::forward_gpu! { simt, map_mmio, resident_blocks, launch, buffer_id }
+
+    fn label(&self) -> String {
+        format!("a GPU within {}", self.within)
+    }
+
+    fn device_id(&self) -> String {
+        self.within.to_owned()
+    }
+
+    fn rdma(&self) -> Result<RdmaSupport, GpuError> {
+        self.simt.rdma()
+    }
+
+    fn copies_within(&self) -> Option<&'static str> {
+        Some(self.within)
+    }
+
+    unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
+        let sealed = self.sealed.lock().unwrap();
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(refusal());
+        }
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        sealed
+            .iter()
+            .for_each(|(at, bytes)| protect(*at, *bytes, rights));
+        // SAFETY: the caller's promise.
+        let copied = unsafe { self.simt.copy(pieces) };
+        sealed
+            .iter()
+            .for_each(|(at, bytes)| protect(*at, *bytes, libc::PROT_NONE));
+        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        self.copied.fetch_add(bytes, Ordering::Relaxed);
+        copied
+    }
 }
 
 /// A device with DMA-BUFs.
@@ -70,7 +149,8 @@ pub(crate) fn gpu() -> Arc<dyn Gpu> {
 fn simt() -> Arc<SimtGpu> {
     let options = SimtOptions::default()
         .with_dmabufs(true)
-        .with_dmabufs_across_pcie(true);
+        .with_dmabufs_across_pcie(true)
+        .with_copies(false);
     SimtGpu::with_options(&options).unwrap()
 }
 

@@ -1794,7 +1794,7 @@ enum wv_status wv_shared_memory_destroy(struct wv_shared_memory *memory) WV_NOEX
 
 // Registers `bytes` bytes of device memory at `address`, which the program has allocated on `gpu`, as wv_engine_register does with host
 // memory: by its DMA-BUF on each NIC, else by its address. `gpu` is the number of a CUDA device, or "auto" or NULL for the first;
-// "simt" stands for a GPU where there is none. The NIC moves such memory to all peers, also to those of this machine.
+// "simt" stands for a GPU where there is none. The NIC moves such memory, or a GPU copies it to peers of this machine.
 //
 // Requires:
 // The memory stays allocated until wv_engine_deregister has taken this region and all regions inside it away, or wv_engine_close has

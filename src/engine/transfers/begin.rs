@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::super::account::Outcome;
 use super::super::cut::Cut;
-use super::super::error::{EngineError, Side};
+use super::super::error::EngineError;
 use super::super::link::{Fence, Link};
 use super::super::plan::{Operation, Plan};
 use super::super::send::Attached;
 use super::super::slots::TransferId;
-use super::super::table::Mapped;
 use super::place::{Body, Way};
-use super::{LocalTable, RemoteTable, Transfers, count};
+use super::{LocalTable, RemoteTable, Transfers, copiers, count};
 
 /// A transfer that was planned once, to be posted many times.
 #[derive(Debug)]
@@ -75,7 +74,9 @@ impl Transfers {
             true => plan.set_counting(operations, &*local, &*remote),
             false => plan.set(operations, &*local, &*remote),
         }?;
-        let reaches_gpu = check_remote(&plan, link, &remote)?;
+        let reaches_gpu = check_remote(&plan, &remote)?;
+        // Asked again at each post: what the peer has may change.
+        copiers::choose(&plan, (link, &local, &remote), reaches_gpu)?;
         Ok(Arc::new(Prepared {
             plan,
             operations: count(operations.len()),
@@ -109,7 +110,7 @@ impl Transfers {
                 true => body.own.set_counting(operations, &*way.local, &*way.remote),
                 false => body.own.set(operations, &*way.local, &*way.remote),
             }?;
-            body.reaches_gpu = check_remote(&body.own, &way.link, &way.remote)?;
+            body.reaches_gpu = check_remote(&body.own, &way.remote)?;
             Ok(())
         })
     }
@@ -156,10 +157,13 @@ impl Transfers {
         let place = &self.places[id.slot() as usize];
         let mut body = place.write();
         let filled = fill(&mut body, &way)
-            .and_then(|()| check_local(body.plan(), &way))
-            .and_then(|has_gpu| enter_all(body.plan(), &way.local).map(|()| has_gpu));
+            .and_then(|()| {
+                let tables = (&*way.link, &*way.local, &*way.remote);
+                copiers::choose(body.plan(), tables, body.reaches_gpu)
+            })
+            .and_then(|by| enter_all(body.plan(), &way.local).map(|()| by));
         match filled {
-            Ok(has_gpu) => body.has_gpu = has_gpu,
+            Ok(by) => (body.has_gpu, body.copier) = (by.has_gpu, by.copier),
             Err(error) => {
                 body.id = None;
                 drop(body);
@@ -218,7 +222,7 @@ fn near_of(plan: &Plan, way: &Way) -> u8 {
 }
 
 /// Refuses what the peer has not allowed, as far as it has said. Whether some of the peer's memory is a GPU's.
-fn check_remote(plan: &Plan, link: &Link, remote: &RemoteTable) -> Result<bool, EngineError> {
+fn check_remote(plan: &Plan, remote: &RemoteTable) -> Result<bool, EngineError> {
     let mut is_of_gpu = false;
     for (operation, kind, region) in plan.remotes() {
         let Some(region) = remote.get(region) else {
@@ -234,23 +238,7 @@ fn check_remote(plan: &Plan, link: &Link, remote: &RemoteTable) -> Result<bool, 
         }
         is_of_gpu |= region.keys.is_of_gpu();
     }
-    check_gpu(is_of_gpu, link, Side::Remote)
-}
-
-/// Whether some of this side's memory is a GPU's.
-fn check_local(plan: &Plan, way: &Way) -> Result<bool, EngineError> {
-    let mut regions = plan.local_regions();
-    let is_of_gpu = |region: &Mapped<_>| region.keys.is_of_gpu();
-    let has_gpu = regions.any(|number| way.local.get(number).is_some_and(is_of_gpu));
-    check_gpu(has_gpu, &way.link, Side::Local)
-}
-
-/// Refuses memory of a GPU where copies alone are allowed.
-fn check_gpu(is_of_gpu: bool, link: &Link, side: Side) -> Result<bool, EngineError> {
-    match is_of_gpu && link.only_copies() {
-        true => Err(EngineError::LocalGpu { side }),
-        false => Ok(is_of_gpu),
-    }
+    Ok(is_of_gpu)
 }
 
 /// Counts the transfer at all its local regions, or at none.

@@ -6,6 +6,7 @@
 
 mod begin;
 mod conclude;
+mod copiers;
 mod finish;
 mod place;
 mod pull;
@@ -74,6 +75,7 @@ impl Transfers {
                     prepared: None,
                     reaches_gpu: false,
                     has_gpu: false,
+                    copier: 0,
                     deadline: None,
                     counter: None,
                     near: 0,

@@ -39,6 +39,8 @@ pub(super) struct Body {
     pub(super) reaches_gpu: bool,
     /// Some memory of this side is a GPU's.
     pub(super) has_gpu: bool,
+    /// The number of the GPU that copies it within this machine; 0: none does.
+    pub(super) copier: u8,
     pub(super) deadline: Option<Instant>,
     /// At which each operation counts.
     pub(super) counter: Option<u32>,
@@ -104,9 +106,9 @@ impl Body {
         self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
     }
 
-    /// Whether no thread of this process can copy it.
+    /// Whether neither a thread of this process nor a GPU can copy it.
     pub(super) fn is_for_nic(&self) -> bool {
-        self.has_gpu || self.reaches_gpu
+        (self.has_gpu || self.reaches_gpu) && self.copier == 0
     }
 
     /// Whether it reads into memory of a GPU.

@@ -205,5 +205,6 @@ fn add(
         if body.has_gpu {
             chain.keep_in_place();
         }
+        chain.copy_by(body.copier);
     }
 }

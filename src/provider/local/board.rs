@@ -17,8 +17,9 @@ use rendezvous::Process;
 
 use super::admitted::Admitted;
 use super::counts::{COUNT_WORDS, CountWords, PAGE};
+use super::names::{ALL_WORDS, IpcName, MemoryName, NAMES};
 use super::words::Words;
-use crate::gpu::{FileName, SharedFile};
+use crate::gpu::{FileName, Gpu, SharedFile};
 
 /// Peers of a kind at a time.
 const SEATS: usize = 256;
@@ -34,7 +35,9 @@ const FIRST_REGION: usize = HEAD_WORDS + SEATS * SEAT_WORDS;
 /// Behind all that is of peers: the counters, in pages of their own.
 pub(super) const FIRST_COUNT: usize =
     (FIRST_REGION + REGIONS * REGION_WORDS).next_multiple_of(PAGE);
-pub(super) const WORDS: usize = FIRST_COUNT + COUNT_WORDS;
+/// Behind the counters: handles of memory of GPUs. Peers of this process need none.
+const FIRST_NAME: usize = (FIRST_COUNT + COUNT_WORDS).next_multiple_of(PAGE);
+pub(super) const WORDS: usize = FIRST_NAME + ALL_WORDS;
 
 /// Of the head: places of regions that were ever used.
 const USED: usize = 0;
@@ -54,12 +57,15 @@ const STATE: usize = 0;
 const ADDRESS: usize = 1;
 const BYTES: usize = 2;
 const KEY: usize = 3;
-/// 0: no file; else one more than the descriptor, and the file's id in two words.
+/// 0: no file; else one more than the descriptor, and the file's id in two words. Without a file the first of these is 0, or one more
+/// than the place of its handle, and the second the number of its allocation.
 const FILE: usize = 4;
 /// Where its first byte lies; peers name it by its address.
 const PLACE: usize = 7;
 const MAY_READ: u64 = 1 << 32;
 const MAY_WRITE: u64 = 1 << 33;
+/// No thread reaches its memory: a GPU does.
+const OF_GPU: u64 = 1 << 34;
 
 /// Longest wait for a peer that copies: for a step of its lane, or until its process has ended.
 pub(crate) const COPYING: Duration = Duration::from_secs(2);
@@ -92,6 +98,12 @@ struct State {
     life: u32,
     /// Regions that have no place.
     unshown: usize,
+    /// GPUs of regions, by the region's place.
+    gpus: BTreeMap<usize, Arc<dyn Gpu>>,
+    /// Places of handles that regions have, by the region's place; those that are free, and how many were ever used.
+    names: BTreeMap<usize, usize>,
+    free_names: Vec<usize>,
+    used_names: usize,
 }
 
 /// A region that has no place on its board. While one exists, peers learn that the board does not show all regions.
@@ -125,13 +137,17 @@ pub(super) struct Shown {
     pub(super) may_write: bool,
     /// Descriptor and id of its file.
     pub(super) file: Option<(i32, u128)>,
+    /// Where it lies in an allocation of a CUDA device.
+    pub(super) ipc: Option<IpcName>,
+    /// It is memory of a GPU.
+    pub(super) is_of_gpu: bool,
 }
 
 impl Shown {
     /// Whether both looks have found one region. A peer's words may change between them.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let of = |it: &Self| (it.place, it.state, it.address, it.bytes, it.first, it.file);
-        of(self) == of(other)
+        of(self) == of(other) && (self.ipc, self.is_of_gpu) == (other.ipc, other.is_of_gpu)
     }
 }
 
@@ -187,7 +203,7 @@ impl Board {
     pub(crate) fn show(
         self: &Arc<Self>,
         shown: &ShownRegion,
-        file: Option<&FileName>,
+        (name, gpu): (Option<&MemoryName>, Option<&Arc<dyn Gpu>>),
     ) -> Result<usize, Unshown> {
         let mut state = self.state();
         let place = match state.free.pop() {
@@ -202,14 +218,24 @@ impl Board {
                 return Err(Unshown(Arc::clone(self)));
             }
         };
-        let id = file.and_then(|file| Some((file.fd(), file.id()?)));
-        let (fd, id) = id.map_or((0, 0), |(fd, id)| (u64::from(fd.unsigned_abs()) + 1, id));
-        let (high, low) = halves(id);
+        let [fd, high, low] = match name {
+            None => [0; 3],
+            Some(MemoryName::File(file)) => file.id().map_or([0; 3], |id| {
+                let (high, low) = halves(id);
+                [u64::from(file.fd().unsigned_abs()) + 1, high, low]
+            }),
+            Some(MemoryName::Cuda(ipc)) => self
+                .put_name(&mut state, place, ipc)
+                .map_or([0; 3], |at| [0, at as u64 + 1, ipc.allocation()]),
+        };
+        if let Some(gpu) = gpu {
+            state.gpus.insert(place, Arc::clone(gpu));
+        }
         for words in &self.words {
             let region = region(words, place);
             let flag = |may: bool, flag: u64| if may { flag } else { 0 };
             let rights = flag(shown.may_read, MAY_READ) | flag(shown.may_write, MAY_WRITE);
-            let key = u64::from(shown.key) | rights;
+            let key = u64::from(shown.key) | rights | flag(gpu.is_some(), OF_GPU);
             let values = [shown.address, shown.bytes, key, fd, high, low, shown.place];
             for (word, value) in region[ADDRESS..].iter().zip(values) {
                 word.store(value, Ordering::Relaxed);
@@ -218,6 +244,31 @@ impl Board {
             words[USED].store(state.used as u64, Ordering::SeqCst);
         }
         Ok(place)
+    }
+
+    /// Gives the region at `place` a place for its handle: which. None: no place is left.
+    fn put_name(&self, state: &mut State, place: usize, ipc: &IpcName) -> Option<usize> {
+        let at = match state.free_names.pop() {
+            Some(at) => at,
+            None if state.used_names < NAMES => {
+                state.used_names += 1;
+                state.used_names - 1
+            }
+            None => return None,
+        };
+        ipc.put(&self.words[1][FIRST_NAME..], at);
+        state.names.insert(place, at);
+        Some(at)
+    }
+
+    /// The GPU of the region at this place.
+    pub(super) fn gpu_of(&self, place: usize) -> Option<Arc<dyn Gpu>> {
+        self.state().gpus.get(&place).cloned()
+    }
+
+    /// A GPU of which some region has memory, and that makes copies.
+    pub(super) fn any_gpu(&self) -> Option<Arc<dyn Gpu>> {
+        self.state().gpus.values().next().cloned()
     }
 
     fn set_crowded(&self, state: &State) {
@@ -242,7 +293,13 @@ impl Board {
         let taken = self.state().taken();
         match self.wait(&taken, most) {
             0 => {
-                self.state().free.extend(places);
+                let mut state = self.state();
+                for place in places {
+                    state.gpus.remove(place);
+                    let name = state.names.remove(place);
+                    state.free_names.extend(name);
+                }
+                state.free.extend(places);
                 Ok(())
             }
             left => Err(left),
@@ -455,6 +512,11 @@ pub(super) fn find(words: &[AtomicU64], key: u32) -> Option<Shown> {
     let state = region[STATE].load(Ordering::SeqCst);
     let word = |at: usize| region[at].load(Ordering::Relaxed);
     let fd = word(FILE).checked_sub(1).map(i32::try_from);
+    let name = word(FILE + 1).checked_sub(1).filter(|_| fd.is_none());
+    let names = words.get(FIRST_NAME..);
+    let ipc = name
+        .zip(names)
+        .and_then(|(at, words)| IpcName::take(words, at, word(FILE + 2)));
     let id = u128::from(word(FILE + 1)) << 64 | u128::from(word(FILE + 2));
     let shown = Shown {
         place,
@@ -465,6 +527,8 @@ pub(super) fn find(words: &[AtomicU64], key: u32) -> Option<Shown> {
         may_read: word(KEY) & MAY_READ != 0,
         may_write: word(KEY) & MAY_WRITE != 0,
         file: fd.and_then(Result::ok).map(|fd| (fd, id)),
+        ipc,
+        is_of_gpu: word(KEY) & OF_GPU != 0,
     };
     // It may have become another one meanwhile.
     let is_same = key_of(word(KEY)) == u64::from(key) && is_there(words, &shown) && state % 2 == 1;
@@ -512,6 +576,8 @@ mod tests {
 
     use super::*;
 
+    const NOTHING: (Option<&MemoryName>, Option<&Arc<dyn Gpu>>) = (None, None);
+
     fn region(address: u64, bytes: u64, key: u32) -> ShownRegion {
         ShownRegion {
             address,
@@ -533,9 +599,12 @@ mod tests {
     #[test]
     fn a_region_is_found_by_its_key_while_it_lasts_then_its_place_is_reused() {
         let board = Board::new(1).unwrap();
-        let place = board.show(&region(0x1000, 64, 7), None).unwrap();
+        let place = board.show(&region(0x1000, 64, 7), NOTHING).unwrap();
         let file = board.name();
-        board.show(&region(0x2000, 32, 8), Some(&file)).unwrap();
+        let name = MemoryName::File(file.clone());
+        board
+            .show(&region(0x2000, 32, 8), (Some(&name), None))
+            .unwrap();
         for words in &board.words {
             let found = find(words, 7).unwrap();
             assert_eq!((found.address, found.bytes, found.file), (0x1000, 64, None));
@@ -547,7 +616,10 @@ mod tests {
         let old = find(board.own(), 7).unwrap();
         hide(&board, place, HANG).unwrap();
         assert!(find(board.own(), 7).is_none() && !is_there(board.own(), &old));
-        assert_eq!(board.show(&region(0x3000, 16, 7), None).ok(), Some(place));
+        assert_eq!(
+            board.show(&region(0x3000, 16, 7), NOTHING).ok(),
+            Some(place)
+        );
         assert!(!is_there(board.own(), &old), "it is another one");
         assert_eq!(find(board.own(), 7).unwrap().address, 0x3000);
     }
@@ -558,10 +630,10 @@ mod tests {
         for key in 0..REGIONS {
             assert!(!is_crowded(board.own()));
             let key = u32::try_from(key).unwrap();
-            assert!(board.show(&region(0, 1, key), None).is_ok());
+            assert!(board.show(&region(0, 1, key), NOTHING).is_ok());
         }
         let are_crowded = || board.words.each_ref().map(|words| is_crowded(words));
-        let too_many = || board.show(&region(0, 1, 1 << 20), None).unwrap_err();
+        let too_many = || board.show(&region(0, 1, 1 << 20), NOTHING).unwrap_err();
         let unshown = [too_many(), too_many()];
         // Until the last that is not shown is gone.
         for one in unshown {
@@ -570,14 +642,14 @@ mod tests {
         }
         assert_eq!(are_crowded(), [false; 2]);
         hide(&board, 0, HANG).unwrap();
-        assert!(board.show(&region(0, 1, 1 << 20), None).is_ok());
+        assert!(board.show(&region(0, 1, 1 << 20), NOTHING).is_ok());
         assert_eq!(are_crowded(), [false; 2]);
     }
 
     #[test]
     fn whoever_takes_a_region_away_waits_for_the_thread_that_is_in_it() {
         let board = Board::new(3).unwrap();
-        let place = board.show(&region(0, 64, 7), None).unwrap();
+        let place = board.show(&region(0, 64, 7), NOTHING).unwrap();
         let seat = board.seat(&Process::this(), [1, 2], None).unwrap();
         assert_eq!(challenge(board.own(), 0), [1, 2]);
         let of = life(board.own(), 0);
@@ -594,7 +666,7 @@ mod tests {
             assert_eq!(hiding.join().unwrap(), Ok(()));
         });
         // One that never leaves keeps the region.
-        let place = board.show(&region(0, 64, 8), None).unwrap();
+        let place = board.show(&region(0, 64, 8), NOTHING).unwrap();
         let inside = enter(board.own(), 0, (of, 3)).unwrap();
         assert_eq!(hide(&board, place, Duration::ZERO), Err(1));
         assert!(find(board.own(), 8).is_some() && board.has_copiers());
@@ -612,7 +684,7 @@ mod tests {
             .spawn()
             .unwrap();
         let board = Board::new(4).unwrap();
-        let place = board.show(&region(0, 64, 7), None).unwrap();
+        let place = board.show(&region(0, 64, 7), NOTHING).unwrap();
         let _seat = board.seat(&Process::of(child.id()), [0, 0], None).unwrap();
         let words = &board.words[1];
         let inside = enter(words, 0, (life(words, 0), 0)).unwrap();

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mlx5_prm::cqe::Syndrome;
 
 use super::board::Shown;
-use super::reach::{MOST_PIECES, Piece, Reach, Spans};
-use crate::gpu::Mapping;
+use super::reach::{Held, MOST_PIECES, Piece, Reach, Spans};
+use crate::gpu::CopyPiece;
 use crate::provider::{
     Cause, Chain, Completed, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb,
 };
@@ -19,6 +19,8 @@ const DEPTH: usize = 256;
 const WAITING: u64 = 1 << 22;
 /// Bytes of one part.
 const PART: u64 = 1 << 20;
+/// A GPU copies so many times as fast as a thread, about: so many more bytes wait for it, and are one part.
+const OF_GPU: u64 = 8;
 /// The peer has no such region, or it has been taken away.
 const NO_ACCESS: Cause = Cause {
     syndrome: Syndrome::REMOTE_ACCESS_ERR.0,
@@ -57,6 +59,7 @@ pub(crate) struct LocalLane {
     /// Kept for their memory.
     pieces: Vec<Piece>,
     spans: Spans,
+    copies: Vec<CopyPiece>,
 }
 
 /// A WQE.
@@ -69,13 +72,26 @@ struct Job {
     bytes: u64,
     done: u64,
     ranges: usize,
+    /// The number of the GPU that copies it; 0: this thread does.
+    copier: u8,
+}
+
+impl Job {
+    /// What it counts for of what waits.
+    fn weight(&self) -> u64 {
+        match self.copier {
+            0 => self.bytes,
+            _ => self.bytes / OF_GPU,
+        }
+    }
 }
 
 /// What is copied at once: jobs that are whole with it, and bytes of the next one.
 #[derive(Debug)]
 struct Part {
     is_read: bool,
-    mapping: Option<Arc<Mapping>>,
+    copier: u8,
+    held: Option<Held>,
     whole: usize,
     rest: u64,
 }
@@ -96,6 +112,7 @@ impl LocalLane {
             failed: None,
             pieces: Vec::new(),
             spans: Spans::default(),
+            copies: Vec::new(),
         }
     }
 
@@ -112,9 +129,10 @@ impl LocalLane {
             Err(cause) => return self.finish(Some(cause)),
         };
         let (is_read, pieces) = (part.is_read, &self.pieces);
-        let copied = match part.mapping {
-            Some(_) => reach.copy(is_read, pieces),
-            None => reach.copy_by_kernel(is_read, pieces, &mut self.spans),
+        let copied = match (reach.gpu(part.copier), part.held) {
+            (Some(gpu), _) => reach.copy_by_gpu(is_read, pieces, (&gpu, &mut self.copies)),
+            (None, Some(_)) => reach.copy(is_read, pieces),
+            (None, None) => reach.copy_by_kernel(is_read, pieces, &mut self.spans),
         };
         match copied {
             Ok(()) => {
@@ -123,10 +141,10 @@ impl LocalLane {
                     job.done += part.rest;
                 }
             }
-            Err(libc::EFAULT) if part.whole + usize::from(part.rest > 0) > 1 => {
+            Err(libc::EFAULT | libc::EIO) if part.whole + usize::from(part.rest > 0) > 1 => {
                 self.alone = part.whole + 1;
             }
-            Err(libc::EFAULT) => self.finish(Some(Cause::of_system(libc::EFAULT))),
+            Err(errno @ (libc::EFAULT | libc::EIO)) => self.finish(Some(Cause::of_system(errno))),
             Err(errno) => self.fail(Cause::of_system(errno)),
         }
     }
@@ -153,27 +171,31 @@ impl LocalLane {
         let of_first = self.find(reach, &first)?;
         let mut part = Part {
             is_read: first.verb == Verb::Read,
-            mapping: reach.mapping(&of_first),
+            copier: first.copier,
+            held: reach.hold(&of_first, reach.gpu(first.copier).as_ref()),
             whole: 0,
             rest: 0,
         };
         let (mut bytes, mut first_range) = (0, 0);
         let most = if self.alone > 0 { 1 } else { self.jobs.len() };
+        let most_bytes = match part.copier {
+            0 => PART,
+            _ => OF_GPU * PART,
+        };
         for at in 0..most {
             let job = self.jobs[at];
             let Ok(shown) = self.find(reach, &job) else {
                 break;
             };
-            let is_apart = part.mapping.is_some() && !shown.is_same(&of_first);
-            if is_apart || (job.verb == Verb::Read) != part.is_read || bytes >= PART {
+            let is_other = (job.verb == Verb::Read, job.copier) != (part.is_read, part.copier);
+            let is_apart = part.held.is_some() && !shown.is_same(&of_first);
+            if is_apart || is_other || bytes >= most_bytes {
                 break;
             }
-            let first = part.mapping.as_ref().map_or(shown.first, |mapping| {
-                mapping.start().as_ptr().addr() as u64
-            });
+            let first = part.held.as_ref().map_or(shown.first, Held::first);
             // An address of the peer: the kernel refuses one that wraps. An address of this process is right.
             let remote = first.wrapping_add(job.remote - shown.address);
-            let taken = self.take(&job, first_range, remote, PART - bytes);
+            let taken = self.take(&job, first_range, remote, most_bytes - bytes);
             if taken < job.bytes - job.done {
                 part.rest = taken;
                 break;
@@ -218,12 +240,18 @@ impl LocalLane {
                 self.known.remove(&job.key);
                 let mut shown = reach.find(job.key).ok_or(NO_ACCESS)?;
                 // One that cannot be mapped is not tried again.
-                if reach.mapping(&shown).is_none() {
+                if !shown.is_of_gpu && reach.hold(&shown, None).is_none() {
                     shown.file = None;
                 }
                 self.known.insert(job.key, shown);
                 shown
             }
+        };
+        // Where one end is a GPU's and the other end of another process, no address of that process will do.
+        let is_there = match (job.copier, reach.is_of_process()) {
+            (0, _) => !shown.is_of_gpu,
+            (_, true) => true,
+            (copier, false) => reach.hold(&shown, reach.gpu(copier).as_ref()).is_some(),
         };
         let skipped = job.remote.checked_sub(shown.address);
         let room = skipped.and_then(|skipped| shown.bytes.checked_sub(skipped));
@@ -232,7 +260,7 @@ impl LocalLane {
             _ => shown.may_write,
         };
         match room {
-            Some(room) if may && room >= job.bytes => Ok(shown),
+            Some(room) if may && is_there && room >= job.bytes => Ok(shown),
             _ => Err(NO_ACCESS),
         }
     }
@@ -243,7 +271,7 @@ impl LocalLane {
             return;
         };
         self.ranges.drain(..job.ranges);
-        self.waiting -= job.bytes;
+        self.waiting -= job.weight();
         self.alone = self.alone.saturating_sub(1);
         self.finished.push_back((job.tag, cause));
     }
@@ -284,8 +312,7 @@ impl Lane for LocalLane {
             }
             let bytes = ranges.iter().map(|range| u64::from(range.bytes)).sum();
             self.ranges.extend(ranges);
-            self.waiting += bytes;
-            self.jobs.push_back(Job {
+            let job = Job {
                 verb: work.verb,
                 remote: work.remote,
                 key: work.key,
@@ -293,7 +320,10 @@ impl Lane for LocalLane {
                 bytes,
                 done: 0,
                 ranges: ranges.len(),
-            });
+                copier: work.copier(),
+            };
+            self.waiting += job.weight();
+            self.jobs.push_back(job);
             count += 1;
         }
         Posted { count, stop: None }
@@ -349,7 +379,7 @@ impl Lane for LocalLane {
             };
             if slot.is_none_or(|slot| job.tag.slot == slot) {
                 self.ranges.drain(..job.ranges);
-                self.waiting -= job.bytes;
+                self.waiting -= job.weight();
                 self.finished.push_back((job.tag, Some(cause)));
                 continue;
             }

@@ -6,12 +6,15 @@
 //!
 //! `board` shows which regions a peer has, and lets its owner take one away. `reach` proves that a process is the peer's, and
 //! copies. `lane` is the queue in front of `reach`. `admitted` gives the peer's process permission, where Yama demands that.
-//! `counts` holds the counters, in which copies count too.
+//! `counts` holds the counters, in which copies count too. `names` says how other processes reach memory that they map or open.
+//!
+//! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened.
 
 mod admitted;
 mod board;
 mod counts;
 mod lane;
+mod names;
 mod reach;
 mod words;
 
@@ -22,6 +25,7 @@ pub(crate) use admitted::admit;
 pub(crate) use board::{Board, COPYING, LEAVING, MOST_COPIERS, Seat, ShownRegion, Unshown};
 pub(crate) use counts::{Counts, MOST_COUNTERS};
 pub(crate) use lane::LocalLane;
+pub(crate) use names::{IpcName, MemoryName};
 pub(crate) use reach::{Reach, Wanted};
 
 use crate::gpu::FileName;

@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rendezvous::Process;
 
@@ -22,10 +22,10 @@ use super::board::{
 use super::counts::CountWords;
 use super::words::Words;
 use super::{LocalOffer, Place, user};
-use crate::gpu::{FileName, Mapping};
+use crate::gpu::{CopyPiece, FileName, Gpu, Mapping, MemoryHandle, OpenedMemory};
 use crate::provider::Cause;
 
-/// Most files of a peer that are mapped at a time.
+/// Most files of a peer that are mapped at a time, and allocations of GPUs that are opened.
 const MOST_MAPPED: usize = 256;
 /// Most pieces of a copy by the kernel, which takes 1,024; one is for the two words.
 pub(super) const MOST_PIECES: usize = 1023;
@@ -64,6 +64,12 @@ pub(super) struct Spans {
 pub(crate) struct Reach {
     peer: String,
     way: Way,
+    /// That of this side.
+    own: Arc<Board>,
+    /// GPUs that copy, by one less than their number.
+    gpus: Mutex<Vec<Arc<dyn Gpu>>>,
+    /// Regions of the peer that a GPU was to reach, by key.
+    known: Mutex<HashMap<u32, Shown>>,
     seat: usize,
     /// Of this connection.
     life: u64,
@@ -87,16 +93,50 @@ struct Machine {
     mapped: Mutex<Maps>,
 }
 
-/// Files of the peer that are mapped here.
+/// Files of the peer that are mapped here, and allocations of its GPUs that are opened.
 #[derive(Debug, Default)]
 struct Maps {
     turn: u64,
-    by_id: HashMap<u128, Mapped>,
+    by_id: HashMap<Id, Mapped>,
+}
+
+/// What is mapped or opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Id {
+    File(u128),
+    /// An allocation of the peer, by its number.
+    Allocation(u64),
+}
+
+/// Memory of another process that this one reaches, for as long as it has this.
+#[derive(Clone, Debug)]
+pub(super) enum Held {
+    Mapped(Arc<Mapping>),
+    /// An allocation of a GPU, and where in it the region begins.
+    Opened(Arc<OpenedMemory>, u64),
+}
+
+impl Held {
+    /// Where this process has the first byte of the region.
+    pub(super) fn first(&self) -> u64 {
+        match self {
+            Self::Mapped(mapping) => mapping.start().as_ptr().addr() as u64,
+            Self::Opened(memory, offset) => memory.addr() + offset,
+        }
+    }
+
+    /// Bytes from there on.
+    fn room(&self) -> u64 {
+        match self {
+            Self::Mapped(mapping) => mapping.bytes() as u64,
+            Self::Opened(memory, offset) => memory.room().saturating_sub(*offset),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Mapped {
-    mapping: Arc<Mapping>,
+    held: Held,
     /// The turn in which it was used last, and for which region.
     used: u64,
     shown: Shown,
@@ -113,6 +153,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) place: Place,
     /// What it was asked to keep.
     pub(crate) challenge: [u64; 2],
+    /// That of this side.
+    pub(crate) own: &'a Arc<Board>,
 }
 
 impl Reach {
@@ -130,6 +172,9 @@ impl Reach {
         let mut reach = Self {
             peer: wanted.name.to_owned(),
             way,
+            own: Arc::clone(wanted.own),
+            gpus: Mutex::default(),
+            known: Mutex::default(),
             seat,
             life: 0,
             is_said: AtomicBool::new(false),
@@ -200,31 +245,41 @@ impl Reach {
         is_crowded(self.words())
     }
 
-    /// The file of a region, mapped here; none where it has none, or cannot be mapped.
-    pub(super) fn mapping(&self, shown: &Shown) -> Option<Arc<Mapping>> {
-        let (Way::Machine(machine), Some((fd, id))) = (&self.way, shown.file) else {
+    /// The memory of a region of another process, mapped here, or opened by this GPU. None where it has no name, or cannot be.
+    pub(super) fn hold(&self, shown: &Shown, gpu: Option<&Arc<dyn Gpu>>) -> Option<Held> {
+        let Way::Machine(machine) = &self.way else {
             return None;
         };
-        let mut maps = machine
-            .mapped
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let id = match (shown.file, shown.ipc, gpu) {
+            (Some((_, id)), ..) => Id::File(id),
+            (None, Some(name), Some(_)) => Id::Allocation(name.allocation()),
+            _ => return None,
+        };
+        let offset = shown.ipc.map_or(0, |name| name.offset());
+        let mut maps = lock(&machine.mapped);
         maps.turn += 1;
         let turn = maps.turn;
+        let fits = |held: &Held| held.room() >= shown.bytes;
         if let Some(mapped) = maps.by_id.get_mut(&id) {
             (mapped.used, mapped.shown) = (turn, *shown);
-            let mapping = Arc::clone(&mapped.mapping);
-            return Some(mapping).filter(|it| it.bytes() as u64 >= shown.bytes);
+            let held = match &mapped.held {
+                Held::Opened(memory, _) => Held::Opened(Arc::clone(memory), offset),
+                mapped => mapped.clone(),
+            };
+            return Some(held).filter(fits);
         }
-        let name = FileName::of(machine.pid, fd, id);
-        let mapping = match name.map(shown.bytes) {
-            Ok(mapping) => Arc::new(mapping),
+        let held = match machine.hold(shown, gpu) {
+            Ok(held) => held,
             Err(why) => {
-                tracing::debug!("the kernel copies for {}: {why}", self.peer);
+                let means = if shown.is_of_gpu {
+                    "the NIC moves"
+                } else {
+                    "the kernel copies"
+                };
+                tracing::debug!("{means} what is of {}: {why}", self.peer);
                 return None;
             }
         };
-        mapping.start().as_ptr().expose_provenance();
         if maps.by_id.len() >= MOST_MAPPED {
             let oldest = maps.by_id.iter().min_by_key(|(_, mapped)| mapped.used);
             if let Some(oldest) = oldest.map(|(id, _)| *id) {
@@ -232,25 +287,105 @@ impl Reach {
             }
         }
         let mapped = Mapped {
-            mapping: Arc::clone(&mapping),
+            held: held.clone(),
             used: turn,
             shown: *shown,
         };
         maps.by_id.insert(id, mapped);
-        Some(mapping)
+        Some(held).filter(fits)
     }
 
-    /// Unmaps files of regions that the peer has taken away, so that their memory is free. Whether files may be mapped later.
+    /// The GPU that is to copy between host memory of this side and regions of the peer: the peer's own, if it is of this process.
+    pub(crate) fn gpu_for(&self, key: u32) -> Option<Arc<dyn Gpu>> {
+        match &self.way {
+            Way::Process(board) => board.gpu_of(self.shown(key)?.place),
+            Way::Machine(_) => self.own.any_gpu(),
+        }
+    }
+
+    /// Whether this GPU reaches the peer's region with this key.
+    pub(crate) fn is_reached_by(&self, gpu: &Arc<dyn Gpu>, key: u32) -> bool {
+        let Some(shown) = self.shown(key) else {
+            return false;
+        };
+        match &self.way {
+            Way::Process(board) => match shown.is_of_gpu {
+                false => true,
+                true => {
+                    let theirs = board.gpu_of(shown.place);
+                    theirs.is_some_and(|it| it.copies_within() == gpu.copies_within())
+                }
+            },
+            Way::Machine(_) => self.hold(&shown, Some(gpu)).is_some(),
+        }
+    }
+
+    /// A number for a GPU that copies; 0 stands for none. None: there are too many.
+    pub(crate) fn number_of(&self, gpu: &Arc<dyn Gpu>) -> Option<u8> {
+        let mut gpus = lock(&self.gpus);
+        let known = gpus.iter().position(|it| Arc::ptr_eq(it, gpu));
+        let place = known.unwrap_or_else(|| {
+            gpus.push(Arc::clone(gpu));
+            gpus.len() - 1
+        });
+        u8::try_from(place + 1).ok()
+    }
+
+    /// The GPU with this number.
+    pub(super) fn gpu(&self, number: u8) -> Option<Arc<dyn Gpu>> {
+        let place = usize::from(number).checked_sub(1)?;
+        lock(&self.gpus).get(place).cloned()
+    }
+
+    /// The peer's region with this key, which is not looked for each time.
+    fn shown(&self, key: u32) -> Option<Shown> {
+        let mut known = lock(&self.known);
+        if let Some(shown) = known.get(&key).filter(|shown| self.is_there(shown)) {
+            return Some(*shown);
+        }
+        known.retain(|_, shown| self.is_there(shown));
+        let shown = self.find(key)?;
+        known.insert(key, shown);
+        Some(shown)
+    }
+
+    /// Unmaps files and closes allocations of regions that the peer has taken away, so that their memory is free. Whether some may be
+    /// mapped later.
     pub(crate) fn sweep(&self) -> bool {
         let Way::Machine(machine) = &self.way else {
             return false;
         };
-        let mut maps = machine
-            .mapped
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut maps = lock(&machine.mapped);
         maps.by_id.retain(|_, mapped| self.is_there(&mapped.shown));
         true
+    }
+
+    /// This GPU copies all pieces, of which it reaches both ends.
+    pub(super) fn copy_by_gpu(
+        &self,
+        is_read: bool,
+        pieces: &[Piece],
+        (gpu, copies): (&Arc<dyn Gpu>, &mut Vec<CopyPiece>),
+    ) -> Result<(), i32> {
+        copies.clear();
+        copies.extend(pieces.iter().map(|piece| {
+            let (to, from) = match is_read {
+                true => (piece.local, piece.remote),
+                false => (piece.remote, piece.local),
+            };
+            let bytes = piece.bytes;
+            CopyPiece { to, from, bytes }
+        }));
+        // SAFETY: as in `copy`; memory of the peer is opened or mapped as long as the caller holds it, and was found to have the
+        // whole region.
+        if let Err(error) = unsafe { gpu.copy(copies) } {
+            tracing::warn!("{} does not copy for {}: {error}", gpu.label(), self.peer);
+            return Err(libc::EIO);
+        }
+        match &self.way {
+            Way::Process(_) => Ok(()),
+            Way::Machine(machine) => machine.prove(),
+        }
     }
 
     /// Copies all pieces, of which this process reaches both ends: here is the peer's, or is mapped.
@@ -290,6 +425,11 @@ impl Reach {
             Way::Machine(machine) => machine.copy(is_read, pieces, spans),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether process `pid` is this one, of this user; why not, in words.
@@ -337,6 +477,23 @@ impl Machine {
                 Err(format!("process_vm_readv of process {pid}: {error}{yama}"))
             }
         }
+    }
+
+    /// Maps the file of a region, or lets this GPU open its allocation.
+    fn hold(&self, shown: &Shown, gpu: Option<&Arc<dyn Gpu>>) -> Result<Held, String> {
+        if let Some((fd, id)) = shown.file {
+            let mapping = FileName::of(self.pid, fd, id).map(shown.bytes)?;
+            mapping.start().as_ptr().expose_provenance();
+            return Ok(Held::Mapped(Arc::new(mapping)));
+        }
+        let (Some(name), Some(gpu)) = (shown.ipc, gpu) else {
+            return Err("it has no name".to_owned());
+        };
+        let end = name.offset().checked_add(shown.bytes);
+        let end = end.ok_or("its region ends behind the last address")?;
+        let opened = gpu.open_memory(&MemoryHandle::of_ipc(end, name.handle()));
+        let opened = opened.map_err(|error| error.to_string())?;
+        Ok(Held::Opened(Arc::new(opened), name.offset()))
     }
 
     /// Reads what the peer keeps for this connection. ESRCH: its process is gone.
@@ -463,8 +620,8 @@ fn address(value: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ShownRegion;
     use super::super::board::Seat;
+    use super::super::{MemoryName, ShownRegion};
     use super::*;
 
     /// This process as if it were another one: the kernel copies from it to itself.
@@ -533,9 +690,19 @@ mod tests {
         Reach {
             peer: "b".to_owned(),
             way: Way::Machine(machine),
+            own: Board::new(99).unwrap(),
+            gpus: Mutex::default(),
+            known: Mutex::default(),
             seat: 0,
             life: 0,
             is_said: AtomicBool::new(false),
+        }
+    }
+
+    fn mapping(reach: &Reach, key: u32) -> Option<Arc<Mapping>> {
+        match reach.hold(&reach.find(key).unwrap(), None)? {
+            Held::Mapped(mapping) => Some(mapping),
+            Held::Opened(..) => None,
         }
     }
 
@@ -549,7 +716,8 @@ mod tests {
             may_read: true,
             may_write: true,
         };
-        board.show(&region, memory.file().as_ref()).unwrap()
+        let name = memory.file().map(MemoryName::File);
+        board.show(&region, (name.as_ref(), None)).unwrap()
     }
 
     #[test]
@@ -560,7 +728,7 @@ mod tests {
         assert!(reach.sweep(), "nothing is mapped yet");
         let memory = crate::provider::HostMemory::shared(4096).unwrap();
         let show = |key| show_file(&board, &memory, key);
-        let mapped = |key| reach.mapping(&reach.find(key).unwrap());
+        let mapped = |key| mapping(&reach, key);
         let first = show(7);
         let held = Arc::downgrade(&mapped(7).unwrap());
         assert!(reach.sweep() && held.upgrade().is_some());
@@ -585,7 +753,7 @@ mod tests {
             .zip(&memories)
             .map(|(key, memory)| show_file(&board, memory, key))
             .collect();
-        let map = |nth: u32| reach.mapping(&reach.find(nth + 1).unwrap()).unwrap();
+        let map = |nth: u32| mapping(&reach, nth + 1).unwrap();
         let mut mapped: Vec<_> = (0..256).map(|nth| Arc::downgrade(&map(nth))).collect();
         let gone = |mapped: &[std::sync::Weak<Mapping>]| -> Vec<usize> {
             let all = mapped.iter().enumerate();
