@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+/// Chains that a lane may have in flight in any case.
+pub(super) const LEAST: u32 = 2;
 /// Slices behind which a lane reckons anew how fast it is.
 const COUNTED: u32 = 64;
 /// So long it waits for them.
@@ -43,7 +45,7 @@ impl Backlog {
 
 /// Most slices that a lane may have in flight, which takes `each` nanoseconds for one (0: not known) and posts chains of so many.
 pub(super) fn window(chain: u32, each: u64, others: impl Iterator<Item = Backlog>) -> u32 {
-    let least = 2 * chain;
+    let least = LEAST * chain;
     // When the others are through, and in what time the fastest lane does one.
     let both = others.map(|it| (it.ends_in(each), it.each_or(each)));
     let Some((soonest, fastest)) = both.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))) else {

@@ -126,6 +126,11 @@ impl Chain {
         self.works.is_empty()
     }
 
+    /// Those with these numbers, as far as it has them, each with its local ranges.
+    pub fn range(&self, which: Range<usize>) -> impl Iterator<Item = (&Work, &[LocalRange])> {
+        self.from(which.start).take(which.len())
+    }
+
     /// Those from number `first` on, each with its local ranges.
     pub fn from(&self, first: usize) -> impl Iterator<Item = (&Work, &[LocalRange])> {
         self.works.iter().skip(first).map(|work| {

@@ -1,5 +1,7 @@
 //! QPs of an mlx5 HCA, and beside them copies for peers of this machine.
 
+use std::ops::Range;
+
 use super::local::LocalLane;
 use super::mlx5::{Mlx5Lane, Mlx5Reaper};
 use super::{Cause, Chain, Completion, Lane, Posted, Provider, Tag};
@@ -41,8 +43,8 @@ impl Lane for HostLane {
         either!(self, it => it.room(ranges))
     }
 
-    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
-        either!(self, it => it.post(chain, first))
+    fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted {
+        either!(self, it => it.post(chain, which))
     }
 
     fn ring(&mut self) {

@@ -20,6 +20,7 @@ pub(crate) mod sink;
 mod wake;
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use mlx5_prm::cqe::Syndrome;
@@ -147,8 +148,8 @@ pub trait Lane: Send {
     /// So many WQEs of up to `ranges` local ranges it takes in any case.
     fn room(&self, ranges: u32) -> u32;
 
-    /// Takes the WQEs of `chain` from number `first` on, as many as it can. The HCA sees none of them before [`Lane::ring`].
-    fn post(&mut self, chain: &Chain, first: usize) -> Posted;
+    /// Takes the WQEs of `chain` with these numbers, as many as it can. The HCA sees none of them before [`Lane::ring`].
+    fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted;
 
     /// Lets the HCA run what was posted.
     fn ring(&mut self);

@@ -1,5 +1,6 @@
 //! Lanes without an HCA: what is rung for is done. No byte moves.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -88,9 +89,9 @@ impl Lane for SinkLane {
         u32::try_from(self.tags.len()).unwrap_or(u32::MAX) - self.in_flight()
     }
 
-    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+    fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted {
         let mut count = 0;
-        for (work, _) in chain.from(first) {
+        for (work, _) in chain.range(which) {
             let stop = match self.fault {
                 Some(SinkFault::Refuses(index)) if self.posted >= index => Some(Stop::Failed),
                 Some(SinkFault::Panics(index)) if self.posted >= index => panic_at(index),

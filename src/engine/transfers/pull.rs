@@ -21,7 +21,12 @@ pub(in crate::engine) struct Room {
     pub(in crate::engine) most: u32,
     /// Those of them that other lanes may take as well.
     pub(in crate::engine) shared: u32,
+    /// So many it takes also where few are left for all.
+    pub(in crate::engine) chain: u32,
 }
+
+/// A lane takes at most one part in so many of its even share of what is left. So no lane has much when another has nothing.
+const PART: u32 = 4;
 
 /// What a worker has taken of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +47,14 @@ impl Transfers {
     pub(in crate::engine) fn pull(
         &self,
         id: TransferId,
-        (Room { most, shared }, crossing): (Room, Crossing),
+        (
+            Room {
+                most,
+                shared,
+                chain: least,
+            },
+            crossing,
+        ): (Room, Crossing),
         chain: &mut Chain,
     ) -> Pulled {
         let place = &self.places[id.slot() as usize];
@@ -66,7 +78,11 @@ impl Transfers {
         // A transfer of one slice is given to one worker.
         let left = match plan.is_small() || crossing.own == NO_RAIL {
             true => left,
-            false => left.min(shared),
+            false => {
+                let left_for_all = plan.slices().saturating_sub(account.handed());
+                let even = left_for_all / count(way.link.qps()).max(1);
+                left.min(shared).min(least.max(even / PART))
+            }
         };
         if is_left && !is_far && left == 0 && !is_again {
             return Pulled::Later;

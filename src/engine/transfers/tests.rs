@@ -51,7 +51,11 @@ impl Rig {
     /// Whether the lane gets the slice.
     fn pulls(&self, id: TransferId, lane: usize) -> bool {
         let mut chain = Chain::default();
-        let room = Room { most: 1, shared: 1 };
+        let room = Room {
+            most: 1,
+            shared: 1,
+            chain: 1,
+        };
         self.transfers
             .pull(id, (room, self.crossings[lane]), &mut chain);
         chain.len() == 1

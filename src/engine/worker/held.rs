@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::super::link::Link;
 use super::super::rails::Crossing;
-use super::super::share::Tempo;
+use super::super::share::{self, Tempo};
 use crate::provider::{Completion, Lane};
 
 /// One life of a lane.
@@ -59,7 +59,7 @@ impl<L: Lane> Held<L> {
     pub(super) fn share(&self, chain: u32, now: Instant) -> u32 {
         let in_flight = self.lane.in_flight();
         if in_flight <= chain {
-            return chain;
+            return share::LEAST * chain - in_flight;
         }
         let window = self
             .link

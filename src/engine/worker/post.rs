@@ -4,7 +4,11 @@ use super::super::account::Close;
 use super::super::rails::NO_RAIL;
 use super::super::transfers::{Pulled, Room};
 use super::{Held, LinkWork, Worker};
-use crate::provider::{Lane, Provider, Stop};
+use crate::provider::{Chain, Lane, Posted, Provider, Stop};
+
+/// Chains that a worker takes of a transfer in one step. Workers that share a transfer meet at its account, so they take more at
+/// a time than goes behind a doorbell.
+const CHAINS: u32 = 2;
 
 impl<P: Provider> Worker<P> {
     /// Posts for each link what its lanes have room for. Whether anything was posted.
@@ -72,8 +76,9 @@ impl<P: Provider> Worker<P> {
         if held.has_failed {
             return false;
         }
-        let most = self.pace.chain.min(held.lane.room(self.pace.gather));
-        let share = held.share(self.pace.chain, self.now).min(most);
+        let chain = self.pace.chain;
+        let most = (CHAINS * chain).min(held.lane.room(self.pace.gather));
+        let share = held.share(chain, self.now).min(most);
         held.is_ahead = false;
         self.chain.clear();
         let mut next = 0;
@@ -89,6 +94,7 @@ impl<P: Provider> Worker<P> {
             let room = Room {
                 most: left,
                 shared: left.saturating_sub(most - share),
+                chain,
             };
             let how = (room, held.crossing);
             match self.transfers.pull(id, how, &mut self.chain) {
@@ -114,13 +120,12 @@ impl<P: Provider> Worker<P> {
         if self.chain.is_empty() {
             return false;
         }
-        let posted = held.lane.post(&self.chain, 0);
-        held.lane.ring();
+        let posted = post_chains(&mut held.lane, &self.chain, chain);
         held.posted(self.now);
         let lane = &held.lane;
         let qp = lane.number();
         let rail = held.crossing.own;
-        let taken = self.chain.from(0).take(posted.count);
+        let taken = self.chain.range(0..posted.count);
         let ranges = taken.flat_map(|(_, ranges)| ranges);
         let bytes = ranges.map(|it| u64::from(it.bytes)).sum();
         let tally = self.inbox.queue.tally(rail == NO_RAIL);
@@ -156,6 +161,100 @@ impl<P: Provider> Worker<P> {
     pub(super) fn close_queue(&mut self, at: usize) {
         while let Some((id, _)) = self.links[at].queue.pop_front() {
             self.transfers.close(id, Close::Failed);
+        }
+    }
+}
+
+/// Posts what was taken, so many WQEs behind each doorbell.
+fn post_chains(lane: &mut impl Lane, all: &Chain, chain: u32) -> Posted {
+    let (step, mut count) = (chain.max(1) as usize, 0);
+    while count < all.len() {
+        let end = all.len().min(count + step);
+        let posted = lane.post(all, count..end);
+        lane.ring();
+        count += posted.count;
+        if posted.stop.is_some() || count < end {
+            return Posted { count, ..posted };
+        }
+    }
+    Posted { count, stop: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::provider::{Cause, Completion, Tag, Verb};
+
+    /// Takes so many WQEs, and keeps which were posted behind each doorbell.
+    #[derive(Default)]
+    struct Recorder {
+        room: usize,
+        posted: Vec<Range<usize>>,
+        rung: Vec<Range<usize>>,
+    }
+
+    impl Lane for Recorder {
+        fn number(&self) -> u32 {
+            1
+        }
+
+        fn room(&self, _ranges: u32) -> u32 {
+            u32::try_from(self.room).unwrap()
+        }
+
+        fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted {
+            assert!(which.end <= chain.len() && !which.is_empty());
+            let count = which.len().min(self.room);
+            self.room -= count;
+            self.posted.push(which.start..which.start + count);
+            let stop = (count < which.len()).then_some(Stop::Full);
+            Posted { count, stop }
+        }
+
+        fn ring(&mut self) {
+            self.rung.append(&mut self.posted);
+        }
+
+        fn retire(&mut self, _completion: &Completion, _each: impl FnMut(Tag, Option<Cause>)) {}
+
+        fn in_flight(&self) -> u32 {
+            0
+        }
+
+        fn holds(&self, _slot: u32) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_doorbell_follows_each_chain_and_what_does_not_fit_is_left() {
+        let mut all = Chain::default();
+        for slice in 0..40 {
+            let tag = Tag { slot: 0, slice };
+            all.push((Verb::Write, tag), (0, 0), []);
+        }
+        let cases: [(u32, usize, &[usize]); 5] = [
+            (16, 99, &[16, 32, 40]),
+            (40, 99, &[40]),
+            (64, 99, &[40]),
+            (16, 20, &[16, 20]),
+            (16, 0, &[0]),
+        ];
+        // Where the WQEs behind each doorbell end.
+        for (chain, room, ends) in cases {
+            let mut lane = Recorder {
+                room,
+                ..Recorder::default()
+            };
+            let posted = post_chains(&mut lane, &all, chain);
+            let begins = [0].iter().chain(ends);
+            let rung: Vec<Range<usize>> = begins.zip(ends).map(|(a, b)| *a..*b).collect();
+            assert_eq!(lane.rung, rung, "{chain} {room}");
+            let stop = (room < 40).then_some(Stop::Full);
+            let count = room.min(40);
+            assert_eq!(posted, Posted { count, stop });
         }
     }
 }

@@ -213,7 +213,7 @@ fn a_worker_looks_again_in_time_while_something_is_in_flight() {
     let mut lane = SinkLane::new(1, 8);
     let mut chain = Chain::default();
     chain.push((Verb::Write, Tag::default()), (0, 0), []);
-    assert_eq!(lane.post(&chain, 0).count, 1);
+    assert_eq!(lane.post(&chain, 0..1).count, 1);
     worker.links.push(LinkWork {
         link: Arc::clone(&link),
         lanes: vec![Held::new(&link, 0, 1, lane)],

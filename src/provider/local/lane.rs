@@ -1,6 +1,7 @@
 //! A queue of copies. The thread that uses it does them, a bounded part at a time, so that it sees to its other queues meanwhile.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -299,9 +300,9 @@ impl Lane for LocalLane {
         u32::try_from(left).unwrap_or(u32::MAX)
     }
 
-    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+    fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted {
         let mut count = 0;
-        for (work, ranges) in chain.from(first) {
+        for (work, ranges) in chain.range(which) {
             let stop = match self.failed {
                 Some(_) => Some(Stop::Failed),
                 None if self.jobs.len() + self.finished.len() >= DEPTH => Some(Stop::Full),

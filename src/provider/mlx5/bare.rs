@@ -131,7 +131,7 @@ impl BareLanes {
                     let what = (Verb::Write, Tag::default());
                     self.chain.push(what, (write.remote, rkey), [range]);
                 }
-                let posted = lane.post(&self.chain, 0);
+                let posted = lane.post(&self.chain, 0..self.chain.len());
                 lane.ring();
                 left = &left[posted.count..];
             }

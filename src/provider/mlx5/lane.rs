@@ -9,6 +9,7 @@
 //! Beside them it has receive WQEs, which WRITEs of the peer with an immediate consume. They take no bytes, and each is posted again
 //! as it completes. A WRITE that meets none is sent again by the peer's HCA (receiver not ready).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -142,10 +143,10 @@ impl Lane for Mlx5Lane {
         u32::try_from(self.free_blocks() / each).unwrap_or(u32::MAX)
     }
 
-    fn post(&mut self, chain: &Chain, first: usize) -> Posted {
+    fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted {
         let mut count = 0;
         let inline = self.inline;
-        let works = chain.from(first);
+        let works = chain.range(which);
         let mut works = works
             .map(|(work, ranges)| (work, ranges, carried(inline, work, ranges)))
             .peekable();

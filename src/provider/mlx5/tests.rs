@@ -235,7 +235,7 @@ fn a_lane_moves_bytes_and_goes_on_behind_index_65536() {
         }
         for (count, ranges, each) in [(100, 1, 1), (50, 3, 2)] {
             let chain = rig.chain(count, ranges, tag, rkey);
-            let posted = rig.lane.post(&chain, 0);
+            let posted = rig.lane.post(&chain, 0..chain.len());
             assert_eq!((posted.count, posted.stop), (count as usize, None));
             rig.lane.ring();
             assert_eq!(rig.settle(), done(tag..tag + count), "round {round}");
@@ -266,7 +266,7 @@ fn a_write_of_few_bytes_is_carried_as_it_is_when_it_is_posted() {
         fill(1);
         // Three ranges of 8 bytes: five segments, or four with the bytes.
         let chain = rig.chain(1, 3, 0, rkey);
-        assert_eq!(rig.lane.post(&chain, 0).count, 1);
+        assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 1);
         fill(2);
         rig.lane.ring();
         assert_eq!(rig.settle(), done(0..1));
@@ -284,7 +284,7 @@ fn a_write_of_few_bytes_is_carried_as_it_is_when_it_is_posted() {
             bytes: 8,
         };
         chain.push((Verb::Read, Tag::default()), to, [range]);
-        assert_eq!(rig.lane.post(&chain, 0).count, 1);
+        assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 1);
         rig.lane.ring();
         assert_eq!(rig.settle(), done(0..1));
         let mut here = [0; 8];
@@ -301,7 +301,7 @@ fn carried_writes_leave_room_for_as_many_as_there_are_wqebbs() {
     let rkey = rig.keys.rkey();
     // Of three ranges each, which take two WQEBBs where the WQE names them.
     let chain = rig.chain(300, 3, 0, rkey);
-    assert_eq!(rig.lane.post(&chain, 0).count, 256);
+    assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 256);
     rig.lane.ring();
     assert_eq!(rig.settle(), done(0..256));
 }
@@ -312,7 +312,7 @@ fn a_full_lane_takes_a_prefix_and_the_rest_later() {
     let rkey = rig.keys.rkey();
     assert_eq!((rig.lane.room(1), rig.lane.room(4)), (256, 128));
     let chain = rig.chain(300, 1, 0, rkey);
-    let first = rig.lane.post(&chain, 0);
+    let first = rig.lane.post(&chain, 0..chain.len());
     assert_eq!(
         first,
         Posted {
@@ -321,7 +321,7 @@ fn a_full_lane_takes_a_prefix_and_the_rest_later() {
         }
     );
     assert_eq!(rig.lane.room(1), 0);
-    let none = rig.lane.post(&chain, 256);
+    let none = rig.lane.post(&chain, 256..chain.len());
     assert_eq!(
         none,
         Posted {
@@ -331,7 +331,7 @@ fn a_full_lane_takes_a_prefix_and_the_rest_later() {
     );
     rig.lane.ring();
     assert_eq!(rig.settle(), done(0..256));
-    let rest = rig.lane.post(&chain, 256);
+    let rest = rig.lane.post(&chain, 256..chain.len());
     assert_eq!(
         rest,
         Posted {
@@ -360,7 +360,7 @@ fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
     for slice in 6..12 {
         chain.push((Verb::Write, tag(slice)), (to, rkey), [range]);
     }
-    assert_eq!(rig.lane.post(&chain, 0).count, 12);
+    assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 12);
     rig.lane.ring();
     let all = rig.settle();
     assert_eq!(all[..5], done(0..5));
@@ -372,7 +372,7 @@ fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
         assert!(cause.unwrap().is_flush(), "{slice}: {cause:?}");
     }
     assert_eq!(all.len(), 12);
-    let refused = rig.lane.post(&chain, 0);
+    let refused = rig.lane.post(&chain, 0..chain.len());
     assert_eq!(
         refused,
         Posted {
@@ -387,7 +387,7 @@ fn an_ended_qp_flushes_its_chain_and_is_reset_with_the_end_of_its_lane() {
     let mut rig = Rig::new(8);
     let rkey = rig.keys.rkey();
     let chain = rig.chain(16, 1, 0, rkey);
-    rig.lane.post(&chain, 0);
+    rig.lane.post(&chain, 0..chain.len());
     rig.pairs[0].end().unwrap();
     // Rung for by an HCA that takes nothing more: it completes in error all the same.
     rig.lane.ring();
@@ -456,7 +456,7 @@ fn a_reaper_takes_what_completes_in_cqs_that_were_made_behind_it() {
         // It sleeps in between, so the CQs of either piece raise events in the one channel.
         for _ in 0..3 {
             let chain = rig.chain(20, 1, 0, rkey);
-            assert_eq!(rig.lane.post(&chain, 0).count, 20);
+            assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 20);
             rig.lane.ring();
             assert_eq!(rig.settle(), done(0..20));
         }
@@ -566,7 +566,7 @@ impl Rig {
 fn a_write_that_meets_no_receive_wqe_waits_for_one_and_none_is_lost() {
     let mut rig = Rig::new(8);
     let chain = rig.counting(100);
-    assert_eq!(rig.lane.post(&chain, 0).count, 100);
+    assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 100);
     rig.lane.ring();
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     // The other end has not opened its lane: it has none.
@@ -607,7 +607,7 @@ fn in_error_every_receive_wqe_is_accounted_for_behind_what_has_come() {
     let mut rig = Rig::new(8);
     rig.other.open();
     let chain = rig.counting(5);
-    rig.lane.post(&chain, 0);
+    rig.lane.post(&chain, 0..chain.len());
     rig.lane.ring();
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     rig.reap_until(&mut sent, &mut received, |sent, received| {
