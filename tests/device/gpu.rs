@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource, MemoryLocation};
-use warpverbs::gpu::{DeviceMemory, Event, Gpu, GpuError, Launch, Stream};
+use warpverbs::gpu::{CopyPiece, DeviceMemory, Event, Gpu, GpuError, Launch, Stream};
 
 fn gpu() -> Arc<CudaGpu> {
     CudaGpu::open(0).expect("CUDA device 0")
@@ -323,6 +323,45 @@ fn the_other_process() {
     // SAFETY: the kernel stores one word where the memory lies, which stays open until it has ended.
     let event = unsafe { gpu.launch(&launch, &(opened.addr() + 8).to_ne_bytes()) }.unwrap();
     gpu.wait(&event, Duration::from_secs(20)).unwrap();
+    // Pages of which the driver knows nothing.
+    let bytes = copied();
+    copy(&*gpu, opened.addr() + 4096, bytes.as_ptr().addr() as u64);
+}
+
+/// What is copied.
+fn copied() -> Vec<u8> {
+    (0..=250).cycle().take(200_000).collect()
+}
+
+/// Copies as many bytes.
+fn copy(gpu: &dyn Gpu, to: u64, from: u64) {
+    let bytes = copied().len() as u64;
+    let half = bytes / 2 + 1;
+    let piece = |at: u64, bytes| CopyPiece {
+        to: to + at,
+        from: from + at,
+        bytes,
+    };
+    // SAFETY: the caller's memory has the bytes at both ends.
+    unsafe { gpu.copy(&[piece(0, half), piece(half, bytes - half)]) }.unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_gpu_copies_between_its_memory_and_pages_of_the_host() {
+    let gpu = gpu();
+    let memories = [(); 2].map(|()| gpu.alloc(1 << 20, 128).unwrap());
+    let bytes = copied();
+    let mut back = vec![0_u8; bytes.len()];
+    copy(&*gpu, memories[0].addr() + 3, bytes.as_ptr().addr() as u64);
+    copy(&*gpu, memories[1].addr() + 70_001, memories[0].addr() + 3);
+    copy(
+        &*gpu,
+        back.as_mut_ptr().addr() as u64,
+        memories[1].addr() + 70_001,
+    );
+    assert!(back == bytes);
+    assert_eq!(gpu.copies_within(), Some("cuda"));
 }
 
 #[test]
@@ -340,6 +379,9 @@ fn another_process_stores_into_shared_memory_and_a_dead_one_shares_none() {
         gpu.read(memory.addr(), &mut out).unwrap();
         assert_eq!(out[..8], [0; 8], "{location}");
         assert_eq!(out[8..12], 42_u32.to_ne_bytes(), "{location}");
+        let mut bytes = copied();
+        gpu.read(memory.addr() + 4096, &mut bytes).unwrap();
+        assert!(bytes == copied(), "{location}");
         let told = other_process(&format!("{location} "));
         let (_, stale) = told.split_once("told: ").unwrap();
         let stale = serde_json::from_str(stale.lines().next().unwrap()).unwrap();

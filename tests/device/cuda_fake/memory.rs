@@ -9,7 +9,7 @@ use std::thread;
 use cudarc::driver::sys;
 use test_support::limits::HANG;
 use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, MemoryLocation};
-use warpverbs::gpu::{Gpu, GpuError};
+use warpverbs::gpu::{CopyPiece, Gpu, GpuError};
 
 use super::{fake, gpu, says};
 
@@ -232,6 +232,37 @@ fn a_driver_without_the_flag_exports_plainly_and_a_refusal_is_an_error() {
         fake.set("attribute 124 0");
         assert!(memory.dmabufs().unwrap().is_empty());
         assert!(!gpu.rdma().unwrap().dmabuf);
+    });
+}
+
+/// Copies between addresses wait for their end, also behind one that is refused.
+#[test]
+fn copies_between_addresses_end_before_their_caller_goes_on() {
+    fake("").run(|fake| {
+        let gpu = gpu();
+        let memory = gpu.alloc(1 << 20, 128).unwrap();
+        let bytes: Vec<u8> = (0..=250).cycle().take(100_000).collect();
+        let mut back = vec![0_u8; bytes.len()];
+        let piece = |to: u64, from: u64| CopyPiece {
+            to,
+            from,
+            bytes: bytes.len() as u64,
+        };
+        let (at, host) = (memory.addr() + 3, bytes.as_ptr().addr() as u64);
+        let to = back.as_mut_ptr().addr() as u64;
+        #[expect(unsafe_code, reason = "copies by address")]
+        // SAFETY: both ends of each piece are memory of this test, and no reference to them is used during a call.
+        let copy = |pieces: &[CopyPiece]| unsafe { gpu.copy(pieces) };
+        let before = fake.calls("cuStreamSynchronize").len();
+        copy(&[piece(at, host), piece(at + 200_000, at)]).unwrap();
+        copy(&[piece(to, at + 200_000)]).unwrap();
+        assert!(back == bytes);
+        assert_eq!(fake.calls("cuStreamSynchronize").len(), before + 2);
+        copy(&[]).unwrap();
+        fake.set("refuse cuMemcpyAsync 1");
+        let error = copy(&[piece(at, host), piece(at, host)]).unwrap_err();
+        says(&error, &["cuMemcpyAsync", "INVALID_VALUE (1)"]);
+        assert_eq!(fake.calls("cuStreamSynchronize").len(), before + 4);
     });
 }
 
