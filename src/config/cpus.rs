@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// CPUs have lower numbers.
-const MOST_CPUS: u32 = 1024;
+/// CPUs have lower numbers: Linux is built for as many at most.
+const MOST_CPUS: u32 = 8192;
 
 /// On which CPUs the workers of a host engine run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,8 +46,17 @@ impl CpuList {
 
     /// Those that `other` has too.
     pub(crate) fn within(&self, other: &Self) -> Option<Self> {
-        let both = self.0.iter().filter(|cpu| other.0.contains(cpu));
+        let both = self.0.iter().filter(|cpu| other.has(**cpu));
         Self::of(both.copied())
+    }
+
+    /// Whether it has all of `other`.
+    pub(crate) fn has_all(&self, other: &Self) -> bool {
+        other.0.iter().all(|cpu| self.has(*cpu))
+    }
+
+    pub(crate) fn has(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
     }
 }
 
@@ -117,7 +126,7 @@ mod tests {
             ("0", &[0][..], "0"),
             ("0-2,8", &[0, 1, 2, 8], "0-2,8"),
             ("3,1,2,2", &[1, 2, 3], "1-3"),
-            ("1022-1023", &[1022, 1023], "1022-1023"),
+            ("8190-8191", &[8190, 8191], "8190-8191"),
         ] {
             let list: CpuList = text.parse().unwrap();
             assert_eq!(list.numbers(), numbers);
@@ -133,7 +142,7 @@ mod tests {
             "0-1-2",
             "a",
             "+1",
-            "1024",
+            "8192",
             "0-4294967295",
         ] {
             assert_eq!(text.parse::<CpuList>(), Err(BadCpus), "{text}");
@@ -153,5 +162,8 @@ mod tests {
         let [low, high, all] = ["0-3", "4-7", "2-5"].map(|it| it.parse::<CpuList>().unwrap());
         assert_eq!(low.within(&all), CpuList::of([2, 3]));
         assert_eq!(low.within(&high), None);
+        let both: CpuList = "0-7".parse().unwrap();
+        assert!(both.has_all(&low) && both.has_all(&both));
+        assert!(!low.has_all(&all) && !low.has_all(&both));
     }
 }

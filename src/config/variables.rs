@@ -451,7 +451,7 @@ pub const GROUPS: [Group; 7] = [
             ),
             row(
                 "WARPVERBS_ENGINE_CPUS",
-                Values::Text("`near`, `any` or CPUs below 1024, as 0-3,8"),
+                Values::Text("`near`, `any` or CPUs below 8192, as 0-3,8"),
                 "near",
                 "CPUs on which these threads run: those near the device, any, or these, all of which the process may use",
             ),

@@ -84,6 +84,7 @@ impl RankDevices {
                     gpus: &gpus,
                     place,
                     link_layer: settle(&offers)?,
+                    ..Wish::default()
                 };
                 let (context, passed_over) = best(&machine, &wish, config, &list)?;
                 (vec![context], passed_over)

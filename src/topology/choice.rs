@@ -11,8 +11,8 @@ use super::rdma::{LinkLayer, PortState, RdmaDevice, RdmaPort, by_number};
 
 /// What a rank looks for in a port.
 ///
-/// A port that is active and of the link layer of the others is a candidate. The nearest to the GPU goes first, then the fastest. Among
-/// equals each rank of the machine takes another one, in turn, and then they go by name. So a machine gives the same answer on
+/// A port that is active and of the link layer of the others is a candidate. The nearest to the GPU, or to the NUMA node, goes first, then
+/// the fastest. Among equals each rank of the machine takes another one, in turn, and then they go by name. So a machine gives the same answer on
 /// every run, and no answer depends on what other processes do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wish<'a> {
@@ -20,6 +20,8 @@ pub struct Wish<'a> {
     pub gpus: &'a [Option<PciAddress>],
     /// The place of this rank in [`Wish::gpus`]; a rank that is not in it has no GPU.
     pub place: usize,
+    /// The NUMA node of what moves the data, where this rank has no GPU: its CPUs'. None: all ports are as far.
+    pub node: Option<u32>,
     /// Only ports of this link layer. None: of the one that the machine's fastest active port has, of two that are as fast the one
     /// with more ports, then InfiniBand. All ranks of a machine get the same, whatever is near them.
     pub link_layer: Option<LinkLayer>,
@@ -33,10 +35,32 @@ pub struct Candidate {
     pub device: String,
     /// Number of the port.
     pub port: u8,
-    /// How far it is from the GPU. None where one of them has no place in the PCI tree.
+    /// How far it is from the GPU or the NUMA node. None where one of them is not known, or has no place in the PCI tree.
     pub distance: Option<Distance>,
     /// Megabits per second; 0 where that is not known.
     pub rate_mbps: u32,
+}
+
+impl Candidate {
+    /// Whether it is as near and as fast as another one of the same choice.
+    #[must_use]
+    pub fn is_as_good_as(&self, other: &Self) -> bool {
+        merit(self) == merit(other)
+    }
+}
+
+impl fmt::Display for Candidate {
+    /// `mlx5_0 port 1 (PIX, 400 Gb/s)`, with what is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {}", self.device, self.port)?;
+        let rate = f64::from(self.rate_mbps) / 1000.0;
+        match (self.distance, self.rate_mbps) {
+            (None, 0) => Ok(()),
+            (Some(distance), 0) => write!(f, " ({distance})"),
+            (None, _) => write!(f, " ({rate} Gb/s)"),
+            (Some(distance), _) => write!(f, " ({distance}, {rate} Gb/s)"),
+        }
+    }
 }
 
 /// A port, or a device as a whole, that a rank does not use.
@@ -154,7 +178,9 @@ impl Wish<'_> {
     fn in_order(&self, machine: &Machine, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let seen_from = |place: usize| {
             let gpu = self.gpus.get(place).copied().flatten();
-            sorted(machine, gpu, candidates.clone())
+            // Of the other ranks no node is known.
+            let node = self.node.filter(|_| place == self.place);
+            sorted(machine, (gpu, node), candidates.clone())
         };
         let mut own = seen_from(self.place);
         let equals = equals_of(&own).len();
@@ -191,19 +217,21 @@ pub(super) fn admit(port: &RdmaPort, wanted: Option<LinkLayer>) -> Result<(), Re
     }
 }
 
-/// Candidates as a rank with this GPU sees them, the nearest first.
+/// Candidates as a rank with this GPU, or without one on this NUMA node, sees them, the nearest first.
 fn sorted(
     machine: &Machine,
-    gpu: Option<PciAddress>,
+    (gpu, node): (Option<PciAddress>, Option<u32>),
     mut candidates: Vec<Candidate>,
 ) -> Vec<Candidate> {
     for candidate in &mut candidates {
         let nic = machine
             .rdma_device(&candidate.device)
             .and_then(|nic| nic.pci);
-        candidate.distance = gpu
-            .zip(nic)
-            .and_then(|(gpu, nic)| machine.distance(gpu, nic));
+        candidate.distance = match (gpu, node) {
+            (Some(gpu), _) => nic.and_then(|nic| machine.distance(gpu, nic)),
+            (None, Some(node)) => nic.and_then(|nic| machine.distance_from_node(node, nic)),
+            (None, None) => None,
+        };
     }
     candidates.sort_by(|one, other| {
         let names = by_number(&one.device).cmp(&by_number(&other.device));
@@ -221,7 +249,7 @@ fn merit(candidate: &Candidate) -> (bool, Option<Distance>, Reverse<u32>) {
 
 /// Those at the begin that are as good as the very first.
 fn equals_of(candidates: &[Candidate]) -> &[Candidate] {
-    let is_best = |candidate: &&Candidate| merit(candidate) == merit(&candidates[0]);
+    let is_best = |candidate: &&Candidate| candidate.is_as_good_as(&candidates[0]);
     &candidates[..candidates.iter().take_while(is_best).count()]
 }
 

@@ -40,10 +40,10 @@ pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Dista
         return Distance::Pix;
     }
     if one.host_bridge.is_none() || one.host_bridge != other.host_bridge {
-        let is_same = one.numa_node.is_some() && one.numa_node == other.numa_node;
-        return match is_same || nodes <= 1 {
-            true => Distance::Node,
-            false => Distance::Sys,
+        return match one.numa_node {
+            Some(node) => from_node(node, other, nodes),
+            None if nodes <= 1 => Distance::Node,
+            None => Distance::Sys,
         };
     }
     let pairs = one.bridges.iter().zip(&other.bridges);
@@ -56,6 +56,14 @@ pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Dista
     match own(one) <= 1 && own(other) <= 1 {
         true => Distance::Pix,
         false => Distance::Pxb,
+    }
+}
+
+/// From the CPUs and the memory of a NUMA node to a function of a machine with `nodes` of them.
+pub(super) fn from_node(node: u32, function: &PciDevice, nodes: usize) -> Distance {
+    match function.numa_node == Some(node) || nodes <= 1 {
+        true => Distance::Node,
+        false => Distance::Sys,
     }
 }
 
@@ -126,6 +134,22 @@ mod tests {
         assert_eq!(from(&far(Some(0)), 2), Distance::Node);
         assert_eq!(from(&far(Some(1)), 2), Distance::Sys);
         assert_eq!(from(&far(None), 2), Distance::Sys);
+    }
+
+    #[test]
+    fn a_function_is_near_its_own_node_alone() {
+        let of = |node| device("pci0000:15", node, &[1, 9]);
+        for (own, node, nodes, expected) in [
+            (Some(0), 0, 2, Distance::Node),
+            (Some(1), 0, 2, Distance::Sys),
+            (Some(1), 1, 2, Distance::Node),
+            (None, 0, 2, Distance::Sys),
+            (None, 0, 1, Distance::Node),
+            (Some(0), 0, 0, Distance::Node),
+        ] {
+            let found = from_node(node, &of(own), nodes);
+            assert_eq!(found, expected, "{own:?}, {node}, {nodes}");
+        }
     }
 
     #[test]

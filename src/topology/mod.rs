@@ -4,8 +4,8 @@
 //! leaves out one fact. A file that cannot be a fact (endless, no text, a link in a loop) is listed in [`Machine::unread`] with
 //! its path. Every file and every directory is read to a bound.
 //!
-//! The distance of a NIC from a GPU is [`Machine::distance`], in the words of NCCL and `nvidia-smi topo`. The order in which a
-//! rank should try its ports is [`Wish::choose`].
+//! The distance of a NIC from a GPU is [`Machine::distance`], in the words of NCCL and `nvidia-smi topo`, and that from the CPUs of a
+//! NUMA node [`Machine::distance_from_node`]. The order in which a rank or an engine should try its ports is [`Wish::choose`].
 //!
 //! ```
 //! use warpverbs::topology::{Distance, Machine, PciAddress};
@@ -28,6 +28,8 @@ mod sysfs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use crate::config::CpuList;
 
 pub use choice::{Candidate, Choice, PassedOver, Reason, Wish};
 pub use distance::Distance;
@@ -147,5 +149,19 @@ impl Machine {
     pub fn distance(&self, one: PciAddress, other: PciAddress) -> Option<Distance> {
         let (one, other) = (self.pci_device(one)?, self.pci_device(other)?);
         Some(distance::between(one, other, self.nodes.len()))
+    }
+
+    /// How far a PCI function is from the CPUs and the memory of a NUMA node; none if the machine lacks the function.
+    #[must_use]
+    pub fn distance_from_node(&self, node: u32, function: PciAddress) -> Option<Distance> {
+        let function = self.pci_device(function)?;
+        Some(distance::from_node(node, function, self.nodes.len()))
+    }
+
+    /// The NUMA node that has all of these CPUs. None: several have some, or the kernel does not say.
+    #[must_use]
+    pub fn node_of(&self, cpus: &CpuList) -> Option<u32> {
+        let has_all = |node: &&NumaNode| node.cpu_list().is_some_and(|of| of.has_all(cpus));
+        self.nodes.iter().find(has_all).map(|node| node.number)
     }
 }

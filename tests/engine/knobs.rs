@@ -221,7 +221,7 @@ fn cpus_say_where_workers_run() {
     assert!(words.contains(&expected), "{words}");
     let variable = |name: &str| (name == "WARPVERBS_ENGINE_CPUS").then(|| "0-".to_owned());
     let refused = EngineConfig::from_variables("a", variable).unwrap_err();
-    let expected = "WARPVERBS_ENGINE_CPUS: '0-' is not `near`, `any` or CPUs below 1024, as 0-3,8";
+    let expected = "WARPVERBS_ENGINE_CPUS: '0-' is not `near`, `any` or CPUs below 8192, as 0-3,8";
     assert_eq!(refused.to_string(), expected);
 }
 

@@ -68,11 +68,12 @@ fn look_at(tree: &Path) {
         .iter()
         .map(|device| device.ports.len().max(1))
         .sum::<usize>();
-    // The first GPU, none, and a rank that is not listed.
+    // The first GPU, none, and a rank that is not listed, each beside a node.
     for place in [0, gpus.len() - 1, usize::MAX] {
         let wish = Wish {
             gpus: &gpus,
             place,
+            node: machine.node_of(&"0".parse().unwrap()),
             link_layer: Some(LinkLayer::Ethernet),
         };
         let choice = wish.choose(&machine, |_, _| Ok(()));

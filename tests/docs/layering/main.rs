@@ -22,7 +22,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("error", &[]),
     ("config", &[]),
-    ("topology", &[]),
+    ("topology", &["config"]),
     (
         "verbs",
         &["sys", "memheap", "abi", "topology", "error", "config"],

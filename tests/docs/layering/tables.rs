@@ -123,7 +123,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ("error", "the public error"),
     (
         "config",
-        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership`, `moe`, `provider` and `engine` use `config` and `error`",
+        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership`, `moe`, `provider` and `engine` use `config` and `error`, `topology` uses `config`",
     ),
 ];
 

@@ -129,7 +129,7 @@ impl Pair {
         let wish = Wish {
             place: self.gpu().map_or(0, |gpu| gpu.gpu.slot.ordinal as usize),
             gpus: &gpus,
-            link_layer: None,
+            ..Wish::default()
         };
         let listed = |name: &str| {
             self.all
