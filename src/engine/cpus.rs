@@ -1,20 +1,46 @@
 //! On which CPUs the workers of a rail run.
 
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::error::{EngineError, HostError};
 use crate::config::{CpuList, EngineCpus};
 use crate::provider::ProviderError;
 
+/// What the kernel says of this thread.
+const STATUS: &str = "/proc/thread-self/status";
+
 /// The CPUs that this thread may use, and the threads that it starts.
 fn allowed() -> Result<Option<CpuList>, HostError> {
-    let set = sched_getaffinity(None).map_err(|errno| ProviderError::System {
-        call: "sched_getaffinity",
-        source: errno.into(),
-    })?;
-    let has = |cpu: &u32| set.is_set(*cpu as usize);
-    let most = u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
-    Ok(CpuList::of((0..most).filter(has)))
+    allowed_by(sched_getaffinity(None))
+}
+
+/// The same, behind the answer of the system.
+fn allowed_by(answer: Result<CpuSet, Errno>) -> Result<Option<CpuList>, HostError> {
+    let failed = |call, source| ProviderError::System { call, source };
+    match answer {
+        Ok(set) => {
+            let has = |cpu: &u32| set.is_set(*cpu as usize);
+            let most = u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
+            Ok(CpuList::of((0..most).filter(has)))
+        }
+        // The machine has more CPUs than a mask of this size.
+        Err(Errno::INVAL) => {
+            let status = fs::read_to_string(STATUS).map_err(|error| failed(STATUS, error))?;
+            Ok(listed(&status))
+        }
+        Err(errno) => Err(failed("sched_getaffinity", io::Error::from(errno)).into()),
+    }
+}
+
+/// The CPUs that a status of a thread lists.
+fn listed(status: &str) -> Option<CpuList> {
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    list.trim().parse().ok()
 }
 
 /// The CPUs for the workers of a rail, near whose NIC are those of `near`, where the system says it. None: all that they may use.
@@ -22,7 +48,10 @@ pub(super) fn choose(
     wanted: &EngineCpus,
     near: Option<&str>,
 ) -> Result<Option<CpuList>, HostError> {
-    Ok(choice(wanted, near, allowed()?.as_ref())?)
+    match wanted {
+        EngineCpus::Any => Ok(None),
+        _ => Ok(choice(wanted, near, allowed()?.as_ref())?),
+    }
 }
 
 fn choice(
@@ -44,7 +73,7 @@ fn choice(
         }
         EngineCpus::Listed(list) => {
             let mut all = list.numbers().iter();
-            match all.find(|cpu| !allowed.numbers().contains(cpu)) {
+            match all.find(|cpu| !allowed.has(**cpu)) {
                 Some(cpu) => Err(EngineError::Knob {
                     what: "a CPU in WARPVERBS_ENGINE_CPUS",
                     value: (*cpu).into(),
@@ -56,15 +85,20 @@ fn choice(
     }
 }
 
-/// This thread runs on them from now on. Where the system refuses, it runs where it did.
+/// This thread runs on them from now on, as far as the mask of the call has them. Where the system refuses, it runs where it did.
 pub(super) fn pin(cpus: &CpuList) {
-    let mut set = CpuSet::new();
-    for cpu in cpus.numbers() {
-        set.set(*cpu as usize);
-    }
-    if let Err(error) = sched_setaffinity(None, &set) {
+    if let Err(error) = sched_setaffinity(None, &mask(cpus)) {
         tracing::warn!("a worker does not run on CPUs {cpus}: {error}");
     }
+}
+
+fn mask(cpus: &CpuList) -> CpuSet {
+    let mut set = CpuSet::new();
+    let numbers = cpus.numbers().iter().map(|cpu| *cpu as usize);
+    for cpu in numbers.take_while(|cpu| *cpu < CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    set
 }
 
 #[cfg(test)]
@@ -92,6 +126,27 @@ mod tests {
         }
         let any = choice(&EngineCpus::Any, Some("4-5"), Some(&allowed));
         assert_eq!(any.unwrap(), None);
+    }
+
+    #[test]
+    fn a_mask_that_is_too_short_gives_way_to_the_list_of_the_kernel() {
+        let by_mask = allowed().unwrap();
+        assert!(by_mask.is_some());
+        assert_eq!(allowed_by(Err(Errno::INVAL)).unwrap(), by_mask);
+        let refused = allowed_by(Err(Errno::PERM)).unwrap_err().to_string();
+        assert!(refused.starts_with("sched_getaffinity: "), "{refused}");
+        let status = "Name:\twv\nCpus_allowed:\tff,00000000\nCpus_allowed_list:\t1022-1025,4000\n";
+        assert_eq!(listed(status), Some(list("1022-1025,4000")));
+        for other in ["", "Cpus_allowed_list:\t\n", "Cpus_allowed_list:\t8192\n"] {
+            assert_eq!(listed(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_mask_has_those_cpus_that_fit_it() {
+        let set = mask(&list("0,1023-1024,8191"));
+        let has = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+        assert_eq!(has.collect::<Vec<_>>(), [0, 1023]);
     }
 
     #[test]
