@@ -647,6 +647,8 @@ def wrong_calls() -> None:
         wrong("an argument that is none", lambda: Engine("c", colour=1))
         wrong("a setting of a team", lambda: Engine("c", windows=3))
         wrong("9 QPs", lambda: Engine("c", qps=9))
+        wrong("9 rails", lambda: Engine("c", rails=9))
+        wrong("more rails than QPs", lambda: Engine("c", rails=3, qps=2))
         wrong("a fragment longer than a slice", lambda: Engine("c", slice=4096, fragment=4097))
         wrong("no such device", lambda: Engine("c", device="nosuch_0"))
         wrong("no time to connect", lambda: Engine("c", connect_timeout=0))

@@ -12,6 +12,8 @@ WRONG = {
     "an argument that is none": ("TypeError", "'colour'"),
     "a setting of a team": ("TypeError", "'windows'"),
     "9 QPs": ("ConfigError", "WARPVERBS_ENGINE_QPS is '9'; it must be a number from 1 to 8"),
+    "9 rails": ("ConfigError", "WARPVERBS_ENGINE_RAILS is '9'; it must be a number from 1 to 8"),
+    "more rails than QPs": ("ConfigError", "a connection has 2 QPs for 3 RDMA devices"),
     "a fragment longer than a slice": ("ConfigError", "a fragment of 4097 bytes; it must be 0 to 4096"),
     "no such device": ("EngineError", "nosuch_0"),
     "no time to connect": ("ValueError", "connect_timeout is 0 seconds"),

@@ -316,10 +316,10 @@ class Mirror:
 
 
 class Engine:
-    """An engine on one HCA: regions of memory, and peers.
+    """An engine on one HCA or on several: regions of memory, and peers.
 
     :param name: by which peers know it.
-    :param device: RDMA device, several with commas between them, or ``auto``.
+    :param device: RDMA device, several with commas between them, or ``auto``, which takes as many as the setting ``rails`` says.
     :param insecure: :meth:`listen` takes addresses that are not loopback also without a key (``key_file``).
     :param drain: longest wait for running transfers when a connection or the engine is closed, seconds. Default 5.
     :param connect_timeout: longest wait for the other end in each step of a connection, seconds. Default 5.

@@ -1,12 +1,12 @@
-//! Which RDMA devices a rank uses, in words.
+//! Which RDMA devices a rank or an engine uses, in words.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which RDMA devices a rank uses, one per rail.
+/// Which RDMA devices a rank or an engine uses, one per rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The best one for the rank's GPU that is none of these.
+    /// The best one for the rank's GPU that is none of these. An engine may take several.
     Auto {
         /// Devices, or ports of them, that are left out.
         without: Vec<PortName>,
@@ -48,6 +48,12 @@ impl Default for DeviceChoice {
 }
 
 impl DeviceChoice {
+    /// Whether it names none.
+    #[must_use]
+    pub fn is_auto(&self) -> bool {
+        matches!(self, Self::Auto { .. })
+    }
+
     /// Whether the configuration leaves out this port.
     #[must_use]
     pub fn leaves_out(&self, device: &str, port: u8) -> bool {
@@ -208,5 +214,6 @@ mod tests {
         assert!(!choice.leaves_out("mlx5_4", 1) && !choice.leaves_out("mlx5_bond_00", 1));
         let named: DeviceChoice = "mlx5_4".parse().unwrap();
         assert!(!named.leaves_out("mlx5_4", 1));
+        assert!(choice.is_auto() && !named.is_auto());
     }
 }

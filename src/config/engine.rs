@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::variables::Source;
-use super::{ConfigError, DeviceChoice, EngineCpus, EngineKey, GidChoice, PathConfig, setters};
+use super::{
+    ConfigError, DeviceChoice, EngineCpus, EngineKey, GidChoice, GpuSelector, PathConfig, setters,
+};
 
 /// How a host engine works. It is checked when the engine is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +16,15 @@ use super::{ConfigError, DeviceChoice, EngineCpus, EngineKey, GidChoice, PathCon
 pub struct EngineConfig {
     /// By which peers know it, 1 to 255 bytes. No variable.
     pub name: String,
-    /// The RDMA device, `mlx5_3`, `mlx5_3:2` (a port), `^mlx5_bond_0` (all but this) or `auto`. `WARPVERBS_DEVICE`. Default `auto`.
-    /// [`Engine::start`](crate::engine::Engine::start) opens it.
+    /// The RDMA devices, `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`. `WARPVERBS_DEVICE`.
+    /// Default `auto`. [`Engine::start`](crate::engine::Engine::start) opens them.
     pub device: DeviceChoice,
+    /// Most ports that `auto` takes, 1 to 8 and at most [`qps`](Self::qps). All are as near and as fast as the best one. Named devices
+    /// are taken whole. `WARPVERBS_ENGINE_RAILS`. Default 1.
+    pub rails: u32,
+    /// The CUDA device near which `auto` looks for ports. With any other value it looks near the NUMA node that has all CPUs of the
+    /// workers; if several nodes have some, the fastest port is the best one. `WARPVERBS_GPU`. Default `auto`.
+    pub gpu: GpuSelector,
     /// The GID that the engine speaks from. `WARPVERBS_GID`. Default `auto`. [`Engine::start`](crate::engine::Engine::start) takes it.
     pub gid: GidChoice,
     /// QPs to a peer, 1 to 8; each connection has the smaller number of its two ends. `WARPVERBS_ENGINE_QPS`. Default 4.
@@ -90,6 +98,8 @@ setters! {
     EngineConfig {
         with_name(name: String),
         with_device(device: DeviceChoice),
+        with_rails(rails: u32),
+        with_gpu(gpu: GpuSelector),
         with_gid(gid: GidChoice),
         with_qps(qps: u32),
         with_workers(workers: u32),
@@ -129,6 +139,8 @@ impl EngineConfig {
         Self {
             name: name.to_owned(),
             device: DeviceChoice::default(),
+            rails: 1,
+            gpu: GpuSelector::default(),
             gid: GidChoice::default(),
             qps: 4,
             workers: 1,
@@ -189,6 +201,8 @@ impl EngineConfig {
         };
         Ok(Self {
             device: source.parsed("WARPVERBS_DEVICE")?,
+            rails: source.number("WARPVERBS_ENGINE_RAILS")?,
+            gpu: source.read("WARPVERBS_GPU", GpuSelector::of_word)?,
             gid: source.parsed("WARPVERBS_GID")?,
             qps,
             workers,

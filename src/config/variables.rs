@@ -224,12 +224,12 @@ pub const GROUPS: [Group; 7] = [
     },
     Group {
         title: "GPU",
-        readers: RANK,
+        readers: BOTH,
         variables: &[row(
             "WARPVERBS_GPU",
             Values::Text("`auto`, `simt`, `simt-dmabuf` or the number of a CUDA device"),
             "auto",
-            "where kernels run; `auto`: the CUDA device of the rank's number on its machine, else the CPU",
+            "where kernels run; `auto`: the CUDA device of the rank's number on its machine, else the CPU. An engine runs none: it takes NICs near a CUDA device that is named",
         )],
     },
     Group {
@@ -242,7 +242,7 @@ pub const GROUPS: [Group; 7] = [
                     "`auto`, `mlx5_3`, `mlx5_3:2`, a list, or `^` and those that are left out",
                 ),
                 "auto",
-                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU. An engine stripes transfers over up to 8, and has one by `auto`",
+                "RDMA devices, one per rail, with the port where one is named; `auto`: the best one for the GPU. An engine stripes transfers over up to 8; by `auto` it takes as many as WARPVERBS_ENGINE_RAILS says",
             ),
             row(
                 "WARPVERBS_GID",
@@ -442,6 +442,12 @@ pub const GROUPS: [Group; 7] = [
                 number(1, 8),
                 "4",
                 "QPs to a peer; each connection has the smaller number of its two ends",
+            ),
+            row(
+                "WARPVERBS_ENGINE_RAILS",
+                number(1, 8),
+                "1",
+                "most ports that an engine takes by WARPVERBS_DEVICE=auto, all as near and as fast as the best one; at most WARPVERBS_ENGINE_QPS. A list in WARPVERBS_DEVICE is taken whole",
             ),
             row(
                 "WARPVERBS_ENGINE_WORKERS",

@@ -15,6 +15,7 @@ pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
     let cut = Cut::new(config.slice, config.fragment, MOST_SLICE_BYTES)?;
     for (field, value) in [
         ("qps", config.qps),
+        ("rails", config.rails),
         ("workers", config.workers),
         ("chain", config.chain),
         ("reap", config.reap),
@@ -175,6 +176,8 @@ mod tests {
                 long(256),
                 "length of the name of an engine is 256; it must be 1 to 255",
             ),
+            (good().with_rails(0), "rails is 0; it must be 1 to 8"),
+            (good().with_rails(9), "rails is 9; it must be 1 to 8"),
             (
                 good().with_transfers(65_537),
                 "transfers is 65537; it must be 1 to 65536",

@@ -54,6 +54,14 @@ pub(super) fn choose(
     }
 }
 
+/// The CPUs on which workers may run, before any NIC is chosen. None: the system does not say.
+pub(super) fn of_workers(wanted: &EngineCpus) -> Result<Option<CpuList>, HostError> {
+    match wanted {
+        EngineCpus::Listed(list) => Ok(Some(list.clone())),
+        EngineCpus::Any | EngineCpus::Near => allowed(),
+    }
+}
+
 fn choice(
     wanted: &EngineCpus,
     near: Option<&str>,
@@ -147,6 +155,16 @@ mod tests {
         let set = mask(&list("0,1023-1024,8191"));
         let has = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
         assert_eq!(has.collect::<Vec<_>>(), [0, 1023]);
+    }
+
+    #[test]
+    fn workers_may_run_on_listed_cpus_else_on_those_of_the_process() {
+        let of = |text: &str| of_workers(&text.parse().unwrap()).unwrap();
+        assert_eq!(of("8000-8001"), Some(list("8000-8001")));
+        for word in ["any", "near"] {
+            assert_eq!(of(word), allowed().unwrap(), "{word}");
+        }
+        assert_eq!(choose(&EngineCpus::Any, Some("0")).unwrap(), None);
     }
 
     #[test]

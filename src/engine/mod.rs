@@ -70,6 +70,7 @@ mod connection;
 mod counter;
 mod cpus;
 mod cut;
+mod devices;
 mod error;
 mod flow;
 mod flush;
@@ -118,6 +119,7 @@ pub use crate::config::{
 pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, ProviderError};
 pub use account::Outcome;
 pub use counter::{Counter, MOST_COUNTERS};
+pub use devices::{EngineDevices, Near};
 pub use error::{Distrust, EngineError, HostError, Side};
 pub use flow::{Stalled, WaitsFor};
 pub use grant::{GRANT_BYTES, Grant, Rights};

@@ -3,34 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::config::{check, key};
+use super::config::key;
 use super::cpus;
-use super::error::{EngineError, HostError};
+use super::error::HostError;
 use super::host::Engine;
-use super::rails::{MOST_RAILS, RailStatus};
+use super::rails::RailStatus;
 use super::tally::Statistics;
-use crate::config::{CpuList, DeviceChoice, EngineConfig, EngineKey};
-use crate::verbs::{Context, DeviceSelector, VerbsError, device_list};
+use crate::config::{CpuList, EngineConfig, EngineKey};
+use crate::verbs::Context;
 
 impl Engine {
     /// An engine on the devices that `config` names, which it opens.
     ///
     /// # Errors
-    /// [`EngineError::Devices`]: the configuration names too many devices, or one that does not exist or cannot be used; as
-    /// [`Engine::on`].
+    /// As [`Engine::open_devices`] and [`Engine::on`].
     pub fn start(config: EngineConfig) -> Result<Self, HostError> {
         let contexts = Self::open_devices(&config)?;
         Self::on(&contexts, config)
-    }
-
-    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them.
-    ///
-    /// # Errors
-    /// [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or a device that does not exist or cannot
-    /// be used.
-    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
-        check(config)?;
-        open(config)
     }
 
     /// The CPUs on which the workers of each rail of an engine with this configuration would run, on these devices. None: on all that
@@ -95,43 +84,4 @@ impl Engine {
     pub fn statistics(&self) -> Statistics {
         self.inner.transfers.statistics()
     }
-}
-
-fn open(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
-    match &config.device {
-        DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
-            let contexts = names.iter().map(|name| {
-                let selector = DeviceSelector::Name(name.device.clone());
-                Context::open_with_gid(&selector, name.port, &config.gid)
-            });
-            Ok(contexts.collect::<Result<_, _>>()?)
-        }
-        DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
-        DeviceChoice::Auto { without } if without.is_empty() => {
-            let selector = DeviceSelector::Auto;
-            Ok(vec![Context::open_with_gid(&selector, None, &config.gid)?])
-        }
-        DeviceChoice::Auto { .. } => Ok(vec![first_but(config)?]),
-    }
-}
-
-/// The first port that does and that is not left out.
-fn first_but(config: &EngineConfig) -> Result<Arc<Context>, VerbsError> {
-    let mut found = Vec::new();
-    for device in device_list()? {
-        let name = &device.name;
-        let selector = DeviceSelector::Name(name.clone());
-        for port in device.ports() {
-            if config.device.leaves_out(name, port) {
-                found.push(format!("{name}:{port}: is left out"));
-                continue;
-            }
-            match Context::open_with_gid(&selector, Some(port), &config.gid) {
-                Ok(context) => return Ok(context),
-                Err(error) => found.push(format!("{name}:{port}: {error}")),
-            }
-        }
-    }
-    let wanted = DeviceSelector::Auto.to_string();
-    Err(VerbsError::NoDevice { wanted, found })
 }

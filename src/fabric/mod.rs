@@ -1,9 +1,10 @@
-//! What one rank has on its HCAs, for any use. It has rails, ladders of ways to reach them, ways to offer memory, its identity
-//! among processes, packet numbers.
+//! What one rank has on its HCAs, for any use. It has the ports that `auto` takes, rails, ladders of ways to reach them, ways to
+//! offer memory, its identity among processes, packet numbers.
 //!
 //! A team makes its QPs and windows on this. Nothing here knows other ranks.
 
 mod choice;
+mod devices;
 mod error;
 mod identity;
 mod ladder;
@@ -15,6 +16,7 @@ mod rail;
 mod ways;
 
 pub use choice::{Choice, Matter, RefusedStep, Step};
+pub(crate) use devices::{Behind, Opened, Ports, gpus_of_ranks, open_named, usable};
 pub(crate) use error::{FabricError, every};
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::{Offered, memory_on};

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use super::exchange::Exchange;
 use super::{MAX_RANKS, Store, TeamConfig, TeamError};
-use crate::config::{Config, DeviceChoice, GidChoice, GpuSelector, PortName};
+use crate::config::{Config, DeviceChoice, GpuSelector};
 use crate::error::Error;
+use crate::fabric::{Ports, gpus_of_ranks, open_named, usable};
 use crate::gpu::{self, Gpu};
-use crate::topology::{
-    LayerOffer, LinkLayer, Machine, PassedOver, PciAddress, RdmaDevice, RdmaPort, Reason, Wish,
-    layers_of,
-};
-use crate::verbs::{Context, DeviceInfo, DeviceSelector, VerbsError, device_list};
+use crate::topology::{LayerOffer, LinkLayer, Machine, Wish, layers_of};
+use crate::verbs::{Context, device_list};
 
 /// What errors call the number of a rank on its machine.
 const OF_MACHINE: &str = "number of this rank on its machine";
@@ -73,7 +71,7 @@ impl RankDevices {
             other => other,
         };
         let (contexts, passed_over) = match &config.device {
-            DeviceChoice::Named(names) => (named(names, &config.gid)?, Vec::new()),
+            DeviceChoice::Named(names) => (open_named(names, &config.gid)?, Vec::new()),
             DeviceChoice::Auto { .. } => {
                 // Before sysfs is read: software HCAs come into being when a process looks for devices.
                 let list = device_list()?;
@@ -86,8 +84,14 @@ impl RankDevices {
                     link_layer: settle(&offers)?,
                     ..Wish::default()
                 };
-                let (context, passed_over) = best(&machine, &wish, config, &list)?;
-                (vec![context], passed_over)
+                let ports = Ports {
+                    machine: &machine,
+                    list: &list,
+                    devices: &config.device,
+                    gid: &config.gid,
+                };
+                let best = ports.open(&wish, 1)?;
+                (best.contexts, best.passed_over)
             }
         };
         let is_soft = contexts.iter().any(|context| context.info().is_soft());
@@ -127,111 +131,6 @@ fn ordinal_of(local_rank: u32, visible: usize) -> Result<u32, TeamError> {
     }
 }
 
-/// GPUs of the ranks of this machine, as far as this rank can tell, and its own place among them.
-fn gpus_of_ranks(
-    selector: GpuSelector,
-    local_rank: u32,
-    visible: &[PciAddress],
-    machine: &Machine,
-) -> (Vec<Option<PciAddress>>, usize) {
-    let GpuSelector::Cuda(ordinal) = selector else {
-        return (Vec::new(), local_rank as usize);
-    };
-    let Some(&own) = visible.get(ordinal as usize) else {
-        return (Vec::new(), local_rank as usize);
-    };
-    if visible.len() > 1 {
-        return (
-            visible.iter().copied().map(Some).collect(),
-            ordinal as usize,
-        );
-    }
-    // Its only one: each of the others may have another one, or the same.
-    let gpus: Vec<_> = machine.gpus().map(|gpu| gpu.address).collect();
-    match gpus.iter().position(|gpu| *gpu == own) {
-        Some(place) if gpus.len() > 1 => (gpus.into_iter().map(Some).collect(), place),
-        _ => (
-            vec![Some(own); local_rank as usize + 1],
-            local_rank as usize,
-        ),
-    }
-}
-
-/// Opens the devices of these names.
-fn named(names: &[PortName], gid: &GidChoice) -> Result<Vec<Arc<Context>>, VerbsError> {
-    names.iter().map(|name| open(name, gid)).collect()
-}
-
-fn open(name: &PortName, gid: &GidChoice) -> Result<Arc<Context>, VerbsError> {
-    let selector = DeviceSelector::Name(name.device.clone());
-    Context::open_with_gid(&selector, name.port, gid)
-}
-
-/// Opens the best device for a rank, and says why not those before it.
-fn best(
-    machine: &Machine,
-    wish: &Wish<'_>,
-    config: &Config,
-    list: &[DeviceInfo],
-) -> Result<(Arc<Context>, Vec<String>), VerbsError> {
-    let (candidates, mut passed_over) = candidates(machine, wish, &config.device, list);
-    for port in candidates {
-        match open(&port, &config.gid) {
-            Ok(context) => return Ok((context, passed_over)),
-            Err(error) => passed_over.push(format!("{port}: {error}")),
-        }
-    }
-    let wanted = match &config.device {
-        DeviceChoice::Auto { without } if without.is_empty() => DeviceSelector::Auto.to_string(),
-        others => format!("{} of {others}", DeviceSelector::Auto),
-    };
-    Err(VerbsError::NoDevice {
-        wanted,
-        found: passed_over,
-    })
-}
-
-/// The ports of the devices of libibverbs in the order in which a rank should try them, and what is said of the others. A device
-/// that sysfs does not show is tried last: libibverbs may know it by other means.
-fn candidates(
-    machine: &Machine,
-    wish: &Wish<'_>,
-    devices: &DeviceChoice,
-    list: &[DeviceInfo],
-) -> (Vec<PortName>, Vec<String>) {
-    let choice = wish.choose(machine, usable(list, devices));
-    let unseen = list.iter().filter(|info| {
-        let is_seen = machine.rdma_device(&info.name).is_some();
-        !is_seen && info.mlx5 && !devices.leaves_out(&info.name, 1)
-    });
-    let seen = choice.candidates.into_iter().map(|candidate| PortName {
-        device: candidate.device,
-        port: Some(candidate.port),
-    });
-    let unseen = unseen.map(|info| PortName {
-        device: info.name.clone(),
-        port: None,
-    });
-    let passed_over = choice.passed_over.iter().map(PassedOver::to_string);
-    (seen.chain(unseen).collect(), passed_over.collect())
-}
-
-/// Says of each port that sysfs shows why `auto` must not use it, if so.
-fn usable(
-    list: &[DeviceInfo],
-    devices: &DeviceChoice,
-) -> impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason> {
-    move |device, port| {
-        let listed = list.iter().find(|info| info.name == device.name);
-        match listed {
-            None => Err(Reason::NotListed),
-            Some(info) if !info.mlx5 => Err(Reason::Provider),
-            Some(_) if devices.leaves_out(&device.name, port.number) => Err(Reason::LeftOut),
-            Some(_) => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,24 +164,5 @@ mod tests {
                 "{error}"
             );
         }
-    }
-
-    #[test]
-    fn the_gpus_of_the_other_ranks_are_those_that_they_would_take() {
-        let nothing = Machine::read(std::path::Path::new("/nowhere"));
-        let gpus: Vec<PciAddress> = ["0000:1b:00.0", "0000:43:00.0"]
-            .map(|it| it.parse().unwrap())
-            .into();
-        let of = |selector, local, visible: &[PciAddress]| {
-            gpus_of_ranks(selector, local, visible, &nothing)
-        };
-        let both: Vec<_> = gpus.iter().copied().map(Some).collect();
-        assert_eq!(of(GpuSelector::Cuda(1), 0, &gpus), (both, 1));
-        assert_eq!(of(GpuSelector::Simt, 3, &[]), (Vec::new(), 3));
-        assert_eq!(of(GpuSelector::Cuda(7), 3, &gpus), (Vec::new(), 3));
-        assert_eq!(
-            of(GpuSelector::Cuda(0), 2, &gpus[..1]),
-            (vec![Some(gpus[0]); 3], 2)
-        );
     }
 }

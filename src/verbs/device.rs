@@ -87,20 +87,6 @@ impl DeviceInfo {
             .flatten()
     }
 
-    /// Numbers of its ports, where the system says them; else that of the first.
-    pub(crate) fn ports(&self) -> Vec<u8> {
-        let machine = Machine::of_this_process();
-        let seen = machine.rdma_device(&self.name).into_iter();
-        let mut ports: Vec<u8> = seen
-            .flat_map(|device| &device.ports)
-            .map(|port| port.number)
-            .collect();
-        if ports.is_empty() {
-            ports.push(1);
-        }
-        ports
-    }
-
     /// The network interface of a GID of a port, where sysfs says it.
     pub(super) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
         let file = format!("ports/{port}/gid_attrs/ndevs/{gid_index}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use softhca::HcaConfig;
 use test_support::limits::{HANG, until};
-use warpverbs::config::{EngineConfig, PathConfig};
+use warpverbs::config::{EngineConfig, GpuSelector, PathConfig};
 use warpverbs::internal::engine::{
     Engine, EngineError, EnginePairing, HostError, HostMemory, Kind, MOST_NOTICE_BYTES, Operation,
     OperationStatus, Options, Outcome, Peer, PeerPath, Report, SinkEngine, SinkFault, Status,
@@ -18,7 +18,7 @@ use warpverbs::internal::engine::{
 use crate::rig::{End, LOOPBACK, SHORT, Side, config, connect, device};
 
 /// As these variables say, by their names behind `WARPVERBS_`.
-fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
+pub(crate) fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
     let variable = |asked: &str| {
         let asked = asked.strip_prefix("WARPVERBS_").unwrap();
         let set = [&[("ENGINE_PATH", "nic")], set].concat();
@@ -149,6 +149,37 @@ fn qps_says_how_many_a_connection_has() {
         let [to_b, to_a] = connect(&a, &b);
         assert_eq!([to_b.qps(), to_a.qps()], [qps.parse::<u64>().unwrap(); 2]);
     }
+}
+
+#[test]
+fn rails_says_how_many_ports_auto_takes_from_1_to_8() {
+    // What it changes: `auto.rs`.
+    for (value, rails) in [("1", 1), ("2", 2), ("8", 8)] {
+        assert_eq!(of("a", &[("ENGINE_RAILS", value)]).rails, rails);
+    }
+    for value in ["0", "9", "-1", "two"] {
+        let variable = |name: &str| (name == "WARPVERBS_ENGINE_RAILS").then(|| value.to_owned());
+        let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+        let expected =
+            format!("WARPVERBS_ENGINE_RAILS is '{value}'; it must be a number from 1 to 8");
+        assert_eq!(refused.to_string(), expected);
+    }
+    for rails in [0, 9] {
+        let config = of("a", &[]).with_rails(rails);
+        let refused = Engine::start(config).unwrap_err().to_string();
+        assert_eq!(refused, format!("rails is {rails}; it must be 1 to 8"));
+    }
+}
+
+#[test]
+fn gpu_says_near_which_device_auto_looks_for_ports() {
+    // What it changes: `cuda_fake/devices.rs`, where a driver shows two GPUs.
+    for (value, gpu) in [("auto", GpuSelector::Auto), ("3", GpuSelector::Cuda(3))] {
+        assert_eq!(of("a", &[("GPU", value)]).gpu, gpu);
+    }
+    let variable = |name: &str| (name == "WARPVERBS_GPU").then(|| "gpu3".to_owned());
+    let refused = EngineConfig::from_variables("a", variable).unwrap_err();
+    assert!(refused.to_string().contains("'gpu3'"), "{refused}");
 }
 
 #[test]

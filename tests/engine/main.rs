@@ -2,6 +2,7 @@
 //! software HCAs or without any.
 
 mod account;
+mod auto;
 mod cable;
 mod closes;
 mod connections;

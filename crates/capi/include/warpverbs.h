@@ -902,13 +902,13 @@ typedef struct wv_group_event {
 } wv_group_event;
 
 // How a host engine works. WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
-// WARPVERBS_DEVICE and the variables of packets), else from the defaults.
+// WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
 typedef struct wv_engine_config {
     // sizeof: WV_INIT.
     size_t size;
     // By which peers know it, 1 to 255 bytes.
     const char *name;
-    // RDMA device, several with commas between them, or "auto".
+    // RDMA device, several with commas between them, or "auto", which takes as many as the setting `rails` says.
     const char *device;
     // More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
     // docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the

@@ -26,7 +26,7 @@ pub const WV_DESCRIPTOR_BYTES: usize = 72;
 const _: () = assert!(WV_DESCRIPTOR_BYTES == DESCRIPTOR_BYTES);
 
 /// How a host engine works. WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
-/// WARPVERBS_DEVICE and the variables of packets), else from the defaults.
+/// WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_config {
@@ -34,7 +34,7 @@ pub struct wv_engine_config {
     pub size: usize,
     /// By which peers know it, 1 to 255 bytes.
     pub name: *const c_char,
-    /// RDMA device, several with commas between them, or "auto".
+    /// RDMA device, several with commas between them, or "auto", which takes as many as the setting `rails` says.
     pub device: *const c_char,
     /// More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
     /// docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the

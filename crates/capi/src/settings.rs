@@ -68,6 +68,12 @@ mod tests {
             "WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS",
         ];
         assert_eq!(names, wanted);
+        let of_auto = settings_of(Reader::Engine, "rails=2; gpu=1").unwrap();
+        let wanted = [("WARPVERBS_ENGINE_RAILS", "2"), ("WARPVERBS_GPU", "1")];
+        assert_eq!(
+            of_auto,
+            wanted.map(|(name, value)| (name, value.to_owned()))
+        );
         for bad in ["windows=3", "ranks=2", "join_timeout_ms=5"] {
             assert!(settings_of(Reader::Engine, bad).is_err(), "{bad}");
         }

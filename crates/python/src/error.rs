@@ -125,6 +125,7 @@ impl Raise for EngineError {
             | Self::SliceBytes { .. }
             | Self::Gather { .. }
             | Self::Devices { .. }
+            | Self::FewQps { .. }
             | Self::Knob { .. } => "ConfigError",
             _ => "Refused",
         }

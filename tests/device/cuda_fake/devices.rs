@@ -2,7 +2,7 @@
 
 use softhca::{Hca, HcaConfig};
 use warpverbs::config::{Config, EngineConfig, GpuSelector};
-use warpverbs::engine::Engine;
+use warpverbs::engine::{Engine, Near};
 use warpverbs::gpu::{self, GpuError};
 use warpverbs::team::{RankDevices, Team};
 use warpverbs::verbs::VerbsError;
@@ -189,8 +189,61 @@ fn an_engine_takes_a_port_that_is_not_left_out_and_is_active() {
         assert_eq!(port("auto".to_owned()), 2);
         assert_eq!(port(format!("^{name}:1")), 2);
         let error = open(&format!("^{name}:2")).unwrap_err().to_string();
-        assert!(error.contains(&format!("{name}:2: is left out")), "{error}");
+        let left_out = format!("{name} port 2: the configuration leaves it out");
+        assert!(error.contains(&left_out), "{error}");
         assert!(error.contains("is the cable of port 1 in"), "{error}");
+    });
+}
+
+/// Near each GPU both HCAs are as far, so the turn of the GPU decides.
+#[test]
+fn an_engine_looks_near_the_gpu_that_is_named_and_else_asks_no_driver() {
+    fake(TWO).run(|fake| {
+        let hcas = [0, 1].map(|_| Hca::new().unwrap());
+        let look = |gpu: &str, rails: u32| {
+            let config = EngineConfig::new("near").with_rails(rails);
+            let config = config.with_gpu(gpu.parse().unwrap());
+            let found = Engine::choose_devices(&config);
+            found.map(|it| {
+                let names = it.contexts.iter().map(|it| it.name().to_owned());
+                (names.collect::<Vec<_>>(), it.near)
+            })
+        };
+        let names = hcas.each_ref().map(|hca| hca.name().to_owned());
+        let [a, b] = names.clone();
+        for word in ["auto", "simt", "simt-dmabuf"] {
+            let (taken, near) = look(word, 1).unwrap();
+            assert_eq!(taken, [a.as_str()], "{word}");
+            assert!(!matches!(near, Some(Near::Gpu { .. })), "{word}: {near:?}");
+        }
+        assert!(fake.calls("cuInit").is_empty());
+        for (gpu, slot, order) in [
+            ("0", "GPU 0 (0000:1b:00.0)", [&a, &b]),
+            ("1", "GPU 1 (0000:43:00.0)", [&b, &a]),
+        ] {
+            for rails in [1, 2] {
+                let (taken, near) = look(gpu, rails).unwrap();
+                assert!(
+                    taken.iter().eq(order[..rails as usize].iter().copied()),
+                    "{gpu}: {taken:?}"
+                );
+                assert_eq!(near.unwrap().to_string(), slot);
+            }
+        }
+        assert!(
+            fake.calls("cuDevicePrimaryCtxRetain").is_empty(),
+            "none is opened"
+        );
+        let refused = look("7", 1).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("no CUDA device 7: the driver knows 2"),
+            "{refused}"
+        );
+        // Of named devices none is chosen near anything.
+        let config = EngineConfig::new("named").with_gpu(GpuSelector::Cuda(7));
+        let config = config.with_device(b.parse().unwrap());
+        let found = Engine::choose_devices(&config).unwrap();
+        assert_eq!((found.contexts[0].name(), found.near), (b.as_str(), None));
     });
 }
 

@@ -28,7 +28,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &["sys", "memheap", "abi", "topology", "error", "config"],
     ),
     ("gpu", &["abi", "topology", "error", "config"]),
-    ("fabric", &["verbs", "gpu", "error", "config"]),
+    ("fabric", &["verbs", "gpu", "topology", "error", "config"]),
     ("provider", &["verbs", "gpu", "fabric", "error", "config"]),
     (
         "team",
@@ -43,7 +43,9 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     (
         "engine",
-        &["provider", "fabric", "verbs", "gpu", "error", "config"],
+        &[
+            "provider", "fabric", "verbs", "gpu", "topology", "error", "config",
+        ],
     ),
     (
         "internal",

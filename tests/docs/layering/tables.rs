@@ -84,7 +84,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     (
         "topology",
-        "where GPUs and NICs of a machine stand, read from sysfs below any root; which NIC a rank should try first",
+        "where GPUs and NICs of a machine stand, read from sysfs below any root; which NIC a rank or an engine should try first",
     ),
     (
         "sys",
@@ -100,7 +100,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     (
         "fabric",
-        "what one rank has on its HCAs: rails, the ladders by which it reaches them, ways to offer memory; what it publishes of its ports, its identity among processes, PSNs",
+        "what one rank has on its HCAs: the ports that `auto` takes, rails, the ladders by which it reaches them, ways to offer memory; what it publishes of its ports, its identity among processes, PSNs",
     ),
     (
         "provider",

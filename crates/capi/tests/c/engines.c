@@ -535,6 +535,10 @@ static void bad_engines(void) {
     config.insecure = 0;
     config.settings = "qps=9";
     refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "WARPVERBS_ENGINE_QPS is '9'; it must be a number from 1 to 8");
+    config.settings = "rails=9";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "WARPVERBS_ENGINE_RAILS is '9'; it must be a number from 1 to 8");
+    config.settings = "rails=3; qps=2";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "a connection has 2 QPs for 3 RDMA devices");
     config.settings = "windows=9";
     refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "settings is windows");
     config.settings = "fragment=131072";

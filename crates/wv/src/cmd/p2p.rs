@@ -40,7 +40,7 @@ pub enum P2pCommand {
 /// Which HCA, and how patient.
 #[derive(Args)]
 struct Common {
-    /// RDMA device [default: what WARPVERBS_DEVICE says, else the first usable one]
+    /// RDMA device [default: what WARPVERBS_DEVICE says, else the best one]
     #[arg(long)]
     device: Option<String>,
     /// File with the key that both ends have: 32 bytes or 64 hexadecimal digits. Only its user may read it [default: what

@@ -98,15 +98,7 @@ fn a_bond_is_shown_with_its_mode() {
 
 #[test]
 fn what_a_host_engine_would_use_is_shown_with_its_variables() {
-    let look = |set: &[(&str, &str)]| {
-        let scratch = tempfile::tempdir().unwrap();
-        let mut command = simulated(scratch.path(), &[], &["--json", "--only", "nic"]);
-        command.envs(set.iter().copied());
-        let found = Examined::by(command);
-        let check = found.check("", "nic-engine");
-        let word = |name: &str| check[name].as_str().unwrap().to_owned();
-        [word("state"), word("found")]
-    };
+    let look = |set: &[(&str, &str)]| engine_on(&[], set);
     let [state, words] = look(&[
         ("WARPVERBS_ENGINE_QPS", "8"),
         ("WARPVERBS_ENGINE_PEERS", "3"),
@@ -135,11 +127,60 @@ fn what_a_host_engine_would_use_is_shown_with_its_variables() {
         (("WARPVERBS_DEVICE", "mlx5_9"), "mlx5_9"),
         (("WARPVERBS_DEVICE", "mlx5_0,mlx5_1"), "mlx5_1"),
         (("WARPVERBS_DEVICE", "a,b,c,d,e,f,g,h,i"), "9 RDMA devices"),
+        (
+            ("WARPVERBS_ENGINE_RAILS", "0"),
+            "WARPVERBS_ENGINE_RAILS is '0'; it must be a number from 1 to 8",
+        ),
+        (
+            ("WARPVERBS_ENGINE_RAILS", "5"),
+            "a connection has 4 QPs for 5 RDMA devices; they must be at least 5 (WARPVERBS_ENGINE_QPS)",
+        ),
+        (("WARPVERBS_GPU", "64"), "no CUDA device 64"),
     ] {
         let [state, words] = look(&[set]);
         assert_eq!(state, "degraded", "{words}");
         assert!(words.contains(reason), "{words}");
     }
+}
+
+/// What is said of a host engine on these simulated HCAs, with these variables.
+fn engine_on(options: &[&str], set: &[(&str, &str)]) -> [String; 2] {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut command = simulated(scratch.path(), options, &["--json", "--only", "nic"]);
+    command.envs(set.iter().copied());
+    let found = Examined::by(command);
+    let check = found.check("", "nic-engine");
+    let word = |name: &str| check[name].as_str().unwrap().to_owned();
+    [word("state"), word("found")]
+}
+
+#[test]
+fn the_ports_of_a_host_engine_are_shown_in_order_with_those_left() {
+    let look = |set: &[(&str, &str)]| {
+        let [state, words] = engine_on(&["--devices", "3"], set);
+        assert_eq!(state, "ok", "{words}");
+        words
+    };
+    let one = look(&[]);
+    assert!(one.starts_with("mlx5_0 port 1, RoCEv2 127."), "{one}");
+    assert!(one.contains("; 1 of at most 1 rails, "), "{one}");
+    let spare =
+        |device: &str| format!("not {device} port 1 (400 Gb/s): WARPVERBS_ENGINE_RAILS is 1");
+    let both = format!("; {}, {}; 4 QPs", spare("mlx5_1"), spare("mlx5_2"));
+    assert!(one.contains(&both), "{one}");
+    let rest = look(&[
+        ("WARPVERBS_ENGINE_RAILS", "3"),
+        ("WARPVERBS_DEVICE", "^mlx5_1"),
+    ]);
+    let [first, second] = ["mlx5_0 port 1, ", " and mlx5_2 port 1, "].map(|it| rest.find(it));
+    assert!(first == Some(0) && second.is_some(), "{rest}");
+    assert!(rest.contains("; 2 of at most 3 rails, "), "{rest}");
+    let left_out = "; not mlx5_1 port 1: the configuration leaves it out; 4 QPs";
+    assert!(rest.contains(left_out), "{rest}");
+    // A list is taken whole, in its order.
+    let named = look(&[("WARPVERBS_DEVICE", "mlx5_2,mlx5_0")]);
+    assert!(named.starts_with("mlx5_2 port 1, "), "{named}");
+    assert!(!named.contains("rails"), "{named}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpverbs::engine::{CpuList, Engine, EngineConfig, HostError};
+use warpverbs::engine::{CpuList, Engine, EngineConfig, EngineDevices, HostError};
 use warpverbs::verbs::{Context, LinkLayer};
 
 use super::check::{Look, Text};
@@ -11,10 +11,12 @@ use super::check::{Look, Text};
 pub(super) const TEXT: Text = Text {
     id: "nic-engine",
     what: "what a host engine would use",
-    why: "A host engine, as of wv p2p, opens the devices that WARPVERBS_DEVICE names, else the first usable one. It makes queues \
-          for all its peers at its start.",
+    why: "A host engine, as of wv p2p, opens the devices that WARPVERBS_DEVICE names, else the best port: the nearest to the CUDA \
+          device that WARPVERBS_GPU names or to the CPUs of its workers, then the fastest. It makes queues for its first 16 peers \
+          at its start.",
     mend: "WARPVERBS_DEVICE=NAME:PORT and WARPVERBS_GID name another device and address; transfers are striped over a list of \
-           devices. wv config prints the variables of an engine that are set, docs/configuration.md has the limits of all.",
+           devices, or over WARPVERBS_ENGINE_RAILS equal ports. wv config prints the variables of an engine that are set, \
+           docs/configuration.md has the limits of all.",
 };
 
 pub(super) fn look() -> Look {
@@ -30,16 +32,36 @@ pub(super) fn look() -> Look {
 }
 
 fn would_use(config: &EngineConfig) -> Result<String, HostError> {
-    let contexts = Engine::open_devices(config)?;
-    let cpus = Engine::worker_cpus(&contexts, config)?;
+    let devices = Engine::choose_devices(config)?;
+    let contexts = &devices.contexts;
+    let cpus = Engine::worker_cpus(contexts, config)?;
     let has_key = Engine::read_key(config)?.is_some();
-    let parts = [
-        paths(&contexts, config),
+    let mut parts = vec![paths(contexts, config)];
+    parts.extend(chosen(config, &devices));
+    parts.extend([
         shape(config),
-        place(&contexts, &cpus),
+        place(contexts, &cpus),
         trust(config, has_key),
-    ];
+    ]);
     Ok(parts.join("; "))
+}
+
+/// How `auto` has come to the ports, and why it passes over the others.
+fn chosen(config: &EngineConfig, devices: &EngineDevices) -> Option<String> {
+    if !config.device.is_auto() {
+        return None;
+    }
+    let taken = devices.contexts.len();
+    let near = match devices.near {
+        Some(near) => format!("nearest to {near}, then fastest"),
+        None => "fastest, as nothing is known to be near".to_owned(),
+    };
+    let others = match &devices.passed_over[..] {
+        [] => "no other port".to_owned(),
+        others => format!("not {}", others.join(", not ")),
+    };
+    let most = config.rails;
+    Some(format!("{taken} of at most {most} rails, {near}; {others}"))
 }
 
 /// The CPUs of the workers.
