@@ -45,7 +45,7 @@
 //! atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The thread
 //! that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too. `transfers` is
 //! shared by submitters, workers and waiters (`waiting`), and names no provider. `tally` counts the work. Where
-//! several QPs have room, `share` says how much each takes. `cpus` chooses where workers run.
+//! several QPs have room, `share` says how much each takes. `devices` chooses the ports, and `cpus` where workers run.
 //!
 //! A transfer may count at the peer (`counter`): each of its operations is one WRITE with an immediate.
 //!

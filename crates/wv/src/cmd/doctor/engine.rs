@@ -11,9 +11,9 @@ use super::check::{Look, Text};
 pub(super) const TEXT: Text = Text {
     id: "nic-engine",
     what: "what a host engine would use",
-    why: "A host engine, as of wv p2p, opens the devices that WARPVERBS_DEVICE names, else the best port: the nearest to the CUDA \
-          device that WARPVERBS_GPU names or to the CPUs of its workers, then the fastest. It makes queues for its first 16 peers \
-          at its start.",
+    why: "A host engine, as of wv p2p, opens the devices that WARPVERBS_DEVICE names, else the best port. That is the nearest to the \
+          GPU that WARPVERBS_GPU names, or to the CPUs of its workers, then the fastest. It makes queues for its first 16 peers at \
+          its start.",
     mend: "WARPVERBS_DEVICE=NAME:PORT and WARPVERBS_GID name another device and address; transfers are striped over a list of \
            devices, or over WARPVERBS_ENGINE_RAILS equal ports. wv config prints the variables of an engine that are set, \
            docs/configuration.md has the limits of all.",
