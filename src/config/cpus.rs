@@ -44,6 +44,16 @@ impl CpuList {
         &self.0
     }
 
+    /// Part `nth` of `parts`, which are as long as each other but for one CPU. All of them where there are fewer CPUs than parts.
+    pub(crate) fn part(&self, nth: usize, parts: usize) -> Self {
+        let cpus = self.0.len();
+        let border = |at: usize| at.min(parts) * cpus / parts;
+        match self.0.get(border(nth)..border(nth + 1)) {
+            Some(part) if !part.is_empty() && cpus >= parts => Self(part.to_vec()),
+            _ => self.clone(),
+        }
+    }
+
     /// Those that `other` has too.
     pub(crate) fn within(&self, other: &Self) -> Option<Self> {
         let both = self.0.iter().filter(|cpu| other.has(**cpu));
@@ -119,6 +129,22 @@ impl fmt::Display for EngineCpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_divided_where_it_has_a_cpu_for_each() {
+        let list: CpuList = "2-6,9".parse().unwrap();
+        let parts = |count| -> Vec<String> {
+            (0..count)
+                .map(|nth| list.part(nth, count).to_string())
+                .collect()
+        };
+        assert_eq!(parts(1), ["2-6,9"]);
+        assert_eq!(parts(2), ["2-4", "5-6,9"]);
+        assert_eq!(parts(4), ["2", "3-4", "5", "6,9"]);
+        assert_eq!(parts(6), ["2", "3", "4", "5", "6", "9"]);
+        assert_eq!(parts(7), ["2-6,9"; 7]);
+        assert_eq!(list.part(2, 2), list, "no such part");
+    }
 
     #[test]
     fn a_list_is_read_as_the_kernel_writes_it() {

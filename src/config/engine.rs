@@ -31,7 +31,7 @@ pub struct EngineConfig {
     pub qps: u32,
     /// Threads that post, 1 to 8. `WARPVERBS_ENGINE_WORKERS`. Default 1.
     pub workers: u32,
-    /// On which CPUs they run. `WARPVERBS_ENGINE_CPUS`. Default `near`.
+    /// On which CPUs they run: a list with a CPU for each is divided among them. `WARPVERBS_ENGINE_CPUS`. Default `near`.
     pub cpus: EngineCpus,
     /// Whether each worker has a CQ of its own. `WARPVERBS_ENGINE_CQ`. Default `worker`.
     pub cq: EngineCq,

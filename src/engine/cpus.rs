@@ -54,6 +54,27 @@ pub(super) fn choose(
     }
 }
 
+/// The CPUs of each of the `workers` workers of each rail, from those of its rail. A list that names as many CPUs as all workers are is
+/// divided: so the system puts no two of them on one CPU.
+pub(super) fn of_each(
+    wanted: &EngineCpus,
+    rails: Vec<Option<CpuList>>,
+    workers: u32,
+) -> Vec<Option<CpuList>> {
+    let workers = workers as usize;
+    let all = rails.len() * workers;
+    let of_worker = rails
+        .into_iter()
+        .flat_map(|cpus| std::iter::repeat_n(cpus, workers));
+    match wanted {
+        EngineCpus::Near | EngineCpus::Any => of_worker.collect(),
+        EngineCpus::Listed(_) => (0..)
+            .zip(of_worker)
+            .map(|(nth, cpus)| Some(cpus?.part(nth, all)))
+            .collect(),
+    }
+}
+
 /// The CPUs on which workers may run, before any NIC is chosen. None: the system does not say.
 pub(super) fn of_workers(wanted: &EngineCpus) -> Result<Option<CpuList>, HostError> {
     match wanted {

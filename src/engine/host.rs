@@ -10,6 +10,7 @@ use super::account::Outcome;
 use super::admission::{Listening, Peers, accept_all, connect_over};
 use super::config::{check, key, log_receives, pace};
 use super::counter::Counters;
+use super::cpus;
 use super::cut::Cut;
 use super::error::{EngineError, HostError};
 use super::gpus::Gpus;
@@ -123,8 +124,7 @@ impl Engine {
         let (slots, workers) = (config.transfers, rails.workers());
         let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
         let transfers = Arc::new(transfers);
-        let of_worker = |cpus| std::iter::repeat_n(cpus, config.workers as usize);
-        let cpus = cpus.into_iter().flat_map(of_worker);
+        let cpus = cpus::of_each(&config.cpus, cpus, config.workers);
         let reapers = rails.reapers().into_iter().zip(cpus).collect();
         let pool = Pool::start(&transfers, reapers, pace(&config))?;
         let known = Arc::new(AllKnown::new(config.peers, config.inbox));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::{check, pace};
+use super::cpus;
 use super::error::{EngineError, HostError};
 use super::grant::Rights;
 use super::link::{Fence, Link};
@@ -61,7 +62,9 @@ impl SinkEngine {
             reapers[*owner as usize].add(&lane);
             lanes.push((*owner, lane));
         }
-        let reapers = reapers.into_iter().map(|it| (it, None)).collect();
+        let cpus = vec![cpus::choose(&config.cpus, None)?];
+        let cpus = cpus::of_each(&config.cpus, cpus, workers);
+        let reapers = reapers.into_iter().zip(cpus).collect();
         let pool = Pool::start(&transfers, reapers, pace(&config))?;
         for (nth, (owner, lane)) in lanes.into_iter().enumerate() {
             pool.add(owner, Held::new(&link, nth, 1, lane));

@@ -234,7 +234,16 @@ fn cpus_say_where_workers_run() {
         assert!(b.bytes() == sent);
     }
     // The threads that others start meanwhile may run on all.
-    if cpus.next().is_some() {
+    if let Some(other) = cpus.next_back().map(|it| it.to_string()) {
+        // As many CPUs as workers: each has one.
+        let both = format!("{other},{last}");
+        let each = [("ENGINE_CPUS", &*both), ("ENGINE_WORKERS", "2")];
+        let is_there = |cpu: &String| cpus_of_workers().contains(cpu);
+        {
+            let _a = End::new(of("a", &each), 4096);
+            let is_divided = || is_there(&other) && is_there(&last);
+            until("each worker has a CPU of its own", is_divided);
+        }
         let any = [("ENGINE_CPUS", "any"), ("ENGINE_WORKERS", "3")];
         let before = on_last();
         let _a = End::new(of("a", &any), 4096);

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use warpverbs::config::{CpuList, EngineCpus};
 use warpverbs::internal::engine::{Engine, HostError, Outcome, Peer, Prepared, SinkEngine, Status};
 use warpverbs::internal::provider::{BareLanes, BareWrite};
 use warpverbs::verbs::{Context, DeviceSelector};
@@ -233,18 +234,28 @@ fn rate(pattern: &Pattern, slice: u32, time: Duration) -> f64 {
     amount / time.as_secs_f64()
 }
 
-/// Two workers over a sink, beside one. And two engines of one worker each, which share nothing: what the machine has for two.
+/// Two workers over a sink, beside one. And two engines of one worker each, which share nothing: what the machine has for two. Each of
+/// the two has a CPU of its own. Else the system may leave both on one for a whole run.
 fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
     let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
-    let engine = |workers: u32| {
+    let own = own_cpus();
+    let one_of = |nth: usize| own.get(nth).and_then(|cpu| CpuList::of([*cpu]));
+    let both = CpuList::of(own.iter().copied().take(2)).filter(|_| own.len() > 1);
+    let engine = |workers: u32, cpus: Option<CpuList>| {
         let options = P2pOptions {
             workers,
             qps: options.qps.max(2),
             ..options.p2p()
         };
-        SinkEngine::new(p2p::config("sink", &options)?, bytes, None).map_err(BenchError::from)
+        let config = p2p::config("sink", &options)?;
+        let cpus = cpus.map_or(EngineCpus::Any, EngineCpus::Listed);
+        SinkEngine::new(config.with_cpus(cpus), bytes, None).map_err(BenchError::from)
     };
-    let engines = [engine(1)?, engine(2)?, engine(1)?];
+    let engines = [
+        engine(1, one_of(0))?,
+        engine(2, both)?,
+        engine(1, one_of(1))?,
+    ];
     let mut rows = Vec::new();
     for pattern in &SINK {
         let mut prepared = Vec::new();
@@ -278,6 +289,15 @@ fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
         }
     }
     Ok(rows)
+}
+
+/// The CPUs that this process may use; none where the system does not say.
+fn own_cpus() -> Vec<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list: Option<CpuList> = list.and_then(|list| list.trim().parse().ok());
+    list.map_or_else(Vec::new, |list| list.numbers().to_vec())
 }
 
 /// Posts several transfers and waits for all of them.
