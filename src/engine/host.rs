@@ -497,6 +497,14 @@ pub fn wakes(engine: &Engine) -> [u64; 2] {
     [inner.pool.wakes(), links.map(Wake::wakes).sum()]
 }
 
+/// How each NIC of the engine has registered the memory of a region, and which ways it refused: what a measurement is of.
+///
+/// # Errors
+/// [`EngineError::UnknownRegion`].
+pub fn ways(engine: &Engine, region: RegionId) -> Result<Vec<String>, HostError> {
+    lock(&engine.inner.regions).ways(region)
+}
+
 fn is_loopback(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_loopback(),

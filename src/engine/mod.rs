@@ -145,7 +145,7 @@ pub use words::KeyedStream;
 pub(crate) mod parts {
     pub use super::account::{Account, AtomicAccount, Change, Close, MOST_SLICES};
     pub use super::cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
-    pub use super::host::wakes;
+    pub use super::host::{wakes, ways};
     pub use super::plan::{Local, MOST_GATHER, MOST_PIECES, Plan, Region, Regions, Slice};
     pub use super::sinks::SinkEngine;
     pub use super::slots::{MOST_SLOTS, SlotWord, Slots};

@@ -364,6 +364,12 @@ impl Registrations {
         self.keys[1]
     }
 
+    /// How each rail has the memory, and which ways it refused.
+    pub(super) fn ways(&self) -> Vec<String> {
+        let ways = self.registrations.iter().map(|it| it.export().to_string());
+        ways.collect()
+    }
+
     /// Takes the keys of all rails away. It can be called again after it has failed.
     pub(super) fn deregister(&mut self) -> Result<(), Kept> {
         let whole = self.registrations.len();

@@ -320,16 +320,26 @@ impl Registry {
         region: RegionId,
         incarnation: u64,
     ) -> Result<Descriptor, HostError> {
-        let number = region.0;
-        let first = self.regions.get(&number);
-        let shared = first.and_then(|first| Some((first, self.registrations.get(first)?)));
-        let (first, shared) = shared.ok_or(EngineError::UnknownRegion { number })?;
+        let (first, shared) = self.shared(region)?;
         Ok(Descriptor {
             incarnation,
-            address: *first,
+            address: first,
             bytes: shared.bytes,
             rkeys: shared.registrations.rkeys(),
         })
+    }
+
+    /// How each rail has the memory of a region, in words.
+    pub(super) fn ways(&self, region: RegionId) -> Result<Vec<String>, HostError> {
+        Ok(self.shared(region)?.1.registrations.ways())
+    }
+
+    /// What a region has, with its first byte.
+    fn shared(&self, region: RegionId) -> Result<(u64, &Shared), EngineError> {
+        let number = region.0;
+        let first = self.regions.get(&number);
+        let shared = first.and_then(|first| Some((*first, self.registrations.get(first)?)));
+        shared.ok_or(EngineError::UnknownRegion { number })
     }
 }
 

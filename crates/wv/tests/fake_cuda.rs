@@ -1,6 +1,6 @@
 //! `wv` on a CUDA driver without a GPU. The tests check the kernels that `wv bench others` and `wv bench registers` load and
-//! launch, and how they register pages. They also check the messages after a refusal, and the GPU that `wv demo` refuses. No kernel
-//! runs, so nothing here is a figure.
+//! launch, and how they register pages. They check how memory of a GPU is filled, moved and compared, and the messages after a
+//! refusal. No kernel runs, so nothing here is a figure.
 
 #![cfg(feature = "cuda")]
 
@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use test_support::fake_cuda::{Fake, FakeDriver};
 
 /// As an adapter is, with kernels that do nothing.
@@ -148,5 +149,120 @@ fn a_way_that_the_driver_refuses_is_named_and_the_others_are_measured() {
         let (done, text) = bench(&["registers", "--doorbells", "9"]);
         assert!(done && !text.contains("memory: of"), "{text}");
         assert_eq!(fake.calls("cuLaunchKernel").len(), 3, "{text}");
+    });
+}
+
+/// `wv bench` with these words on GPU 0, on software HCAs. What it prints, and its report.
+fn moved(fake: &Fake, words: &str) -> (String, Value) {
+    let json = fake.file("report");
+    let mut arguments: Vec<&str> = words.split(' ').collect();
+    arguments.extend(["--json", json.to_str().unwrap()]);
+    let (done, text) = bench(&arguments);
+    assert!(done, "{words}: {text}");
+    (
+        text,
+        serde_json::from_slice(&fs::read(json).unwrap()).unwrap(),
+    )
+}
+
+#[test]
+fn patterns_move_memory_of_a_gpu_which_its_copies_fill_and_compare() {
+    FakeDriver::new("name NVIDIA H200 (fake)").run(|fake| {
+        for (words, peers) in [
+            ("p2p --pattern kv", 1),
+            ("p2p --pattern weights --peers 2 --read", 2),
+            ("p2p --pattern fill --peer-gpu none", 1),
+        ] {
+            fake.forget_calls();
+            let words = format!("{words} --rounds 1 --bytes 8388608");
+            let (text, report) = moved(fake, &words);
+            let label = "softhca+NVIDIA H200 (fake) (no speed of a NIC)";
+            assert_eq!(report["ran_on"], label);
+            let told = "memory here: NVIDIA H200 (fake), registered by dmabuf (PCIe)";
+            assert!(text.contains(told) && !text.contains("no GPU"), "{text}");
+            assert_eq!(report["memory"]["here"]["in_process"], false);
+            assert_eq!(report["compared"], peers << 23);
+            // Each end is filled before the rounds and this one behind them for each READ of a peer; what has come is read once.
+            let copied: u64 = fake
+                .calls("cuMemcpyAsync")
+                .iter()
+                .map(|call| call.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+                .sum();
+            let times = match words.contains("none") {
+                // The source twice, and its peer is the host's.
+                true => 2,
+                false if peers == 1 => 4,
+                false => 1 + 2 + 2 + 2,
+            };
+            assert_eq!(copied, times << 23, "{words}");
+        }
+    });
+}
+
+#[test]
+fn registering_memory_of_a_gpu_is_measured_by_the_dmabufs_of_its_driver() {
+    FakeDriver::new("dmabuf 1 801").run(|fake| {
+        let words = "regions --regions 20 --rounds 1 --buffer 1048576";
+        let (text, report) = moved(fake, words);
+        let way = report["memory"]["registered"][0].as_str().unwrap();
+        assert_eq!(way, "dmabuf", "{text}");
+        // In each the driver exports the memory.
+        let registrations: u64 = report["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["registrations"].as_u64().unwrap())
+            .sum();
+        let exports = fake.calls("cuMemGetHandleForAddressRange").len() as u64;
+        assert!(exports >= registrations, "{exports} of {registrations}");
+    });
+}
+
+#[test]
+fn memory_that_the_gpu_or_its_driver_does_not_give_is_refused_in_words() {
+    FakeDriver::new("devices 1").run(|fake| {
+        for (settings, words, reasons) in [
+            (
+                "attribute 124 0\nattribute 116 0",
+                "p2p --pattern kv",
+                &["have neither a DMA-BUF, nor does the driver register GPU memory"][..],
+            ),
+            (
+                "dmabuf 0 801\ndmabuf 1 304\nattribute 116 0",
+                "fill --pages 10",
+                &["cuMemGetHandleForAddressRange", "NOT_SUPPORTED (801)"],
+            ),
+            (
+                "attribute 118 0\nattribute 117 0",
+                "regions --regions 5",
+                &["in no order", "the host cannot flush them"],
+            ),
+            (
+                "memory 1048576",
+                "p2p --pattern kv",
+                &[
+                    "has no memory for 67108864 bytes",
+                    "it must be no more than the GPU has free",
+                ],
+            ),
+            (
+                "devices 0",
+                "fill --peer-gpu none",
+                &["no CUDA device 0: the driver knows 0"],
+            ),
+            (
+                "devices 0",
+                "regions",
+                &["no CUDA device 0: the driver knows 0"],
+            ),
+        ] {
+            fake.set(settings);
+            let words: Vec<&str> = words.split(' ').collect();
+            let (done, text) = bench(&words);
+            assert!(!done, "{words:?}: {text}");
+            for reason in reasons {
+                assert!(text.contains(reason), "{words:?}: {text}");
+            }
+        }
     });
 }

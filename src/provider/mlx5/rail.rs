@@ -13,7 +13,7 @@ use super::stock::{Piece, Stock};
 use crate::gpu::MemoryDmabuf;
 use crate::provider::{AnyMemory, HostMemory, ProviderError};
 use crate::verbs::{
-    Access, Context, ControlHeap, Dmabuf, HeapRegion, KeyRange, Mr, Pd, QpConfig, RangeKey,
+    Access, Context, ControlHeap, Dmabuf, Export, HeapRegion, KeyRange, Mr, Pd, QpConfig, RangeKey,
     SharedCq, VerbsError,
 };
 
@@ -195,6 +195,11 @@ impl Registration {
 
     pub(crate) fn rkey(&self) -> u32 {
         self.mr.rkey()
+    }
+
+    /// How the HCA has it, and which ways were refused.
+    pub(crate) fn export(&self) -> &Export {
+        self.mr.export()
     }
 
     /// Takes the keys away. It can be called again after it has failed.

@@ -40,6 +40,18 @@ pub enum BenchError {
     /// The store's.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A GPU without so much memory.
+    #[error(
+        "{gpu} has no memory for {bytes} bytes: {detail}; it must be no more than the GPU has free"
+    )]
+    NoMemory {
+        /// The device.
+        gpu: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// The driver's reason.
+        detail: String,
+    },
     /// An option out of its range.
     #[error("{what} is {value}; it must be {limit}")]
     Option {

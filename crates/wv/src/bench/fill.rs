@@ -3,7 +3,8 @@
 //! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as
 //! in a program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before
 //! such a repeat the pages get bytes of their own. No clock runs during that and the comparison. The other end (`served`) compares
-//! as soon as a notice comes, which is behind all bytes of the repeat. It is an engine of this process or of another machine.
+//! as soon as a notice comes, which is behind all bytes of the repeat. It is an engine of this process or of another machine. Each end
+//! has memory of the host or of a GPU.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,12 +16,13 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Engine, EngineConfig, EngineError, EnginePath, HostError, HostMemory, Kind, Operation, Options,
-    Outcome, Status, TransferId,
+    Engine, EngineConfig, EngineError, EnginePath, HostError, Kind, Operation, Options, Outcome,
+    Status, TransferId,
 };
 use warpverbs::verbs::Context;
 
 use super::BenchError;
+use super::memory::{EndMemory, Memories, MemoryChoice, PIECE};
 use super::served::{PATIENCE, Served, Server, Setting, written};
 use super::spread::spread;
 
@@ -105,31 +107,53 @@ impl FillOptions {
         Rng::with_seed(seeds.u64(..))
     }
 
-    /// Compares all pages of a repeat with those that were sent. How many bytes.
-    pub(super) fn compare(&self, memory: &HostMemory, repeat: u32) -> Result<u64, BenchError> {
+    /// The pages of a repeat, in the order of their places' list.
+    fn sent(&self, repeat: u32) -> Vec<u8> {
         let mut random = self.random(repeat);
-        let (mut sent, mut came) = (vec![0; length(self.page)], vec![0; length(self.page)]);
-        let places = self.places(repeat);
-        for place in &places {
-            random.fill(&mut sent);
-            let read = memory.read(place * self.page, &mut came);
-            read.map_err(HostError::from)?;
-            if let Some(at) = (0..sent.len()).find(|at| sent[*at] != came[*at]) {
-                let (due, is, seed) = (sent[at], came[at], self.seed);
-                return Err(wrong(format!(
-                    "repeat {repeat} (seed {seed}): byte {at} of place {place} is {is:#x}; {due:#x} was sent"
-                )));
+        let mut sent = vec![0; length(self.pages * self.page)];
+        for page in sent.chunks_mut(length(self.page)) {
+            random.fill(page);
+        }
+        sent
+    }
+
+    /// Compares all pages of a repeat with those that were sent. How many bytes.
+    pub(super) fn compare(&self, memory: &EndMemory, repeat: u32) -> Result<u64, BenchError> {
+        let (sent, page) = (self.sent(repeat), length(self.page));
+        let mut pages: Vec<(u64, &[u8])> = self
+            .places(repeat)
+            .into_iter()
+            .zip(sent.chunks(page))
+            .collect();
+        pages.sort_unstable_by_key(|(place, _)| *place);
+        let window = (PIECE as u64 / self.page).max(1);
+        let mut came = Vec::new();
+        // One copy for all pages that are near each other: a GPU takes long to begin one.
+        for near in pages.chunk_by(|(a, _), (b, _)| a / window == b / window) {
+            let [first, last] = [near[0].0, near[near.len() - 1].0];
+            came.resize(length((last - first + 1) * self.page), 0);
+            memory.read(first * self.page, &mut came)?;
+            for (place, sent) in near {
+                let came = &came[length((place - first) * self.page)..][..page];
+                if let Some(at) = (0..page).find(|at| sent[*at] != came[*at]) {
+                    let (due, is, seed) = (sent[at], came[at], self.seed);
+                    return Err(wrong(format!(
+                        "repeat {repeat} (seed {seed}): byte {at} of place {place} is {is:#x}; {due:#x} was sent"
+                    )));
+                }
             }
         }
-        Ok(places.len() as u64 * self.page)
+        Ok(sent.len() as u64)
     }
 }
 
 /// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct FillReport {
-    /// The device, and whether it is a NIC.
+    /// The devices with the GPUs that have memory of an end, and whether they are software.
     pub ran_on: String,
+    /// From where pages came, and to where they went.
+    pub memory: Memories,
     /// The poster of the WRITEs.
     pub poster: &'static str,
     /// Its setting.
@@ -172,58 +196,70 @@ pub struct Faulty {
 /// The engine that fills.
 struct Filler {
     server: Server,
-    here: Arc<HostMemory>,
+    here: EndMemory,
+    memories: Memories,
     engine: Engine,
     speed_mbps: u32,
     ran_on: String,
 }
 
 impl Filler {
-    fn new(from: &[Arc<Context>], place: &str, options: &FillOptions) -> Result<Self, BenchError> {
+    fn new(
+        (from, memory): (&[Arc<Context>], MemoryChoice),
+        place: &str,
+        options: &FillOptions,
+    ) -> Result<Self, BenchError> {
         // Several may fill one end, one after the other.
         let name = format!("fills-{:016x}", fastrand::u64(..));
         let config = EngineConfig::from_env(&name)?.with_engine_path(EnginePath::Nic);
         let engine = Engine::on(from, config)?;
         let bytes = options.pages * options.page;
-        let here = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
-        engine.register(&here)?;
+        let here = EndMemory::new(&engine, memory, bytes)?;
+        let (_, kind) = here.register(&engine)?;
         let setting = Setting::Fill(*options);
+        let server = Server::begin((&engine, &mut Vec::new()), place, setting)?;
+        let memories = Memories {
+            here: kind,
+            peers: vec![server.memory.clone()],
+        };
         Ok(Self {
-            server: Server::begin((&engine, &mut Vec::new()), place, setting)?,
+            server,
             here,
             engine,
             speed_mbps: from.iter().map(|it| it.port().speed_mbps).sum(),
-            ran_on: ran_on(from),
+            ran_on: ran_on(from, &memories),
+            memories,
         })
     }
 }
 
-/// Names of the devices of an engine, or that they are software.
-pub(super) fn ran_on(contexts: &[Arc<Context>]) -> String {
+/// Names of the devices of an engine, or that they are software, with the GPUs that have memory of an end.
+pub(super) fn ran_on(contexts: &[Arc<Context>], memories: &Memories) -> String {
     let names: Vec<&str> = contexts.iter().map(|it| it.name()).collect();
     match contexts.iter().any(|it| it.info().is_soft()) {
-        true => "softhca (no speed of a NIC)".to_owned(),
-        false => names.join(","),
+        true => memories.label("softhca") + " (no speed of a NIC)",
+        false => memories.label(&names.join(",")),
     }
 }
 
-/// Runs it between two engines of this process on these devices, and calls `tell` with each line of progress.
+/// Runs it between two engines of this process on these devices, each with its memory, and calls `tell` with each line of progress.
 ///
 /// # Errors
-/// An option out of its range; a transfer that is not done; bytes that came otherwise.
+/// An option out of its range; memory that an end cannot have; a transfer that is not done; bytes that came otherwise.
 pub fn measure(
     [from, to]: [Vec<Arc<Context>>; 2],
+    [here, there]: [MemoryChoice; 2],
     options: &FillOptions,
     tell: impl FnMut(&str),
 ) -> Result<FillReport, BenchError> {
     options.check()?;
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let config = EngineConfig::from_env("is-filled")?;
-    let served = Served::listen(&to, any, config, options.bytes)?;
+    let served = Served::listen(&to, any, config, (there, options.bytes))?;
     thread::scope(|scope| {
         let serves = scope.spawn(|| served.serve(None, |_| {}));
         let place = served.address().to_string();
-        let report = measure_to(&from, &place, options, tell);
+        let report = measure_to((&from, here), &place, options, tell);
         served.close();
         match serves.join() {
             Ok(()) => report,
@@ -239,6 +275,7 @@ pub fn measure(
 /// As [`measure`]; less than two devices; what `set` refuses.
 pub fn measure_faulty(
     [from, to]: [Vec<Arc<Context>>; 2],
+    memories: [MemoryChoice; 2],
     options: &FillOptions,
     (fault, set): (&str, impl FnOnce(&str) -> Result<(), String>),
     mut tell: impl FnMut(&str),
@@ -273,7 +310,7 @@ pub fn measure_faulty(
                 // It alone would take most of the time.
                 options.repeats = options.repeats.div_ceil(ALONE);
             }
-            let measured = measure(ends, &options, &mut tell)?;
+            let measured = measure(ends, memories, &options, &mut tell)?;
             rates.push(measured.gbps);
             report = Some(measured);
         }
@@ -290,12 +327,12 @@ pub fn measure_faulty(
     Ok(report)
 }
 
-/// The same from an engine of this process on these devices to one that listens at `place`, as `host:port`: a [`Served`].
+/// The same from an engine of this process on these devices, with such memory, to one that listens at `place`, as `host:port`: a [`Served`].
 ///
 /// # Errors
 /// As [`measure`].
 pub fn measure_to(
-    from: &[Arc<Context>],
+    from: (&[Arc<Context>], MemoryChoice),
     place: &str,
     options: &FillOptions,
     tell: impl FnMut(&str),
@@ -352,6 +389,7 @@ pub fn measure_to(
         compared,
         faulty: None,
         ran_on: filler.ran_on.clone(),
+        memory: filler.memories.clone(),
     })
 }
 
@@ -488,14 +526,7 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
 
     /// The pages get bytes that no other repeat has.
     fn fresh(&self, repeat: u32) -> Result<(), BenchError> {
-        let mut random = self.options.random(repeat);
-        let mut bytes = vec![0; length(self.options.page)];
-        for nth in 0..self.options.pages {
-            random.fill(&mut bytes);
-            let written = self.filler.here.write(nth * self.options.page, &bytes);
-            written.map_err(HostError::from)?;
-        }
-        Ok(())
+        self.filler.here.write(0, &self.options.sent(repeat))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -555,6 +586,7 @@ impl fmt::Display for FillReport {
             "{}, posted by the {}: {repeats} repeats of {pages} pages of {page} bytes to random places of {bytes} bytes, {} QPs, seed {seed}",
             self.ran_on, self.poster, self.qps
         )?;
+        writeln!(f, "{}", self.memory)?;
         let link = match self.percent_of_link {
             Some(percent) => format!("{percent:.3}% of the link"),
             None => "the port does not tell its speed".to_owned(),
@@ -590,6 +622,7 @@ impl fmt::Display for FillReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::memory::of_tests::{host, simt};
     use std::collections::BTreeSet;
 
     fn options() -> FillOptions {
@@ -622,6 +655,37 @@ mod tests {
             ..options
         };
         assert_eq!(one.compared(), [0]);
+    }
+
+    #[test]
+    fn a_page_that_came_otherwise_is_found_with_its_place() {
+        // Of one page in a copy, of many, and of a length that no word has.
+        for (page, pages) in [(4096, 100), (PIECE as u64 + 4096, 2), (999, 700)] {
+            let options = FillOptions {
+                bytes: 3 * (PIECE as u64 + 4096),
+                page,
+                pages,
+                ..options()
+            };
+            options.check().unwrap();
+            for memory in [host(options.bytes), simt(options.bytes)] {
+                let (sent, places) = (options.sent(4), options.places(4));
+                for (place, bytes) in places.iter().zip(sent.chunks(length(page))) {
+                    memory.write(place * page, bytes).unwrap();
+                }
+                assert_eq!(options.compare(&memory, 4).unwrap(), page * pages);
+                for nth in [0, places.len() - 1] {
+                    let (place, last) = (places[nth], length(page) - 1);
+                    let was = sent[nth * length(page) + last];
+                    let at = place * page + page - 1;
+                    memory.write(at, &[!was]).unwrap();
+                    let said = options.compare(&memory, 4).unwrap_err().to_string();
+                    let found = format!("repeat 4 (seed 7): byte {last} of place {place} is");
+                    assert!(said.contains(&found), "{said}");
+                    memory.write(at, &[was]).unwrap();
+                }
+            }
+        }
     }
 
     #[test]

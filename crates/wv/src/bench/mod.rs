@@ -13,6 +13,7 @@
 //! lanes without an HCA or on software HCAs, and [`engine`] what it adds to them. [`local`] measures its copies between processes of one machine, and [`fill`] how
 //! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several. The other end
 //! of the latter two may be on another machine ([`served`]). [`regions`] measures what registering memory costs, and what it costs to find a region.
+//! Ends of the latter three have memory of the host or of a GPU ([`memory`]).
 
 mod clock;
 pub mod engine;
@@ -21,6 +22,7 @@ pub mod facts;
 pub mod fill;
 pub mod group;
 pub mod local;
+pub mod memory;
 pub mod moe;
 pub mod others;
 pub mod p2p;

@@ -3,7 +3,7 @@
 //!
 //! Each peer gets all pieces in one transfer, at other places than they come from; or they are read from it. After the rounds this
 //! end is filled anew and the pattern runs once more. Then all bytes that were written to are compared, also those between the
-//! pieces. What a peer got the peer compares.
+//! pieces. What a peer got the peer compares. Memory of each end is the host's or a GPU's.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind, Notice, Operation, Options,
-    Outcome, Prepared, Status,
+    Engine, EngineConfig, EnginePath, HostError, Kind, Notice, Operation, Options, Outcome,
+    Prepared, Status,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
 use super::fill::ran_on;
+use super::memory::{EndMemory, Memories, MemoryChoice, PIECE};
 use super::served::{PATIENCE, Served, Server, Setting, written};
 use super::spread::spread;
 
@@ -181,17 +182,16 @@ impl PatternOptions {
     }
 
     /// Gives the memory of a peer its bytes.
-    pub(super) fn prepare(&self, memory: &HostMemory) -> Result<(), BenchError> {
+    pub(super) fn prepare(&self, memory: &EndMemory) -> Result<(), BenchError> {
         self.fill(memory, Contents::AtThePeer)
     }
 
-    fn fill(&self, memory: &HostMemory, which: Contents) -> Result<(), BenchError> {
-        let written = memory.write(0, &self.contents(which));
-        Ok(written.map_err(HostError::from)?)
+    fn fill(&self, memory: &EndMemory, which: Contents) -> Result<(), BenchError> {
+        memory.write(0, &self.contents(which))
     }
 
     /// Compares all bytes of the end that was written to, behind the last round. How many.
-    pub(super) fn compare(&self, memory: &HostMemory) -> Result<u64, BenchError> {
+    pub(super) fn compare(&self, memory: &EndMemory) -> Result<u64, BenchError> {
         let (had, came) = match self.reads {
             true => (Contents::Compared, Contents::AtThePeer),
             false => (Contents::AtThePeer, Contents::Compared),
@@ -205,12 +205,16 @@ impl PatternOptions {
             .map(|at| range(at, piece.bytes));
             wanted[to].copy_from_slice(&came[from]);
         }
-        let mut found = vec![0; wanted.len()];
-        memory.read(0, &mut found).map_err(HostError::from)?;
-        if let Some(at) = found.iter().zip(&wanted).position(|(a, b)| a != b) {
-            let (is, due, seed) = (found[at], wanted[at], self.seed);
-            let detail = format!("byte {at} is {is:#x}; it must be {due:#x} (seed {seed})");
-            return Err(self.wrong(detail));
+        let mut found = vec![0; PIECE.min(wanted.len())];
+        for (piece, wanted) in (0..).step_by(PIECE).zip(wanted.chunks(PIECE)) {
+            let found = &mut found[..wanted.len()];
+            memory.read(piece, found)?;
+            if let Some(at) = (0..wanted.len()).find(|at| found[*at] != wanted[*at]) {
+                let (is, due, seed) = (found[at], wanted[at], self.seed);
+                let at = piece + at as u64;
+                let detail = format!("byte {at} is {is:#x}; it must be {due:#x} (seed {seed})");
+                return Err(self.wrong(detail));
+            }
         }
         Ok(self.bytes)
     }
@@ -224,8 +228,10 @@ impl PatternOptions {
 /// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct PatternReport {
-    /// The devices, and whether they are software.
+    /// The devices with the GPUs that have memory of an end, and whether they are software.
     pub ran_on: String,
+    /// What was moved to and from.
+    pub memory: Memories,
     /// Its setting.
     pub options: PatternOptions,
     /// Operations of a transfer, one of which goes to each peer.
@@ -242,11 +248,16 @@ pub struct PatternReport {
     pub compared: u64,
 }
 
-/// Measures between engines of this process on these software HCAs: one for this end, and one for each peer.
+/// Measures between engines of this process on these software HCAs: one for this end, and one for each peer, with memory as chosen
+/// for this end and for the peers.
 ///
 /// # Errors
-/// A value outside its limits, a transfer that is not done, bytes that are not what they must be.
-pub fn measure(devices: &[String], options: &PatternOptions) -> Result<PatternReport, BenchError> {
+/// A value outside its limits, memory that an end cannot have, a transfer that is not done, bytes that are not what they must be.
+pub fn measure(
+    devices: &[String],
+    [here, there]: [MemoryChoice; 2],
+    options: &PatternOptions,
+) -> Result<PatternReport, BenchError> {
     options.check()?;
     if devices.len() != options.peers as usize + 1 {
         let (found, peers) = (devices.len(), options.peers);
@@ -258,7 +269,8 @@ pub fn measure(devices: &[String], options: &PatternOptions) -> Result<PatternRe
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let serve = |(nth, context): (usize, &Arc<Context>)| {
         let config = config(&format!("peer-{nth}"), options)?;
-        Served::listen(&[Arc::clone(context)], any, config, options.bytes)
+        let memory = (there, options.bytes);
+        Served::listen(&[Arc::clone(context)], any, config, memory)
     };
     let served: Result<Vec<_>, BenchError> = others.iter().enumerate().map(serve).collect();
     let served = served?;
@@ -267,23 +279,23 @@ pub fn measure(devices: &[String], options: &PatternOptions) -> Result<PatternRe
             scope.spawn(|| end.serve(Some(1), |_| {}));
         }
         let places: Vec<_> = served.iter().map(|it| it.address().to_string()).collect();
-        let report = measure_to(source, &places, options);
+        let report = measure_to((source, here), &places, options);
         served.iter().for_each(Served::close);
         report
     })
 }
 
-/// The same from an engine on these devices to those that listen at `places`, as `host:port`.
+/// The same from an engine on these devices, with such memory, to those that listen at `places`, as `host:port`.
 ///
 /// # Errors
 /// As [`measure`].
 pub fn measure_to(
-    source: &[Arc<Context>],
+    (source, memory): (&[Arc<Context>], MemoryChoice),
     places: &[String],
     options: &PatternOptions,
 ) -> Result<PatternReport, BenchError> {
     options.check()?;
-    let mut run = Run::new(source, places, options)?;
+    let mut run = Run::new((source, memory), places, options)?;
     // Every QP has sent before a clock starts.
     run.round(None)?;
     let mut times = Vec::new();
@@ -297,7 +309,8 @@ pub fn measure_to(
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let gigabytes_per_second = bytes as f64 / seconds[0] / 1e9;
     Ok(PatternReport {
-        ran_on: ran_on(source),
+        ran_on: ran_on(source, &run.memories),
+        memory: run.memories.clone(),
         options: *options,
         operations: run.pieces.len() as u64,
         bytes,
@@ -322,7 +335,8 @@ fn config(name: &str, options: &PatternOptions) -> Result<EngineConfig, BenchErr
 struct Run {
     options: PatternOptions,
     pieces: Vec<Piece>,
-    memory: Arc<HostMemory>,
+    memory: EndMemory,
+    memories: Memories,
     targets: Vec<(Server, Arc<Prepared>)>,
     /// What peers have told that was not yet asked for.
     notices: Vec<Notice>,
@@ -331,19 +345,18 @@ struct Run {
 
 impl Run {
     fn new(
-        source: &[Arc<Context>],
+        (source, choice): (&[Arc<Context>], MemoryChoice),
         places: &[String],
         options: &PatternOptions,
     ) -> Result<Self, BenchError> {
         // Several may run with one peer, one after the other.
         let name = format!("moves-{:016x}", fastrand::u64(..));
         let engine = Engine::on(source, config(&name, options)?)?;
-        let memory = HostMemory::new(options.bytes).map_err(HostError::from)?;
-        let memory = Arc::new(memory);
+        let memory = EndMemory::new(&engine, choice, options.bytes)?;
         options.fill(&memory, Contents::AtFirst)?;
-        engine.register(&memory)?;
+        let (_, here) = memory.register(&engine)?;
         let (pieces, mut notices) = (options.pieces(), Vec::new());
-        let mut targets = Vec::new();
+        let (local, mut targets, mut peers) = (memory.address(), Vec::new(), Vec::new());
         for place in places {
             let setting = Setting::Pattern(*options);
             let server = Server::begin((&engine, &mut notices), place, setting)?;
@@ -353,18 +366,20 @@ impl Run {
                 } else {
                     Kind::Write
                 },
-                local: memory.address() + piece.from,
+                local: local + piece.from,
                 remote: server.address + piece.to,
                 bytes: piece.bytes,
             };
             let operations: Vec<Operation> = pieces.iter().map(operation).collect();
             let prepared = server.peer.prepare(&operations).map_err(HostError::from)?;
+            peers.push(server.memory.clone());
             targets.push((server, prepared));
         }
         Ok(Self {
             options: *options,
             pieces,
             memory,
+            memories: Memories { here, peers },
             targets,
             notices,
             engine,
@@ -444,6 +459,7 @@ impl fmt::Display for PatternReport {
             "{}: {workers} workers, {qps} QPs, slices of {slice} bytes, {rounds} rounds, seed {seed}",
             self.ran_on
         )?;
+        writeln!(f, "{}", self.memory)?;
         let [median, least, most] = self.seconds.map(|seconds| seconds * 1e3);
         let way = if reads { "from" } else { "to" };
         writeln!(
@@ -457,6 +473,11 @@ impl fmt::Display for PatternReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "cuda")]
+    use crate::bench::memory::of_tests::cuda;
+    use crate::bench::memory::of_tests::{host, simt};
+    #[cfg(feature = "cuda")]
+    use test_support::fake_cuda::FakeDriver;
 
     fn options(pattern: Shape, seed: u64) -> PatternOptions {
         PatternOptions {
@@ -529,12 +550,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_byte_that_came_otherwise_is_found() {
+    /// In memory that `memory` makes, of more than one copy.
+    fn wrong_bytes_are_found(memory: impl Fn(u64) -> EndMemory) {
         for reads in [false, true] {
             let options = PatternOptions {
                 reads,
-                bytes: 4 * MIB,
+                bytes: 4 * MIB + 4096,
                 block: 2 * MIB,
                 ..options(Shape::Fill, 5)
             };
@@ -550,16 +571,30 @@ mod tests {
                 };
                 bytes[range(to, piece.bytes)].copy_from_slice(&came[range(from, piece.bytes)]);
             }
-            let memory = HostMemory::new(options.bytes).unwrap();
+            let memory = memory(options.bytes);
             memory.write(0, &bytes).unwrap();
             assert_eq!(options.compare(&memory).unwrap(), options.bytes);
-            for at in [0, 2 * MIB, options.bytes - 1] {
+            for at in [0, 2 * MIB, PIECE as u64, options.bytes - 1] {
                 let was = bytes[range(at, 1)][0];
                 memory.write(at, &[!was]).unwrap();
                 let said = options.compare(&memory).unwrap_err().to_string();
                 assert!(said.starts_with(&format!("fill: byte {at} is")), "{said}");
                 memory.write(at, &[was]).unwrap();
             }
+            assert_eq!(options.compare(&memory).unwrap(), options.bytes);
         }
+    }
+
+    #[test]
+    fn every_byte_that_came_otherwise_is_found() {
+        for memory in [host, simt] {
+            wrong_bytes_are_found(memory);
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn every_byte_that_came_otherwise_is_found_in_memory_of_a_gpu() {
+        FakeDriver::new("").run(|_| wrong_bytes_are_found(cuda));
     }
 }

@@ -1,7 +1,7 @@
 //! What registering memory costs a host engine, and what it costs to find the region of an address.
 //!
 //! Registering asks an HCA, and so does a key for a peer. On a software HCA the times show what the engine adds, and no speed of a NIC
-//! or of pinning. Finding a region asks no HCA.
+//! or of pinning. Finding a region asks no HCA. Memory of a GPU has in each registration a DMA-BUF of its own, as long as it lasts.
 
 use std::fmt;
 use std::hint::black_box;
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::internal::engine::{
-    Engine, EngineConfig, HostError, HostMemory, RegionId, RegionTable, Regions, Rights,
+    AnyMemory, Engine, EngineConfig, HostError, RegionId, RegionTable, Regions, Rights,
 };
 use warpverbs::verbs::Context;
 
 use super::BenchError;
 use super::fill::ran_on;
+use super::memory::{EndMemory, Memories, MemoryChoice, MemoryKind};
 use super::spread::spread;
 
 /// Tensors of a model whose buffer is one region.
@@ -33,6 +34,8 @@ const LOOKUPS: u32 = 200_000;
 pub struct RegionOptions {
     /// Regions of the engine, and of the table.
     pub regions: u32,
+    /// Bytes of the buffer that is one region.
+    pub buffer: u64,
     /// Rounds of each measurement.
     pub rounds: u32,
     /// Seed of the addresses that are looked up.
@@ -42,8 +45,10 @@ pub struct RegionOptions {
 /// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionReport {
-    /// The device, and whether it is software.
+    /// The device with the GPU that has the memory, and whether it is software.
     pub ran_on: String,
+    /// What was registered, and how.
+    pub memory: MemoryKind,
     /// Its setting.
     pub options: RegionOptions,
     /// One for each way to register.
@@ -60,93 +65,101 @@ pub struct Row {
     /// The way, in words.
     pub what: &'static str,
     /// Regions that were registered in a round.
-    pub regions: u32,
+    pub regions: usize,
+    /// Bytes that are registered then, once for all regions that have them.
+    pub bytes: u64,
     /// Registrations that they have, as descriptors tell them apart.
     pub registrations: usize,
     /// Milliseconds of a round: the median, and the shortest and longest.
     pub milliseconds: [f64; 3],
 }
 
-/// Measures on this device.
+/// Measures on this device, with such memory.
 ///
 /// # Errors
-/// What the engine refuses.
+/// What the engine refuses; memory that it cannot have.
 pub fn measure(
     context: &Arc<Context>,
+    memory: MemoryChoice,
     options: &RegionOptions,
 ) -> Result<RegionReport, BenchError> {
     let engine = Engine::new(context, EngineConfig::from_env("regions")?)?;
-    let apart = parts(options.regions, 2 * BYTES)?;
-    let mut tensors = parts(TENSORS, BYTES)?;
-    let one = |memory: &Arc<HostMemory>| engine.register(memory);
-    let one_by_one =
-        |memories: &[Arc<HostMemory>]| memories.iter().map(one).collect::<Result<Vec<_>, _>>();
-    let in_a_list = |memories: &[Arc<HostMemory>]| engine.register_all(memories);
+    let [apart, tensors, buffer] = [
+        u64::from(options.regions) * 2 * BYTES,
+        u64::from(TENSORS) * BYTES,
+        options.buffer,
+    ]
+    .map(|bytes| EndMemory::new(&engine, memory, bytes));
+    let (apart, tensors, buffer) = (apart?, tensors?, buffer?);
+    let (first, kind) = buffer.register(&engine)?;
+    engine.deregister(first)?;
+    let apart = parts(&apart, options.regions, 2 * BYTES)?;
+    let mut of_one = parts(&tensors, TENSORS, BYTES)?;
+    let one = |memory: &AnyMemory| engine.register(memory);
+    let one_by_one = |memories: &[AnyMemory]| memories.iter().map(one).collect();
+    let in_a_list = |memories: &[AnyMemory]| engine.register_all(memories);
+    let row =
+        |what, memories: &[AnyMemory], register| row(&engine, (what, memories), options, register);
     let mut rows = vec![
-        row(&engine, ("one by one", &apart), options, one_by_one)?,
-        row(&engine, ("in one list", &apart), options, in_a_list)?,
-        row(
-            &engine,
-            ("apart, in one list", &tensors),
-            options,
-            in_a_list,
-        )?,
+        row("one buffer", &[buffer.any()], &in_a_list)?,
+        row("one by one", &apart, &one_by_one)?,
+        row("in one list", &apart, &in_a_list)?,
+        row("apart, in one list", &of_one, &in_a_list)?,
     ];
     // The buffer in which they lie, as their first.
-    tensors.insert(0, Arc::new(whole(TENSORS, BYTES)?));
-    let buffer = Arc::clone(&tensors[0]);
-    for (nth, tensor) in (0..).zip(&mut tensors[1..]) {
-        *tensor = Arc::new(HostMemory::part(&buffer, nth * BYTES, BYTES).map_err(HostError::from)?);
-    }
-    let of_one = "of one buffer, in one list";
-    rows.push(row(&engine, (of_one, &tensors), options, in_a_list)?);
+    of_one.insert(0, tensors.any());
+    rows.push(row("of one buffer, in one list", &of_one, &in_a_list)?);
+    let memories = Memories {
+        here: kind.clone(),
+        peers: Vec::new(),
+    };
     Ok(RegionReport {
-        ran_on: ran_on(std::slice::from_ref(context)),
+        ran_on: ran_on(std::slice::from_ref(context), &memories),
+        memory: kind,
         options: *options,
-        key_us: keys(context, &engine, options)?,
+        key_us: keys(context, (&engine, &tensors), options)?,
         rows,
         lookup_ns: lookups(options)?,
     })
 }
 
-fn whole(count: u32, stride: u64) -> Result<HostMemory, HostError> {
-    Ok(HostMemory::new(u64::from(count) * stride)?)
+/// `count` parts, [`BYTES`] long each, of memory that is in no region.
+fn parts(whole: &EndMemory, count: u32, stride: u64) -> Result<Vec<AnyMemory>, BenchError> {
+    let part = |nth| whole.part(u64::from(nth) * stride, BYTES);
+    (0..count).map(part).collect()
 }
 
-/// `count` parts of memory that is in no region, [`BYTES`] long each.
-fn parts(count: u32, stride: u64) -> Result<Vec<Arc<HostMemory>>, HostError> {
-    let buffer = Arc::new(whole(count, stride)?);
-    let part = |nth| HostMemory::part(&buffer, u64::from(nth) * stride, BYTES).map(Arc::new);
-    Ok((0..count).map(part).collect::<Result<_, _>>()?)
-}
+/// What registers memories.
+type Register<'a> = &'a dyn Fn(&[AnyMemory]) -> Result<Vec<RegionId>, HostError>;
 
 /// Registers the same again and again.
 fn row(
     engine: &Engine,
-    (what, memories): (&'static str, &[Arc<HostMemory>]),
+    (what, memories): (&'static str, &[AnyMemory]),
     options: &RegionOptions,
-    register: impl Fn(&[Arc<HostMemory>]) -> Result<Vec<RegionId>, HostError>,
+    register: Register<'_>,
 ) -> Result<Row, BenchError> {
-    let (mut times, mut registrations) = (Vec::new(), 0);
+    let (mut times, mut registered) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
         let begin = Instant::now();
         let regions = register(memories)?;
         times.push(begin.elapsed().as_secs_f64() * 1e3);
-        let mut firsts = Vec::new();
+        registered.clear();
         for region in &regions {
-            firsts.push(engine.descriptor(*region)?.address);
+            let of = engine.descriptor(*region)?;
+            registered.push((of.address, of.bytes));
         }
-        firsts.sort_unstable();
-        firsts.dedup();
-        registrations = firsts.len();
+        registered.sort_unstable();
+        registered.dedup();
         for region in regions {
             engine.deregister(region)?;
         }
     }
     Ok(Row {
         what,
-        regions: u32::try_from(memories.len()).unwrap_or(u32::MAX),
-        registrations,
+        regions: memories.len(),
+        bytes: registered.iter().map(|(_, bytes)| bytes).sum(),
+        registrations: registered.len(),
         milliseconds: spread(times),
     })
 }
@@ -154,14 +167,13 @@ fn row(
 /// Makes keys for a peer, an engine on the same device, and ends them.
 fn keys(
     context: &Arc<Context>,
-    engine: &Engine,
+    (engine, memory): (&Engine, &EndMemory),
     options: &RegionOptions,
 ) -> Result<[[f64; 3]; 2], BenchError> {
     let other = Engine::new(context, EngineConfig::from_env("peer")?)?;
     let place = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
     let peer = engine.connect(&place.to_string())?;
-    let memory = Arc::new(whole(KEYS, BYTES)?);
-    let region = engine.register(&memory)?;
+    let (region, _) = memory.register(engine)?;
     let mut times = [Vec::new(), Vec::new()];
     let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(KEYS);
     for _ in 0..options.rounds {
@@ -219,18 +231,20 @@ impl fmt::Display for RegionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounds = self.options.rounds;
         writeln!(f, "{}: {rounds} rounds", self.ran_on)?;
+        writeln!(f, "memory: {}", self.memory)?;
         writeln!(
             f,
-            "{:28} {:>10} {:>14} {:>26}",
-            "registered", "regions", "registrations", "ms: median (spread)"
+            "{:28} {:>10} {:>14} {:>14} {:>26}",
+            "registered", "regions", "bytes", "registrations", "ms: median (spread)"
         )?;
         for row in &self.rows {
             let [median, least, most] = row.milliseconds;
             writeln!(
                 f,
-                "{:28} {:>10} {:>14} {:>26}",
+                "{:28} {:>10} {:>14} {:>14} {:>26}",
                 row.what,
                 row.regions,
+                row.bytes,
                 row.registrations,
                 format!("{median:.2} ({least:.2}..{most:.2})")
             )?;

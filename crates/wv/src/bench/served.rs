@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, EnginePath, HostError, HostMemory, Notice, Outcome, Peer,
-    RegionId,
+    Descriptor, Engine, EngineConfig, EnginePath, HostError, Notice, Outcome, Peer,
 };
 use warpverbs::verbs::Context;
 
 use super::BenchError;
 use super::fill::FillOptions;
+use super::memory::{EndMemory, MemoryChoice, MemoryKind};
 use super::patterns::PatternOptions;
 
 /// Nothing takes so long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Of what the two ends tell each other.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Longest wait for a notice before this end looks whether the other is still there.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -49,7 +49,7 @@ impl Setting {
     }
 
     /// What the memory has before it.
-    fn prepare(&self, memory: &HostMemory) -> Result<(), BenchError> {
+    fn prepare(&self, memory: &EndMemory) -> Result<(), BenchError> {
         match self {
             Self::Fill(_) => Ok(()),
             Self::Pattern(options) => options.prepare(memory),
@@ -57,7 +57,7 @@ impl Setting {
     }
 
     /// Compares what a repeat has written. How many bytes.
-    fn compare(&self, memory: &HostMemory, repeat: u32) -> Result<u64, BenchError> {
+    fn compare(&self, memory: &EndMemory, repeat: u32) -> Result<u64, BenchError> {
         match self {
             Self::Fill(options) => options.compare(memory, repeat),
             Self::Pattern(options) => options.compare(memory),
@@ -70,8 +70,11 @@ impl Setting {
 enum Told {
     /// How the run is to be.
     Begin { version: u32, run: Setting },
-    /// The descriptor of the memory that the run has.
-    Region(Vec<u8>),
+    /// The memory that the run has.
+    Region {
+        descriptor: Vec<u8>,
+        memory: MemoryKind,
+    },
     /// This repeat has been written, whole.
     Written(u32),
     /// So many bytes of it are as they were sent.
@@ -132,6 +135,8 @@ pub(super) struct Server {
     pub(super) peer: Peer,
     /// Where its memory begins.
     pub(super) address: u64,
+    /// What memory that is.
+    pub(super) memory: MemoryKind,
 }
 
 impl Server {
@@ -144,12 +149,17 @@ impl Server {
         let peer = engine.connect(place)?;
         let version = VERSION;
         Told::Begin { version, run }.tell(&peer)?;
-        let mut server = Self { peer, address: 0 };
+        let mut server = Self {
+            peer,
+            address: 0,
+            memory: MemoryKind::Host,
+        };
         match server.answer(engine, others)? {
-            Told::Region(descriptor) => {
+            Told::Region { descriptor, memory } => {
                 let descriptor = Descriptor::from_bytes(&descriptor).map_err(HostError::from)?;
                 server.peer.import(&descriptor).map_err(HostError::from)?;
                 server.address = descriptor.address;
+                server.memory = memory;
                 Ok(server)
             }
             other => Err(wrong(format!("{other:?}; it must be a region"))),
@@ -185,25 +195,32 @@ pub struct Served {
     address: SocketAddr,
     /// Most bytes of a run.
     most: u64,
+    /// Where its memory is.
+    memory: MemoryChoice,
 }
 
 impl Served {
-    /// Listens at `address`, on these devices, for runs that take at most so many bytes.
+    /// Listens at `address`, on these devices, for runs that take at most so many bytes of this memory.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// What the engine refuses; a GPU that cannot be opened.
     pub fn listen(
         contexts: &[Arc<Context>],
         address: SocketAddr,
         config: EngineConfig,
-        most: u64,
+        (memory, most): (MemoryChoice, u64),
     ) -> Result<Self, BenchError> {
         let engine = Engine::on(contexts, config.with_engine_path(EnginePath::Nic))?;
+        if let MemoryChoice::Gpu(selector) = memory {
+            // Before a run: an end that cannot have its memory serves none.
+            engine.gpu(selector)?;
+        }
         let address = engine.listen(address)?;
         Ok(Self {
             engine,
             address,
             most,
+            memory,
         })
     }
 
@@ -256,10 +273,14 @@ impl Served {
                 limit: format!("at most {}, which the other end has set", self.most),
             });
         }
-        let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
+        let memory = EndMemory::new(&self.engine, self.memory, bytes)?;
         run.prepare(&memory)?;
-        let region = self.engine.register(&memory)?;
-        let done = self.converse((peer, others), &memory, &run, region);
+        let (region, kind) = memory.register(&self.engine)?;
+        let told = Told::Region {
+            descriptor: self.engine.descriptor(region)?.to_bytes().to_vec(),
+            memory: kind,
+        };
+        let done = self.converse((peer, others), &memory, &run, &told);
         self.engine.deregister(region)?;
         done
     }
@@ -267,12 +288,11 @@ impl Served {
     fn converse(
         &self,
         (peer, others): (&Peer, &mut Vec<Notice>),
-        memory: &HostMemory,
+        memory: &EndMemory,
         run: &Setting,
-        region: RegionId,
+        region: &Told,
     ) -> Result<(), BenchError> {
-        let descriptor = self.engine.descriptor(region)?.to_bytes();
-        Told::Region(descriptor.to_vec()).tell(peer)?;
+        region.tell(peer)?;
         while let Some(told) = Told::next(&self.engine, peer, others)? {
             let Told::Written(repeat) = told else {
                 return Err(wrong(format!("{told:?}; it must be a repeat")));

@@ -154,6 +154,42 @@ fn a_process_fills_another_which_compares_behind_the_last_notice() {
 }
 
 #[test]
+fn pages_go_from_memory_of_a_gpu_to_that_of_another_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("fill.json");
+    let path = json.to_str().unwrap();
+    let small = [
+        "--bytes=1048576",
+        "--page=777",
+        "--pages=500",
+        "--repeats=5",
+        "--json",
+        path,
+    ];
+    let one_process = bench(&[&small[..], &["--gpu=simt", "--peer-gpu=simt-dmabuf"]].concat());
+    let server = Server::start(
+        directory.path(),
+        &["fill"],
+        &["--gpu=simt-dmabuf", "--runs=1"],
+    );
+    let options = [&small[..], &["--gpu=simt", "--to", &server.place]].concat();
+    let mut two_processes = machine(directory.path(), &["fill"], &options);
+    for output in [one_process, two_processes.output().unwrap()] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(report["ran_on"], "softhca+simt (no speed of a NIC)");
+        assert_eq!(report["compared"], 3 * 500 * 777);
+        let memory = &report["memory"];
+        assert_eq!(memory["here"]["registered"], Value::from(vec!["address"]));
+        let there = &memory["peers"][0]["registered"];
+        assert_eq!(there, &Value::from(vec!["dmabuf (PCIe)"]));
+    }
+    let ended = server.ended();
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[test]
 fn ends_of_two_processes_take_no_software_hcas_of_their_own() {
     for (options, reason) in [
         (

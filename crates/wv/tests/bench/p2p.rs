@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ends::{Server, machine};
 
@@ -118,6 +118,159 @@ fn each_pattern_is_compared_whole_at_every_peer() {
         let output = bench(options);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}
+
+/// What memory an end has, as the report says it: that of simt, registered in this way, or of the host without one.
+fn memory(way: Option<&str>) -> Value {
+    match way {
+        None => json!({ "kind": "host" }),
+        Some(way) => {
+            json!({ "kind": "gpu", "gpu": "simt", "in_process": true, "registered": [way] })
+        }
+    }
+}
+
+#[test]
+fn each_pattern_is_compared_whole_in_memory_of_a_gpu_at_either_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    let (by_address, by_dmabuf) = (Some("address"), Some("dmabuf (PCIe)"));
+    // More than one copy has, and no number of pages.
+    let bytes = (9 << 20) + 1000;
+    for (options, ways, peers) in [
+        ("--pattern=kv --gpu=simt", [by_address; 2], 1),
+        ("--pattern=kv --gpu=simt-dmabuf --read", [by_dmabuf; 2], 1),
+        (
+            "--pattern=weights --gpu=none --peer-gpu=simt-dmabuf --peers=2",
+            [None, by_dmabuf],
+            2,
+        ),
+        (
+            "--pattern=weights --gpu=simt --peer-gpu=none --peers=2 --read",
+            [by_address, None],
+            2,
+        ),
+        (
+            "--pattern=fill --gpu=simt-dmabuf --peer-gpu=simt --block=1000001",
+            [by_dmabuf, by_address],
+            1,
+        ),
+    ] {
+        let (path, bytes) = (json.to_str().unwrap(), bytes.to_string());
+        let common = ["--rounds", "1", "--bytes", &bytes, "--json", path];
+        let options: Vec<&str> = options.split(' ').chain(common).collect();
+        let output = bench(&options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{options:?}: {said}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.contains("simt (no GPU: memory of the process)"),
+            "{text}"
+        );
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(report["ran_on"], "softhca+simt (no speed of a NIC)");
+        let [here, there] = ways.map(memory);
+        assert_eq!(report["memory"]["here"], here, "{options:?}");
+        assert_eq!(report["memory"]["peers"], json!(vec![there; peers]));
+        assert_eq!(report["compared"], peers * ((9 << 20) + 1000));
+    }
+}
+
+#[test]
+fn memory_of_a_gpu_is_refused_where_nothing_moves_it() {
+    for (options, reason) in [
+        (
+            "--gpu=simt",
+            "--gpu is simt; it must be none with --provider sink, which moves no bytes",
+        ),
+        (
+            "--provider=sink --gpu=0",
+            "--gpu is 0; it must be none with --provider sink",
+        ),
+        (
+            "--provider=softhca --gpu=simt",
+            "--gpu is simt; it must be none without --pattern",
+        ),
+        (
+            "--path=local --peer-gpu=simt",
+            "--peer-gpu is simt; it must be none with --path local",
+        ),
+        (
+            "--pattern=kv --gpu=gpu0",
+            "it must be none, auto, simt, simt-dmabuf or the number of a CUDA device",
+        ),
+        (
+            "--pattern=kv --peer-gpu=simt --to=127.0.0.1:1",
+            "cannot be used with",
+        ),
+        // Of a machine without a driver, and of one with another GPU.
+        ("--pattern=kv --gpu=4000 --peer-gpu=none", "no CUDA d"),
+        ("--pattern=kv --gpu=none --peer-gpu=4000", "no CUDA d"),
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let output = bench(&options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn each_end_of_two_processes_says_what_memory_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    let path = json.to_str().unwrap();
+    let options = ["--gpu=simt-dmabuf", "--runs=3"];
+    let gpu = Server::start(directory.path(), &["p2p"], &options);
+    let host = Server::start(directory.path(), &["p2p"], &["--runs=1"]);
+    let both = format!("{},{}", gpu.place, host.place);
+    let (by_address, by_dmabuf) = (Some("address"), Some("dmabuf (PCIe)"));
+    for (place, options, here, peers) in [
+        (
+            &both,
+            &["--pattern=weights", "--gpu=simt"][..],
+            by_address,
+            &[by_dmabuf, None][..],
+        ),
+        (&gpu.place, &["--pattern=kv"], None, &[by_dmabuf]),
+        (
+            &gpu.place,
+            &["--pattern=kv", "--read", "--gpu=simt-dmabuf"],
+            by_dmabuf,
+            &[by_dmabuf],
+        ),
+    ] {
+        let common = [
+            "--rounds=1",
+            "--bytes=8388608",
+            "--json",
+            path,
+            "--to",
+            place,
+        ];
+        let mut bench = machine(directory.path(), &["p2p"], &[&common[..], options].concat());
+        let output = bench.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(report["ran_on"], "softhca+simt (no speed of a NIC)");
+        assert_eq!(report["memory"]["here"], memory(here));
+        let peers: Vec<Value> = peers.iter().copied().map(memory).collect();
+        assert_eq!(report["compared"], peers.len() << 23);
+        assert_eq!(report["memory"]["peers"], Value::from(peers));
+    }
+    let absent = ["--serve=127.0.0.1:0", "--gpu=4000"];
+    let mut serves = machine(directory.path(), &["p2p"], &absent);
+    let output = serves.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("no CUDA d"),
+        "{said}"
+    );
+    for server in [gpu, host] {
+        let ended = server.ended();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{said}");
     }
 }
 

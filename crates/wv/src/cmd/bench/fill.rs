@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use super::serve::{ServeArgs, named_devices};
+use super::serve::{MemoryArgs, ServeArgs, named_devices};
 use super::{finish, inside, output, refuse};
 use crate::bench::BenchError;
 use crate::bench::fill::{FillOptions, FillReport, measure, measure_faulty, measure_to};
@@ -27,6 +27,8 @@ pub struct FillArgs {
     /// Fill the memory of the process that serves at this address
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Software HCAs of each engine, 1 to 8
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
     rails: u32,
@@ -80,7 +82,10 @@ pub(super) fn run(args: &FillArgs) -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let options = options(args, provider);
-    if let Some(code) = args.serve.run(options.bytes, |config| config) {
+    if let Some(code) = args
+        .serve
+        .run((args.memory.here(), options.bytes), |config| config)
+    {
         return code;
     }
     if let Err(error) = options.check() {
@@ -134,7 +139,8 @@ fn measured(
 ) -> Result<FillReport, BenchError> {
     let tell = |line: &str| output::say(format_args!("{line}"));
     if let Some(place) = &args.to {
-        return measure_to(&named_devices()?, place, options, tell);
+        let devices = named_devices()?;
+        return measure_to((&devices, args.memory.here()), place, options, tell);
     }
     let contexts = match provider {
         Provider::Softhca => {
@@ -154,7 +160,8 @@ fn measured(
         Provider::Nic => [named_devices()?, named_devices()?],
     };
     if let Some(fault) = &args.fault {
-        return measure_faulty(contexts, options, (fault, own_faults::set), tell);
+        let fault = (fault.as_str(), own_faults::set);
+        return measure_faulty(contexts, args.memory.both(), options, fault, tell);
     }
-    measure(contexts, options, tell)
+    measure(contexts, args.memory.both(), options, tell)
 }

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use clap::{Args, ValueEnum};
 use warpverbs::config::EngineConfig;
 
-use super::serve::{ServeArgs, named_devices};
+use super::serve::{MemoryArgs, ServeArgs, named_devices};
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
 use crate::bench::local::{self, LocalReport};
@@ -39,6 +39,8 @@ pub struct P2pArgs {
     to: Vec<String>,
     #[command(flatten)]
     serve: ServeArgs,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Read the pattern from the peers, in place of writing it to them
     #[arg(long, requires = "pattern")]
     read: bool,
@@ -109,8 +111,12 @@ enum Provider {
 /// Runs `wv bench p2p`.
 pub(super) fn run(args: &P2pArgs) -> ExitCode {
     let most = args.bytes.unwrap_or(8 << 30);
-    if let Some(code) = args.serve.run(most, |config| args.set(config)) {
+    let memory = (args.memory.here(), most);
+    if let Some(code) = args.serve.run(memory, |config| args.set(config)) {
         return code;
+    }
+    if let Err(error) = args.check_memory() {
+        return refuse(&error);
     }
     if let (Some(pattern), false) = (args.pattern, args.to.is_empty()) {
         return finish(measure_to(args, pattern), args.json.as_deref());
@@ -142,6 +148,22 @@ impl P2pArgs {
         self.peers.unwrap_or(by_pattern)
     }
 
+    /// Refuses memory of a GPU where nothing moves it.
+    fn check_memory(&self) -> Result<(), BenchError> {
+        match (self.pattern, self.path, self.provider) {
+            (Some(_), ..) => Ok(()),
+            (None, Some(Path::Local), _) => self
+                .memory
+                .refuse("none with --path local, whose copies reach memory of the host alone"),
+            (None, None, Provider::Sink) => self.memory.refuse(
+                "none with --provider sink, which moves no bytes; a --pattern moves memory of a GPU",
+            ),
+            (None, None, Provider::Softhca) => self
+                .memory
+                .refuse("none without --pattern, which moves memory of a GPU"),
+        }
+    }
+
     /// What these options say of an engine, and `config` where they say nothing.
     fn set(&self, config: EngineConfig) -> EngineConfig {
         let (workers, qps, slice) = (config.workers, config.qps, config.slice);
@@ -171,14 +193,15 @@ impl P2pArgs {
 /// With engines of this process.
 fn measure_pattern(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
     let options = args.pattern_options(pattern, args.peers(pattern))?;
-    patterns::measure(&inside::devices()?, &options)
+    patterns::measure(&inside::devices()?, args.memory.both(), &options)
 }
 
 /// With engines of other processes.
 fn measure_to(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
     let peers = u32::try_from(args.to.len()).unwrap_or(u32::MAX);
     let options = args.pattern_options(pattern, peers)?;
-    patterns::measure_to(&named_devices()?, &args.to, &options)
+    let devices = named_devices()?;
+    patterns::measure_to((&devices, args.memory.here()), &args.to, &options)
 }
 
 /// Between this process and another of the same program, each with software HCAs of its own.

@@ -9,6 +9,7 @@ use warpverbs::verbs::{Context, DeviceSelector};
 use super::serve::named_devices;
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
+use crate::bench::memory::MemoryChoice;
 use crate::bench::regions::{RegionOptions, RegionReport, measure};
 
 /// Options of `wv bench regions`.
@@ -17,6 +18,13 @@ pub struct RegionsArgs {
     /// What registers: a software HCA of this process, or the first device that WARPVERBS_DEVICE names
     #[arg(long, value_enum, default_value_t = Provider::Softhca)]
     provider: Provider,
+    /// Memory that is registered: none (the host's), the number of a GPU, auto, or simt and simt-dmabuf, which stand for a GPU with
+    /// memory of the process
+    #[arg(long, value_name = "GPU", default_value_t)]
+    gpu: MemoryChoice,
+    /// Bytes of the buffer that is one region
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 26, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    buffer: u64,
     /// Regions of the engine, 1 to 1,000,000
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     regions: u32,
@@ -54,6 +62,7 @@ pub(super) fn run(args: &RegionsArgs) -> ExitCode {
 fn measured(args: &RegionsArgs) -> Result<RegionReport, BenchError> {
     let options = RegionOptions {
         regions: args.regions,
+        buffer: args.buffer,
         rounds: args.rounds,
         seed: args.seed,
     };
@@ -68,5 +77,5 @@ fn measured(args: &RegionsArgs) -> Result<RegionReport, BenchError> {
         }
         Provider::Nic => named_devices()?.into_iter().next().ok_or_else(none)?,
     };
-    measure(&context, &options)
+    measure(&context, args.gpu, &options)
 }

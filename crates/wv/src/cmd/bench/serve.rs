@@ -10,6 +10,7 @@ use warpverbs::verbs::Context;
 
 use super::{NAME, output, refuse};
 use crate::bench::BenchError;
+use crate::bench::memory::MemoryChoice;
 use crate::bench::served::Served;
 
 /// Whether this is the other end.
@@ -26,20 +27,60 @@ pub(super) struct ServeArgs {
     runs: Option<u64>,
 }
 
+/// Where memory of the ends is.
+#[derive(Args, Debug)]
+pub(super) struct MemoryArgs {
+    /// Memory of this end, and of its peers in this process: none (the host's), the number of a GPU, auto, or simt and simt-dmabuf,
+    /// which stand for a GPU with memory of the process. Ends of other processes say it for themselves
+    #[arg(long, value_name = "GPU", default_value_t)]
+    gpu: MemoryChoice,
+    /// Memory of the peers in this process [default: that of this end]
+    #[arg(long, value_name = "GPU", conflicts_with_all = ["serve", "to"])]
+    peer_gpu: Option<MemoryChoice>,
+}
+
+impl MemoryArgs {
+    /// Of this end.
+    pub(super) fn here(&self) -> MemoryChoice {
+        self.gpu
+    }
+
+    /// Of this end, and of its peers in this process.
+    pub(super) fn both(&self) -> [MemoryChoice; 2] {
+        [self.gpu, self.peer_gpu.unwrap_or(self.gpu)]
+    }
+
+    /// Refuses memory of a GPU where `limit` says why.
+    pub(super) fn refuse(&self, limit: &str) -> Result<(), BenchError> {
+        let named = [("--gpu", Some(self.gpu)), ("--peer-gpu", self.peer_gpu)];
+        for (what, choice) in named {
+            if let Some(gpu @ MemoryChoice::Gpu(_)) = choice {
+                return Err(BenchError::Option {
+                    what,
+                    value: gpu.to_string(),
+                    limit: limit.to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl ServeArgs {
     /// Whether it is.
     pub(super) fn is_wanted(&self) -> bool {
         self.serve.is_some()
     }
 
-    /// Serves runs that take at most so many bytes, on the devices that WARPVERBS_DEVICE names. None: this is not the other end.
+    /// Serves runs that take at most so many bytes of this memory, on the devices that WARPVERBS_DEVICE names. None: this is not the
+    /// other end.
     pub(super) fn run(
         &self,
-        most: u64,
+        memory: (MemoryChoice, u64),
         with: impl FnOnce(EngineConfig) -> EngineConfig,
     ) -> Option<ExitCode> {
         let address = self.serve?;
-        let done = self.serve(address, most, with);
+        let done = self.serve(address, memory, with);
         Some(match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error),
@@ -49,13 +90,13 @@ impl ServeArgs {
     fn serve(
         &self,
         address: SocketAddr,
-        most: u64,
+        memory: (MemoryChoice, u64),
         with: impl FnOnce(EngineConfig) -> EngineConfig,
     ) -> Result<(), BenchError> {
         // An end that measures may have runs with several of them.
         let name = format!("serves-{:016x}", fastrand::u64(..));
         let config = with(EngineConfig::from_env(&name)?.with_insecure(self.insecure));
-        let served = Served::listen(&Engine::open_devices(&config)?, address, config, most)?;
+        let served = Served::listen(&Engine::open_devices(&config)?, address, config, memory)?;
         let line = format!("serves runs at {}\n", served.address());
         output::print(&line).map_err(|error| BenchError::Wrong {
             case: "standard output".to_owned(),

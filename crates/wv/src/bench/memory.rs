@@ -1,0 +1,338 @@
+//! Memory of an end of a measurement: of the host, or of a GPU. The host fills and reads the latter by copies of the GPU alone, so
+//! it need not have it at any address.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use warpverbs::gpu::{Gpu, GpuError, GpuSelector};
+use warpverbs::internal::engine::{AnyMemory, Engine, GpuMemory, HostError, HostMemory, RegionId};
+use warpverbs::internal::engine::{ProviderError, ways};
+
+use super::BenchError;
+
+/// Most bytes of a copy to or from a GPU, whose other copies wait meanwhile.
+pub(super) const PIECE: usize = 4 << 20;
+/// Memory of a GPU begins at a page, as its DMA-BUF does.
+const PAGE: usize = 4096;
+
+/// Where memory of an end is to lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryChoice {
+    /// In the host.
+    #[default]
+    Host,
+    /// On a GPU.
+    Gpu(GpuSelector),
+}
+
+impl FromStr for MemoryChoice {
+    type Err = String;
+
+    /// `none`, or what names a GPU.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::Host),
+            gpu => gpu.parse().map(Self::Gpu).map_err(|_| {
+                "it must be none, auto, simt, simt-dmabuf or the number of a CUDA device".to_owned()
+            }),
+        }
+    }
+}
+
+impl fmt::Display for MemoryChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("none"),
+            Self::Gpu(selector) => selector.fmt(f),
+        }
+    }
+}
+
+/// What memory an end has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum MemoryKind {
+    /// Of the host.
+    Host,
+    /// Of a GPU, or of what stands for one.
+    Gpu {
+        /// Its name.
+        gpu: String,
+        /// It is no GPU: the memory is that of its process.
+        in_process: bool,
+        /// How each NIC of the end has registered it, and which ways were refused.
+        registered: Vec<String>,
+    },
+}
+
+impl MemoryKind {
+    /// The device that it is of, unless it is the host's.
+    fn gpu(&self) -> Option<&str> {
+        match self {
+            Self::Host => None,
+            Self::Gpu { gpu, .. } => Some(gpu),
+        }
+    }
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Gpu {
+            gpu,
+            in_process,
+            registered,
+        } = self
+        else {
+            return f.write_str("the host");
+        };
+        let is_none = if *in_process {
+            " (no GPU: memory of the process)"
+        } else {
+            ""
+        };
+        write!(f, "{gpu}{is_none}, registered by ")?;
+        let first = registered.first().map_or("no NIC", String::as_str);
+        match registered.iter().all(|way| way == first) {
+            true => f.write_str(first),
+            false => f.write_str(&registered.join(" | ")),
+        }
+    }
+}
+
+/// The memory of the end that measures, and of each of its peers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memories {
+    /// Of the end that measures.
+    pub here: MemoryKind,
+    /// Of its peers, in their order.
+    pub peers: Vec<MemoryKind>,
+}
+
+impl Memories {
+    /// `device`, with each GPU that has memory of an end: `softhca+simt`.
+    pub(super) fn label(&self, device: &str) -> String {
+        let mut parts = vec![device];
+        for gpu in self.all().filter_map(MemoryKind::gpu) {
+            if !parts[1..].contains(&gpu) {
+                parts.push(gpu);
+            }
+        }
+        parts.join("+")
+    }
+
+    fn all(&self) -> impl Iterator<Item = &MemoryKind> {
+        std::iter::once(&self.here).chain(&self.peers)
+    }
+}
+
+impl fmt::Display for Memories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory here: {}", self.here)?;
+        let mut told: Vec<&MemoryKind> = Vec::new();
+        for kind in &self.peers {
+            if !told.contains(&kind) {
+                write!(f, "; of peers: {kind}")?;
+                told.push(kind);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory of an end, filled with zeros.
+#[derive(Debug)]
+pub(super) enum EndMemory {
+    Host(Arc<HostMemory>),
+    Gpu(Arc<dyn Gpu>, Arc<GpuMemory>),
+}
+
+impl EndMemory {
+    /// So many bytes for `engine`.
+    pub(super) fn new(
+        engine: &Engine,
+        choice: MemoryChoice,
+        bytes: u64,
+    ) -> Result<Self, BenchError> {
+        match choice {
+            MemoryChoice::Host => {
+                let memory = HostMemory::new(bytes).map_err(HostError::from)?;
+                Ok(Self::Host(Arc::new(memory)))
+            }
+            MemoryChoice::Gpu(selector) => Self::of(engine.gpu(selector)?, bytes),
+        }
+    }
+
+    /// So many bytes of `gpu`.
+    pub(super) fn of(gpu: Arc<dyn Gpu>, bytes: u64) -> Result<Self, BenchError> {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = gpu.alloc(length, PAGE).map_err(|error| match error {
+            GpuError::OutOfMemory { detail, .. } => BenchError::NoMemory {
+                gpu: gpu.label(),
+                bytes,
+                detail,
+            },
+            error => error.into(),
+        })?;
+        let memory = GpuMemory::new(&gpu, &Arc::new(memory)).map_err(HostError::from)?;
+        Ok(Self::Gpu(gpu, Arc::new(memory)))
+    }
+
+    /// As an engine takes it.
+    pub(super) fn any(&self) -> AnyMemory {
+        match self {
+            Self::Host(memory) => memory.into(),
+            Self::Gpu(_, memory) => memory.into(),
+        }
+    }
+
+    /// The `bytes` bytes at `offset`, as an engine takes them.
+    pub(super) fn part(&self, offset: u64, bytes: u64) -> Result<AnyMemory, BenchError> {
+        let part: Result<AnyMemory, ProviderError> = match self {
+            Self::Host(whole) => {
+                HostMemory::part(whole, offset, bytes).map(|part| (&Arc::new(part)).into())
+            }
+            Self::Gpu(_, whole) => {
+                GpuMemory::part(whole, offset, bytes).map(|part| (&Arc::new(part)).into())
+            }
+        };
+        Ok(part.map_err(HostError::from)?)
+    }
+
+    /// Its first byte, as requests name it.
+    pub(super) fn address(&self) -> u64 {
+        self.any().address()
+    }
+
+    /// Registers all of it. What it is, with the ways in which the NICs have it.
+    pub(super) fn register(&self, engine: &Engine) -> Result<(RegionId, MemoryKind), BenchError> {
+        let region = engine.register(self.any())?;
+        let kind = match self {
+            Self::Host(_) => MemoryKind::Host,
+            Self::Gpu(gpu, _) => MemoryKind::Gpu {
+                gpu: gpu.label(),
+                in_process: gpu.slot().is_none(),
+                registered: ways(engine, region)?,
+            },
+        };
+        Ok((region, kind))
+    }
+
+    /// Copies `from` to `offset`.
+    pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), BenchError> {
+        match self {
+            Self::Host(memory) => memory.write(offset, from).map_err(HostError::from)?,
+            Self::Gpu(gpu, memory) => {
+                let mut at = memory.address() + offset;
+                for piece in from.chunks(PIECE) {
+                    gpu.write(at, piece)?;
+                    at += piece.len() as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies from `offset` to `to`.
+    pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), BenchError> {
+        match self {
+            Self::Host(memory) => memory.read(offset, to).map_err(HostError::from)?,
+            Self::Gpu(gpu, memory) => {
+                let mut at = memory.address() + offset;
+                for piece in to.chunks_mut(PIECE) {
+                    gpu.read(at, piece)?;
+                    at += piece.len() as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod of_tests {
+    use super::*;
+    use warpverbs::gpu::open_bare;
+
+    pub(crate) fn host(bytes: u64) -> EndMemory {
+        EndMemory::Host(Arc::new(HostMemory::new(bytes).unwrap()))
+    }
+
+    pub(crate) fn simt(bytes: u64) -> EndMemory {
+        EndMemory::of(open_bare(GpuSelector::Simt, false).unwrap(), bytes).unwrap()
+    }
+
+    /// Of the driver that the test has.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda(bytes: u64) -> EndMemory {
+        EndMemory::of(open_bare(GpuSelector::Cuda(0), false).unwrap(), bytes).unwrap()
+    }
+
+    fn gpu(gpu: &str, in_process: bool, registered: &[&str]) -> MemoryKind {
+        MemoryKind::Gpu {
+            gpu: gpu.to_owned(),
+            in_process,
+            registered: registered.iter().map(|way| (*way).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_label_names_each_gpu_once_and_no_nic_of_a_software_hca() {
+        let one = gpu("one", false, &["dmabuf"]);
+        let simt = gpu("simt", true, &["address", "address"]);
+        let host = MemoryKind::Host;
+        for (here, peers, label) in [
+            (&host, [&host, &host], "softhca"),
+            (&simt, [&simt, &host], "softhca+simt"),
+            (&host, [&one, &one], "softhca+one"),
+            (&one, [&simt, &one], "softhca+one+simt"),
+        ] {
+            let memories = Memories {
+                here: here.clone(),
+                peers: peers.map(Clone::clone).to_vec(),
+            };
+            assert_eq!(memories.label("softhca"), label);
+        }
+        let apart = gpu("one", false, &["dmabuf (PCIe)", "dmabuf"]);
+        let memories = Memories {
+            here: simt,
+            peers: vec![host.clone(), one.clone(), host, apart],
+        };
+        assert_eq!(
+            memories.to_string(),
+            "memory here: simt (no GPU: memory of the process), registered by address; of peers: the host; \
+             of peers: one, registered by dmabuf; of peers: one, registered by dmabuf (PCIe) | dmabuf"
+        );
+    }
+
+    #[test]
+    fn a_choice_reads_back_as_it_prints_and_another_word_is_refused() {
+        for word in ["none", "auto", "simt", "simt-dmabuf", "3"] {
+            let choice: MemoryChoice = word.parse().unwrap();
+            assert_eq!(choice.to_string(), word);
+        }
+        assert_eq!("none".parse(), Ok(MemoryChoice::default()));
+        for word in ["", "gpu0", "-1", "host"] {
+            let refused = word.parse::<MemoryChoice>().unwrap_err();
+            assert!(refused.starts_with("it must be none, auto, "), "{refused}");
+        }
+    }
+
+    #[test]
+    fn copies_reach_every_byte_however_many_of_them_it_takes() {
+        let bytes = 2 * PIECE as u64 + 17;
+        for memory in [host(bytes), simt(bytes)] {
+            let mut sent = vec![0; 2 * PIECE + 11];
+            fastrand::Rng::with_seed(3).fill(&mut sent);
+            memory.write(5, &sent).unwrap();
+            let mut came = vec![1; sent.len() + 6];
+            memory.read(0, &mut came).unwrap();
+            assert!(
+                came[..5] == [0; 5] && came[5..sent.len() + 5] == sent[..] && came.ends_with(&[0])
+            );
+            assert!(memory.read(bytes, &mut [0]).is_err());
+            assert!(memory.write(bytes - 1, &[0, 0]).is_err());
+        }
+    }
+}
