@@ -79,6 +79,99 @@ def no_group() -> None:
     groups.finish()
 
 
+def _keys() -> int:
+    store = dist.distributed_c10d._get_default_store()
+    return int(store.num_keys())
+
+
+def many(kind: str) -> None:
+    """Teams of one group, one after the other: what they have written into its store goes with each. Where it is a file, the ranks meet
+    in that."""
+    if kind == "file":
+        place = os.environ["WARPVERBS_STORE"].removeprefix("file://")
+        rank, ranks = int(os.environ["WARPVERBS_RANK"]), int(os.environ["WARPVERBS_RANKS"])
+        for name in ("STORE", "RANK", "RANKS"):
+            del os.environ[f"WARPVERBS_{name}"]
+        dist.init_process_group("gloo", store=dist.FileStore(f"{place}/keys", ranks), rank=rank, world_size=ranks)
+    else:
+        rank, ranks = groups.start()
+    dist.barrier()
+    before = _keys()
+    dist.barrier()
+    kept: list[Any] = []
+    after: list[int] = []
+    for number in range(20):
+        with warpverbs.Team.from_group(join_timeout=groups.LONG) as team:
+            during = _keys()
+            if number % 5 == 0:
+                # One that lives longer than its team keeps no key.
+                kept.append(warpverbs.Moe(team, "layer", **SHAPE))
+                one_call(kept[-1])
+            team.barrier("middle")
+        dist.barrier()
+        after.append(_keys())
+        assert during > after[-1], (number, during, after)
+        dist.barrier()
+    # How many teams each rank has made.
+    assert after == [before + ranks] * 20, (before, after)
+    if rank == 0:
+        print(f"{kind}: {before} keys before the first team, {during} during the last, {after[0]} behind one, {after[-1]} behind 20")
+    groups.finish()
+
+
+def one_is_killed() -> None:
+    """A rank that is killed has not left, so no key of its team goes. Those that are left make another team, whose keys go."""
+    rank, _ = groups.start()
+    store = dist.distributed_c10d._get_default_store()
+    team = warpverbs.Team.from_group(join_timeout=groups.LONG)
+    team.barrier("all")
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    during = _keys()
+    team.close()
+    store.add("left", 1)
+    while store.add("left", 0) < 2:
+        time.sleep(0.005)
+    # Each has been counted, below one key; this test has one, too.
+    assert _keys() == during + 2, (_keys(), during)
+    if rank == 0:
+        print(f"{during} keys before two of three ranks have left, {_keys()} behind it")
+    given = (None, None, None, None, None, groups.LONG)
+    other = warpverbs.Team._from_group(None, given, [0, 1], {})
+    other.barrier("both")
+    more = _keys()
+    other.close()
+    store.add("left", 1)
+    while store.add("left", 0) < 4:
+        time.sleep(0.005)
+    assert (_keys(), more > _keys()) == (during + 2, True), (_keys(), during, more)
+    # Rank 0 holds the store.
+    store.add("done", 1)
+    while rank == 0 and store.add("done", 0) < 2:
+        time.sleep(0.005)
+    os._exit(0)
+
+
+def vanished_store() -> None:
+    """Where the store has ended with the rank that held it, the others close their teams all the same."""
+    rank, _ = groups.start()
+    team = warpverbs.Team.from_group(join_timeout=groups.LONG)
+    team.barrier("all")
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait(["met"])
+        os._exit(0)
+    store.set("met", "")
+    with pytest.raises(RuntimeError):
+        while True:
+            store.add("is there", 1)
+    end = team.close()
+    assert end is not None
+    assert not end.leaked
+    os._exit(0)
+
+
 def one_never_comes() -> None:
     """A rank of the group that makes no team is named at all others."""
     rank, _ = groups.start()

@@ -263,7 +263,8 @@ class Team:
 
     def close(self) -> TeamEnd | None:
         """Gives HCAs and memory back. Waits for no rank. Layers that still exist keep what they need; the result is None then. Without
-        any, QPs drain before they are destroyed, at most for ``deadline``, and the result says what became of them."""
+        any, QPs drain before they are destroyed, at most for ``deadline``, and the result says what became of them. If the ranks met in
+        the store of a process group, the last to close deletes what the team has written there."""
         return self._close(drain=True)
 
     def _close(self, drain: bool) -> TeamEnd | None:

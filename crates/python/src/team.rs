@@ -13,8 +13,9 @@ use crate::config::config;
 use crate::dlpack::Memory;
 use crate::error::{Raise, raise};
 use crate::interrupt;
+use crate::native_store;
 use crate::origin::Origin;
-use crate::{native_store, store};
+use crate::store::Meeting;
 
 /// Ranks that have found each other. `warpverbs.Team` wraps it.
 #[pyclass(frozen, module = "warpverbs._native")]
@@ -22,6 +23,8 @@ use crate::{native_store, store};
 pub(crate) struct Team {
     /// None once it is closed.
     team: Mutex<Option<Arc<warpverbs::team::Team>>>,
+    /// The store of Python's in which the founders have met, if that is one and this rank is one of them.
+    meeting: Mutex<Option<Meeting>>,
     origin: Origin,
 }
 
@@ -29,6 +32,7 @@ impl Team {
     pub(crate) fn of(team: Arc<warpverbs::team::Team>) -> Self {
         Self {
             team: Mutex::new(Some(team)),
+            meeting: Mutex::default(),
             origin: Origin::here(),
         }
     }
@@ -112,14 +116,22 @@ impl Team {
         let opened = interrupt::detach(py, || {
             let role =
                 |team: TeamConfig, store: &Arc<dyn Store>| role(team, store, founders, joins);
-            let store = match store {
-                None => native_store::open(&config),
-                Some((object, name)) => store::of_python(object, name, &config.run_id),
+            let of_python = store.map(|(object, name)| Meeting::new(object, name, &config.run_id));
+            let meeting = of_python.transpose().map_err(Error::from)?;
+            let store = match &meeting {
+                None => native_store::open(&config).map_err(Error::from)?,
+                Some(meeting) => Arc::clone(&meeting.records),
             };
-            let store = store.map_err(Error::from)?;
-            warpverbs::team::Team::start_in(&config, store, role)
+            let team = warpverbs::team::Team::start_in(&config, store, role)?;
+            Ok((team, meeting))
         })?;
-        Ok(Self::of(opened.map_err(|error| error.raise(py))?))
+        let (team, meeting) = opened.map_err(|error: Opening| error.raise(py))?;
+        let meeting = meeting.filter(|_| !joins);
+        Ok(Self {
+            team: Mutex::new(Some(team)),
+            meeting: Mutex::new(meeting),
+            origin: Origin::here(),
+        })
     }
 
     #[getter]
@@ -226,17 +238,22 @@ impl Team {
     }
 
     /// Gives the team back. Layers and calls that still exist keep what they need until they end. With `drain` the QPs of a team
-    /// that nothing else holds drain first. Returns how many were drained and idle, and what was refused and leaked, in words.
-    fn close(&self, py: Python<'_>, drain: bool) -> Option<Ended> {
+    /// that nothing else holds drain first, and this rank leaves a store of Python's. Returns how many were drained and idle, and what
+    /// was refused and leaked, in words.
+    fn close(&self, py: Python<'_>, drain: bool) -> PyResult<Option<Ended>> {
         if !self.origin.is_here() {
-            return None;
+            return Ok(None);
         }
-        let held = {
-            let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
-            team.take()
-        };
-        py.detach(|| {
-            let report = held.filter(|_| drain)?.close().ok()?;
+        let held = taken(&self.team);
+        let meeting = taken(&self.meeting);
+        interrupt::detach(py, || {
+            let team = held.filter(|_| drain)?;
+            let members = members_of(&team);
+            let report = team.close().ok();
+            if let Some(meeting) = meeting {
+                meeting.leave(members);
+            }
+            let report = report?;
             let (drained, idle) = (report.drained, report.idle);
             Some((drained, idle, report.refused, report.leaked))
         })
@@ -249,9 +266,19 @@ impl Drop for Team {
             return;
         }
         // Queues, registrations and threads are the parent's: a forked child that ended them would end them for the parent.
-        let team = self.team.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::forget(team.take());
+        std::mem::forget((taken(&self.team), taken(&self.meeting)));
     }
+}
+
+fn taken<T>(held: &Mutex<Option<T>>) -> Option<T> {
+    let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+    held.take()
+}
+
+/// How many ranks have begun the team.
+fn members_of(team: &warpverbs::team::Team) -> u32 {
+    let count = team.config().members().iter().count();
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Whether kernels of `team` run on the CPU, where callers have no streams.

@@ -25,6 +25,12 @@ pub trait TextMap: Send + Sync + Debug {
     /// Sets `key` to `text` in one step if it is `expected`; an empty `expected` stands for a key that was never set. Returns `text`
     /// if it did, and otherwise something else than `text` unless another one has set the same.
     fn compare_set(&self, key: &str, expected: &str, text: &str) -> Result<String, String>;
+
+    /// Adds 1 to the number that is under `key`, in one step; a key that was never set counts as 0. The sum.
+    fn add_one(&self, key: &str) -> Result<u64, String>;
+
+    /// Deletes `key`, as if it had never been set.
+    fn delete(&self, key: &str) -> Result<(), String>;
 }
 
 /// A [`Store`] over a [`TextMap`], for the bring-up of a team whose members stay. It carries no leases: [`Store::without_leases`]
@@ -36,6 +42,9 @@ pub trait TextMap: Send + Sync + Debug {
 ///
 /// A call lasts as long as those of the map. Changes are found by looking, as in a directory, and a key that was set anew counts as
 /// created anew. No thread but the caller's touches the map.
+///
+/// The map keeps a text for each key that was ever set, also for one that was removed. [`BringUpStore::leave`] deletes all of them,
+/// but for those of removed keys, when the last handle has no more to ask.
 #[derive(Debug)]
 pub struct BringUpStore {
     shared: Arc<Shared>,
@@ -44,7 +53,17 @@ pub struct BringUpStore {
 #[derive(Debug)]
 struct Shared {
     map: Box<dyn TextMap>,
+    calls: Mutex<Calls>,
     seen: Mutex<Seen>,
+}
+
+/// Calls of the map by this handle.
+#[derive(Debug, Default)]
+struct Calls {
+    /// No call begins any more.
+    has_left: bool,
+    /// Those that have begun and not ended.
+    running: u32,
 }
 
 /// What this handle has found at its looks.
@@ -55,6 +74,8 @@ struct Seen {
     keys: BTreeMap<String, (String, u64)>,
     /// Revision at which a key was last found gone.
     removed: u64,
+    /// Names that this handle has entered, or found, in the record of all names.
+    tops: BTreeSet<String>,
     /// How long the next wait is.
     pause: Duration,
 }
@@ -63,6 +84,10 @@ struct Seen {
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// The record of names without a name: no text of the map is empty.
 const NO_NAMES: &str = ".";
+/// Begins the place of each value.
+const VALUES: &str = "value/";
+/// Place of the number of handles that have left.
+const LEFT: &str = "left";
 /// Behind the nonce of a value, and of a removal.
 const VALUE: char = '.';
 const REMOVED: char = '-';
@@ -75,14 +100,60 @@ impl BringUpStore {
             revision: 0,
             keys: BTreeMap::new(),
             removed: 0,
+            tops: BTreeSet::new(),
             pause: PAUSES.0,
         };
         Self {
             shared: Arc::new(Shared {
                 map,
+                calls: Mutex::default(),
                 seen: Mutex::new(seen),
             }),
         }
+    }
+
+    /// Ends the use of the map by this handle: later calls are refused. The last of `handles` handles that leaves deletes what they have
+    /// set, and returns true. `handles` are all that ever use these keys of the map, and all of them name the same number.
+    ///
+    /// No handle misses what is deleted. A handle is counted once, behind its last call: those that begin later are refused, and where
+    /// a call still runs, of another thread or one that this call interrupts, the handle is not counted. The sum is `handles` only when
+    /// each has been counted, so then none asks any more. Where a handle is never counted, as that of a process that was killed, all
+    /// keys stay.
+    ///
+    /// # Errors
+    /// The map's. What it has not deleted then stays.
+    pub fn leave(&self, handles: u32) -> Result<bool, StoreError> {
+        let mut calls = self.calls();
+        if std::mem::replace(&mut calls.has_left, true) || calls.running > 0 {
+            return Ok(false);
+        }
+        drop(calls);
+        let map = &self.shared.map;
+        let delete = |place: &str| map.delete(place).map_err(|error| self.failed(error));
+        let left = map.add_one(LEFT).map_err(|error| self.failed(error))?;
+        if left != u64::from(handles) {
+            return Ok(false);
+        }
+        let (mut places, mut next) = (Vec::new(), vec![String::new()]);
+        while let Some(key) = next.pop() {
+            let names = map.get(&names_key(&key));
+            for name in names_of(names.map_err(|error| self.failed(error))?.as_deref()) {
+                let below = |name: &str| match key.is_empty() {
+                    true => name.to_owned(),
+                    false => format!("{key}/{name}"),
+                };
+                match name.strip_suffix('/') {
+                    Some(name) => next.push(below(name)),
+                    None => places.push(value_key(&below(&name))),
+                }
+            }
+            places.push(names_key(&key));
+        }
+        // Names go last, so that a process that ends here leaves no key that has none.
+        places.sort_unstable_by_key(|place| !place.starts_with(VALUES));
+        places.iter().try_for_each(|place| delete(place))?;
+        delete(LEFT)?;
+        Ok(true)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -103,10 +174,31 @@ impl BringUpStore {
         }
     }
 
+    /// What the map answers, unless this handle has left.
+    fn asked<T>(
+        &self,
+        call: impl FnOnce(&dyn TextMap) -> Result<T, String>,
+    ) -> Result<T, StoreError> {
+        let mut calls = self.calls();
+        if calls.has_left {
+            return Err(self.failed("this rank has closed its team, and has left it".to_owned()));
+        }
+        calls.running += 1;
+        drop(calls);
+        let running = Running(self);
+        let answer = call(&*self.shared.map);
+        drop(running);
+        answer.map_err(|message| self.failed(message))
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        let calls = self.shared.calls.lock();
+        calls.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The text at `place` in the map, if it was ever set.
     fn text(&self, place: &str) -> Result<Option<String>, StoreError> {
-        let found = self.shared.map.get(place);
-        found.map_err(|message| self.failed(message))
+        self.asked(|map| map.get(place))
     }
 
     /// Changes the text at `place`, which belongs to `key`, to what `next` makes of it, until no other handle has changed it
@@ -124,8 +216,7 @@ impl BringUpStore {
                 return Ok(false);
             };
             let expected = found.as_deref().unwrap_or("");
-            let there = self.shared.map.compare_set(place, expected, &text);
-            if there.map_err(|message| self.failed(message))? == text {
+            if self.asked(|map| map.compare_set(place, expected, &text))? == text {
                 return Ok(true);
             }
         }
@@ -193,6 +284,11 @@ impl BringUpStore {
             self.note(above, &format!("{name}{ending}"), true)?;
             (below, ending) = (above, "/");
         }
+        let top = format!("{below}{ending}");
+        if !self.seen().tops.contains(&top) {
+            self.note("", &top, true)?;
+            self.seen().tops.insert(top);
+        }
         Ok(())
     }
 
@@ -245,8 +341,17 @@ impl BringUpStore {
     }
 }
 
+/// A call, until it ends or panics.
+struct Running<'a>(&'a BringUpStore);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.calls().running -= 1;
+    }
+}
+
 fn value_key(key: &str) -> String {
-    format!("value/{key}")
+    format!("{VALUES}{key}")
 }
 
 fn names_key(key: &str) -> String {
@@ -302,8 +407,7 @@ impl Store for BringUpStore {
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         check_key(key)?;
         check_value(key, value)?;
-        let set = self.shared.map.set(&value_key(key), &to_text(value));
-        set.map_err(|message| self.failed(message))?;
+        self.asked(|map| map.set(&value_key(key), &to_text(value)))?;
         self.seen().pause = PAUSES.0;
         self.enter(key)
     }
@@ -500,6 +604,14 @@ mod tests {
         fn compare_set(&self, _: &str, _: &str, _: &str) -> Result<String, String> {
             Err("away".to_owned())
         }
+
+        fn add_one(&self, _: &str) -> Result<u64, String> {
+            Err("away".to_owned())
+        }
+
+        fn delete(&self, _: &str) -> Result<(), String> {
+            Err("away".to_owned())
+        }
     }
 
     #[test]
@@ -509,6 +621,8 @@ mod tests {
         assert_eq!(error.to_string(), "the store nothing: away");
         // Whether a change was made before it failed is not known.
         assert_eq!(error.known(), crate::Known::Unknown);
+        let error = store.leave(1).unwrap_err();
+        assert_eq!(error.to_string(), "the store nothing: away");
         let error = store.renew_lease("a", LeaseId(1)).unwrap_err();
         assert!(
             error

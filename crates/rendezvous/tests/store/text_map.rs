@@ -54,6 +54,127 @@ impl TextMap for Shelf {
             }
         }
     }
+
+    fn add_one(&self, key: &str) -> Result<u64, String> {
+        let mut texts = self.texts.lock().unwrap();
+        let text = texts.entry(key.to_owned()).or_insert("0".to_owned());
+        let sum = text.parse::<u64>().unwrap() + 1;
+        *text = sum.to_string();
+        Ok(sum)
+    }
+
+    fn delete(&self, key: &str) -> Result<(), String> {
+        let was = self.texts.lock().unwrap().remove(key);
+        assert!(was.is_some(), "'{key}' is deleted and was never set");
+        Ok(())
+    }
+}
+
+#[test]
+fn the_last_handle_that_leaves_deletes_all_and_no_other_deletes_any() {
+    let shelf = Shelf::default();
+    let handles: Vec<BringUpStore> = (0..3).map(|_| shelf.another()).collect();
+    for (nth, handle) in handles.iter().enumerate() {
+        handle.put(&format!("hello/{nth}"), b"here").unwrap();
+        let deep = format!("welcome/{nth}/to/all");
+        assert!(handle.compare_and_set(&deep, None, b"").unwrap());
+        handle.put("shared", b"by all").unwrap();
+    }
+    handles[2].put("only/2", b"").unwrap();
+    let keys = |shelf: &Shelf| shelf.texts.lock().unwrap().len();
+    let before = keys(&shelf);
+    assert!(!handles[2].leave(3).unwrap());
+    // A second time it does not count, and it is not asked any more.
+    assert!(!handles[2].leave(3).unwrap());
+    let refused = handles[2].bounded(HANG).put("late", b"").unwrap_err();
+    assert!(
+        refused.to_string().contains("has closed its team"),
+        "{refused}"
+    );
+    assert!(handles[2].try_get("hello/0").is_err());
+    assert!(!handles[0].leave(3).unwrap());
+    // What those have set that left is there until the last leaves.
+    assert_eq!(keys(&shelf), before + 1);
+    assert_eq!(handles[1].list("hello").unwrap(), ["0", "1", "2"]);
+    handles[1].put("then", b"").unwrap();
+    assert!(handles[1].leave(3).unwrap());
+    assert_eq!(keys(&shelf), 0);
+}
+
+/// A map in one of whose calls its handle leaves.
+#[derive(Debug)]
+struct Left {
+    shelf: Shelf,
+    handle: Arc<Mutex<Option<Arc<BringUpStore>>>>,
+}
+
+impl TextMap for Left {
+    fn name(&self) -> String {
+        self.shelf.name()
+    }
+
+    fn get(&self, key: &str) -> Result<Option<String>, String> {
+        if let Some(handle) = self.handle.lock().unwrap().take() {
+            assert!(!handle.leave(1).unwrap());
+        }
+        self.shelf.get(key)
+    }
+
+    fn set(&self, key: &str, text: &str) -> Result<(), String> {
+        self.shelf.set(key, text)
+    }
+
+    fn compare_set(&self, key: &str, expected: &str, text: &str) -> Result<String, String> {
+        self.shelf.compare_set(key, expected, text)
+    }
+
+    fn add_one(&self, key: &str) -> Result<u64, String> {
+        self.shelf.add_one(key)
+    }
+
+    fn delete(&self, key: &str) -> Result<(), String> {
+        self.shelf.delete(key)
+    }
+}
+
+#[test]
+fn a_handle_that_leaves_in_the_middle_of_a_call_is_not_counted() {
+    let (shelf, handle) = (Shelf::default(), Arc::default());
+    let map = Left {
+        shelf: shelf.clone(),
+        handle: Arc::clone(&handle),
+    };
+    let store = Arc::new(BringUpStore::new(Box::new(map)));
+    store.put("a/b", b"it").unwrap();
+    let keys = shelf.texts.lock().unwrap().len();
+    *handle.lock().unwrap() = Some(Arc::clone(&store));
+    // The call ends as it would have, and the next is refused.
+    assert_eq!(store.try_get("a/b").unwrap().unwrap(), b"it");
+    assert!(store.try_get("a/b").is_err());
+    assert!(!store.leave(1).unwrap());
+    assert_eq!(shelf.texts.lock().unwrap().len(), keys);
+}
+
+#[test]
+fn of_handles_that_leave_at_once_one_is_the_last_and_nothing_is_left() {
+    for _ in 0..50 {
+        let shelf = Shelf::default();
+        const RANKS: u32 = 8;
+        let last = thread::scope(|scope| {
+            let leave = |rank: u32| {
+                let store = shelf.another();
+                scope.spawn(move || {
+                    store.put(&format!("a/{rank}"), b"").unwrap();
+                    store.put(&format!("of-{rank}/b"), b"").unwrap();
+                    u32::from(store.leave(RANKS).unwrap())
+                })
+            };
+            let leaving: Vec<_> = (0..RANKS).map(leave).collect();
+            let left = leaving.into_iter().map(|it| it.join().unwrap());
+            left.sum::<u32>()
+        });
+        assert_eq!((last, shelf.texts.lock().unwrap().len()), (1, 0));
+    }
 }
 
 #[test]
