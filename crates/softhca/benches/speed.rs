@@ -5,19 +5,23 @@
 //! machine; `SOFTHCA_BENCH_MACHINE` says it in other words.
 
 use softhca::{Hca, HcaConfig};
-use softhca_rig::wire::{Child, Driver, Peer, child_channel};
+use softhca_rig::wire::{Driver, Peer};
 use softhca_rig::{End, Pair, Shape};
-use std::fs;
 use std::time::{Duration, Instant};
+use std::{env, fs, io};
+use test_basics::process::Process;
 
 /// Measures and prints its line, under the name given.
 type Bench = fn(&str);
 
+/// Says what a second process of this program is to do.
+const TASK: &str = "SOFTHCA_SPEED_TASK";
 /// Windows that a figure is the best of.
 const WINDOWS: usize = 20;
 
 fn main() {
-    if let Some((task, mut lines)) = child_channel() {
+    if let Ok(task) = env::var(TASK) {
+        let mut lines = io::stdin().lines();
         let mut hear = move || lines.next().unwrap().unwrap();
         match task.as_str() {
             "window" => window(&mut hear),
@@ -26,7 +30,7 @@ fn main() {
         }
         return;
     }
-    let wanted: Vec<String> = std::env::args()
+    let wanted: Vec<String> = env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
         .collect();
@@ -60,7 +64,7 @@ fn machine() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let found = format!("{processor}, {cores} cores, Linux {}", kernel.trim());
-    let machine = std::env::var("SOFTHCA_BENCH_MACHINE").unwrap_or(found);
+    let machine = env::var("SOFTHCA_BENCH_MACHINE").unwrap_or(found);
     let build = if cfg!(debug_assertions) {
         "with debug assertions"
     } else {
@@ -149,28 +153,28 @@ fn loopback_latency(name: &str) {
 const WINDOW_BYTES: usize = 4 << 20;
 const MESSAGE: usize = 1 << 20;
 
-/// Child: memory that the parent writes to, until it says something.
+/// In the second process: memory that the parent writes to, until it says something.
 fn window(hear: &mut dyn FnMut() -> String) {
     let mut driver = Driver::new(4, WINDOW_BYTES);
-    println!("@{}", driver.describe().to_line());
+    println!("said: {}", driver.describe().to_line());
     let parent = Peer::from_line(&hear());
     (0..4).for_each(|qp| driver.connect(qp, &parent, qp));
-    println!("@ready");
+    println!("said: ready");
     hear();
     let counters = driver.hca.counters();
     println!(
-        "@{} received, {} of them twice",
+        "said: {} received, {} of them twice",
         counters.packets_received, counters.duplicates
     );
 }
 
-fn pair_with(task: &str) -> (Driver, Child) {
+fn pair_with(task: &str) -> (Driver, Process) {
     let mut driver = Driver::new(4, WINDOW_BYTES);
-    let mut child = Child::start("child", task);
-    let peer = Peer::from_line(&child.hear());
-    child.tell(&driver.describe().to_line());
+    let mut child = Process::start("child", (TASK, task));
+    let peer = Peer::from_line(&child.says());
+    child.ask(&driver.describe().to_line());
     (0..4).for_each(|qp| driver.connect(qp, &peer, qp));
-    assert_eq!(child.hear(), "ready");
+    assert_eq!(child.says(), "ready");
     (driver, child)
 }
 
@@ -192,22 +196,22 @@ fn wire_bandwidth(name: &str) {
         report(&format!("{name}, {qps} QP"), rates, true, 3.0, "GB/s");
     }
     let counters = driver.hca.counters();
-    child.tell("end");
+    child.ask("end");
     println!(
         "    {} packets sent, {} of them again; {}",
         counters.packets_sent,
         counters.retransmissions,
-        child.hear()
+        child.says()
     );
 }
 
-/// Child: writes each number that arrives back.
+/// In the second process: writes each number that arrives back.
 fn echo(hear: &mut dyn FnMut() -> String) {
     let mut driver = Driver::new(4, WINDOW_BYTES);
-    println!("@{}", driver.describe().to_line());
+    println!("said: {}", driver.describe().to_line());
     let parent = Peer::from_line(&hear());
     (0..4).for_each(|qp| driver.connect(qp, &parent, qp));
-    println!("@ready");
+    println!("said: ready");
     for round in 1..=PINGS {
         driver.wait_for_word(0, round);
         send_word(&mut driver, round);
@@ -238,7 +242,7 @@ fn wire_ping_pong(name: &str) {
         }
         times.push(start.elapsed().as_secs_f64() * 1e6 / rounds as f64);
     }
-    child.tell("end");
+    child.ask("end");
     report(name, times, false, 60.0, "us");
 }
 

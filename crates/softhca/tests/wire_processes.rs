@@ -2,16 +2,21 @@
 
 use softhca_rig::patience::{HANG, wait_until};
 use softhca_rig::wire::driver::Patience;
-use softhca_rig::wire::{Child, Driver, Peer, child_channel};
+use softhca_rig::wire::{Driver, Peer};
 use std::time::{Duration, Instant};
+use std::{env, io};
+use test_basics::process::Process;
 
 const MB: usize = 1 << 20;
+/// Says what a process of the tests below is to do.
+const TASK: &str = "SOFTHCA_WIRE_TASK";
 
 /// What a child process does: the counterpart of the tests below. Its task is `kind number..`.
 #[test]
 #[ignore = "is started by the tests below"]
 fn child() {
-    let (task, mut lines) = child_channel().expect("the tests below start this");
+    let task = env::var(TASK).expect("the tests below start this");
+    let mut lines = io::stdin().lines();
     let mut words = task.split(' ');
     let kind = words.next().unwrap();
     let numbers: Vec<usize> = words.map(|word| word.parse().unwrap()).collect();
@@ -24,7 +29,7 @@ fn child() {
 }
 
 fn say(line: &str) {
-    println!("@{line}");
+    println!("said: {line}");
 }
 
 /// A window that the parent writes and reads, until it says `end`; between `pause` and `wake` the HCA sleeps.
@@ -84,17 +89,17 @@ fn signals(driver: &Driver, rounds: usize) {
 }
 
 /// Starts a child with a window, and connects four QPs with it.
-fn pair(bytes: usize) -> (Driver, Child) {
+fn pair(bytes: usize) -> (Driver, Process) {
     pair_with(bytes, Patience::LONG)
 }
 
-fn pair_with(bytes: usize, patience: Patience) -> (Driver, Child) {
+fn pair_with(bytes: usize, patience: Patience) -> (Driver, Process) {
     let mut driver = Driver::new(4, bytes);
-    let mut child = Child::start("child", &format!("window {bytes}"));
-    let peer = Peer::from_line(&child.hear());
-    child.tell(&driver.describe().to_line());
+    let mut child = Process::start("child", (TASK, &format!("window {bytes}")));
+    let peer = Peer::from_line(&child.says());
+    child.ask(&driver.describe().to_line());
     (0..4).for_each(|qp| driver.connect_with(qp, &peer, qp, patience));
-    assert_eq!(child.hear(), "ready");
+    assert_eq!(child.says(), "ready");
     (driver, child)
 }
 
@@ -108,9 +113,9 @@ fn checksum(data: &[u8]) -> u32 {
     crc32fast::hash(data)
 }
 
-fn remote_sum(child: &mut Child, start: usize, bytes: usize) -> u32 {
-    child.tell(&format!("sum {start} {bytes}"));
-    child.hear().parse().unwrap()
+fn remote_sum(child: &mut Process, start: usize, bytes: usize) -> u32 {
+    child.ask(&format!("sum {start} {bytes}"));
+    child.says().parse().unwrap()
 }
 
 #[test]
@@ -158,7 +163,7 @@ fn writes_reads_and_atomics_reach_another_process() {
 fn a_signal_is_seen_only_after_the_rows_before_it() {
     let rounds = 200;
     let (mut driver, mut child) = pair(2 * MB);
-    child.tell(&format!("signals {rounds}"));
+    child.ask(&format!("signals {rounds}"));
     for round in 1..=rounds {
         for place in 0..ROWS {
             let at = (round % 2 * ROWS + place) * ROW;
@@ -168,7 +173,7 @@ fn a_signal_is_seen_only_after_the_rows_before_it() {
         let mut word = [0; 12];
         word[..8].copy_from_slice(&(round as u64).to_ne_bytes());
         driver.post_inline(round % 4, &word, SIGNAL_AT);
-        assert_eq!(child.hear(), "seen", "round {round}");
+        assert_eq!(child.says(), "seen", "round {round}");
         driver.wait(round % 4).unwrap();
     }
 }
@@ -191,8 +196,8 @@ fn a_receiver_that_sleeps_until_packets_are_sent_again_loses_nothing() {
     let (mut driver, mut child) = pair(8 * MB);
     let data = pattern(2, 2 * MB);
     driver.fill(0, &data);
-    child.tell("pause");
-    assert_eq!(child.hear(), "asleep");
+    child.ask("pause");
+    assert_eq!(child.says(), "asleep");
     let start = Instant::now();
     for qp in 0..4 {
         driver.post_write(qp, 0, 2 * MB * qp, u32::try_from(2 * MB).unwrap());
@@ -200,7 +205,7 @@ fn a_receiver_that_sleeps_until_packets_are_sent_again_loses_nothing() {
     wait_until("packets are sent again", || {
         driver.hca.counters().retransmissions > 0
     });
-    child.tell("wake");
+    child.ask("wake");
     (0..4).for_each(|qp| driver.wait(qp).unwrap());
     let elapsed = start.elapsed();
     for qp in 0..4 {
@@ -258,8 +263,8 @@ fn throughput_of_64_kib_writes_between_two_processes() {
         );
     }
     println!("sender {:?}", driver.hca.counters());
-    child.tell("end");
-    println!("receiver {}", child.hear());
+    child.ask("end");
+    println!("receiver {}", child.says());
 }
 
 /// Rank `rank` writes `bytes` to each other rank, in pieces of 64 KiB over one QP each, and checks what came.
@@ -316,26 +321,31 @@ fn eight_processes_write_to_all_others_at_once() {
     let ranks: usize = 8;
     // 100 MB leave each rank.
     let bytes = 14 * MB;
-    let mut children: Vec<Child> = (0..ranks)
-        .map(|rank| Child::start("child", &format!("all-to-all {rank} {ranks} {bytes}")))
+    let mut children: Vec<Process> = (0..ranks)
+        .map(|rank| {
+            Process::start(
+                "child",
+                (TASK, &format!("all-to-all {rank} {ranks} {bytes}")),
+            )
+        })
         .collect();
-    let peers: Vec<String> = children.iter_mut().map(Child::hear).collect();
+    let peers: Vec<String> = children.iter().map(Process::says).collect();
     for child in &mut children {
-        peers.iter().for_each(|peer| child.tell(peer));
+        peers.iter().for_each(|peer| child.ask(peer));
     }
     children
         .iter_mut()
-        .for_each(|child| assert_eq!(child.hear(), "ready"));
+        .for_each(|child| assert_eq!(child.says(), "ready"));
     let start = Instant::now();
-    children.iter_mut().for_each(|child| child.tell("go"));
+    children.iter_mut().for_each(|child| child.ask("go"));
     children
         .iter_mut()
-        .for_each(|child| assert_eq!(child.hear(), "sent"));
+        .for_each(|child| assert_eq!(child.says(), "sent"));
     let seconds = start.elapsed().as_secs_f64();
-    children.iter_mut().for_each(|child| child.tell("check"));
+    children.iter_mut().for_each(|child| child.ask("check"));
     let (mut packets, mut again) = (0, 0);
     for child in &mut children {
-        let line = child.hear();
+        let line = child.says();
         let (sent, retransmitted) = line.split_once(' ').unwrap();
         packets += sent.parse::<u64>().unwrap();
         again += retransmitted.parse::<u64>().unwrap();

@@ -6,5 +6,6 @@ pub mod certificates;
 pub mod etcd;
 pub mod ipv6;
 pub mod limits;
+pub mod process;
 pub mod proxy;
 pub mod pyverbs;

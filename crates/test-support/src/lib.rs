@@ -19,11 +19,10 @@ pub mod moe;
 pub mod nic;
 pub mod node;
 pub mod pair;
-pub mod process;
 pub mod ranks;
 pub mod reference;
 pub mod ring;
 pub mod table;
 pub mod words;
 
-pub use test_basics::{etcd, limits, proxy};
+pub use test_basics::{etcd, limits, process, proxy};
