@@ -1,11 +1,12 @@
 //! What the local path of the host engine costs: transfers between two processes of this machine. Beside them stand a memcpy and
-//! a bare loop of the calls by which the kernel copies, of the same bytes in the same run.
+//! a bare loop of the calls by which the kernel copies, of the same bytes in the same run. Of memory of a GPU it is a copy by that
+//! GPU within this process.
 //!
-//! The other process is this program again: it has one region that both map, and one that the kernel copies. All four take turns,
-//! so that other load of the machine falls on all of them. The written bytes are read back and compared.
+//! The other process is this program again: it has one region that both map, one that the kernel copies, and one of the GPU's memory.
+//! Engine and yardstick take turns, so that other load of the machine falls on both. The written bytes are read back and compared.
 
-// UNSAFETY: the two system calls that are the yardstick.
-#![expect(unsafe_code, reason = "process_vm_readv, process_vm_writev")]
+// UNSAFETY: the two system calls that are the yardstick, and the copy by a GPU that is.
+#![expect(unsafe_code, reason = "process_vm_readv, process_vm_writev, Gpu::copy")]
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,12 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use warpverbs::gpu::CopyPiece;
 use warpverbs::internal::engine::{
     DESCRIPTOR_BYTES, Descriptor, Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind,
     Operation, Options, Outcome, Peer, PeerPath, Prepared, Status,
 };
 
 use super::BenchError;
+use super::memory::{EndMemory, MemoryChoice};
 use super::spread::spread;
 
 /// Nothing takes so long.
@@ -41,6 +44,8 @@ pub struct LocalReport {
     pub slice: u32,
     /// Rounds of each row.
     pub rounds: u32,
+    /// The GPU whose memory is copied, if one is asked for.
+    pub gpu: Option<String>,
     /// One for each way, direction and length.
     pub rows: Vec<LocalRow>,
 }
@@ -48,7 +53,7 @@ pub struct LocalReport {
 /// Transfers of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct LocalRow {
-    /// `mapped` or `process_vm`.
+    /// `mapped`, `process_vm` or `gpu`.
     pub way: &'static str,
     /// `write` or `read`.
     pub kind: &'static str,
@@ -56,7 +61,7 @@ pub struct LocalRow {
     pub bytes: u64,
     /// GB/s of the engine: the median, the lowest and the highest.
     pub engine: [f64; 3],
-    /// The same of the yardstick: memcpy, or the bare loop.
+    /// The same of the yardstick: memcpy, the bare loop, or the copy of the GPU.
     pub bare: [f64; 3],
     /// The engine's median by that of the yardstick.
     pub ratio: f64,
@@ -69,7 +74,7 @@ struct Other {
     child: Child,
     /// Address of its engine, and descriptors of its regions.
     address: String,
-    regions: [Descriptor; 2],
+    regions: Vec<Descriptor>,
 }
 
 impl Drop for Other {
@@ -84,13 +89,15 @@ impl Drop for Other {
 ///
 /// # Errors
 /// What the engine refuses.
-pub fn serve(device: &str) -> Result<(), BenchError> {
+pub fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
     let engine = Engine::start(config("other", device)?)?;
-    let memories = [HostMemory::shared(BYTES), HostMemory::new(BYTES)];
+    let host = [HostMemory::shared(BYTES), HostMemory::new(BYTES)];
+    let host: Result<Vec<_>, _> = host.into_iter().collect();
+    let host = host.map_err(HostError::from)?.into_iter();
+    let memories = host.map(|memory| EndMemory::Host(Arc::new(memory)));
     let mut line = String::new();
-    for memory in memories {
-        let memory = Arc::new(memory.map_err(HostError::from)?);
-        let region = engine.register(&memory)?;
+    for memory in memories.chain(of_gpu(&engine, gpu)?) {
+        let (region, _) = memory.register(&engine)?;
         for byte in engine.descriptor(region)?.to_bytes() {
             line += &format!("{byte:02x}");
         }
@@ -107,13 +114,22 @@ pub fn serve(device: &str) -> Result<(), BenchError> {
 ///
 /// # Errors
 /// A value outside its limits, a peer that is not reached within the machine, bytes that came otherwise.
-pub fn measure(device: &str, other: Command, rounds: u32) -> Result<LocalReport, BenchError> {
+pub fn measure(
+    (device, gpu): (&str, MemoryChoice),
+    other: Command,
+    rounds: u32,
+) -> Result<LocalReport, BenchError> {
     let other = Other::start(other)?;
     let config = config("bench", device)?.with_engine_path(EnginePath::Local);
     let (workers, slice) = (config.workers, config.slice);
     let engine = Engine::start(config)?;
-    let here = Arc::new(HostMemory::new(BYTES).map_err(HostError::from)?);
-    engine.register(&here)?;
+    let here = EndMemory::new(&engine, MemoryChoice::Host, BYTES)?;
+    here.register(&engine)?;
+    let gpu = of_gpu(&engine, gpu)?;
+    let label = match &gpu {
+        Some(memory) => Some(memory.register(&engine)?.1.to_string()),
+        None => None,
+    };
     let peer = engine.connect(&other.address)?;
     for region in &other.regions {
         peer.import(region).map_err(HostError::from)?;
@@ -128,10 +144,12 @@ pub fn measure(device: &str, other: Command, rounds: u32) -> Result<LocalReport,
         engine,
         peer,
         here,
+        gpu,
         other,
     };
     let mut rows = Vec::new();
-    for (number, way) in ["mapped", "process_vm"].into_iter().enumerate() {
+    let ways = ["mapped", "process_vm", "gpu"].into_iter().enumerate();
+    for (number, way) in ways.take(ends.other.regions.len()) {
         let compared = ends.compare(number)?;
         for kind in [Kind::Write, Kind::Read] {
             for bytes in SIZES {
@@ -143,6 +161,7 @@ pub fn measure(device: &str, other: Command, rounds: u32) -> Result<LocalReport,
         workers,
         slice,
         rounds,
+        gpu: label,
         rows,
     })
 }
@@ -150,7 +169,8 @@ pub fn measure(device: &str, other: Command, rounds: u32) -> Result<LocalReport,
 struct Ends {
     engine: Engine,
     peer: Peer,
-    here: Arc<HostMemory>,
+    here: EndMemory,
+    gpu: Option<EndMemory>,
     /// Goes last.
     other: Other,
 }
@@ -165,10 +185,15 @@ impl Ends {
         compared: u64,
     ) -> Result<LocalRow, BenchError> {
         let region = &self.other.regions[number];
-        let prepared = self.prepare(kind, region.address, bytes)?;
+        let prepared = self.prepare(kind, (number, region.address), bytes)?;
+        let apart = match (way, &self.gpu) {
+            ("gpu", Some(EndMemory::Gpu(gpu, _))) => Some(EndMemory::of(Arc::clone(gpu), BYTES)?),
+            _ => None,
+        };
         let mut buffers = [0, 1].map(|_| vec![1u8; usize::try_from(BYTES).unwrap_or(0)]);
         let bare = |buffers: &mut [Vec<u8>; 2]| match way {
             "mapped" => Ok(copy(buffers)),
+            "gpu" => self.copy_of_gpu(apart.as_ref()),
             _ => self.loop_of_calls(kind, region.address),
         };
         // Every page has been touched before a clock starts.
@@ -195,11 +220,16 @@ impl Ends {
     }
 
     /// All transfers of a round.
-    fn prepare(&self, kind: Kind, at: u64, bytes: u64) -> Result<Vec<Arc<Prepared>>, BenchError> {
+    fn prepare(
+        &self,
+        kind: Kind,
+        (number, at): (usize, u64),
+        bytes: u64,
+    ) -> Result<Vec<Arc<Prepared>>, BenchError> {
         let one = |nth: u64| {
             let operation = Operation {
                 kind,
-                local: self.here.address() + nth * bytes,
+                local: self.local(number).address() + nth * bytes,
                 remote: at + nth * bytes,
                 bytes,
             };
@@ -224,6 +254,30 @@ impl Ends {
             self.engine.release(id).map_err(HostError::from)?;
         }
         Ok(time)
+    }
+
+    /// What is copied to and from region `number` of the other process.
+    fn local(&self, number: usize) -> &EndMemory {
+        self.gpu
+            .as_ref()
+            .filter(|_| number == 2)
+            .unwrap_or(&self.here)
+    }
+
+    /// The same bytes by the GPU, to other memory of it in this process.
+    fn copy_of_gpu(&self, apart: Option<&EndMemory>) -> Result<Duration, BenchError> {
+        let (Some(EndMemory::Gpu(gpu, memory)), Some(apart)) = (&self.gpu, apart) else {
+            return Err(wrong("the GPU", "it has no memory here".to_owned()));
+        };
+        let whole = CopyPiece {
+            to: apart.address(),
+            from: memory.address(),
+            bytes: BYTES,
+        };
+        let begin = Instant::now();
+        // SAFETY: both are memory of this GPU, of BYTES bytes, to which no Rust reference exists.
+        unsafe { gpu.copy(&[whole]) }?;
+        Ok(begin.elapsed())
     }
 
     /// The same bytes by the calls that the engine makes, and nothing else.
@@ -263,12 +317,13 @@ impl Ends {
         let at = self.other.regions[number].address;
         let mut sent = vec![0; usize::try_from(BYTES).unwrap_or(0)];
         fastrand::Rng::with_seed(number as u64).fill(&mut sent);
-        self.here.write(0, &sent).map_err(HostError::from)?;
-        self.round(&self.prepare(Kind::Write, at, BYTES)?)?;
+        let local = self.local(number);
+        local.write(0, &sent)?;
+        self.round(&self.prepare(Kind::Write, (number, at), BYTES)?)?;
         let mut came = vec![0; sent.len()];
-        self.here.write(0, &came).map_err(HostError::from)?;
-        self.round(&self.prepare(Kind::Read, at, BYTES)?)?;
-        self.here.read(0, &mut came).map_err(HostError::from)?;
+        local.write(0, &came)?;
+        self.round(&self.prepare(Kind::Read, (number, at), BYTES)?)?;
+        local.read(0, &mut came)?;
         match sent == came {
             true => Ok(BYTES),
             false => Err(wrong("what was written", "came back otherwise".to_owned())),
@@ -293,13 +348,25 @@ impl Other {
         };
         let words = line.trim().split_once(' ');
         let parsed = words.and_then(|(address, hex)| {
-            let (first, second) = hex.split_at_checked(2 * DESCRIPTOR_BYTES)?;
-            Some((address, [descriptor(first)?, descriptor(second)?]))
+            let each = hex.as_bytes().chunks(2 * DESCRIPTOR_BYTES);
+            let each = each.map(|hex| descriptor(std::str::from_utf8(hex).ok()?));
+            let regions: Vec<Descriptor> = each.collect::<Option<_>>()?;
+            (2..=3)
+                .contains(&regions.len())
+                .then_some((address, regions))
         });
         match parsed {
             Some((address, regions)) => Ok(other(address, regions)),
             None => Err(failed(format!("it has said {line:?}"))),
         }
+    }
+}
+
+/// Memory of the GPU, if one is chosen, that other processes open.
+fn of_gpu(engine: &Engine, choice: MemoryChoice) -> Result<Option<EndMemory>, BenchError> {
+    match choice {
+        MemoryChoice::Host => Ok(None),
+        MemoryChoice::Gpu(selector) => EndMemory::shared(engine.gpu(selector)?, BYTES).map(Some),
     }
 }
 
@@ -348,12 +415,19 @@ impl fmt::Display for LocalReport {
             workers,
             slice,
             rounds,
+            gpu,
             rows,
         } = self;
         writeln!(
             f,
             "local path: {workers} workers, slices of {slice} bytes, {rounds} rounds of {BYTES} bytes; beside memcpy (mapped) and a bare loop of calls of {CALL} bytes (process_vm)"
         )?;
+        if let Some(gpu) = gpu {
+            writeln!(
+                f,
+                "memory of {gpu}; beside a copy by the GPU within this process (gpu)"
+            )?;
+        }
         writeln!(
             f,
             "{:10} {:6} {:>10} {:>22} {:>22} {:>7} {:>10}",

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use warpverbs::gpu::{Gpu, GpuError, GpuSelector};
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, GpuSelector};
 use warpverbs::internal::engine::{AnyMemory, Engine, GpuMemory, HostError, HostMemory, RegionId};
 use warpverbs::internal::engine::{ProviderError, ways};
 
@@ -167,7 +167,23 @@ impl EndMemory {
     /// So many bytes of `gpu`.
     pub(super) fn of(gpu: Arc<dyn Gpu>, bytes: u64) -> Result<Self, BenchError> {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let memory = gpu.alloc(length, PAGE).map_err(|error| match error {
+        let memory = gpu.alloc(length, PAGE);
+        Self::over(gpu, memory, bytes)
+    }
+
+    /// The same, that other processes of this machine open.
+    pub(super) fn shared(gpu: Arc<dyn Gpu>, bytes: u64) -> Result<Self, BenchError> {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = gpu.alloc_shared(length, PAGE);
+        Self::over(gpu, memory, bytes)
+    }
+
+    fn over(
+        gpu: Arc<dyn Gpu>,
+        memory: Result<DeviceMemory, GpuError>,
+        bytes: u64,
+    ) -> Result<Self, BenchError> {
+        let memory = memory.map_err(|error| match error {
             GpuError::OutOfMemory { detail, .. } => BenchError::NoMemory {
                 gpu: gpu.label(),
                 bytes,

@@ -58,6 +58,33 @@ fn the_local_path_stands_beside_a_memcpy_and_a_bare_loop_of_calls() {
         assert_eq!(row["compared"], 1 << 25, "{row}");
         assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
     }
+    assert_eq!(report["gpu"], Value::Null);
+}
+
+#[test]
+fn the_local_path_of_a_gpu_stands_beside_a_copy_by_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("json");
+    let path = json.to_str().unwrap();
+    let setting = [
+        "--path", "local", "--gpu", "simt", "--rounds", "1", "--json", path,
+    ];
+    let output = bench(&setting);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let gpu = report["gpu"].as_str().unwrap();
+    assert!(
+        gpu.starts_with("simt (no GPU: memory of the process)"),
+        "{gpu}"
+    );
+    let rows = report["rows"].as_array().unwrap();
+    let of_gpu: Vec<&Value> = rows.iter().filter(|row| row["way"] == "gpu").collect();
+    assert_eq!((rows.len(), of_gpu.len()), (12, 4));
+    for row in of_gpu {
+        assert_eq!(row["compared"], 1 << 25, "{row}");
+        assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
 }
 
 #[test]
@@ -194,7 +221,7 @@ fn memory_of_a_gpu_is_refused_where_nothing_moves_it() {
         ),
         (
             "--path=local --peer-gpu=simt",
-            "--peer-gpu is simt; it must be none with --path local",
+            "--peer-gpu is simt; it must be as --gpu with --path local",
         ),
         (
             "--pattern=kv --gpu=gpu0",

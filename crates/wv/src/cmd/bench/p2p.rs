@@ -21,7 +21,7 @@ pub struct P2pArgs {
     /// Provider: sink, which completes slices and moves no bytes, or software HCAs
     #[arg(long, value_enum, default_value_t = Provider::Sink)]
     provider: Provider,
-    /// Measure the local path: copies to another process of this machine, mapped and by the kernel. Beside them: memcpy and a
+    /// Measure the local path: copies to another process of this machine, mapped, by the kernel and by a GPU (--gpu). Beside them: memcpy, a
     /// bare loop of the kernel's calls
     #[arg(long, value_enum)]
     path: Option<Path>,
@@ -135,10 +135,12 @@ pub(super) fn run(args: &P2pArgs) -> ExitCode {
     match (args.path, args.other) {
         (None, _) => finish(measure(args), args.json.as_deref()),
         (Some(Path::Local), false) => finish(measure_local(args), args.json.as_deref()),
-        (Some(Path::Local), true) => match first_device().and_then(|it| local::serve(&it)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => refuse(&error),
-        },
+        (Some(Path::Local), true) => {
+            match first_device().and_then(|device| local::serve(&device, args.memory.here())) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => refuse(&error),
+            }
+        }
     }
 }
 
@@ -154,7 +156,7 @@ impl P2pArgs {
             (Some(_), ..) => Ok(()),
             (None, Some(Path::Local), _) => self
                 .memory
-                .refuse("none with --path local, whose copies reach memory of the host alone"),
+                .refuse_peers("as --gpu with --path local, whose two ends have memory of one GPU"),
             (None, None, Provider::Sink) => self.memory.refuse(
                 "none with --provider sink, which moves no bytes; a --pattern moves memory of a GPU",
             ),
@@ -212,7 +214,9 @@ fn measure_local(args: &P2pArgs) -> Result<LocalReport, BenchError> {
     })?;
     let mut other = Command::new(program);
     other.args(["bench", "p2p", "--path", "local", "--inside", "--other"]);
-    local::measure(&first_device()?, other, args.rounds)
+    let gpu = args.memory.here();
+    other.args(["--gpu", &gpu.to_string()]);
+    local::measure((&first_device()?, gpu), other, args.rounds)
 }
 
 fn first_device() -> Result<String, BenchError> {

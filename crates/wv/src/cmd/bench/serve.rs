@@ -55,14 +55,24 @@ impl MemoryArgs {
         let named = [("--gpu", Some(self.gpu)), ("--peer-gpu", self.peer_gpu)];
         for (what, choice) in named {
             if let Some(gpu @ MemoryChoice::Gpu(_)) = choice {
-                return Err(BenchError::Option {
-                    what,
-                    value: gpu.to_string(),
-                    limit: limit.to_owned(),
-                });
+                return Err(refused(what, gpu, limit));
             }
         }
         Ok(())
+    }
+
+    /// Refuses memory that is the peers' alone where `limit` says why.
+    pub(super) fn refuse_peers(&self, limit: &str) -> Result<(), BenchError> {
+        let peers = self.peer_gpu.filter(|gpu| *gpu != self.gpu);
+        peers.map_or(Ok(()), |gpu| Err(refused("--peer-gpu", gpu, limit)))
+    }
+}
+
+fn refused(what: &'static str, gpu: MemoryChoice, limit: &str) -> BenchError {
+    BenchError::Option {
+        what,
+        value: gpu.to_string(),
+        limit: limit.to_owned(),
     }
 }
 
