@@ -163,9 +163,13 @@ def vanished_store() -> None:
         store.wait(["met"])
         os._exit(0)
     store.set("met", "")
-    with pytest.raises(RuntimeError):
+
+    def ask() -> None:
         while True:
             store.add("is there", 1)
+
+    with pytest.raises(RuntimeError):
+        ask()
     end = team.close()
     assert end is not None
     assert not end.leaked

@@ -459,7 +459,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_CPUS",
                 Values::Text("`near`, `any` or CPUs below 8192, as 0-3,8"),
                 "near",
-                "CPUs on which these threads run: those near the device, any, or these, divided among the threads if they are as many, all of which the process may use",
+                "CPUs on which these threads run: those near the device, any, or these; of as many as threads each has its own",
             ),
             row(
                 "WARPVERBS_ENGINE_CQ",
