@@ -136,7 +136,8 @@ def one_is_killed() -> None:
     # Each has been counted, below one key; this test has one, too.
     assert _keys() == during + 2, (_keys(), during)
     if rank == 0:
-        print(f"{during} keys before two of three ranks have left, {_keys()} behind it")
+        # Flushed: this process ends without the handlers of its exit.
+        print(f"{during} keys before two of three ranks have left, {_keys()} behind it", flush=True)
     given = (None, None, None, None, None, groups.LONG)
     other = warpverbs.Team._from_group(None, given, [0, 1], {})
     other.barrier("both")

@@ -20,18 +20,38 @@ impl Cut {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spoils(Arc<Mutex<Vec<Spoil>>>);
 
-/// Replaces the value of one put under `key` by `value`: the put that follows `skip` others.
+/// Replaces the value of one put under `key` by `value`: the put that follows `skip` others. Or of each put, until it is ended.
 #[derive(Debug)]
 struct Spoil {
     key: String,
     skip: u32,
     value: Vec<u8>,
+    stays: bool,
 }
 
 impl Spoils {
     pub(crate) fn add(&self, key: String, skip: u32, value: &[u8]) {
+        self.push(key, skip, value, false);
+    }
+
+    /// Spoils all that is put under `key`, so that its writer cannot mend it before another rank has read it.
+    pub(crate) fn hold(&self, key: &str, value: &[u8]) {
+        self.push(key.to_owned(), 0, value, true);
+    }
+
+    /// Lets the next value of `key` come into the store.
+    pub(crate) fn end(&self, key: &str) {
+        self.lock().retain(|spoil| spoil.key != key);
+    }
+
+    fn push(&self, key: String, skip: u32, value: &[u8], stays: bool) {
         let value = value.to_vec();
-        self.lock().push(Spoil { key, skip, value });
+        self.lock().push(Spoil {
+            key,
+            skip,
+            value,
+            stays,
+        });
     }
 
     /// Whether all of them have come into the store.
@@ -44,6 +64,7 @@ impl Spoils {
         let mut all = self.lock();
         let place = all.iter().position(|spoil| spoil.key == key)?;
         match all[place].skip {
+            _ if all[place].stays => Some(all[place].value.clone()),
             0 => Some(all.swap_remove(place).value),
             _ => {
                 all[place].skip -= 1;
