@@ -74,6 +74,8 @@ pub(crate) struct Reach {
     /// Of this connection.
     life: u64,
     is_said: AtomicBool,
+    /// A GPU has refused a copy, and the log has its reason.
+    has_refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -178,6 +180,7 @@ impl Reach {
             seat,
             life: 0,
             is_said: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
         };
         reach.life = life(reach.words(), seat);
         match challenge(reach.words(), seat) == wanted.challenge {
@@ -324,11 +327,12 @@ impl Reach {
     pub(crate) fn number_of(&self, gpu: &Arc<dyn Gpu>) -> Option<u8> {
         let mut gpus = lock(&self.gpus);
         let known = gpus.iter().position(|it| Arc::ptr_eq(it, gpu));
-        let place = known.unwrap_or_else(|| {
+        let place = known.unwrap_or(gpus.len());
+        let number = u8::try_from(place + 1).ok()?;
+        if known.is_none() {
             gpus.push(Arc::clone(gpu));
-            gpus.len() - 1
-        });
-        u8::try_from(place + 1).ok()
+        }
+        Some(number)
     }
 
     /// The GPU with this number.
@@ -379,7 +383,10 @@ impl Reach {
         // SAFETY: as in `copy`; memory of the peer is opened or mapped as long as the caller holds it, and was found to have the
         // whole region.
         if let Err(error) = unsafe { gpu.copy(copies) } {
-            tracing::warn!("{} does not copy for {}: {error}", gpu.label(), self.peer);
+            if !self.has_refused.swap(true, Ordering::Relaxed) {
+                let (gpu, peer) = (gpu.label(), &self.peer);
+                tracing::warn!("{gpu} refuses copies for {peer}, which QPs take over: {error}");
+            }
             return Err(libc::EIO);
         }
         match &self.way {
@@ -696,6 +703,7 @@ mod tests {
             seat: 0,
             life: 0,
             is_said: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
         }
     }
 
