@@ -128,29 +128,37 @@ def one_is_killed() -> None:
     dist.barrier()
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def meet(steps: int) -> None:
+        """The two that are left have both done so many steps."""
+        store.add("steps", 1)
+        while store.add("steps", 0) < 2 * steps:
+            time.sleep(0.005)
+
+    meet(1)
     during = _keys()
+    meet(2)
     team.close()
-    store.add("left", 1)
-    while store.add("left", 0) < 2:
-        time.sleep(0.005)
-    # Each has been counted, below one key; this test has one, too.
-    assert _keys() == during + 2, (_keys(), during)
-    if rank == 0:
-        # Flushed: this process ends without the handlers of its exit.
-        print(f"{during} keys before two of three ranks have left, {_keys()} behind it", flush=True)
+    meet(3)
+    # Each has been counted, below one key.
+    behind = _keys()
+    assert behind == during + 1, (behind, during)
+    meet(4)
     given = (None, None, None, None, None, groups.LONG)
     other = warpverbs.Team._from_group(None, given, [0, 1], {})
     other.barrier("both")
     more = _keys()
+    meet(5)
     other.close()
-    store.add("left", 1)
-    while store.add("left", 0) < 4:
-        time.sleep(0.005)
-    assert (_keys(), more > _keys()) == (during + 2, True), (_keys(), during, more)
-    # Rank 0 holds the store.
-    store.add("done", 1)
-    while rank == 0 and store.add("done", 0) < 2:
-        time.sleep(0.005)
+    meet(6)
+    assert _keys() == behind < more, (_keys(), behind, more)
+    # Rank 0 holds the store, so it goes last.
+    if rank == 1:
+        store.add("steps", 1)
+        os._exit(0)
+    meet(7)
+    # Flushed: this process ends without the handlers of its exit.
+    print(f"{during} keys before two of three ranks have left, {behind} behind it", flush=True)
     os._exit(0)
 
 
