@@ -57,7 +57,7 @@ const FIGURES: &[(&str, &[Source])] = &[
         "engine-beside",
         &[
             Source::Bench("bench engine"),
-            Source::Bench("bench fill --rails 4"),
+            Source::Bench("bench fill --rails 4 --repeats 400"),
             Source::Bench(
                 "bench fill --rails 4 --in-flight 1024 --repeats 200 --fault delay=2ms..2ms@100%",
             ),
