@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Behind, EngineError, EnginePath, Kind, Operation, Options, Outcome, PeerPath, Remote, Rights,
-    Side,
+    EngineError, EnginePath, Kind, Options, Outcome, PeerPath, Remote, Rights, Side,
 };
 
-use crate::gpu_memory::{ACCESS, Both, KINDS, MIB, operation};
+use crate::gpu_memory::{
+    ACCESS, Both, KINDS, MIB, counts_and_tells_behind_bytes, moves_vectors, operation,
+};
 use crate::gpu_rig::Copying;
 use crate::rig::config;
 
@@ -69,90 +69,17 @@ fn a_gpu_copies_its_memory_within_a_process_and_the_nic_moves_no_byte() {
 
 #[test]
 fn vectors_across_host_and_gpu_regions_are_copied_whole() {
-    let seed = fastrand::u64(..);
-    let mut random = fastrand::Rng::with_seed(seed);
     let (both, gpu) = both(EnginePath::Auto, MIB);
-    for kind in KINDS {
-        let mut own = [false, true].map(|is_of_gpu| both.fill(0, is_of_gpu, random.u64(..)));
-        let mut other = [false, true].map(|is_of_gpu| both.fill(1, is_of_gpu, random.u64(..)));
-        let mut ids = Vec::new();
-        // Each fourth transfer is of host memory alone, and threads copy it beside the others.
-        for transfer in 0..32usize {
-            let mut operations = Vec::new();
-            for tile in 0..128usize {
-                let [here, there] = [(); 2].map(|()| transfer % 4 > 0 && random.bool());
-                let bytes = random.usize(1..=256);
-                let from = (transfer * 128 + tile) * 256;
-                let to = (transfer * 128 + 127 - tile) * 256;
-                let (local, remote) = (&mut own[usize::from(here)], &mut other[usize::from(there)]);
-                let (ours, theirs) = (from..from + bytes, to..to + bytes);
-                match kind {
-                    Kind::Write => remote[theirs].copy_from_slice(&local[ours]),
-                    Kind::Read => local[ours].copy_from_slice(&remote[theirs]),
-                }
-                operations.push(operation(
-                    kind,
-                    both.first(0, here) + from as u64,
-                    both.first(1, there) + to as u64,
-                    bytes as u64,
-                ));
-            }
-            ids.push(both.to_b.submit(&operations, &Options::default()).unwrap());
-        }
-        for id in ids {
-            assert_eq!(both.concluded(id), Outcome::Done, "seed {seed}");
-            both.engine(0).release(id).unwrap();
-        }
-        for is_of_gpu in [false, true] {
-            let at = usize::from(is_of_gpu);
-            assert!(both.bytes(0, is_of_gpu) == own[at], "{kind:?} seed {seed}");
-            assert!(
-                both.bytes(1, is_of_gpu) == other[at],
-                "{kind:?} seed {seed}"
-            );
-        }
-    }
+    moves_vectors(&both);
     assert!(gpu.copied.load(Ordering::Relaxed) > 0);
-    assert_eq!(by_nic(&both), 0, "seed {seed}");
+    assert_eq!(by_nic(&both), 0);
 }
 
 #[test]
 fn counters_and_notices_stand_behind_bytes_that_a_gpu_has_copied() {
     let (both, _gpu) = both(EnginePath::Local, MIB);
-    let counter = both.engine(1).counter(3).unwrap();
-    let counting = Options::default().with_counter(Some(3));
-    for round in 0..20 {
-        let expected = both.gpus[0].fill(round);
-        let page = |at| operation(Kind::Write, both.gpus[0].at(at), both.gpus[1].at(at), 4096);
-        let pages: Vec<Operation> = (0..64).map(|nth| page(nth * 4096)).collect();
-        let id = both.to_b.submit(&pages, &counting).unwrap();
-        let sum = 64 * (round + 1);
-        assert_eq!(counter.wait(sum, HANG), Some(sum));
-        assert!(both.gpus[1].bytes()[..64 * 4096] == expected[..64 * 4096]);
-        assert_eq!(both.concluded(id), Outcome::Done);
-        both.engine(0).release(id).unwrap();
-        let whole = [operation(
-            Kind::Write,
-            both.gpus[0].at(0),
-            both.gpus[1].at(0),
-            MIB,
-        )];
-        let id = both
-            .to_b
-            .submit_notify(&whole, &Options::default(), b"behind")
-            .unwrap();
-        let notice = both.engine(1).notice(HANG).expect("it comes");
-        assert!(matches!(
-            notice.transfer,
-            Some(Behind {
-                outcome: Outcome::Done,
-                ..
-            })
-        ));
-        assert!(both.gpus[1].bytes() == expected);
-        assert_eq!(both.concluded(id), Outcome::Done);
-        both.engine(0).release(id).unwrap();
-    }
+    counts_and_tells_behind_bytes(&both);
+    assert_eq!(by_nic(&both), 0);
 }
 
 #[test]

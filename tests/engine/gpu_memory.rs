@@ -152,11 +152,10 @@ fn every_byte_of_gpu_memory_arrives_by_the_nic_and_no_other_changes() {
     }
 }
 
-#[test]
-fn vectors_across_host_and_gpu_regions_arrive_whole_beside_copies() {
+/// Vectors of pieces of host and GPU memory arrive whole, and no other byte changes.
+pub(crate) fn moves_vectors(both: &Both) {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
-    let both = Both::new(EnginePath::Auto, MIB);
     for kind in KINDS {
         let mut own = [false, true].map(|is_of_gpu| both.fill(0, is_of_gpu, random.u64(..)));
         let mut other = [false, true].map(|is_of_gpu| both.fill(1, is_of_gpu, random.u64(..)));
@@ -203,6 +202,11 @@ fn vectors_across_host_and_gpu_regions_arrive_whole_beside_copies() {
 }
 
 #[test]
+fn vectors_across_host_and_gpu_regions_arrive_whole_beside_copies() {
+    moves_vectors(&Both::new(EnginePath::Auto, MIB));
+}
+
+#[test]
 fn a_slice_of_gpu_memory_whose_qp_fails_goes_on_another_and_not_by_a_copy() {
     let both = Both::new(EnginePath::Auto, MIB);
     let expected = both.gpus[0].fill(3);
@@ -220,9 +224,8 @@ fn a_slice_of_gpu_memory_whose_qp_fails_goes_on_another_and_not_by_a_copy() {
     assert!(both.engine(0).statistics().retried > 0);
 }
 
-#[test]
-fn counters_and_notices_stand_behind_bytes_in_gpu_memory() {
-    let both = Both::new(EnginePath::Auto, MIB);
+/// Counters and notices that follow bytes from memory of a GPU to memory of a GPU come behind them.
+pub(crate) fn counts_and_tells_behind_bytes(both: &Both) {
     let counter = both.engine(1).counter(3).unwrap();
     let counting = Options::default().with_counter(Some(3));
     for round in 0..20 {
@@ -253,6 +256,11 @@ fn counters_and_notices_stand_behind_bytes_in_gpu_memory() {
         assert_eq!(both.concluded(id), Outcome::Done);
         both.engine(0).release(id).unwrap();
     }
+}
+
+#[test]
+fn counters_and_notices_stand_behind_bytes_in_gpu_memory() {
+    counts_and_tells_behind_bytes(&Both::new(EnginePath::Auto, MIB));
 }
 
 #[test]
