@@ -89,9 +89,7 @@ pub(crate) struct Board {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of regions: places that are free, and how many were ever used.
-    free: Vec<usize>,
-    used: usize,
+    regions: Places,
     /// By kind of peer and by seat: the process that has it.
     seats: [Vec<Option<Process>>; 2],
     /// Of the seat that was given last.
@@ -100,10 +98,29 @@ struct State {
     unshown: usize,
     /// GPUs of regions, by the region's place.
     gpus: BTreeMap<usize, Arc<dyn Gpu>>,
-    /// Places of handles that regions have, by the region's place; those that are free, and how many were ever used.
+    /// Places of handles, and those that regions have, by the region's place.
+    handles: Places,
     names: BTreeMap<usize, usize>,
-    free_names: Vec<usize>,
-    used_names: usize,
+}
+
+/// Places that are free, and how many were ever used.
+#[derive(Debug, Default)]
+struct Places {
+    free: Vec<usize>,
+    used: usize,
+}
+
+impl Places {
+    /// One of `most`, if one is free.
+    fn take(&mut self, most: usize) -> Option<usize> {
+        self.free.pop().or_else(|| {
+            let next = self.used;
+            (next < most).then(|| {
+                self.used += 1;
+                next
+            })
+        })
+    }
 }
 
 /// A region that has no place on its board. While one exists, peers learn that the board does not show all regions.
@@ -206,17 +223,10 @@ impl Board {
         (name, gpu): (Option<&MemoryName>, Option<&Arc<dyn Gpu>>),
     ) -> Result<usize, Unshown> {
         let mut state = self.state();
-        let place = match state.free.pop() {
-            Some(place) => place,
-            None if state.used < REGIONS => {
-                state.used += 1;
-                state.used - 1
-            }
-            None => {
-                state.unshown += 1;
-                self.set_crowded(&state);
-                return Err(Unshown(Arc::clone(self)));
-            }
+        let Some(place) = state.regions.take(REGIONS) else {
+            state.unshown += 1;
+            self.set_crowded(&state);
+            return Err(Unshown(Arc::clone(self)));
         };
         let [fd, high, low] = match name {
             None => [0; 3],
@@ -241,21 +251,14 @@ impl Board {
                 word.store(value, Ordering::Relaxed);
             }
             region[STATE].fetch_add(1, Ordering::SeqCst);
-            words[USED].store(state.used as u64, Ordering::SeqCst);
+            words[USED].store(state.regions.used as u64, Ordering::SeqCst);
         }
         Ok(place)
     }
 
     /// Gives the region at `place` a place for its handle: which. None: no place is left.
     fn put_name(&self, state: &mut State, place: usize, ipc: &IpcName) -> Option<usize> {
-        let at = match state.free_names.pop() {
-            Some(at) => at,
-            None if state.used_names < NAMES => {
-                state.used_names += 1;
-                state.used_names - 1
-            }
-            None => return None,
-        };
+        let at = state.handles.take(NAMES)?;
         ipc.put(&self.words[1][FIRST_NAME..], at);
         state.names.insert(place, at);
         Some(at)
@@ -297,9 +300,9 @@ impl Board {
                 for place in places {
                     state.gpus.remove(place);
                     let name = state.names.remove(place);
-                    state.free_names.extend(name);
+                    state.handles.free.extend(name);
                 }
-                state.free.extend(places);
+                state.regions.free.extend(places);
                 Ok(())
             }
             left => Err(left),
