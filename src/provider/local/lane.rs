@@ -177,6 +177,10 @@ impl LocalLane {
             whole: 0,
             rest: 0,
         };
+        // No address of another process will do for a GPU. What follows in this part is of the same region.
+        if part.copier > 0 && part.held.is_none() && !reach.is_of_process() {
+            return Err(NO_ACCESS);
+        }
         let (mut bytes, mut first_range) = (0, 0);
         let most = if self.alone > 0 { 1 } else { self.jobs.len() };
         let most_bytes = match part.copier {
@@ -248,12 +252,7 @@ impl LocalLane {
                 shown
             }
         };
-        // Where one end is a GPU's and the other end of another process, no address of that process will do.
-        let is_there = match (job.copier, reach.is_of_process()) {
-            (0, _) => !shown.is_of_gpu,
-            (_, true) => true,
-            (copier, false) => reach.hold(&shown, reach.gpu(copier).as_ref()).is_some(),
-        };
+        let is_reached = job.copier > 0 || !shown.is_of_gpu;
         let skipped = job.remote.checked_sub(shown.address);
         let room = skipped.and_then(|skipped| shown.bytes.checked_sub(skipped));
         let may = match job.verb {
@@ -261,7 +260,7 @@ impl LocalLane {
             _ => shown.may_write,
         };
         match room {
-            Some(room) if may && is_there && room >= job.bytes => Ok(shown),
+            Some(room) if may && is_reached && room >= job.bytes => Ok(shown),
             _ => Err(NO_ACCESS),
         }
     }
