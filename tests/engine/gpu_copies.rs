@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warpverbs::internal::engine::{
-    EngineError, EnginePath, Kind, Options, Outcome, PeerPath, Remote, Rights, Side,
+    EngineError, EnginePath, Kind, Options, Outcome, PeerPath, Rights, Side,
 };
 
 use crate::gpu_memory::{
-    ACCESS, Both, KINDS, MIB, counts_and_tells_behind_bytes, moves_vectors, operation,
+    ACCESS, Both, MIB, counts_and_tells_behind_bytes, moves_every_byte, moves_vectors, operation,
 };
 use crate::gpu_rig::Copying;
 use crate::rig::config;
@@ -35,33 +35,7 @@ fn a_gpu_copies_its_memory_within_a_process_and_the_nic_moves_no_byte() {
     for path in [EnginePath::Auto, EnginePath::Local] {
         let (both, gpu) = both(path, 2 * MIB);
         assert_eq!(both.to_b.path(), PeerPath::Process);
-        let mut copied = 0;
-        for (seed, (here, there)) in (1..).zip([(true, false), (false, true), (true, true)]) {
-            for bytes in [1, 8, 28, 4097, 65_536, MIB + 3] {
-                for kind in KINDS {
-                    let (mut own, mut other) =
-                        (both.fill(0, here, seed), both.fill(1, there, !seed));
-                    let range = |at: usize| at..at + usize::try_from(bytes).unwrap();
-                    match kind {
-                        Kind::Write => other[range(57)].copy_from_slice(&own[range(13)]),
-                        Kind::Read => own[range(13)].copy_from_slice(&other[range(57)]),
-                    }
-                    let (local, remote) = (both.first(0, here) + 13, both.first(1, there) + 57);
-                    let one = operation(kind, local, remote, bytes);
-                    let id = both.to_b.submit(&[one], &Options::default()).unwrap();
-                    assert_eq!(both.concluded(id), Outcome::Done, "{path} {kind:?} {bytes}");
-                    assert!(
-                        both.bytes(0, here) == own && both.bytes(1, there) == other,
-                        "{path} {here} {there} {kind:?} {bytes}"
-                    );
-                    let report = both.engine(0).report(id).unwrap();
-                    assert_eq!((report.bytes_landed, report.first), (bytes, None));
-                    assert_eq!(report.remote, Remote::Quiet);
-                    both.engine(0).release(id).unwrap();
-                    copied += bytes;
-                }
-            }
-        }
+        let copied = moves_every_byte(&both, path);
         assert_eq!(gpu.copied.load(Ordering::Relaxed), copied);
         assert_eq!(by_nic(&both), 0, "{path}");
     }

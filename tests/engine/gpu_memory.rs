@@ -107,37 +107,44 @@ impl Both {
     }
 }
 
+/// Moves ranges of each length between each pair of memories with one of a GPU. No other byte changes. How many bytes were moved.
+pub(crate) fn moves_every_byte(both: &Both, path: EnginePath) -> u64 {
+    let mut moved = 0;
+    for (seed, (here, there)) in (1..).zip([(true, false), (false, true), (true, true)]) {
+        // The short ones would be carried by their WQEs.
+        for bytes in [1, 8, 28, 4097, 65_536, MIB + 3] {
+            for kind in KINDS {
+                let (mut own, mut other) = (both.fill(0, here, seed), both.fill(1, there, !seed));
+                let range = |at: usize| at..at + usize::try_from(bytes).unwrap();
+                match kind {
+                    Kind::Write => other[range(57)].copy_from_slice(&own[range(13)]),
+                    Kind::Read => own[range(13)].copy_from_slice(&other[range(57)]),
+                }
+                let (local, remote) = (both.first(0, here) + 13, both.first(1, there) + 57);
+                let one = operation(kind, local, remote, bytes);
+                let id = both.to_b.submit(&[one], &Options::default()).unwrap();
+                assert_eq!(both.concluded(id), Outcome::Done, "{path} {kind:?} {bytes}");
+                assert!(
+                    both.bytes(0, here) == own && both.bytes(1, there) == other,
+                    "{path} {here} {there} {kind:?} {bytes}"
+                );
+                let report = both.engine(0).report(id).unwrap();
+                assert_eq!((report.bytes_landed, report.first), (bytes, None));
+                assert_eq!(report.remote, Remote::Quiet);
+                both.engine(0).release(id).unwrap();
+                moved += bytes;
+            }
+        }
+    }
+    moved
+}
+
 #[test]
 fn every_byte_of_gpu_memory_arrives_by_the_nic_and_no_other_changes() {
     for path in [EnginePath::Nic, EnginePath::Auto] {
         let both = Both::new(path, 2 * MIB);
         let a = &both.ends[0];
-        for (seed, (here, there)) in (1..).zip([(true, false), (false, true), (true, true)]) {
-            // The short ones would be carried by their WQEs.
-            for bytes in [1, 8, 28, 4097, 65_536, MIB + 3] {
-                for kind in KINDS {
-                    let (mut own, mut other) =
-                        (both.fill(0, here, seed), both.fill(1, there, !seed));
-                    let range = |at: usize| at..at + usize::try_from(bytes).unwrap();
-                    match kind {
-                        Kind::Write => other[range(57)].copy_from_slice(&own[range(13)]),
-                        Kind::Read => own[range(13)].copy_from_slice(&other[range(57)]),
-                    }
-                    let (local, remote) = (both.first(0, here) + 13, both.first(1, there) + 57);
-                    let one = operation(kind, local, remote, bytes);
-                    let id = both.to_b.submit(&[one], &Options::default()).unwrap();
-                    assert_eq!(both.concluded(id), Outcome::Done, "{path} {kind:?} {bytes}");
-                    assert!(
-                        both.bytes(0, here) == own && both.bytes(1, there) == other,
-                        "{path} {here} {there} {kind:?} {bytes}"
-                    );
-                    let report = a.engine.report(id).unwrap();
-                    assert_eq!((report.bytes_landed, report.first), (bytes, None));
-                    assert_eq!(report.remote, Remote::Quiet);
-                    a.engine.release(id).unwrap();
-                }
-            }
-        }
+        moves_every_byte(&both, path);
         // Of the rails: all slices went by QPs. Host memory of the same connection is copied.
         let all = a.engine.statistics().slices.posted;
         assert_eq!(a.engine.rails()[0].slices.posted, all, "{path}");
