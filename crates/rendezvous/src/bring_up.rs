@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
-    check_look, check_ttl, check_value,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, Looks, MAX_BOUND, Store, StoreError,
+    check_key, check_look, check_ttl, check_value,
 };
 
 /// A map of text to text that all ranks reach, as a c10d store of PyTorch is one. It cannot list its keys, and nothing in it ends by
@@ -210,7 +210,7 @@ impl BringUpStore {
         next: impl Fn(Option<&str>) -> Result<Option<String>, StoreError>,
     ) -> Result<bool, StoreError> {
         let start = Instant::now();
-        while start.elapsed() < MAX_BOUND {
+        for _ in Looks::within(MAX_BOUND) {
             let found = self.text(place)?;
             let Some(text) = next(found.as_deref())? else {
                 return Ok(false);
@@ -546,8 +546,7 @@ impl Store for BringUpStore {
         timeout: Duration,
     ) -> Result<KeyChange, StoreError> {
         check_key(watch.key())?;
-        let start = Instant::now();
-        loop {
+        for left in Looks::within(timeout) {
             watch.asks();
             let found = self.look(BTreeSet::from([watch.key().to_owned()]))?;
             match found.into_iter().next() {
@@ -555,12 +554,11 @@ impl Store for BringUpStore {
                 None if self.seen().removed > since => return Ok(KeyChange::Unknown),
                 _ => {}
             }
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Ok(KeyChange::Nothing);
+            if !left.is_zero() {
+                self.wait_for_change(left);
             }
-            self.wait_for_change(left);
         }
+        Ok(KeyChange::Nothing)
     }
 }
 
@@ -612,6 +610,48 @@ mod tests {
         fn delete(&self, _: &str) -> Result<(), String> {
             Err("away".to_owned())
         }
+    }
+
+    /// A map whose first look finds nothing and lasts 2 ms; meanwhile each key is set.
+    #[derive(Debug, Default)]
+    struct SetMeanwhile(std::sync::atomic::AtomicBool);
+
+    impl TextMap for SetMeanwhile {
+        fn name(&self) -> String {
+            "late".to_owned()
+        }
+
+        fn get(&self, _: &str) -> Result<Option<String>, String> {
+            if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                return Ok(Some(to_text(b"there")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(None)
+        }
+
+        fn set(&self, _: &str, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn compare_set(&self, _: &str, _: &str, text: &str) -> Result<String, String> {
+            Ok(text.to_owned())
+        }
+
+        fn add_one(&self, _: &str) -> Result<u64, String> {
+            Ok(1)
+        }
+
+        fn delete(&self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_change_while_the_last_look_of_a_watch_lasts_is_found() {
+        let store = BringUpStore::new(Box::new(SetMeanwhile::default()));
+        let mut watch = KeyWatch::new("key");
+        let found = store.next_change(&mut watch, 0, Duration::from_millis(1));
+        assert!(matches!(found, Ok(KeyChange::Set(_))), "{found:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A store that counts its calls.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,11 +42,22 @@ impl Asked {
     }
 }
 
+/// What is done behind each call that has read.
+#[derive(Clone)]
+struct Behind(Arc<dyn Fn(&'static str) + Send + Sync>);
+
+impl fmt::Debug for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Behind")
+    }
+}
+
 /// A store that counts its calls.
 #[derive(Debug)]
 pub struct Counted {
     store: Arc<dyn Store>,
     asked: Arc<Asked>,
+    behind: Option<Behind>,
 }
 
 impl Counted {
@@ -55,6 +67,17 @@ impl Counted {
         Self {
             store,
             asked: Arc::default(),
+            behind: None,
+        }
+    }
+
+    /// The same, which does `then` behind each call that has read and before its caller has the answer, with the kind of the call. A
+    /// test so makes a look late, and changes the store while it lasts.
+    #[must_use]
+    pub fn behind_reads(self, then: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        Self {
+            behind: Some(Behind(Arc::new(then))),
+            ..self
         }
     }
 
@@ -69,16 +92,24 @@ impl Counted {
         self.store.as_ref()
     }
 
-    fn answered(&self, bytes: usize) {
+    fn answered(&self, kind: &'static str, bytes: usize) {
         self.asked.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(Behind(then)) = &self.behind {
+            then(kind);
+        }
     }
 }
 
 impl Store for Counted {
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
     fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             asked: Arc::clone(&self.asked),
+            behind: self.behind.clone(),
         })
     }
 
@@ -93,7 +124,7 @@ impl Store for Counted {
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let value = self.counted("get").try_get(key)?;
-        self.answered(value.as_ref().map_or(0, Vec::len));
+        self.answered("get", value.as_ref().map_or(0, Vec::len));
         Ok(value)
     }
 
@@ -113,7 +144,7 @@ impl Store for Counted {
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
         let names = self.counted("list").list(key)?;
-        self.answered(names.iter().map(String::len).sum());
+        self.answered("list", names.iter().map(String::len).sum());
         Ok(names)
     }
 
@@ -133,7 +164,7 @@ impl Store for Counted {
         };
         let found = self.counted(kind).changed_since(keys, below, since)?;
         let bytes = found.entries.iter().map(|it| it.key.len() + it.value.len());
-        self.answered(bytes.sum());
+        self.answered(kind, bytes.sum());
         Ok(found)
     }
 
@@ -178,7 +209,7 @@ impl Store for Counted {
             self.counted("watch");
         }
         if let Ok(KeyChange::Set(entry)) = &found {
-            self.answered(entry.key.len() + entry.value.len());
+            self.answered("watch", entry.key.len() + entry.value.len());
         }
         found
     }

@@ -9,10 +9,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::call::clamped;
-use super::file_key::{HOME, Keys, Newest, Tries, io_error};
+use super::file_key::{HOME, Keys, Newest, Tries, check_exists, io_error};
 use super::file_lease::{LeaseRecord, Leases};
 use super::{
     Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
@@ -36,6 +36,7 @@ pub struct FileStore {
 #[derive(Debug)]
 struct Place {
     keys: Keys,
+    run: String,
     leases: Leases,
     looks: Mutex<Looks>,
 }
@@ -106,20 +107,11 @@ enum Content {
 /// A key as it was found.
 struct Found {
     newest: Newest,
-    /// Number of its newest change; 0: none.
+    /// Number of its newest change; 0: the key has no room.
     version: u64,
     /// Number of the change that set it when it was not set.
     created: u64,
     content: Content,
-}
-
-fn check_exists(directory: &Path) -> Result<(), StoreError> {
-    match directory.is_dir() {
-        true => Ok(()),
-        false => Err(StoreError::Missing {
-            directory: directory.to_owned(),
-        }),
-    }
 }
 
 impl FileStore {
@@ -140,6 +132,7 @@ impl FileStore {
         check_exists(directory)?;
         let place = Place {
             keys: Keys::open(directory)?,
+            run: run_id.to_owned(),
             leases: Leases::default(),
             looks: Mutex::default(),
         };
@@ -147,13 +140,14 @@ impl FileStore {
             place: Arc::new(place),
             bound: MAX_BOUND,
         };
-        store.claim(run_id)?;
+        store.claim()?;
         Ok(store)
     }
 
-    fn claim(&self, run_id: &str) -> Result<(), StoreError> {
-        self.change(RUN, &self.tries(), |found, _| {
-            (found.version == 0).then(|| Content::Value(run_id.into()))
+    fn claim(&self) -> Result<(), StoreError> {
+        let run_id = self.place.run.as_str();
+        self.change_once(RUN, &self.tries(), |found, _| {
+            (!found.newest.exists).then(|| Content::Value(run_id.into()))
         })?;
         match self.find(RUN, &self.tries())?.content {
             Content::Value(found) if found == run_id.as_bytes() => Ok(()),
@@ -178,9 +172,9 @@ impl FileStore {
     fn find(&self, key: &str, tries: &Tries) -> Result<Found, StoreError> {
         let mut newest = self.place.keys.newest(key, tries)?;
         let version = newest.version;
-        let (created, content) = match version {
-            0 => (0, Content::Removed),
-            _ => Content::parse(key, std::mem::take(&mut newest.content))?,
+        let (created, content) = match newest.exists {
+            false => (0, Content::Removed),
+            true => Content::parse(key, std::mem::take(&mut newest.content))?,
         };
         Ok(Found {
             newest,
@@ -196,39 +190,72 @@ impl FileStore {
         &self,
         key: &str,
         tries: &Tries,
+        change: impl FnMut(&Found, Option<&[u8]>) -> Option<Content>,
+    ) -> Result<bool, StoreError> {
+        let changed = self.change_once(key, tries, change)?;
+        // The directory was removed and is there again: it belongs to this run as before.
+        if self.place.keys.take_restored() {
+            self.claim()?;
+        }
+        Ok(changed)
+    }
+
+    fn change_once(
+        &self,
+        key: &str,
+        tries: &Tries,
         mut change: impl FnMut(&Found, Option<&[u8]>) -> Option<Content>,
     ) -> Result<bool, StoreError> {
+        let keys = &self.place.keys;
         loop {
             let found = self.find(key, tries)?;
             let value = self.value(&found.content);
             let Some(content) = change(&found, value) else {
                 return Ok(false);
             };
-            let created = match value {
-                Some(_) => found.created,
-                None => found.version + 1,
-            };
-            let bytes = content.bytes(created);
-            if self.place.keys.add(key, &found.newest, &bytes)? {
-                self.clear_beats(key, &found.newest.beats, &content);
-                return Ok(true);
+            if found.is_over() {
+                keys.end(key, &found.newest)?;
+            } else if !found.newest.has_room() {
+                keys.begin(key)?;
+            } else {
+                let created = match value {
+                    Some(_) => found.created,
+                    None => found.version + 1,
+                };
+                let bytes = content.bytes(created);
+                if keys.add(key, &found.newest, &bytes)? {
+                    self.clear_beat(key, &found.content, &content);
+                    if matches!(content, Content::Removed) {
+                        self.end(key);
+                    }
+                    return Ok(true);
+                }
             }
             tries.again(key)?;
         }
     }
 
-    /// Removes those of `beats`, which are in the home of `key`, whose lease is found gone and not what the key has now.
-    fn clear_beats(&self, key: &str, beats: &[String], now: &Content) {
-        let current = match now {
-            Content::Leased(record, _) => record.beat_name(),
-            Content::Value(_) | Content::Removed => String::new(),
+    /// Ends the room of a key that was removed. If that fails the next writer does it.
+    fn end(&self, key: &str) {
+        let ended = self.find(key, &self.tries()).and_then(|found| {
+            let over = found.is_over().then_some(&found.newest);
+            over.map_or(Ok(()), |newest| self.place.keys.end(key, newest))
+        });
+        if let Err(error) = ended {
+            tracing::debug!("the room of '{key}' is left: {error}");
+        }
+    }
+
+    /// Removes the beat of the lease that the key had, unless it has it still or the lease is held. If the key for which the lease was
+    /// taken is removed the beat goes as well: a holder that lives writes it again.
+    fn clear_beat(&self, key: &str, before: &Content, now: &Content) {
+        let Content::Leased(record, _) = before else {
+            return;
         };
-        for name in beats.iter().filter(|&name| *name != current) {
-            let path = self.place.keys.home(key).join(name);
-            let record = LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default());
-            if record.is_some_and(|record| !self.lives(&record)) {
-                let _ = fs::remove_file(&path);
-            }
+        let stays = matches!(now, Content::Leased(now, _) if now.id() == record.id());
+        let goes = matches!(now, Content::Removed) && record.key() == key;
+        if goes || !stays && !self.lives(record) {
+            let _ = fs::remove_file(self.beat_file(record));
         }
     }
 
@@ -250,17 +277,30 @@ impl FileStore {
         }))
     }
 
+    /// Returns whether the key was set. A key whose lease has run out was not, and goes as well.
     fn remove_in(&self, key: &str, tries: &Tries) -> Result<bool, StoreError> {
-        self.change(key, tries, |_, now| now.map(|_| Content::Removed))
+        let mut was_set = false;
+        let removed = self.change(key, tries, |found, now| {
+            was_set = now.is_some();
+            let is_there = !matches!(found.content, Content::Removed);
+            is_there.then_some(Content::Removed)
+        })?;
+        Ok(removed && was_set)
     }
 
     fn list_in(&self, key: &str, tries: &Tries) -> Result<Vec<String>, StoreError> {
         let (keys, folders) = self.names_below(key)?;
         let mut set = BTreeSet::new();
         for name in keys {
-            let found = self.find(&format!("{key}/{name}"), tries)?;
+            let key = format!("{key}/{name}");
+            let found = self.find(&key, tries)?;
             if self.value(&found.content).is_some() {
                 set.insert(name);
+            } else if let Content::Leased(record, _) = &found.content
+                && self.place.leases.is_long_gone(record)
+            {
+                // No rank would ever remove it by its name.
+                self.remove_in(&key, tries)?;
             }
         }
         for name in folders {
@@ -271,7 +311,7 @@ impl FileStore {
         Ok(set.into_iter().collect())
     }
 
-    /// All keys below `key` that were ever set.
+    /// All keys below `key` that have a room.
     fn keys_below(&self, key: &str, keys: &mut BTreeSet<String>) -> Result<(), StoreError> {
         let (names, folders) = self.names_below(key)?;
         keys.extend(names.iter().map(|name| format!("{key}/{name}")));
@@ -281,13 +321,16 @@ impl FileStore {
         Ok(())
     }
 
-    /// The names of the keys right below `key` that were ever set, and of those that have keys below them.
+    /// The names of the keys right below `key` that have a room, and of the folders of others.
     fn names_below(&self, key: &str) -> Result<(Vec<String>, Vec<String>), StoreError> {
         let directory = self.place.keys.directory().join(key);
         let (mut keys, mut folders) = (Vec::new(), Vec::new());
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((keys, folders)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                check_exists(self.place.keys.directory())?;
+                return Ok((keys, folders));
+            }
             Err(error) => return Err(io_error(&directory)(error)),
         };
         for entry in entries {
@@ -317,7 +360,7 @@ impl FileStore {
     }
 
     fn beat_file(&self, record: &LeaseRecord) -> PathBuf {
-        self.place.keys.home(record.key()).join(record.beat_name())
+        self.place.keys.beat(&record.beat_name())
     }
 
     fn looks(&self) -> MutexGuard<'_, Looks> {
@@ -332,6 +375,10 @@ impl Store for FileStore {
             place: Arc::clone(&self.place),
             bound: clamped(bound),
         })
+    }
+
+    fn name(&self) -> String {
+        format!("the directory {}", self.place.keys.directory().display())
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
@@ -515,23 +562,19 @@ impl Store for FileStore {
     ) -> Result<KeyChange, StoreError> {
         let key = watch.key();
         check_key(key)?;
-        let start = Instant::now();
-        loop {
+        for left in super::Looks::within(timeout) {
             let newest = {
                 let tries = self.tries();
                 let mut looks = self.looks();
                 self.look(&mut looks, key, &tries)?;
                 looks.keys.get(key).map_or(0, |looked| looked.revision)
             };
-            let left = timeout.saturating_sub(start.elapsed());
             if newest > since {
                 return Ok(KeyChange::Unknown);
             }
-            if left.is_zero() {
-                return Ok(KeyChange::Nothing);
-            }
             std::thread::sleep(left.min(POLL));
         }
+        Ok(KeyChange::Nothing)
     }
 
     fn wait_for_change(&self, timeout: Duration) {
@@ -545,6 +588,13 @@ impl FileStore {
         let beat = self.place.leases.next_beat(record);
         let scratch = self.place.keys.write(|_| beat)?;
         scratch.replace(&self.beat_file(record))
+    }
+}
+
+impl Found {
+    /// Its room has ended: no version comes behind a removal.
+    fn is_over(&self) -> bool {
+        self.newest.exists && matches!(self.content, Content::Removed)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The versions of a key in a directory store. Two of them are kept, and nothing locks.
 //!
-//! **Layout.** The key `a/b` has the home `a/b@`, a directory that is never removed. In it is one directory, the room, whose name
-//! is a number, say `a/b@/7`. The room holds version 7 as the file `7`. Once a writer has made version 8, it holds that as the
-//! file `8`: the greater is the value of the key. The room `0` of a key that was never set holds no `0`. The first line of a
-//! version is the name of the scratch file as which its writer wrote it. Beats of leases are in the home, beside the room.
+//! **Layout.** The key `a/b` has the home `a/b@`, a directory. In it is one directory, the room, whose name is a number, say
+//! `a/b@/7`. The room holds version 7 as the file `7`. Once a writer has made version 8, it holds that as the file `8`: the greater
+//! is the value of the key. A new room holds no file. The first line of a version is the name of the scratch file as which its
+//! writer wrote it. Beats of leases are among the scratch files.
 //!
 //! **Change.** A writer that has found version n to be the newest makes version n + 1 in these steps:
 //!
@@ -16,11 +16,19 @@
 //!    the scratch file is `.done` now, and else it was not.
 //! 5. It removes its scratch file.
 //!
+//! **End.** The removal of a key is a version behind which no writer makes another. A process that finds it ends the room: it renames
+//! the scratch file of the removal to `.done` if it exists, moves the room to the scratch directory, and deletes it there. Then it
+//! removes the home and the folders above it as far as they are empty. A key that is set again gets a new home by one rename, which
+//! fails where a home holds a room. The upper half of a room's first number is random. So no path of an ended room comes back: a
+//! writer or reader that was stopped with such a path finds it closed.
+//!
 //! **Why that holds** when processes are stopped between any two of these steps, for any time, or killed between them:
 //!
-//! - A room is made in its home before the home gets its name, by a rename that fails where a home is. So a key has one room.
-//!   Only the rename from n - 1 to n renames it, so its numbers grow, and a closed path never comes back. A process that finds a
-//!   path before and after a step knows that the room had that name in between.
+//! - A room is made in its home before the home gets its name, by a rename that fails where a home holds anything. So a key has one
+//!   room. Only the rename from n - 1 to n gives it another number, so its numbers grow, and a closed path never comes back. A
+//!   process that finds a path before and after a step knows that the room had that name in between.
+//! - A room is moved away only if its newest version is a removal. No process adds to that one, so nothing that was set is lost. A
+//!   link that reaches a room which is being deleted is no change: its writer finds the path closed, and no `.done`.
 //! - In the room n the files n and n + 1 are never removed. A process removes only what is below the number in the path that it
 //!   uses. So of the links to n + 1 one succeeds while the room is called n, and it is the change behind n. A later one finds no
 //!   path. That one system call makes the change: a writer that is killed has made it or not.
@@ -49,14 +57,15 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::process::Process;
 use super::{MAX_VALUE, StoreError, file_lease};
+use file_lease::LeaseRecord;
 
-/// Where files are written before they get their name.
+/// Where files are written before they get their name, and where beats are.
 const SCRATCH: &str = ".new";
 /// Behind the name of a scratch file: its change was made.
 const DONE: &str = ".done";
@@ -64,6 +73,12 @@ const DONE: &str = ".done";
 pub(super) const HOME: &str = "@";
 /// Most bytes of the name of a scratch file.
 const MAX_SCRATCH: usize = 128;
+/// Bits of a version's number that count the changes of one room; the bits above them are random for each room.
+const VERSIONS: u32 = 32;
+/// Random bits of a room's number.
+const LIVES: u32 = 30;
+/// How often a home is made anew whose folder another process has just removed.
+const MAKES: u32 = 100;
 /// Most bytes of a version: a value, and the lines before it.
 const MAX_VERSION: u64 = MAX_VALUE as u64 + 4096;
 
@@ -76,6 +91,10 @@ pub(super) struct Keys {
     written: AtomicU64,
     /// By key: the newest version that this handle has found.
     seen: Mutex<HashMap<String, u64>>,
+    /// The number of a new room.
+    first: fn() -> u64,
+    /// The scratch directory was gone, and this handle has made it again.
+    restored: AtomicBool,
     #[cfg(test)]
     steps: tests::Steps,
 }
@@ -83,14 +102,14 @@ pub(super) struct Keys {
 /// The newest version of a key.
 #[derive(Debug, Default)]
 pub(super) struct Newest {
-    /// Its number; 0: the key was never set.
+    /// Its number; that of the room if it holds no version, and 0 without a room.
     pub(super) version: u64,
-    /// The bytes of that version.
+    /// The bytes of that version; empty if there is none.
     pub(super) content: Vec<u8>,
-    /// Names of the beats in the home.
-    pub(super) beats: Vec<String>,
-    /// What the room was called.
-    room: u64,
+    /// Whether there is one.
+    pub(super) exists: bool,
+    /// What the room was called, if the key has one.
+    room: Option<u64>,
     /// The scratch file that it was written as.
     scratch: String,
 }
@@ -123,6 +142,13 @@ impl Tries {
     }
 }
 
+impl Newest {
+    /// Whether the key has a room, so that a version can be added.
+    pub(super) fn has_room(&self) -> bool {
+        self.room.is_some()
+    }
+}
+
 impl Keys {
     /// The keys of `directory`, which exists.
     pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
@@ -134,6 +160,8 @@ impl Keys {
             own: format!("{}-{:016x}", Process::this().tag(), fastrand::u64(..)),
             written: AtomicU64::new(0),
             seen: Mutex::default(),
+            first: || fastrand::u64(1..1 << LIVES) << VERSIONS,
+            restored: AtomicBool::new(false),
             #[cfg(test)]
             steps: tests::Steps::default(),
         })
@@ -143,16 +171,26 @@ impl Keys {
         &self.directory
     }
 
+    /// The file of a beat.
+    pub(super) fn beat(&self, name: &str) -> PathBuf {
+        self.directory.join(SCRATCH).join(name)
+    }
+
     pub(super) fn home(&self, key: &str) -> PathBuf {
         self.directory.join(format!("{key}{HOME}"))
     }
 
-    /// The newest version of `key`, none older than this handle has found before this call.
+    /// The newest version of `key`, none older than this handle has found before this call. A room that has ended holds no older
+    /// one than the room that came behind it.
     pub(super) fn newest(&self, key: &str, tries: &Tries) -> Result<Newest, StoreError> {
         let least = self.seen().get(key).copied().unwrap_or(0);
+        let is_old = |found: &Newest| {
+            let same = found.room.is_some() && found.version >> VERSIONS == least >> VERSIONS;
+            same && found.version < least
+        };
         loop {
-            let found = self.look(key, least)?;
-            if let Some(newest) = found.filter(|found| found.version >= least) {
+            let found = self.look(key)?;
+            if let Some(newest) = found.filter(|found| !is_old(found)) {
                 self.note(key, newest.version);
                 return Ok(newest);
             }
@@ -161,17 +199,23 @@ impl Keys {
     }
 
     /// None if the room got another name meanwhile.
-    fn look(&self, key: &str, least: u64) -> Result<Option<Newest>, StoreError> {
+    fn look(&self, key: &str) -> Result<Option<Newest>, StoreError> {
         let home = self.home(key);
         self.step();
         let names = match names(&home) {
             Ok(names) => names,
-            Err(error) if gone(&error) && least == 0 => return Ok(Some(Newest::default())),
+            Err(error) if gone(&error) => return self.without_room().map(Some),
             Err(error) => return Err(io_error(&home)(error)),
         };
         // A listing that a rename passes may hold both names of the room, or neither.
         let Some(number) = names.iter().filter_map(|name| number(name)).max() else {
-            return Ok(None);
+            self.step();
+            // Only an empty home can be removed: its room has ended.
+            return match fs::remove_dir(&home) {
+                Ok(()) => self.without_room().map(Some),
+                Err(error) if gone(&error) => self.without_room().map(Some),
+                Err(_) => Ok(None),
+            };
         };
         let room = home.join(number.to_string());
         self.step();
@@ -185,25 +229,28 @@ impl Keys {
             return Ok(None);
         }
         let mut newest = Newest {
-            room: number,
-            beats: names
-                .into_iter()
-                .filter(|name| file_lease::is_beat(name))
-                .collect(),
+            room: Some(number),
+            version: number,
             ..Newest::default()
         };
         match found {
             (version, Some(bytes)) => {
                 (newest.scratch, newest.content) = split(key, bytes)?;
-                newest.version = version;
+                (newest.version, newest.exists) = (version, true);
             }
-            (0, None) => {}
+            (number, None) if is_first(number) => {}
             (_, None) => return Ok(None),
         }
         Ok(Some(newest))
     }
 
-    /// Makes the version behind `newest`. `false`: another writer did.
+    /// A key without a room in a directory that exists. Without the directory nothing is known of any key.
+    fn without_room(&self) -> Result<Newest, StoreError> {
+        check_exists(&self.directory)?;
+        Ok(Newest::default())
+    }
+
+    /// Makes the version behind `newest`, which has a room and is no removal. `false`: another writer did, or the room has ended.
     pub(super) fn add(
         &self,
         key: &str,
@@ -211,13 +258,11 @@ impl Keys {
         content: &[u8],
     ) -> Result<bool, StoreError> {
         let home = self.home(key);
-        if newest.version == 0 {
-            self.make_home(&home)?;
-        }
         self.settle(&home, newest)?;
         let room = home.join(newest.version.to_string());
-        if let Some(before) = newest.version.checked_sub(1) {
+        if !is_first(newest.version) {
             self.step();
+            let before = newest.version - 1;
             let _ = fs::remove_file(room.join(before.to_string()));
         }
         let scratch = self.write(|name| [name.as_bytes(), b"\n", content].concat())?;
@@ -228,39 +273,80 @@ impl Keys {
         Ok(made)
     }
 
-    /// Makes the home of a key unless it exists.
-    fn make_home(&self, home: &Path) -> Result<(), StoreError> {
-        if is_there(home)? {
-            return Ok(());
-        }
+    /// Makes the home of a key with a new room, unless it has one.
+    pub(super) fn begin(&self, key: &str) -> Result<(), StoreError> {
+        let home = self.home(key);
         let parent = home.parent().unwrap_or(&self.directory);
-        fs::create_dir_all(parent).map_err(io_error(parent))?;
-        let (_, scratch) = self.scratch();
-        let room = scratch.join("0");
-        fs::create_dir_all(&room).map_err(io_error(&room))?;
-        self.step();
-        match fs::rename(&scratch, home) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let _ = fs::remove_dir_all(&scratch);
-                let is_made = [ErrorKind::AlreadyExists, ErrorKind::DirectoryNotEmpty];
-                match is_made.contains(&error.kind()) {
-                    true => Ok(()),
-                    false => Err(io_error(home)(error)),
-                }
+        for _ in 0..MAKES {
+            check_exists(&self.directory)?;
+            match fs::create_dir_all(parent) {
+                // It stood there, was no longer there at the next look, or was removed below: another process has removed the folder,
+                // which was empty.
+                Err(error) if gone(&error) || error.kind() == ErrorKind::AlreadyExists => continue,
+                made => made.map_err(io_error(parent))?,
+            }
+            let (_, scratch) = self.scratch();
+            if !self.directory.join(SCRATCH).is_dir() {
+                self.restored.store(true, Ordering::Relaxed);
+            }
+            let room = scratch.join((self.first)().to_string());
+            fs::create_dir_all(&room).map_err(io_error(&room))?;
+            self.step();
+            let Err(error) = fs::rename(&scratch, &home) else {
+                return Ok(());
+            };
+            let _ = fs::remove_dir_all(&scratch);
+            let is_made = [ErrorKind::AlreadyExists, ErrorKind::DirectoryNotEmpty];
+            match error.kind() {
+                kind if is_made.contains(&kind) => return Ok(()),
+                // Another process has removed the folder, which was empty.
+                _ if gone(&error) => {}
+                _ => return Err(io_error(&home)(error)),
             }
         }
+        Ok(())
+    }
+
+    /// Ends the room of `key`, whose newest version is the removal `newest`, and removes what is empty then.
+    pub(super) fn end(&self, key: &str, newest: &Newest) -> Result<(), StoreError> {
+        let home = self.home(key);
+        if let Some(room) = newest.room {
+            let written = self.directory.join(SCRATCH).join(&newest.scratch);
+            if !newest.scratch.is_empty() {
+                self.step();
+                rename_if_there(&written, &done(&written))?;
+            }
+            let (_, scratch) = self.scratch();
+            self.step();
+            rename_if_there(&home.join(room.to_string()), &scratch)?;
+            // A link that is late may put a file into it meanwhile. What is left then is cleared when this process has ended.
+            let _ = fs::remove_dir_all(&scratch).or_else(|_| fs::remove_dir_all(&scratch));
+        }
+        self.step();
+        let above = home.ancestors();
+        let empty = above.take_while(|path| *path != self.directory);
+        for path in empty {
+            if fs::remove_dir(path).is_err_and(|error| !gone(&error)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the scratch directory was gone since this was asked last: the directory has lost what it held.
+    pub(super) fn take_restored(&self) -> bool {
+        self.restored.swap(false, Ordering::Relaxed)
     }
 
     /// Names the room by the newest version. Before that it shows the version's writer that its change was made.
     fn settle(&self, home: &Path, newest: &Newest) -> Result<(), StoreError> {
-        if newest.room == newest.version {
+        let Some(room) = newest.room.filter(|room| *room != newest.version) else {
             return Ok(());
-        }
+        };
         let written = self.directory.join(SCRATCH).join(&newest.scratch);
         self.step();
         rename_if_there(&written, &done(&written))?;
-        let [from, to] = [newest.room, newest.version].map(|number| home.join(number.to_string()));
+        let [from, to] = [room, newest.version].map(|number| home.join(number.to_string()));
         self.step();
         rename_if_there(&from, &to)
     }
@@ -303,7 +389,19 @@ impl Keys {
     pub(super) fn write(&self, bytes: impl FnOnce(&str) -> Vec<u8>) -> Result<Scratch, StoreError> {
         let (name, path) = self.scratch();
         let bytes = bytes(&name);
-        let mut file = File::create_new(&path).map_err(io_error(&path))?;
+        let made = File::create_new(&path).or_else(|error| {
+            // The directory was removed and is there again.
+            if !gone(&error) || !self.directory.is_dir() {
+                return Err(error);
+            }
+            fs::create_dir_all(self.directory.join(SCRATCH))?;
+            self.restored.store(true, Ordering::Relaxed);
+            File::create_new(&path)
+        });
+        let mut file = made.map_err(|error| match check_exists(&self.directory) {
+            Ok(()) => io_error(&path)(error),
+            Err(missing) => missing,
+        })?;
         let scratch = Scratch {
             path,
             is_gone: false,
@@ -324,7 +422,10 @@ impl Keys {
     fn note(&self, key: &str, version: u64) {
         let mut seen = self.seen();
         match seen.get_mut(key) {
-            Some(seen) => *seen = version.max(*seen),
+            // The room that it was in has ended.
+            Some(_) if version == 0 => drop(seen.remove(key)),
+            Some(seen) if *seen >> VERSIONS == version >> VERSIONS => *seen = version.max(*seen),
+            Some(seen) => *seen = version,
             None if version != 0 => {
                 seen.insert(key.to_owned(), version);
             }
@@ -384,6 +485,21 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(directory)?
         .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
     names.collect()
+}
+
+/// Whether a room begins with that number: it holds no version of it.
+fn is_first(number: u64) -> bool {
+    number.trailing_zeros() >= VERSIONS
+}
+
+/// Refuses a directory that does not exist.
+pub(super) fn check_exists(directory: &Path) -> Result<(), StoreError> {
+    match directory.is_dir() {
+        true => Ok(()),
+        false => Err(StoreError::Missing {
+            directory: directory.to_owned(),
+        }),
+    }
 }
 
 /// The number that a room or version is called by, if others can follow it.
@@ -460,8 +576,13 @@ fn gone(error: &io::Error) -> bool {
 /// Removes what processes of this machine that have ended have left in the scratch directory.
 fn clear(scratch: &Path) {
     for name in names(scratch).unwrap_or_default() {
-        if Process::of_tag(&name).is_some_and(|process| process.has_ended()) {
-            let path = scratch.join(&name);
+        let path = scratch.join(&name);
+        let is_left = match file_lease::is_beat(&name) {
+            true => LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default())
+                .is_some_and(|record| record.has_ended()),
+            false => Process::of_tag(&name).is_some_and(|process| process.has_ended()),
+        };
+        if is_left {
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
         }
     }

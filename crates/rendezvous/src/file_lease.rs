@@ -18,6 +18,8 @@ use super::{LeaseId, check_key};
 
 /// What the name of a beat begins with.
 const BEAT: &str = "beat-";
+/// A lease that has not been renewed for so many times to live is removed by readers that list its key.
+const LONG_GONE: u32 = 32;
 
 /// Whether a file in the home of a key is a beat.
 pub(super) fn is_beat(name: &str) -> bool {
@@ -28,7 +30,7 @@ pub(super) fn is_beat(name: &str) -> bool {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LeaseRecord {
     id: u64,
-    /// The key that it was taken for, beside which its beat is; further keys may be under it.
+    /// The key that it was taken for; further keys may be under it.
     key: String,
     ttl_ms: u64,
     holder: Process,
@@ -39,11 +41,17 @@ impl LeaseRecord {
         LeaseId(self.id)
     }
 
+    /// The key that it was taken for.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
-    /// The file of its beat, in the home of its key.
+    /// Whether its holder, a process of this machine, has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.holder.has_ended()
+    }
+
+    /// The file of its beat.
     pub(super) fn beat_name(&self) -> String {
         format!("{BEAT}{:016x}", self.id)
     }
@@ -141,7 +149,7 @@ impl Leases {
 
     /// Whether the lease is held, as far as its beat in the file `beat` and its holder's process show.
     pub(super) fn lives(&self, record: &LeaseRecord, beat: &Path) -> bool {
-        if record.holder.has_ended() {
+        if record.has_ended() {
             return false;
         }
         // The clock first. A thread that is stopped between the two has read a beat that may be older than its clock says. It
@@ -149,6 +157,13 @@ impl Leases {
         let at = Instant::now();
         let now = fs::read(beat).unwrap_or_default();
         self.judge(record, now, at)
+    }
+
+    /// Whether the lease has not been held for so long that its holder does not come back: [`LONG_GONE`] times to live.
+    pub(super) fn is_long_gone(&self, record: &LeaseRecord) -> bool {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let still = others.get(&record.id).map(|other| other.since.elapsed());
+        record.has_ended() || still.is_some_and(|still| still >= LONG_GONE * record.ttl())
     }
 
     /// Whether the lease is held, whose beat was read as `now` not before `at`. Empty: no beat was found, which is no news, since

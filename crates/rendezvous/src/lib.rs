@@ -69,6 +69,7 @@ mod file_key;
 mod file_lease;
 mod lease;
 mod look;
+mod looks;
 mod measure;
 mod memory;
 mod patient;
@@ -92,6 +93,7 @@ pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use lease::Lease;
 pub use look::{Changed, Count, Entry, MAX_LOOK};
+pub use looks::Looks;
 pub use measure::{Measured, measure};
 pub use memory::MemoryStore;
 pub use patient::{Patient, repeat};
@@ -131,6 +133,11 @@ pub trait Store: Send + Sync + Debug {
     /// Another handle on the same store, with the same leases and revisions, whose calls end within `bound`, and within
     /// [`MAX_BOUND`] in any case.
     fn bounded(&self, bound: Duration) -> Arc<dyn Store>;
+
+    /// The name of this store, for reports.
+    fn name(&self) -> String {
+        "the store".to_owned()
+    }
 
     /// The name of this store if it carries no leases: a team can meet in it, and no group. Its calls about leases fail with
     /// [`StoreError::NoLeases`].
@@ -242,18 +249,20 @@ pub trait Store: Send + Sync + Debug {
         known: Option<&[u8]>,
         timeout: Duration,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let start = Instant::now();
-        loop {
-            let value = self.try_get(key)?;
-            let left = timeout.saturating_sub(start.elapsed());
-            if value.as_deref() != known || left.is_zero() {
-                return Ok(value);
+        let mut value = None;
+        for left in Looks::within(timeout) {
+            value = self.try_get(key)?;
+            if value.as_deref() != known {
+                break;
             }
-            self.wait_for_change(left);
+            if !left.is_zero() {
+                self.wait_for_change(left);
+            }
         }
+        Ok(value)
     }
 
-    /// Waits until `key` is set, at most until `deadline`.
+    /// Waits until `key` is set, at most until `deadline`. One that has passed gives one look.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {
         let start = Instant::now();
         let left = deadline.saturating_duration_since(start);

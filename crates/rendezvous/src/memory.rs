@@ -199,6 +199,10 @@ fn entry((key, kept): (&String, &Kept)) -> Entry {
 }
 
 impl Store for MemoryStore {
+    fn name(&self) -> String {
+        "a store in memory".to_owned()
+    }
+
     fn bounded(&self, _bound: Duration) -> Arc<dyn Store> {
         let shared = Arc::clone(&self.shared);
         Arc::new(Self { shared })

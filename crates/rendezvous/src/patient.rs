@@ -131,6 +131,10 @@ impl Store for Patient {
         self.change(key, None, || self.store.remove(key))
     }
 
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
         self.ask(|| self.store.remove_below(key))
     }

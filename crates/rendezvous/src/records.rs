@@ -8,12 +8,12 @@ use super::{
 };
 
 /// Version of what ranks write to a store. Ranks of different versions do not work together.
-pub const RECORD_VERSION: u32 = 2;
+pub const RECORD_VERSION: u32 = 3;
 /// Most bytes of a run id.
 const MAX_RUN: usize = 128;
 const MAGIC: &str = "warpverbs";
 
-/// A store each value of which names version and run, `warpverbs 2 RUN` on a line before the value. A value of another run or
+/// A store each value of which names version and run, `warpverbs 3 RUN` on a line before the value. A value of another run or
 /// version is refused where it is read.
 #[derive(Debug)]
 pub struct Records {
@@ -97,6 +97,10 @@ impl Store for Records {
 
     fn without_leases(&self) -> Option<String> {
         self.store.without_leases()
+    }
+
+    fn name(&self) -> String {
+        self.store.name()
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {

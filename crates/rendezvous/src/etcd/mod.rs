@@ -204,6 +204,10 @@ fn value(found: &Found) -> Option<&[u8]> {
 }
 
 impl Store for EtcdStore {
+    fn name(&self) -> String {
+        format!("{} of etcd {}", self.prefix, self.client.name())
+    }
+
     fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             client: Arc::clone(&self.client),

@@ -59,7 +59,21 @@ impl Keys {
 
     /// Makes one change, without another try: whether it was made.
     fn change(&self, content: &str) -> bool {
-        self.add(KEY, &self.tell(), content.as_bytes()).unwrap()
+        let mut newest = self.tell();
+        if !newest.has_room() {
+            self.begin(KEY).unwrap();
+            newest = self.tell();
+        }
+        self.add(KEY, &newest, content.as_bytes()).unwrap()
+    }
+
+    /// Removes the key, as a process does that ends its room behind that.
+    fn is_removed(&self) -> bool {
+        let made = self.change("removed");
+        if made {
+            self.end(KEY, &self.tell()).unwrap();
+        }
+        made
     }
 
     fn changes(&self, changes: u64) {
@@ -87,10 +101,17 @@ impl Keys {
     }
 }
 
+/// A handle whose first rooms begin with 0, so that versions count changes.
+fn open(directory: &Path) -> Keys {
+    let mut keys = Keys::open(directory).unwrap();
+    keys.first = || 0;
+    keys
+}
+
 /// A directory whose key was changed that often; two handles on it.
 fn changed(changes: u64) -> (tempfile::TempDir, Arc<Keys>, Arc<Keys>) {
     let directory = tempfile::tempdir().unwrap();
-    let [one, other] = [(); 2].map(|()| Arc::new(Keys::open(directory.path()).unwrap()));
+    let [one, other] = [(); 2].map(|()| Arc::new(open(directory.path())));
     other.changes(changes);
     (directory, one, other)
 }
@@ -139,7 +160,7 @@ fn two_stopped_writers_and_a_third_that_goes_on_make_each_change_once() {
             for meanwhile in [0, 1, 3] {
                 let case = format!("{before} before, {meanwhile} before {first} and {second}");
                 let (directory, one, other) = changed(before);
-                let two = Keys::open(directory.path()).unwrap();
+                let two = open(directory.path());
                 let others = Arc::clone(&other);
                 let (tell, told) = channel();
                 let also_tell = tell.clone();
@@ -189,7 +210,7 @@ fn a_killed_writer_leaves_a_whole_change_or_none() {
                 assert!(other.files().len() <= 2, "{:?}", other.files());
             }
             assert!(other.scratch_files().len() <= 1);
-            let late = Keys::open(directory.path()).unwrap();
+            let late = open(directory.path());
             assert_eq!(late.tell().version, before + found + 3);
         }
     }
@@ -283,7 +304,7 @@ fn a_reader_that_opens_a_stray_looks_again() {
         2 => fs::remove_file(home.join("3")).unwrap(),
         _ => {}
     });
-    assert!(one.look(KEY, 0).unwrap().is_none());
+    assert!(one.look(KEY).unwrap().is_none());
     let newest = one.tell();
     assert_eq!((newest.version, newest.content), (7, b"other".to_vec()));
 }
@@ -329,6 +350,7 @@ fn a_key_that_never_settles_ends_the_call_at_its_bound() {
     let (_directory, one, other) = changed(2);
     let home = one.home(KEY);
     fs::remove_dir_all(home.join("1")).unwrap();
+    fs::write(home.join("of another program"), "").unwrap();
     for bound in [Duration::ZERO, Duration::from_millis(20)] {
         let error = one.newest(KEY, &Tries::within(bound)).unwrap_err();
         assert!(
@@ -344,11 +366,7 @@ fn a_key_that_never_settles_ends_the_call_at_its_bound() {
     let error = other.newest(KEY, &Tries::within(Duration::ZERO));
     assert!(matches!(error, Err(StoreError::Late { .. })));
     fs::remove_dir_all(&home).unwrap();
-    let error = other.newest(KEY, &Tries::within(LONG));
-    assert!(
-        matches!(error, Err(StoreError::Io { .. })),
-        "its home is gone"
-    );
+    assert!(!other.tell().has_room(), "its home is gone");
 }
 
 #[test]
@@ -404,4 +422,110 @@ fn what_a_process_that_has_ended_has_left_is_cleared_and_nothing_else() {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
     assert_eq!(found, kept);
+}
+
+/// Contents of the key in one room: each behind the one before.
+fn removed_and_set(keys: &Keys, times: u64) {
+    for time in 0..times {
+        assert!(keys.is_removed());
+        assert!(!keys.home(KEY).exists());
+        assert!(keys.change(&format!("again {time}")));
+    }
+}
+
+#[test]
+fn a_call_that_is_stopped_while_its_room_ends_takes_nothing_of_the_next() {
+    for before in [1, 2, 3] {
+        for step in 0..STEPS {
+            for meanwhile in [1, 2] {
+                let case = format!("{before} before, {meanwhile} rooms before step {step}");
+                let directory = tempfile::tempdir().unwrap();
+                let [one, other] =
+                    [(); 2].map(|()| Arc::new(Keys::open(directory.path()).unwrap()));
+                other.changes(before);
+                let others = Arc::clone(&other);
+                let (tell, told) = channel();
+                one.before_step(step, move || {
+                    removed_and_set(&others, meanwhile);
+                    tell.send(()).unwrap();
+                });
+                let made = one.change("mine");
+                let was_stopped = told.try_recv().is_ok();
+                let newest = String::from_utf8(other.tell().content).unwrap();
+                // A change that was made before the first removal is gone with its room.
+                let last = format!("again {}", meanwhile - 1);
+                let expected = match (was_stopped, made) {
+                    (false, made) => {
+                        assert!(made, "{case}");
+                        vec!["mine".to_owned()]
+                    }
+                    (true, false) => vec![last],
+                    (true, true) => vec![last, "mine".to_owned()],
+                };
+                assert!(expected.contains(&newest), "{case}: {newest}, {made}");
+                assert!(other.files().len() <= 2, "{case}");
+                *one.steps.lock() = None;
+                assert!(one.change("behind"), "{case}");
+                assert_eq!(other.tell().content, b"behind", "{case}");
+                assert_eq!(other.scratch_files(), [""; 0], "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_room_that_is_ended_at_any_step_by_two_is_ended_once_and_no_later_one() {
+    for step in 0..STEPS {
+        for again in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let [one, other] = [(); 2].map(|()| Arc::new(Keys::open(directory.path()).unwrap()));
+            other.changes(2);
+            assert!(other.change("removed"));
+            let removal = one.tell();
+            let others = Arc::clone(&other);
+            one.before_step(step, move || {
+                others.end(KEY, &others.tell()).unwrap();
+                if again {
+                    assert!(others.change("next"));
+                }
+            });
+            one.end(KEY, &removal).unwrap();
+            *one.steps.lock() = None;
+            match one.tell() {
+                next if next.exists => assert_eq!(next.content, b"next", "step {step}"),
+                _ => assert!(!one.home(KEY).exists(), "step {step}"),
+            }
+            assert!(one.change("last"), "step {step}");
+            assert_eq!(other.tell().content, b"last", "step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_remover_learns_that_it_was_the_one_when_another_ends_the_room() {
+    for step in 0..STEPS {
+        let (_directory, one, other) = changed(2);
+        let others = Arc::clone(&other);
+        one.before_step(step, move || {
+            let newest = others.tell();
+            if newest.content == b"removed" {
+                others.end(KEY, &newest).unwrap();
+            }
+        });
+        assert!(one.change("removed"), "step {step}");
+    }
+}
+
+#[test]
+fn an_end_leaves_no_folder_and_no_key_beside_it_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = Keys::open(directory.path()).unwrap();
+    keys.changes(1);
+    assert!(keys.is_removed());
+    assert!(!directory.path().join("folder").exists());
+    fs::create_dir_all(directory.path().join("folder/other@/7")).unwrap();
+    keys.changes(1);
+    assert!(keys.is_removed());
+    assert!(directory.path().join("folder/other@/7").exists());
+    assert!(!keys.home(KEY).exists());
 }

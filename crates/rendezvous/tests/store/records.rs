@@ -13,7 +13,7 @@ fn a_record_of_another_run_or_version_is_refused_by_name() {
     assert_eq!(monday.try_get("k").unwrap().unwrap(), b"value");
     assert_eq!(
         tuesday.try_get("k").unwrap_err().to_string(),
-        "the record 'k' is of version 2 of run 'monday', not of version 2 of run 'tuesday'"
+        "the record 'k' is of version 3 of run 'monday', not of version 3 of run 'tuesday'"
     );
     assert!(
         !tuesday
@@ -26,7 +26,7 @@ fn a_record_of_another_run_or_version_is_refused_by_name() {
         .unwrap();
     assert_eq!(
         monday.try_get("k").unwrap_err().to_string(),
-        "the record 'k' is of version 3 of run 'monday', not of version 2 of run 'monday'"
+        "the record 'k' is of version 4 of run 'monday', not of version 3 of run 'monday'"
     );
 }
 
