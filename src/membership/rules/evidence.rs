@@ -139,6 +139,8 @@ pub(crate) struct Look<S> {
     pub(crate) through: bool,
     /// The last call that the device has started.
     pub(crate) started: u32,
+    /// A rank is connected with a later generation of this newcomer's slot.
+    pub(crate) overtaken: bool,
 }
 
 impl<S: Span> Own<S> {

@@ -17,9 +17,12 @@
 //! | `clocks` | bounds, gaps, pace, turns (P9), waits after failures (P6, P7) |
 //! | `evidence` | signs of life, rows, seconded |
 //! | `choice` | the ranks that the larger side does not reach |
+//! | `newcomers` | which of several generations of one slot comes in; P6 |
 //! | `steps` | P1 to P8, P10, leaves |
+//! | `anew` | a store that has lost the record |
 //! | `named` | each rule by its name |
 
+pub(super) mod anew;
 mod choice;
 pub(super) mod clocks;
 pub(super) mod evidence;
@@ -27,6 +30,7 @@ pub(super) mod members;
 #[cfg(test)]
 mod model;
 pub(super) mod named;
+pub(super) mod newcomers;
 pub(super) mod record;
 pub(super) mod slots;
 pub(super) mod steps;

@@ -58,6 +58,15 @@ pub(crate) enum Rule {
     LeaversWait,
     /// P6: each generation by itself.
     EachGeneration,
+    /// P6: a rank keeps to one of the generations that ask for a slot.
+    OneSuccessor,
+    /// P6: it gives its QPs to no other while a proposal takes that one in.
+    ProposedKeeps,
+    /// P6: a newcomer ends when a rank is connected with a later generation of its slot.
+    Overtaken,
+    /// P6, kept by the team: a later generation that was never connected makes no earlier one over.
+    #[cfg(test)]
+    GoesBack,
     /// P8, kept by what writes the record: pairs that are fenced are parted.
     #[cfg(test)]
     PartsStand,

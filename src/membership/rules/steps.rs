@@ -60,6 +60,10 @@ impl<S: Span> Rules<S> {
         if member && !own.is_current(record) {
             return apply(own, record, look);
         }
+        // P6.
+        if !member && own.applied == 0 && look.overtaken {
+            return Step::End;
+        }
         if let Some(step) = leave(own, record, look) {
             return step;
         }
@@ -163,7 +167,12 @@ impl<S: Span> Rules<S> {
     /// P6: this rank hears no member of the view any more, so the ranks that ask found the group anew. If a proposal names a rank
     /// that lives, that rank goes on instead.
     fn found(&self, own: &Own<S>, record: &Record, look: &Look<S>, gone: &Slots) -> Wish {
-        if !record.slots().is_subset(gone) {
+        // A generation that lets an earlier one of its slot go first waits for it.
+        let first = look
+            .asks
+            .keys()
+            .all(|(slot, of)| *slot != own.slot || *of == own.generation);
+        if !record.slots().is_subset(gone) || !first {
             return Wish::Nothing;
         }
         let only = |takes| {

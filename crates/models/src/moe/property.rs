@@ -31,11 +31,25 @@ pub enum Property {
     W,
     /// A rank that awaits no member begins one call in a deadline: it does not run ahead of the others.
     PA,
+    /// What lands under the word of a call are the rows of that call.
+    S1,
+    /// What this rank reads of its own rows are those of the call.
+    S2,
+    /// A rank that is late or dead, or that no packet reaches, costs no other rank anything.
+    S3,
+    /// No second phase waits for the same work in flight.
+    S4,
+    /// A rank that is back waits for no rank that has passed it.
+    S5,
+    /// A peer that has sent in time is never taken for late.
+    T1,
+    /// A rank that waits in a send phase beats before a quarter of a deadline has passed.
+    T2,
 }
 
 impl Property {
     /// Those that some mutant must break.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 21] = [
         Self::C1,
         Self::E1,
         Self::E2,
@@ -50,5 +64,12 @@ impl Property {
         Self::VT,
         Self::W,
         Self::PA,
+        Self::S1,
+        Self::S2,
+        Self::S3,
+        Self::S4,
+        Self::S5,
+        Self::T1,
+        Self::T2,
     ];
 }

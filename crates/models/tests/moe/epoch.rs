@@ -9,6 +9,7 @@ const ONE_DEATH: Epoch = Epoch {
     deaths: 1,
     suspicions: 0,
     aborts: 0,
+    evidence: false,
     join: false,
     mutant: None,
     states: Some(59_416),
@@ -36,6 +37,11 @@ pub(crate) fn deaths() -> Vec<Epoch> {
             suspicions: 1,
             aborts: 1,
             states: Some(21_220),
+            ..ONE_DEATH
+        },
+        Epoch {
+            evidence: true,
+            states: None,
             ..ONE_DEATH
         },
     ]
@@ -87,6 +93,11 @@ pub(crate) fn mutants() -> Vec<(Epoch, Property)> {
         join: true,
         ..ONE_DEATH
     };
+    let evidence = Epoch {
+        evidence: true,
+        suspicions: 1,
+        ..ONE_DEATH
+    };
     let two_deaths = Epoch {
         calls: 3,
         deaths: 2,
@@ -125,6 +136,7 @@ pub(crate) fn mutants() -> Vec<(Epoch, Property)> {
             Mutant::AbortKeepsNumber,
             Property::AL,
         ),
+        (evidence, Mutant::EndsAtTheDeadline, Property::E6),
         (two_deaths, Mutant::LimitNotOpenedToFirst, Property::L),
         (two_deaths, Mutant::ViewOverwritten, Property::VT),
     ]

@@ -14,12 +14,14 @@
 //! - Numbers that wrap: modulo 16, so half of them are newer than a given one, as with 32 bits. The states are as many as
 //!   without, under three conditions. Words of zero name no call, in credits too (else `ZeroIsCall`). A lap ends with a jump over
 //!   0 and 1. No run of skips grows to half of all numbers.
+//! - Carried (A11): work in flight is a missing credit. The link of rank 0 is cut as well, in one direction or both, for a while or for
+//!   ever. The others lose nothing in any call. Where work in flight to one peer stops the phase for all they do (`FlightStopsAll`).
 
 use models::moe::Property;
 use models::moe::signals::pattern::Pattern::{
-    self, DispatchOnly, DroppedHook, Fused, Hook, Split, TwoBatches,
+    self, DispatchOnly, DroppedHook, EverySecondCombine, Fused, Hook, Split, TwoBatches,
 };
-use models::moe::signals::{Clock, Mutant, Signals, Skips};
+use models::moe::signals::{Clock, Cut, Mutant, Signals, Skips};
 
 const ANY: Clock = Clock::Any(1);
 const STOPPED: Clock = Clock::Stopped;
@@ -161,7 +163,7 @@ pub(crate) fn gaps_and_parallel() -> Vec<Signals> {
     ]
 }
 
-const EVERY_SECOND: Pattern = Pattern::EverySecondCombine;
+const EVERY_SECOND: Pattern = EverySecondCombine;
 
 /// Numbers that wrap, or pass into the half where 0 looks newer: as many states as without.
 pub(crate) fn wraps() -> Vec<Signals> {
@@ -248,5 +250,100 @@ pub(crate) fn mutants_of_stopped_calls() -> Vec<(Signals, Property)> {
             Mutant::AbortedClosesLate,
             Property::P4,
         ),
+    ]
+}
+
+fn carried(signals: Signals) -> Signals {
+    Signals {
+        carried: true,
+        ..signals
+    }
+}
+
+/// Work in flight is a missing credit: no rank is stuck, with and without timeouts.
+pub(crate) fn work_in_flight() -> Vec<Signals> {
+    let of = |pattern, calls, clock| carried(gaps(pattern, 2, calls, clock));
+    vec![
+        of(Fused, 4, STOPPED),
+        of(Hook, 4, STOPPED),
+        of(EverySecondCombine, 4, STOPPED),
+        of(Split, 5, STOPPED),
+        // A call that finds no buffer says what a refused one says.
+        with_refusals(1, of(Fused, 3, STOPPED)),
+        with_refusals(2, of(Split, 4, STOPPED)),
+        of(DispatchOnly, 4, ANY),
+        of(Split, 3, ANY),
+    ]
+}
+
+/// Every way in which the link of rank 0 is cut.
+fn cuts(signals: &Signals) -> Vec<Signals> {
+    let both = Cut {
+        to: true,
+        from: true,
+        mends: false,
+    };
+    let ways = [
+        both,
+        Cut {
+            from: false,
+            ..both
+        },
+        Cut { to: false, ..both },
+        Cut {
+            mends: true,
+            ..both
+        },
+    ];
+    ways.map(|cut| {
+        carried(Signals {
+            clock: Clock::Cut(cut),
+            ..signals.clone()
+        })
+    })
+    .into()
+}
+
+/// The link of rank 0 is cut.
+pub(crate) fn cut() -> Vec<Signals> {
+    let of = |pattern, ranks, calls| cuts(&gaps(pattern, ranks, calls, STOPPED));
+    [
+        of(DispatchOnly, 2, 4),
+        of(Fused, 2, 2),
+        of(DispatchOnly, 3, 2),
+        // A set is used again.
+        of(DispatchOnly, 3, 3)[..1].into(),
+    ]
+    .concat()
+}
+
+/// With `WV_TEST_FULL=1`.
+pub(crate) fn larger_cut() -> Vec<Signals> {
+    let of = |pattern, ranks, calls| cuts(&gaps(pattern, ranks, calls, STOPPED));
+    let mut models = [
+        of(DispatchOnly, 3, 3),
+        of(Split, 3, 2),
+        of(Fused, 3, 1),
+        of(Hook, 2, 3),
+    ]
+    .concat();
+    models.extend([
+        carried(gaps(Split, 2, 4, ANY)),
+        carried(gaps(Fused, 2, 2, ANY)),
+        carried(gaps(TwoBatches, 2, 4, STOPPED)),
+        carried(gaps(DroppedHook, 2, 4, STOPPED)),
+        overtaken(carried(gaps(DispatchOnly, 2, 3, ANY))),
+    ]);
+    models
+}
+
+/// Each breaks the property named with it.
+pub(crate) fn mutants_of_work_in_flight() -> Vec<(Signals, Property)> {
+    let only = gaps(DispatchOnly, 3, 3, STOPPED);
+    let cut = cuts(&only).swap_remove(0);
+    let back = cuts(&gaps(DispatchOnly, 2, 4, STOPPED)).swap_remove(3);
+    vec![
+        (cut.mutant(Mutant::FlightStopsAll), Property::S3),
+        (back.mutant(Mutant::NoSkipWord), Property::S5),
     ]
 }

@@ -189,6 +189,7 @@ pub(crate) fn mutants() -> Vec<(Parted, Property)> {
         (Mutant::OldPacketNumbers, only(3), Property::E2),
         (Mutant::StaysConnected, twice, Property::W),
         (Mutant::UnconnectedIsUnited, retry, Property::DL),
+        (Mutant::OldTicketsFly, only(4), Property::DL),
     ]
     .map(|(mutant, model, property)| {
         let model = Parted {

@@ -39,6 +39,7 @@
 mod check;
 mod code;
 mod runs;
+mod successors;
 mod turn;
 mod world;
 

@@ -2,7 +2,8 @@
 //!
 //! The store is one record, changed by compare-and-set only; promises are keys of their own. Host and device of a rank are two
 //! processes that share `started` (written by the device), `limit` and the two views (written by the host). Deaths, false
-//! suspicions and aborts happen at every step, those of the proposer too.
+//! suspicions and aborts happen at every step, those of the proposer too. A host that knows for certain that a process has ended may
+//! end its QPs before any view says so.
 
 mod state;
 mod steps;
@@ -24,6 +25,8 @@ pub enum Mutant {
     LimitNotOpenedToFirst,
     /// The older view is overwritten while calls may still need it.
     ViewOverwritten,
+    /// A host ends the QPs of a rank that has missed a deadline.
+    EndsAtTheDeadline,
 }
 
 /// One configuration.
@@ -39,6 +42,8 @@ pub struct Epoch {
     pub suspicions: u8,
     /// Calls that may end aborted.
     pub aborts: u8,
+    /// A host ends the QPs of a rank at once when it knows for certain that its process has ended.
+    pub evidence: bool,
     /// The last rank is no member yet, and joins.
     pub join: bool,
     /// The rule that it breaks; none: it keeps all.
@@ -63,6 +68,9 @@ impl Epoch {
             if count > 0 {
                 name += &format!(", {count} {what}");
             }
+        }
+        if self.evidence {
+            name += ", ends QPs on evidence";
         }
         if self.join {
             name += ", one joins";

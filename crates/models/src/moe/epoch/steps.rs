@@ -80,6 +80,7 @@ impl Model for Epoch {
                 next.deaths -= 1;
                 emit("dies", 0, next);
             }
+            self.end_qps(state, rank, &mut emit);
             self.propose(state, rank, &mut emit);
             self.promise(state, rank, &mut emit);
             self.commit(state, rank, &mut emit)?;
@@ -111,6 +112,24 @@ fn changed(state: &State, rank: usize, change: impl FnOnce(&mut Rank)) -> State 
 }
 
 impl Epoch {
+    /// A11: on certain evidence only. A missed deadline is none.
+    fn end_qps(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
+        let host = &state.ranks[rank];
+        if !self.evidence || host.epoch == 0 {
+            return;
+        }
+        for other in (0..self.ranks).filter(|other| *other != rank) {
+            let alive = state.ranks[other].alive;
+            let clock = self.has(Mutant::EndsAtTheDeadline) && state.suspicions > 0;
+            if host.fenced >> other & 1 != 0 || (alive && !clock) {
+                continue;
+            }
+            let mut next = changed(state, rank, |host| host.fenced |= 1 << other);
+            next.suspicions -= u8::from(alive);
+            emit("ends the QPs to", u8::try_from(other).unwrap(), next);
+        }
+    }
+
     /// B2: a member that has applied the epoch proposes, or makes an open proposal smaller.
     fn propose(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
@@ -275,7 +294,10 @@ impl Epoch {
                     format!("{next_record:?} committed, {number} has not fenced {dropped:03b}"),
                 );
             }
-            if host.alive && record.proposed & host.fenced != 0 {
+            let ended = (0..self.ranks).filter(|other| !state.ranks[*other].alive);
+            let ended: u8 = ended.map(|other| 1 << other).sum();
+            let kept = record.proposed & if self.evidence { !ended } else { !0 };
+            if host.alive && kept & host.fenced != 0 {
                 return broken(
                     Property::E6,
                     format!(

@@ -159,7 +159,10 @@ impl Parted {
             self.passes_send(&mut next, me, phase, call);
             return emit(step("says that it aborts"), next);
         }
-        let credit = !peer.sent[i] || has_released(&state.ends[me], phase.kind, peer.last[i]);
+        let flies = |i: usize| self.flies(state, me, i);
+        let missing = flies(i) || (peer.suspect && (0..4).any(flies));
+        let closed = !peer.sent[i] || has_released(&state.ends[me], phase.kind, peer.last[i]);
+        let credit = closed && !missing;
         if credit {
             self.send_rows(&mut next, me, phase, call);
             return emit(step("sends"), next);
@@ -192,6 +195,20 @@ impl Parted {
         emit(step("gets no credit in time in"), next);
     }
 
+    /// Whether the HCA has not carried the last data of a kind and set.
+    fn flies(&self, state: &State, me: usize, i: usize) -> bool {
+        let end = &state.ends[me];
+        let fifo = &state.fifos[me][i];
+        let life = end.own + 1;
+        let old = end.peer.ticket[i] != 0 && end.peer.ticket[i] != life;
+        if old && self.has(Mutant::OldTicketsFly) {
+            return true;
+        }
+        let mut messages = fifo.messages[..usize::from(fifo.len)].iter();
+        let posted = end.qp == Qp::Rts && end.peer.ticket[i] == life;
+        posted && messages.any(|message| message.is_data && message.from == end.own)
+    }
+
     fn send_rows(&self, next: &mut State, me: usize, phase: Phase, call: u8) {
         let i = place(phase.kind, call);
         if next.ends[me].qp == Qp::Rts {
@@ -206,6 +223,7 @@ impl Parted {
             let end = &mut next.ends[me];
             end.peer.last[i] = call;
             end.peer.sent[i] = true;
+            end.peer.ticket[i] = end.own + 1;
             end.peer.told = credit;
             end.posted[phase.kind] |= 1 << (phase.call - 1);
             self.post(next, me, i, message);

@@ -207,6 +207,9 @@ impl Parted {
         if all || self.has(Mutant::LastNotCleared) {
             (end.peer.last, end.peer.sent) = (old.last, old.sent);
         }
+        if self.has(Mutant::OldTicketsFly) {
+            end.peer.ticket = old.ticket;
+        }
         if all || self.has(Mutant::SkipNotCleared) {
             end.peer.skip = old.skip;
         }

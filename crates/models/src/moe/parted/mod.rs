@@ -7,6 +7,8 @@
 //! never met. `kernels/moe` defines what kernels keep of a peer and what they do with it. Call numbers have 8 bits for their 32
 //! (`numbers`), and all limits of those are in proportion.
 //!
+//! Data goes to the other end when the HCA has carried the last of its kind and set, and to a suspect when it has carried all (A11).
+//!
 //! `device` has the phases of a call, `host` the change of views and the connection, `network` the packets. Agreement is taken
 //! as proved (`epoch`): a view begins behind every call that has started.
 
@@ -50,6 +52,8 @@ pub enum Mutant {
     AbortsToldOnce,
     /// A call that runs behind aborted ones names the last of them only.
     OneAbortTold,
+    /// A ticket of a life that is over counts as work in flight, and is kept.
+    OldTicketsFly,
 }
 
 /// One configuration.

@@ -64,6 +64,8 @@ pub(super) struct Peer {
     pub(super) sent: [bool; 4],
     pub(super) skip: [Run; 4],
     pub(super) told: [u8; 2],
+    /// Life of the QP that carries the last data, and one more; 0: none.
+    pub(super) ticket: [u8; 4],
     pub(super) suspect: bool,
     /// A word has come since it became a suspect.
     pub(super) heard: bool,
@@ -258,6 +260,9 @@ fn code_peer<C: Codec>(peer: &mut Peer, codec: &mut C) {
         for i in 0..4 {
             codec.flag(&mut peer.sent[i]);
             some(&mut peer.last[i], codec, |last, codec| codec.byte(last, 8));
+            some(&mut peer.ticket[i], codec, |life, codec| {
+                codec.byte(life, 4);
+            });
             code_run(&mut peer.skip[i], codec);
         }
         code_pair(&mut peer.told, codec);

@@ -2,7 +2,7 @@
 //!
 //! Each (sender, receiver, kind, set) has one FIFO (the QP) and one payload slot. It has one signal in the receiver's memory:
 //! data word (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between
-//! FIFOs. The rules are A1 to A10; `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
+//! FIFOs. The rules are A1 to A11, the last without buffers (`buffers` has those); `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
 
 pub mod pattern;
 mod state;
@@ -20,6 +20,19 @@ pub enum Clock {
     Any(u8),
     /// Rank 0 runs at any speed or stops for ever; a deadline expires only when nothing else can move.
     Slow,
+    /// The same, and the link of rank 0 is cut at any moment, once.
+    Cut(Cut),
+}
+
+/// What the link of rank 0 does not carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// What is for rank 0.
+    pub to: bool,
+    /// What is from rank 0.
+    pub from: bool,
+    /// It is back later.
+    pub mends: bool,
 }
 
 /// What one does wrong.
@@ -57,6 +70,8 @@ pub enum Mutant {
     HeldToTheDeadline,
     /// The receive phases of an aborted call do not close it, so that the next call of its set does.
     AbortedClosesLate,
+    /// A phase that finds work in flight to one peer sends nothing to any.
+    FlightStopsAll,
 }
 
 /// Which calls a skip names.
@@ -98,6 +113,9 @@ pub struct Signals {
     pub masks: u8,
     /// A call of a rank that awaits no member begins at its deadline, or when a suspect sends a word.
     pub paces: bool,
+    /// Work in flight is a missing credit: data goes to a peer when the HCA has carried the last of this kind and set, and to a
+    /// suspect when it has carried all.
+    pub carried: bool,
     /// Numbers are taken modulo 16, and the first call has this one.
     pub wraps_from: Option<u8>,
     /// Those of `pattern`, for all calls.
@@ -123,6 +141,7 @@ impl Signals {
             refusals: 0,
             masks: 0,
             paces: false,
+            carried: false,
             wraps_from: None,
             phases: pattern.phases(calls),
             states: None,
@@ -162,6 +181,7 @@ impl Signals {
             Clock::Stopped => {}
             Clock::Any(timeouts) => name += &format!(", {timeouts} timeouts"),
             Clock::Slow => name += ", one slow",
+            Clock::Cut(cut) => name += &format!(", one slow, {cut:?}"),
         }
         if self.overtakes {
             name += ", control overtakes";
@@ -177,6 +197,9 @@ impl Signals {
         }
         if self.paces {
             name += ", keeps pace";
+        }
+        if self.carried {
+            name += ", carried";
         }
         for (count, what) in [
             (self.aborts, "aborts"),
@@ -194,6 +217,20 @@ impl Signals {
             name = format!("{mutant:?}: {name}");
         }
         name
+    }
+
+    /// How the link of rank 0 is cut, if it is.
+    fn cut(&self) -> Option<Cut> {
+        match self.clock {
+            Clock::Cut(cut) => Some(cut),
+            _ => None,
+        }
+    }
+
+    /// Whether neither may lack anything of the other: rank 0 is the only one that is disturbed.
+    fn are_healthy(&self, rank: usize, other: usize) -> bool {
+        let undisturbed = self.aborts == 0 && self.refusals == 0 && self.masks == 0;
+        undisturbed && self.cut().is_some() && rank != 0 && other != 0
     }
 
     /// The number of the `index`-th call. 0 is none, so a lap ends with a jump over 0 and, to keep the sets, over 1.

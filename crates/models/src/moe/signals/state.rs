@@ -34,6 +34,9 @@ pub(super) struct Peer {
     pub(super) last: [u8; 4],
     pub(super) skipped: [Run; 4],
     pub(super) suspect: bool,
+    /// Data that the HCA has not carried yet; a phase has waited for it in vain. Only where that is a missing credit.
+    pub(super) flight: [bool; 4],
+    pub(super) vain: bool,
     /// Bits of calls: its dispatch was accepted; ghost: data of each kind was sent; left out by the caller.
     pub(super) accepted: u8,
     pub(super) sent: [u8; 2],
@@ -112,6 +115,14 @@ impl Fifo {
         self.len += 1;
     }
 
+    /// Whether data is on its way.
+    pub(super) fn has_data(&self) -> bool {
+        let messages = &self.messages[..usize::from(self.len)];
+        messages
+            .iter()
+            .any(|message| message.what == MessageKind::Data)
+    }
+
     pub(super) fn front(&self) -> Option<Message> {
         (self.len > 0).then(|| self.messages[0])
     }
@@ -125,6 +136,9 @@ impl Fifo {
 /// Everything that a step may change.
 #[derive(Clone, Copy, Default)]
 pub struct State {
+    /// The link of rank 0 is cut, or was.
+    pub(super) cut: bool,
+    pub(super) was_cut: bool,
     pub(super) ranks: [Rank; RANKS],
     pub(super) fifos: [Fifo; FIFOS],
     /// Timeouts, aborts, refusals and masks that may still happen.
@@ -135,6 +149,14 @@ pub struct State {
 }
 
 impl Signals {
+    /// Whether packets of rank `from` arrive at rank `to`.
+    pub(super) fn carries(&self, state: &State, from: usize, to: usize) -> bool {
+        let Some(cut) = self.cut().filter(|_| state.cut) else {
+            return true;
+        };
+        !((from == 0 && cut.from) || (to == 0 && cut.to))
+    }
+
     /// FIFOs per (sender, receiver, kind, set).
     pub(super) fn lanes(&self) -> usize {
         1 + usize::from(self.overtakes || self.has(super::Mutant::QpRotates))
@@ -151,6 +173,10 @@ impl Signals {
     pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
         let call = if self.wraps_from.is_some() { 4 } else { 3 };
         let bits = u32::from(self.calls) + 1;
+        if self.cut().is_some() {
+            codec.flag(&mut state.cut);
+            codec.flag(&mut state.was_cut);
+        }
         codec.byte(&mut state.timeouts, 2);
         codec.byte(&mut state.aborts, 2);
         codec.byte(&mut state.refusals, 2);
@@ -170,6 +196,10 @@ impl Signals {
             }
             for peer in &mut rank.peers[..self.ranks - 1] {
                 code_peer(peer, codec, call, bits);
+                if self.carried {
+                    peer.flight.iter_mut().for_each(|flight| codec.flag(flight));
+                    codec.flag(&mut peer.vain);
+                }
                 if self.paces {
                     for word in &mut peer.alive {
                         codec.byte(word, call);

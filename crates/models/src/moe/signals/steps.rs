@@ -72,15 +72,28 @@ impl Model for Signals {
     }
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {
-        let slow = self.clock == Clock::Slow;
+        let slow = matches!(self.clock, Clock::Slow | Clock::Cut(_));
         let mut delivered = false;
+        self.cut_link(state, emit);
         for fifo in 0..self.fifos() {
-            if let Some(message) = state.fifos[fifo].front() {
+            let (sender, receiver) = self.ends_of(fifo);
+            if let Some(message) = state.fifos[fifo].front()
+                && self.carries(state, sender, receiver)
+            {
                 let (step, next) = self.deliver(state, fifo, message)?;
                 emit(step, next);
                 delivered = true;
                 if slow {
                     return Ok(()); // the network is fast
+                }
+            }
+        }
+        for fifo in (0..self.fifos()).filter(|_| self.carried) {
+            if let Some((step, next)) = self.complete(state, fifo) {
+                emit(step, next);
+                delivered = true;
+                if slow {
+                    return Ok(());
                 }
             }
         }
@@ -105,17 +118,26 @@ impl Model for Signals {
             }
             match (needs, self.clock) {
                 (Needs::Nothing, _) | (Needs::OwnDeadline, Clock::Any(_)) => emit(*step, *next),
-                (Needs::OwnDeadline, Clock::Slow) if quiet => emit(*step, *next),
+                (Needs::OwnDeadline, Clock::Slow | Clock::Cut(_)) if quiet => emit(*step, *next),
                 (Needs::Deadline(_), Clock::Any(_)) if state.timeouts > 0 => {
                     let mut next = *next;
                     next.timeouts -= 1;
                     emit(*step, next);
                 }
-                (Needs::Deadline(peer), Clock::Slow) if quiet => {
-                    if self.beat && waits(*peer) {
+                (Needs::Deadline(peer), Clock::Slow | Clock::Cut(_)) if quiet => {
+                    // One that is cut off hears no beat, and what starts the clock again has a limit.
+                    let beats = self.beat && self.carries(state, *peer, step.rank);
+                    let limited = *peer == 0 && state.was_cut;
+                    if beats && waits(*peer) && !limited {
                         continue; // its beat starts the clock again
                     }
-                    if *peer != 0 {
+                    let reached = self.cut().is_some() && !state.cut;
+                    if step.rank == 0 && reached && self.has_passed(state, *peer) {
+                        let text = format!("{step}, which has passed it");
+                        return broken(Property::S5, text);
+                    }
+                    let cut_off = step.rank == 0 && state.was_cut;
+                    if *peer != 0 && !cut_off {
                         return broken(Property::P4, format!("a healthy rank is given up: {step}"));
                     }
                     emit(*step, *next);
@@ -171,6 +193,80 @@ impl Signals {
             }
             false => turn.receive(steps),
         }
+    }
+
+    /// The link of rank 0 is cut, or is back.
+    fn cut_link(&self, state: &State, emit: &mut impl FnMut(Step, State)) {
+        let Some(cut) = self.cut() else {
+            return;
+        };
+        let mut go = |what, next| {
+            let step = Step {
+                what,
+                rank: 0,
+                peer: 0,
+                kind: DISPATCH,
+                call: 0,
+            };
+            emit(step, next);
+        };
+        let mut next = *state;
+        if !state.was_cut {
+            (next.cut, next.was_cut) = (true, true);
+            go("has a link that is cut before", next);
+        } else if state.cut && cut.mends {
+            next.cut = false;
+            go("has its link back before", next);
+        }
+    }
+
+    /// Whether rank `other` has come so far that it has told rank 0 all that the phase of rank 0 waits for: it has sent, and has
+    /// closed the last call of the set and has sent after that.
+    fn has_passed(&self, state: &State, other: usize) -> bool {
+        let place = |rank: usize| usize::from(state.ranks[rank].at);
+        let phase = self.phases[place(0)];
+        let passed = |kind, call| {
+            let found = self
+                .phases
+                .iter()
+                .position(|other| other.sends && other.kind == kind && other.call == call);
+            found.is_some_and(|at| at < place(other))
+        };
+        match phase.sends {
+            // The begin of this call at the other closes the last one of the set.
+            true => passed(DISPATCH, phase.call),
+            false => passed(phase.kind, phase.call),
+        }
+    }
+
+    /// Sender and receiver of a FIFO.
+    fn ends_of(&self, fifo: usize) -> (usize, usize) {
+        let pair = fifo / self.lanes() / 4;
+        let (sender, place) = (pair / (self.ranks - 1), pair % (self.ranks - 1));
+        (sender, self.peer_of(sender, place))
+    }
+
+    /// The HCA of the sender learns that the data of a FIFO has arrived.
+    fn complete(&self, state: &State, fifo: usize) -> Option<(Step, State)> {
+        let (sender, receiver) = self.ends_of(fifo);
+        let (index, place) = (fifo / self.lanes() % 4, self.place_of(sender, receiver));
+        let flies = state.ranks[sender].peers[place].flight[index];
+        let arrives = !state.fifos[fifo].has_data() && self.carries(state, receiver, sender);
+        if !flies || !arrives || !self.carries(state, sender, receiver) {
+            return None;
+        }
+        let mut next = *state;
+        let peer = &mut next.ranks[sender].peers[place];
+        peer.flight[index] = false;
+        peer.vain &= peer.flight.contains(&true);
+        let step = Step {
+            what: "has carried",
+            rank: sender,
+            peer: receiver,
+            kind: index / 2,
+            call: peer.last[index],
+        };
+        Some((step, next))
     }
 
     fn deliver(

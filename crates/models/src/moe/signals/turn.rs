@@ -234,6 +234,11 @@ impl RankStep<'_> {
         let (model, kind) = (self.model, self.phase.kind);
         let rank = &begun.ranks[self.rank];
         let peer = &rank.peers[place];
+        let flies = |peer: &Peer| peer.flight[self.index] && peer.last[self.index] != self.call;
+        if model.has(Mutant::FlightStopsAll) && self.me().peers.iter().any(flies) {
+            self.skip(steps, begun, place, false, "skips");
+            return;
+        }
         if self.has_credit(peer) || model.has(Mutant::NoCredit) {
             if kind == COMBINE && peer.suspect && model.has(Mutant::SuspectGetsNoCombine) {
                 let mut next = *begun;
@@ -254,13 +259,16 @@ impl RankStep<'_> {
             self.push(steps, Needs::Nothing, "sends credits before", place, next);
             return;
         }
-        match peer.suspect {
+        match peer.suspect || peer.vain {
             true => self.skip(steps, begun, place, false, "skips"),
             false => self.skip(steps, begun, place, true, "gives up the credit for"),
         }
     }
 
     fn has_credit(&self, peer: &Peer) -> bool {
+        if peer.flight[self.index] || (peer.suspect && peer.flight.contains(&true)) {
+            return false;
+        }
         let (last, credit) = (peer.last[self.index], peer.credit[self.phase.kind]);
         let told = credit != 0 || self.model.has(Mutant::ZeroIsCall);
         last == 0 || (told && !self.model.newer(last, credit))
@@ -275,6 +283,7 @@ impl RankStep<'_> {
         let processed =
             kind == DISPATCH || peer.accepted & self.bit() != 0 || model.has(Mutant::CountRouted);
         peer.last[self.index] = self.call;
+        peer.flight[self.index] = model.carried;
         peer.told = released;
         peer.sent[kind] |= self.bit();
         let mut named = released;
@@ -317,6 +326,7 @@ impl RankStep<'_> {
         }
         let peer = &mut next.ranks[self.rank].peers[place];
         peer.suspect |= late;
+        peer.vain |= late && peer.flight.contains(&true);
         let run = peer.skipped[self.index];
         let skipped = model.with_skipped(run, peer.last[self.index], self.call);
         peer.skipped[self.index] = skipped;
@@ -419,6 +429,13 @@ impl RankStep<'_> {
                 return broken(
                     Property::K1,
                     format!("rank {me} takes call {call} of {other} for not sent: {run:?}"),
+                );
+            }
+            if model.are_healthy(self.rank, other) {
+                let (me, call) = (self.rank, self.call);
+                return broken(
+                    Property::S3,
+                    format!("rank {other}, which is well, sends nothing to {me} in call {call}"),
                 );
             }
             self.push(steps, Needs::Nothing, "finds not sent", place, settle());

@@ -1,0 +1,319 @@
+//! Two processes that take one place, in every order: either takes its lease first, either dies at any moment, the store loses
+//! a lease for a while. Two members and both generations follow [`Rules::successor`] and [`Rules::is_overtaken`]; the model holds the
+//! world, and what a team does with QPs and welcomes.
+//!
+//! - S1: in the view that takes a generation in, the QPs of every member are for it.
+//! - S2: a generation that lives comes in, from every state on, unless a later one is connected.
+
+use models::explore::{Broken, Codec, Edge, Model, broken, search};
+
+use super::super::clocks::Bounds;
+use super::super::named::{Rule, Rules};
+use super::super::newcomers::OfSlot;
+use super::Ticks;
+
+/// Members of the view.
+const MEMBERS: usize = 2;
+/// Generations that take the place: 1 and 2.
+const GENERATIONS: usize = 2;
+const ALL: u8 = (1 << MEMBERS) - 1;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Member {
+    /// The generation to which its QPs were offered last; 0: none.
+    begun: u8,
+    /// The newest with which they were connected.
+    newest: u8,
+    /// The one that its row names.
+    says: u8,
+    /// The generations for which its welcome stands, as bits.
+    welcomes: u8,
+}
+
+/// How a process is.
+const UNBORN: u8 = 0;
+const ASKS: u8 = 1;
+const WITHOUT_LEASE: u8 = 2;
+const DEAD: u8 = 3;
+const OVER: u8 = 4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Process {
+    life: u8,
+    /// Members with which its QPs are connected, as bits.
+    connected: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    members: [Member; MEMBERS],
+    processes: [Process; GENERATIONS],
+    /// The generation that the open proposal takes in, and who has promised: members as bits, above them the newcomer.
+    open: u8,
+    promised: u8,
+    /// The generation that is a member, and the newest that ever was.
+    member: u8,
+    admitted: u8,
+    deaths: u8,
+    losses: u8,
+}
+
+struct Successors {
+    rules: Rules<Ticks>,
+    deaths: u8,
+    losses: u8,
+}
+
+impl Successors {
+    fn new((deaths, losses): (u8, u8), left_out: &'static [Rule]) -> Self {
+        let none = Ticks(0);
+        let mut rules = Rules::new(Bounds {
+            between: none,
+            call: none,
+            unheard: none,
+            stalled: none,
+            unanswered: none,
+            found: none,
+        });
+        rules.left_out = left_out;
+        Self {
+            rules,
+            deaths,
+            losses,
+        }
+    }
+
+    /// The generation that `member` connects with; 0: none.
+    fn chosen(&self, state: &State, member: &Member) -> u8 {
+        if state.member != 0 {
+            return 0;
+        }
+        let asks: Vec<u32> = (1..)
+            .zip(&state.processes)
+            .filter(|(generation, process)| process.life == ASKS && *generation > state.admitted)
+            .map(|(generation, _)| generation.into())
+            .collect();
+        let some = |generation: u8| (generation != 0).then_some(u32::from(generation));
+        let newest = match self.rules.follows(Rule::GoesBack) {
+            true => member.newest,
+            false => member.begun,
+        };
+        let of = OfSlot {
+            proposed: some(state.open),
+            connected: some(member.says),
+            newest: newest.into(),
+        };
+        let chosen = self.rules.successor(&asks, of).unwrap_or(0);
+        u8::try_from(chosen).expect("two generations")
+    }
+
+    /// A look of a member: it connects with the generation that it has chosen.
+    fn look(&self, state: &mut State, at: usize) {
+        let chosen = self.chosen(state, &state.members[at]);
+        let member = &mut state.members[at];
+        if chosen == 0 || chosen < member.newest {
+            return;
+        }
+        if member.begun != chosen {
+            // What it was connected with has lost its QPs.
+            member.begun = chosen;
+            member.welcomes |= 1 << chosen;
+            if member.says != chosen {
+                member.says = 0;
+            }
+            return;
+        }
+        // The newcomer's welcome stands since it came.
+        (member.newest, member.says) = (chosen, chosen);
+    }
+
+    /// A look of a newcomer.
+    fn comes(&self, state: &mut State, at: usize) {
+        let generation = u8::try_from(at + 1).expect("few");
+        let theirs = state.members.iter().map(|member| member.says).max();
+        if self
+            .rules
+            .is_overtaken(generation.into(), theirs.map(u32::from))
+            || generation <= state.admitted && state.member != generation
+        {
+            state.processes[at].life = OVER;
+            return;
+        }
+        for (bit, member) in state.members.iter().enumerate() {
+            if member.welcomes & 1 << generation != 0 {
+                state.processes[at].connected |= 1 << bit;
+            }
+        }
+    }
+
+    /// Whether every end of every pair says that it is connected.
+    fn is_ready(&self, state: &State, at: usize) -> bool {
+        let generation = u8::try_from(at + 1).expect("few");
+        let says =
+            |member: &Member| member.says == generation && self.chosen(state, member) == generation;
+        state.processes[at].connected == ALL && state.members.iter().all(says)
+    }
+}
+
+impl Model for Successors {
+    type State = State;
+    type Step = String;
+    type Property = &'static str;
+
+    const MOST_STATES: usize = 1_000_000;
+
+    fn first(&self) -> State {
+        State {
+            deaths: self.deaths,
+            losses: self.losses,
+            ..State::default()
+        }
+    }
+
+    fn code(&self, state: &mut State, codec: &mut impl Codec) {
+        for member in &mut state.members {
+            for number in [&mut member.begun, &mut member.newest, &mut member.says] {
+                codec.byte(number, 2);
+            }
+            codec.byte(&mut member.welcomes, 3);
+        }
+        for process in &mut state.processes {
+            codec.byte(&mut process.life, 3);
+            codec.byte(&mut process.connected, 2);
+        }
+        for number in [
+            &mut state.open,
+            &mut state.member,
+            &mut state.admitted,
+            &mut state.deaths,
+            &mut state.losses,
+        ] {
+            codec.byte(number, 2);
+        }
+        codec.byte(&mut state.promised, 3);
+    }
+
+    fn steps(
+        &self,
+        state: &State,
+        emit: &mut impl FnMut(String, State),
+    ) -> Result<(), Broken<&'static str>> {
+        let mut change = |what: String, change: &dyn Fn(&mut State)| {
+            let mut next = *state;
+            change(&mut next);
+            if next != *state {
+                emit(what, next);
+            }
+        };
+        for at in 0..GENERATIONS {
+            let generation = u8::try_from(at + 1).expect("few");
+            let life = state.processes[at].life;
+            let lives = life == ASKS || life == WITHOUT_LEASE;
+            if life == UNBORN || life == WITHOUT_LEASE {
+                change(format!("{generation} takes its lease"), &|next| {
+                    next.processes[at].life = ASKS;
+                });
+            }
+            if life == ASKS && state.losses > 0 && state.member != generation {
+                change(format!("{generation} has its lease lost"), &|next| {
+                    (next.processes[at].life, next.losses) = (WITHOUT_LEASE, state.losses - 1);
+                });
+            }
+            if lives && state.deaths > 0 {
+                change(format!("{generation} dies"), &|next| {
+                    (next.processes[at].life, next.deaths) = (DEAD, state.deaths - 1);
+                });
+            }
+            if lives && state.member != generation {
+                change(format!("{generation} looks"), &|next| self.comes(next, at));
+            }
+            if state.open == 0 && state.member == 0 && life == ASKS && self.is_ready(state, at) {
+                change(format!("{generation} is proposed"), &|next| {
+                    (next.open, next.promised) = (generation, 0);
+                });
+            }
+            if state.open == generation && lives {
+                change(format!("{generation} promises"), &|next| {
+                    next.promised |= 1 << MEMBERS;
+                });
+            }
+            if state.open == generation && !lives {
+                change(format!("{generation} is taken out"), &|next| next.open = 0);
+            }
+            if state.member == generation && life == DEAD {
+                change(format!("{generation} is dropped"), &|next| next.member = 0);
+            }
+        }
+        for at in 0..MEMBERS {
+            change(format!("member {at} looks"), &|next| self.look(next, at));
+            if state.open != 0 && state.promised & 1 << MEMBERS != 0 {
+                change(format!("member {at} promises"), &|next| {
+                    next.promised |= 1 << at;
+                });
+            }
+        }
+        if state.open != 0 && state.promised == ALL | 1 << MEMBERS {
+            let of = state.open;
+            let other = |member: &&Member| member.begun != of || member.newest != of;
+            if let Some(member) = state.members.iter().find(other) {
+                return broken("S1", format!("generation {of} comes in, {member:?}"));
+            }
+            change(format!("{of} comes in"), &|next| {
+                (next.member, next.admitted) = (of, of);
+                (next.open, next.promised) = (0, 0);
+            });
+        }
+        Ok(())
+    }
+
+    fn at_rest(&self, state: &State) -> Result<(), Broken<&'static str>> {
+        let lives = |process: &Process| matches!(process.life, ASKS | WITHOUT_LEASE);
+        let serves = state.member != 0 && lives(&state.processes[state.member as usize - 1]);
+        // One that did not come yet need not.
+        match serves || !state.processes.iter().any(lives) {
+            true => Ok(()),
+            false => broken("S2", format!("no generation comes in: {state:?}")),
+        }
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn edge(&self, _: &String) -> Edge {
+        Edge::Inner
+    }
+}
+
+/// Deaths, and leases that the store loses.
+const WORLDS: [(u8, u8); 5] = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)];
+
+fn found(left_out: &'static [Rule]) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for world in WORLDS {
+        let found = search(&Successors::new(world, left_out));
+        eprintln!("{:>7} states, deaths and losses {world:?}", found.states);
+        if let Some((broken, way)) = found.violation {
+            eprintln!("{left_out:?}: {broken:?} after\n  {}", way.join("\n  "));
+            all.push(broken.property);
+        }
+    }
+    all
+}
+
+#[test]
+fn one_of_two_successors_comes_in_and_no_rank_gives_its_qps_to_the_other() {
+    assert_eq!(found(&[]), [""; 0]);
+}
+
+#[test]
+fn every_rule_of_successors_is_needed() {
+    let breaks = |left_out, property| {
+        let broken = found(left_out);
+        assert!(broken.contains(&property), "{left_out:?}: {broken:?}");
+    };
+    breaks(&[Rule::OneSuccessor], "S1");
+    breaks(&[Rule::ProposedKeeps], "S1");
+    breaks(&[Rule::Overtaken], "S2");
+    breaks(&[Rule::GoesBack], "S2");
+}
