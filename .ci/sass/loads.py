@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from flow import LOADS, REGISTER, names, results, width
 
-IN_FLIGHT = 4
+IN_FLIGHT = 3
 
 
 @dataclass

@@ -45,19 +45,22 @@ WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
 
 /// Looks until `look()` returns something else than `would_block`, and returns that.
 ///
-/// The only loop in this library on memory that others change, so no call can hang. After a look
-/// without success it ends with the failure in `watch`, with `aborted`, or with `timeout`. A
-/// success wins over all of them. Relaxed loads only: a caller that goes on to read data takes its
-/// own acquire fence.
+/// The only loop in this library on memory that others change, so no call can hang. It ends with
+/// the failure in `watch`, with `aborted`, or with `timeout`, after one more look in vain: a thread
+/// that was stopped between its look and the clock finds what has come meanwhile. So a wait whose
+/// deadline has passed before it began looks, too. A success wins over all of them. Relaxed loads
+/// only: a caller that goes on to read data takes its own acquire fence.
 template <class Look>
 WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
   const platform::Divergence divergence;
+  Status end = Status::would_block;
   for (uint32_t looks = 1;; ++looks) {
     const Status found = look();
     if (found != Status::would_block) return found;
+    if (end != Status::would_block) return end;
     if (looks % platform::LOOKS_PER_CHECK == 0) {
-      const Status end = give_up(watch, deadline);
-      if (end != Status::would_block) return end;
+      end = give_up(watch, deadline);
+      if (end != Status::would_block) continue;
     }
     platform::pause();
   }

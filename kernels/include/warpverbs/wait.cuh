@@ -23,6 +23,19 @@ WV_DEVICE Status seen(const QpContext* context, Ticket ticket, uint64_t* cons) {
   return *cons >= ticket.index ? Status::ok : Status::would_block;
 }
 
+/// The same after all completions that have come: a whole look. Of a wide CQ it takes one CQE after
+/// the other, at most those up to the ticket.
+template <class Q>
+WV_DEVICE Status look_at(const Q& qp, Ticket ticket) {
+  uint64_t cons;
+  Status status = seen(qp.context, ticket, &cons);
+  for (bool more = true; more && status == Status::would_block;) {
+    more = cq::poll(qp, cons);
+    status = seen(qp.context, ticket, &cons);
+  }
+  return status;
+}
+
 /// Sees to it that the post behind a held ticket is rung: posts a NOP if no doorbell has covered
 /// it. False: the ring has no space for a NOP now.
 template <class Q>
@@ -43,10 +56,8 @@ WV_DEVICE_COLD Status wait_on(QpContext* context, Ticket ticket, Deadline deadli
   bool rung = !ticket.held;
   uint32_t looks = 0;
   const Status status = spin_until(qp.watch(), deadline, [&] {
-    uint64_t cons;
-    const Status found = seen(context, ticket, &cons);
+    const Status found = look_at(qp, ticket);
     if (found != Status::would_block) return found;
-    cq::poll(qp, cons);
     if (!rung && ++looks > LOOKS_BEFORE_RING) rung = ring_held<Q>(context, ticket.index);
     return Status::would_block;
   });
@@ -96,12 +107,7 @@ template <class Scope, class Q>
 WV_DEVICE Status test(Scope scope, const Q& qp, Ticket ticket) {
   Status status = Status::ok;
   if (scope.leader() && !ticket.is_done()) {
-    uint64_t cons;
-    status = detail::seen(qp.context, ticket, &cons);
-    if (status == Status::would_block) {
-      cq::poll(qp, cons);
-      status = detail::seen(qp.context, ticket, &cons);
-    }
+    status = detail::look_at(qp, ticket);
     if (status == Status::would_block) {
       const Status fault = qp.watch().fault();
       if (fault != Status::ok) {

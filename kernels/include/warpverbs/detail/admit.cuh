@@ -19,6 +19,8 @@ namespace wv::sq {
 struct Search {
   /// `ok`: space may be free, so a claim is worth a try. `would_block`: look again. Else the end.
   Status status;
+  /// The last look was after the deadline.
+  bool late;
   /// Up to here `full_ring_ns` has counted, device clock; 0 before the first look.
   uint64_t counted_ns;
 };
@@ -37,16 +39,19 @@ WV_DEVICE bool claim(const Q& qp, uint32_t n) {
   return claimed + n <= cons + qp.depth && (err | abort) == 0;
 }
 
-/// Whether `n` WQEBBs would fit now. Looks and adds nothing, so threads that wait do not disturb
-/// each other.
+/// Whether `n` WQEBBs would fit after all completions that have come. Looks and adds nothing, so
+/// threads that wait do not disturb each other. Bounded: a ring has no more CQEs than WQEBBs.
 template <class Q>
 WV_DEVICE bool sees_space(const Q& qp, uint32_t n) {
   QpContext* const context = qp.context;
-  cq::poll(qp);
-  const uint64_t end = platform::load_relaxed(&context->cons) + qp.depth;
-  const uint64_t taken = Q::is_exclusive() ? platform::load_relaxed(&context->resv)
-                                           : order::load_index(qp, &context->claim);
-  return taken + n <= end;
+  for (uint32_t left = qp.depth;; --left) {
+    const bool more = cq::poll(qp);
+    const uint64_t end = platform::load_relaxed(&context->cons) + qp.depth;
+    const uint64_t taken = Q::is_exclusive() ? platform::load_relaxed(&context->resv)
+                                             : order::load_index(qp, &context->claim);
+    if (taken + n <= end) return true;
+    if (!more || left == 0) return false;
+  }
 }
 
 /// One look for ring space. The thread has just made a claim in vain (`search.status` is `ok`),
@@ -61,14 +66,17 @@ WV_DEVICE Search look_for_space(const Q& qp, uint32_t n, Deadline deadline, bool
   if (first) search.counted_ns = now;
   search.status = qp.watch().fault();
   if (search.status == Status::ok) {
-    // A thread that never waits has one more try.
-    if (!first && (try_only || now >= deadline.at_ns)) {
+    // A thread that never waits has one more try. One that waits has a look after the deadline.
+    if (!first && (try_only || search.late)) {
       search.status = try_only ? Status::would_block : Status::timeout;
-    } else if (!sees_space(qp, n)) {
-      search.status = Status::would_block;
-      if (!try_only) {
-        platform::pause();
-        return search;
+    } else {
+      search.late = now >= deadline.at_ns;
+      if (!sees_space(qp, n)) {
+        search.status = Status::would_block;
+        if (!try_only) {
+          platform::pause();
+          return search;
+        }
       }
     }
   }
@@ -94,7 +102,7 @@ template <class Q>
 WV_DEVICE_COLD Status wait_for_space(QpContext* context, uint32_t n, Deadline deadline,
                                      bool try_only) {
   const Q qp = reopen<Q>(context);
-  Search search{Status::ok, 0};
+  Search search{Status::ok, false, 0};
   do search = look_for_space(qp, n, deadline, try_only, search);
   while (searches(search, try_only));
   return search.status;
@@ -109,7 +117,7 @@ WV_DEVICE_COLD Status wait_for_space(QpContext* context, uint32_t n, Deadline de
 template <class Q, class Post>
 WV_DEVICE Status admit(const Q& qp, uint32_t n, Deadline deadline, bool try_only, Post post) {
   const platform::Divergence divergence;
-  Search search{Status::ok, 0};
+  Search search{Status::ok, false, 0};
   if constexpr (Q::is_exclusive()) {
     if (!claim(qp, n)) search.status = wait_for_space<Q>(qp.context, n, deadline, try_only);
     if (search.status == Status::ok) post();

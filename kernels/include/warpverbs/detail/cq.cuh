@@ -75,9 +75,9 @@ WV_DEVICE void poll_collapsed(const Q& qp, uint64_t cons) {
   advance(qp, cons, last);
 }
 
-/// Takes at most one CQE.
+/// Takes at most one CQE. True: it was there, so another may be.
 template <class Q>
-WV_DEVICE void poll_wide(const Q& qp) {
+WV_DEVICE bool poll_wide(const Q& qp) {
   QpContext* const context = qp.context;
   // The place, cons, the CQE, and the place again: the CQE was the first one not taken all the
   // while. A CQE of a later lap has the other owner bit. The second look is for a thread that was
@@ -90,13 +90,16 @@ WV_DEVICE void poll_wide(const Q& qp) {
   const uint8_t* const cqe = qp.cqe + (taken & qp.mask) * CQE_BYTES;
   const uint32_t last = load_dword(cqe, LAST_DWORD);
   const bool odd_lap = (taken & qp.depth) != 0;
-  if (((last & OWNER_BIT) != 0) != odd_lap) return;
+  if (((last & OWNER_BIT) != 0) != odd_lap) return false;
   if constexpr (!Q::is_exclusive()) {
-    if (platform::load_relaxed(&context->cq_consumed) != taken) return;
+    if (platform::load_relaxed(&context->cq_consumed) != taken) return true;
   }
-  if (!is_done(last)) return fail(context, cqe, last);
+  if (!is_done(last)) {
+    fail(context, cqe, last);
+    return false;
+  }
   // Out of reach: another poller has yet to raise cons. A thread that looks again finds it.
-  if (!advance(qp, cons, last)) return;
+  if (!advance(qp, cons, last)) return false;
   // Behind cons: a thread that finds the CQE taken finds cons raised, or a CQE that raises it
   // further.
   if constexpr (Q::is_exclusive()) {
@@ -104,6 +107,7 @@ WV_DEVICE void poll_wide(const Q& qp) {
   } else {
     platform::compare_exchange_relaxed(&context->cq_consumed, taken, taken + 1);
   }
+  return true;
 }
 
 /// Looks at the CQ once: advances `cons` or latches an error. Takes no fence. A completion of a put
@@ -115,13 +119,16 @@ WV_DEVICE void poll_wide(const Q& qp) {
 /// A wide CQ keeps the cause.
 ///
 /// @param cons  `QpContext::cons`, read before the call.
+/// @return whether there may be more: of a wide CQ it takes at most one CQE.
 template <class Q>
-WV_DEVICE void poll(const Q& qp, uint64_t cons) {
-  qp.has_wide_cq() ? poll_wide(qp) : poll_collapsed(qp, cons);
+WV_DEVICE bool poll(const Q& qp, uint64_t cons) {
+  if (qp.has_wide_cq()) return poll_wide(qp);
+  poll_collapsed(qp, cons);
+  return false;
 }
 template <class Q>
-WV_DEVICE void poll(const Q& qp) {
-  poll(qp, platform::load_relaxed(&qp.context->cons));
+WV_DEVICE bool poll(const Q& qp) {
+  return poll(qp, platform::load_relaxed(&qp.context->cons));
 }
 
 }  // namespace wv::cq
