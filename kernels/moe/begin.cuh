@@ -297,6 +297,9 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.in_turn = 1;
   handle.stopped = !fits || aborted;
   handle.tell = 0;
+  handle.busy = 0;
+  handle.recent = moe.buffer;
+  handle.unbuffered = moe.unbuffered;
   handle.refused = ~uint64_t{0};
   clear_fault(handle.fault, ranks);
   moe.waiting = ranks;
@@ -358,21 +361,35 @@ WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer
   call.handle.peers[peer] = state;
 }
 
-/// Begins a send phase for all peers. Takes guards, waits until the staging rows of this set may
-/// change, and finds out whether a credit is missing. Threads share the peers; a barrier follows.
+/// Bits of `MoeHandle::tell`.
+enum Tell : uint32_t { TELL = 1, UNSTAGED = 2 };
+
+/// Begins a send phase for all peers: takes guards, and finds out which credits are missing.
+/// Threads share the peers; a barrier follows.
 WV_DEVICE void begin_send(const Call& call) {
-  const bool aborted = call.handle.aborted != 0;
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    MoePeer& state = call.moe.peers[peer];
+    state.credit = GIVEN;
     if (peer == call.rank()) continue;
     enter_peer(call, peer);
-    if (aborted) continue;
-    if (const Status status = settle_staging(call, peer); status != Status::ok) {
-      call.stop(status);
-      record_failure(call, peer, status);
-    }
-    if (call.is_active(peer) && !has_credit(call, peer)) {
-      platform::store_relaxed(&call.handle.tell, 1u);
-    }
+    if (!call.is_active(peer)) continue;
+    const Credit credit = first_look(call, peer);
+    if (credit == GIVEN) continue;
+    state.credit = credit;
+    if (credit == LATE) lose(call, peer, why_late(call, peer));
+    const uint32_t awaited = credit == LATE ? 0 : TELL, unstaged = credit == AWAITED ? 0 : UNSTAGED;
+    platform::or_relaxed_sys(&call.handle.tell, awaited | unstaged);
+  }
+}
+
+/// Finds out which send buffers an HCA still reads for `peer`, but for that of the call before,
+/// which this call does not take anyway. One thread.
+WV_DEVICE void find_busy(const Call& call, uint32_t peer) {
+  for (uint32_t set = 0; set < SETS; ++set) {
+    const uint32_t buffer = call.moe.peers[peer].buffer[set];
+    if (buffer == call.handle.recent) continue;
+    if (is_done(call, peer, signal_index(KIND_DISPATCH, set))) continue;
+    platform::or_relaxed_sys(&call.handle.busy, 1u << buffer);
   }
 }
 
@@ -383,6 +400,9 @@ WV_DEVICE void begin_dispatch_send(const Call& call, const uint32_t* active) {
     join_peer(call, active, peer);
   }
   begin_send(call);
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    if (peer != call.rank()) find_busy(call, peer);
+  }
 }
 
 }  // namespace wv::moe

@@ -41,6 +41,8 @@ struct Call {
   uint32_t call;
   /// Place of this call's signal among those of a peer, and of its words among the state of a peer.
   uint32_t index;
+  /// The send buffer of its dispatch.
+  uint32_t buffer;
   /// When the phase began, device clock.
   uint64_t began_ns;
   Deadline deadline;
@@ -54,6 +56,7 @@ struct Call {
         phase(which),
         call(of->call),
         index(signal_index(kind, call)),
+        buffer(of->buffer),
         began_ns(layer->began_ns),
         deadline(after(of->deadline_ns)) {}
 
@@ -126,9 +129,9 @@ struct Call {
     return (uint64_t{set()} * ranks() + source) * moe.max_tokens * moe.slot_bytes +
            row * moe.slot_bytes;
   }
-  /// Byte offset in the staging window of token `token`, in this call's set.
+  /// Byte offset in the staging window of token `token`, in this call's send buffer.
   WV_DEVICE uint64_t dispatch_staging(uint32_t token) const {
-    return (uint64_t{set()} * moe.max_tokens + token) * moe.slot_bytes;
+    return (uint64_t{buffer} * moe.max_tokens + token) * moe.slot_bytes;
   }
 
   /// The QP that carries this kind and set to `peer`; null if it does not exist.

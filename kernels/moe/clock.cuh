@@ -5,7 +5,11 @@
 // waited a quarter of its deadline writes a beat to every member for which it does not wait. It
 // writes again every quarter. A new beat of a peer starts the clock against it again. No phase
 // waits longer than two deadlines. Clocks stand still while a change is prepared, and that time has
-// a limit too.
+// a limit too. They stand still while the thread that waits gets no time, as when its process is
+// stopped: a peer is not late because this rank did not look.
+//
+// A wait ends with a whole look at what it waits for after the look at the clock. What has come
+// while the thread stood between the two is found.
 #pragma once
 
 #include "credit.cuh"
@@ -28,12 +32,27 @@ WV_DEVICE uint32_t beat_of(const Call& call, uint32_t peer) {
 /// The wait for one peer, by one thread.
 class PeerWait {
  public:
-  WV_DEVICE PeerWait(const Call& call, uint32_t peer)
-      : call_(call), peer_(peer), counted_ns_(call.began_ns) {}
+  /// @param began_ns  when the wait for all peers began.
+  /// @param heeds  whether a beat of the peer starts its clock again.
+  WV_DEVICE PeerWait(const Call& call, uint32_t peer, uint64_t began_ns, bool heeds)
+      : call_(call),
+        peer_(peer),
+        heeds_(heeds),
+        began_ns_(began_ns),
+        counted_ns_(platform::now_ns()),
+        used_ns_(counted_ns_ - began_ns) {}
 
-  /// After a look in vain: why the wait ends, or `would_block`.
+  /// After a look in vain: why the wait ends, or `would_block`. It ends at the earliest with the
+  /// second call, so that a look follows the clock.
   WV_DEVICE Status check() {
-    if (looks_++ % platform::LOOKS_PER_CHECK != 0) return Status::would_block;
+    if (end_ != Status::would_block) return end_;
+    if (looks_++ % platform::LOOKS_PER_CHECK == 0) end_ = find_end();
+    return Status::would_block;
+  }
+
+ private:
+  /// Why the wait is to end, if the next look is in vain, too.
+  WV_DEVICE Status find_end() {
     const QpContext* const qp = call_.qp_to(peer_);
     const Watch watch{qp == nullptr ? nullptr : &qp->err, &call_.team.config->abort};
     if (const Status fault = watch.fault(); fault != Status::ok) return fault;
@@ -43,7 +62,6 @@ class PeerWait {
     return count(now);
   }
 
- private:
   WV_DEVICE_COLD Status count(uint64_t now) {
     const MoeBoard& board = *call_.moe.board;
     if (has_bit(board.suspects, peer_)) return Status::timeout;
@@ -53,16 +71,20 @@ class PeerWait {
       if (!trusted(call_, peer_)) return Status::timeout;
       beat_ = beat;
     }
-    const uint64_t passed = now - counted_ns_;
+    const uint64_t deadline = call_.handle.deadline_ns;
+    uint64_t passed = now - counted_ns_;
     counted_ns_ = now;
+    if (passed > deadline / 4) {  // this thread got no time
+      stood_ns_ += passed - deadline / 4;
+      passed = deadline / 4;
+    }
     const bool stands = platform::load_relaxed_sys(&board.preparing) != 0 &&
                         has_bit(board.promised, peer_) &&
                         stood_ns_ < platform::load_relaxed(&call_.moe.clock->change_ns);
     (stands ? stood_ns_ : used_ns_) += passed;
-    if (beat != beat_) used_ns_ = 0;
+    if (beat != beat_ && heeds_) used_ns_ = 0;
     beat_ = beat;
-    const uint64_t deadline = call_.handle.deadline_ns;
-    const uint64_t counted = now - call_.began_ns - stood_ns_;
+    const uint64_t counted = now - began_ns_ - stood_ns_;
     if (used_ns_ >= deadline || counted / 2 >= deadline) return Status::timeout;
     return look_for_failure();
   }
@@ -79,11 +101,14 @@ class PeerWait {
 
   const Call& call_;
   uint32_t peer_;
+  bool heeds_;
+  Status end_ = Status::would_block;
   uint32_t looks_ = 0;
   uint32_t beat_ = 0;
+  uint64_t began_ns_;
   /// Time up to which was counted; how much of it counts against the peer, how much stood still.
   uint64_t counted_ns_;
-  uint64_t used_ns_ = 0;
+  uint64_t used_ns_;
   uint64_t stood_ns_ = 0;
 };
 
@@ -94,7 +119,7 @@ WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
   if (!call.is_open(peer) && !enter_peer(call, peer)) return;
   if (call.open(peer, &qp) != Status::ok) return;
   ++call.moe.peers[peer].beat;
-  PostOptions options{call.deadline};
+  PostOptions options{for_own_hca(call)};
   options.try_only = true;  // a ring that is full has no use for a beat
   control(call, qp, peer, options);
 }
@@ -111,13 +136,15 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
 /// peer, `ok` when the wait is over, or why it ends in vain. `settle(peer, status)` records how it
 /// ended. Both are called by one thread per peer, all of the grid together. A barrier follows, and
 /// after it a fence of the threads that read what the peers have written. Every wait is bounded by
-/// its clock (`PeerWait`), so all of it is.
-template <class Look, class Settle>
-WV_DEVICE void await_peers(const Call& call, Look look, Settle settle) {
+/// its clock (`PeerWait`), so all of it is. The clocks of all peers begin here, so that no wait
+/// begins after its end. `heeds(peer)` says whether beats of the peer start its clock again.
+template <class Look, class Settle, class Heeds>
+WV_DEVICE void await_peers(const Call& call, Look look, Settle settle, Heeds heeds) {
+  const uint64_t began_ns = platform::now_ns();
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     // While others wait, this thread beats for the last of its peers.
     const bool last = call.ranks() - peer <= grid_threads();
-    PeerWait wait(call, peer);
+    PeerWait wait(call, peer, began_ns, heeds(peer));
     uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
     bool settled = false;
     spin_until(Watch{nullptr, nullptr}, Deadline{~uint64_t{0}}, [&] {

@@ -10,6 +10,12 @@
 
 namespace wv::moe {
 
+/// Whether both send phases of this call have sent.
+WV_DEVICE bool has_sent_both(const Call& call) {
+  const MoeHandlePeer& own = call.handle.peers[call.rank()];
+  return own.dispatch_sent == Outcome::sent && own.combine_sent == Outcome::sent;
+}
+
 /// Waits for every peer's word, and decides which peers' rows are added: those of a peer that got
 /// all rows and returns all of them.
 WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) {
@@ -19,13 +25,21 @@ WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) 
     return Arrival{sent ? Outcome::accepted : Outcome::not_sent,
                    sent ? state.rows_received - state.malformed : 0, 0};
   };
+  const Mask mask{p.active, (p.flags & COMBINE_IN_PLACE) != 0, has_sent_both(call)};
   receive_words(call, own, [&](uint32_t peer, const Arrival& arrival) {
     MoeHandlePeer& state = call.handle.peers[peer];
     state.combine_received = arrival.outcome;
     state.rows_combined = arrival.count;
     state.valid = state.dispatch_sent == Outcome::sent && arrival.outcome == Outcome::accepted &&
                   arrival.count == state.rows_sent;
-    tell_active(p.active, (p.flags & COMBINE_IN_PLACE) != 0, peer, state.valid != 0);
+    // The peer answers, and has not had the rows: they came too late for it, or not at all. It
+    // names this rank for that, and so does this rank.
+    const bool unread = state.dispatch_sent == Outcome::sent &&
+                        arrival.outcome == Outcome::accepted && arrival.count < state.rows_sent;
+    if (unread && state.cause == MoeCause::none) record_fault(call, MoeCause::missed_call, NONE);
+    // A peer whose dispatch had other arguments returns other rows, and is no absent one.
+    const bool differs = state.cause == MoeCause::shape || state.cause == MoeCause::malformed;
+    mask.tell(peer, state.valid != 0, differs);
     if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
   });
 }
@@ -100,7 +114,7 @@ WV_DEVICE void take_ranks(const Call& call, uint32_t token, Terms* terms) {
     const uint32_t row = call.handle.row_of[uint64_t{known} * moe.max_tokens + token];
     const bool valid = there && call.handle.peers[known].valid != 0 && row != NONE;
     // This rank's own rows stay where they were staged.
-    const uint64_t at = known == call.rank() ? moe.staging.base + staged_row(call, known, row)
+    const uint64_t at = known == call.rank() ? moe.staging.base + staged_row(call, known, row, 0)
                                              : moe.slots.base + combine_slot(call, known, row, 0);
     terms->take(valid, at, 1.0f);
   }
@@ -118,7 +132,8 @@ WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t tok
     const uint32_t row = call.handle.row_of[uint64_t{peer} * moe.max_tokens + token];
     if (peer == call.rank()) {
       const uint64_t own = uint64_t{peer} * moe.max_tokens + row;
-      at = moe.staging.base + staged_expert(call, call.handle.picks[own * moe.top_k + lane()]);
+      const MoePick& pick = call.handle.picks[own * moe.top_k + lane()];
+      at = moe.staging.base + expert_row(call, peer, row, which, pick);
     } else {
       at = moe.slots.base + combine_slot(call, peer, row, which);
     }
@@ -176,9 +191,7 @@ WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
     for (uint32_t token = thread_in_grid(); token < call.handle.tokens; token += grid_threads()) {
       p.token_valid[token] = 0;
     }
-    for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-      if (p.active != nullptr) p.active[peer] = 0;
-    }
+    Mask{p.active, (p.flags & COMBINE_IN_PLACE) != 0, false}.clear(call);
     return;
   }
   const uint32_t tokens = call.handle.tokens;

@@ -1,10 +1,12 @@
-// What the sender keeps of a peer: guards, credits, suspicion, calls that were not sent, staging
-// rows in flight.
+// What the sender keeps of a peer: guards, credits, suspicion, calls that were not sent, work in
+// flight.
 //
 // Slots are reused by credit: data goes into a set only when the peer has closed the last call that
-// sent data into it. Before a rank waits for a credit it sends its own to all peers. Otherwise two
-// ranks that send the next dispatch before they receive this one would wait for each other. A peer
-// that gives no credit in time gets no data but a word that says so.
+// sent data into it, and the HCA has carried that call. Work in flight is a missing credit, so what
+// an HCA still reads for one peer holds up no other. Before a rank waits for a credit it sends its
+// own to all peers. Otherwise two ranks that send the next dispatch before they receive this one
+// would wait for each other. A peer that gives no credit in time gets no data but a word that says
+// so.
 #pragma once
 
 #include "fault.cuh"
@@ -57,12 +59,6 @@ WV_DEVICE bool has_sent(const Call& call, const MoePeer& state) {
   return (state.sent >> call.index & 1) != 0;
 }
 
-/// Whether data of this call may go into the slots at `peer`.
-WV_DEVICE bool has_credit(const Call& call, uint32_t peer) {
-  const MoePeer& state = call.moe.peers[peer];
-  return !has_sent(call, state) || has_released(call, peer, state.last[call.index]);
-}
-
 /// Data of this call is on its way to `peer`, with this credit.
 WV_DEVICE void mark_sent(const Call& call, uint32_t peer, uint64_t credit) {
   MoePeer& state = call.moe.peers[peer];
@@ -112,31 +108,89 @@ WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
   return state.suspect == 0;
 }
 
-/// Waits until nothing reads the staging rows of this kind and set that went to `peer`. Then the
-/// WQEs are done, or their QP is in error. While the host resets the QP this thread looks only at
-/// its words.
-WV_DEVICE_ONCE Status settle_staging(const Call& call, uint32_t peer) {
-  const Ticket ticket{call.moe.peers[peer].ticket[call.index]};
-  QpContext* const context = call.qp_to(peer);
-  if (ticket.index == 0 || context == nullptr) return Status::ok;
+/// Whether the HCA has carried the last data of this kind and set to `peer`, or reads nothing for
+/// it any more, since the QP is in error. Never waits. One thread.
+///
+/// The host raises the error word of a QP only after its move to Err has ended, so the word speaks
+/// of an HCA that has stopped.
+WV_DEVICE_ONCE bool is_done(const Call& call, uint32_t peer, uint32_t index) {
+  const Ticket ticket{call.moe.peers[peer].ticket[index]};
+  if (ticket.index == 0) return true;
+  QpContext* const context = peer_qp(call.team, peer, index % call.team.qps_per_peer);
+  if (context == nullptr) return true;
+  uint64_t cons;
+  Status status = wv::detail::seen(context, ticket, &cons);
+  if (status != Status::would_block) return true;
+  // While the host resets the QP this thread looks only at its words.
   const bool entered = !call.is_open(peer) && enter_peer(call, peer);
   PeerQp qp;
-  Status status = call.open(peer, &qp);
-  if (status == Status::ok) {
-    status = wait(Thread{}, qp, ticket, call.deadline);
-  } else {
-    const Watch watch{&context->err, &call.team.config->abort};
-    status = spin_until(watch, call.deadline, [&] {
-      uint64_t cons;
-      return wv::detail::seen(context, ticket, &cons);
-    });
+  if (call.is_open(peer) && open_qp(context, &qp) == Status::ok) {
+    status = wv::detail::look_at(qp, ticket);
   }
   if (entered) leave_peer(call, peer);
-  if (status != Status::timeout && status != Status::aborted) return Status::ok;
-  // `aborted` may be the word of a QP that was given up, which reads nothing any more, or the
-  // team's.
-  const Status fault = Watch{&context->err, nullptr}.fault();
-  return fault != Status::ok ? Status::ok : status;
+  return status != Status::would_block || Watch{&context->err, nullptr}.fault() != Status::ok;
+}
+
+/// How the credit of a peer stands in a send phase: `MoePeer::credit`. GIVEN and AWAITED: its rows
+/// of this set may be staged.
+enum Credit : uint32_t {
+  GIVEN,
+  /// It has not closed the last call of the set.
+  AWAITED,
+  /// The HCA has not carried the last call of the set.
+  FLYING,
+  /// It was awaited, and came.
+  CAME,
+  /// It was flying, and came: its rows are not staged.
+  LANDED,
+  /// It is not waited for, or was waited for in vain.
+  LATE,
+};
+
+/// Looks once how the credit of `peer` for this kind and set stands. One thread.
+///
+/// A suspect gets nothing while any work for it is in flight: so no more send buffers are bound to
+/// a peer than it had when it fell silent.
+WV_DEVICE Credit look_for_credit(const Call& call, uint32_t peer) {
+  MoePeer& state = call.moe.peers[peer];
+  if (!is_done(call, peer, call.index)) return FLYING;
+  if (has_sent(call, state) && !has_released(call, peer, state.last[call.index])) return AWAITED;
+  if (state.suspect == 0) return GIVEN;
+  for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
+    if (!is_done(call, peer, i)) return AWAITED;
+  }
+  return GIVEN;
+}
+
+/// Whether work to `peer` is still in flight that a send phase has waited for in vain. One thread.
+WV_DEVICE bool is_stuck(const Call& call, uint32_t peer) {
+  MoePeer& state = call.moe.peers[peer];
+  for (uint32_t i = 0; state.late != 0 && i < SIGNALS_PER_PEER; ++i) {
+    if ((state.late >> i & 1) != 0 && is_done(call, peer, i)) state.late &= ~(1u << i);
+  }
+  return state.late != 0;
+}
+
+/// The same at the begin of a send phase. A credit that is missing is not waited for if the peer is
+/// a suspect that has said nothing new, or if the same wait has been in vain before.
+WV_DEVICE Credit first_look(const Call& call, uint32_t peer) {
+  const bool waits = trusted(call, peer);
+  const Credit found = look_for_credit(call, peer);
+  return found == GIVEN || (waits && !is_stuck(call, peer)) ? found : LATE;
+}
+
+/// Why `peer` is not waited for: its QP has failed, or it was waited for in vain before. One
+/// thread.
+WV_DEVICE Status why_late(const Call& call, uint32_t peer) {
+  const QpContext* const qp = call.qp_to(peer);
+  const Status fault = Watch{qp == nullptr ? nullptr : &qp->err, nullptr}.fault();
+  return fault != Status::ok ? fault : Status::timeout;
+}
+
+/// The credit of `peer` has not come. `status` says why. One thread.
+WV_DEVICE_COLD void lose(const Call& call, uint32_t peer, Status status) {
+  call.report(status == Status::closed ? Status::aborted : status);
+  record_failure(call, peer, status);
 }
 
 /// Writes what this rank has released, which calls of this set it has not sent, and how often it
@@ -208,7 +262,7 @@ WV_DEVICE_COLD void renew(const Call& call, uint32_t peer) {
       state.skip_number[one.index] = 0;
     }
     PeerQp qp;
-    if (one.open(peer, &qp) == Status::ok) control(one, qp, peer, PostOptions{call.deadline});
+    if (one.open(peer, &qp) == Status::ok) control(one, qp, peer, PostOptions{for_own_hca(call)});
   }
 }
 

@@ -15,11 +15,36 @@ WV_DEVICE bool offers_staging(const Call& call) {
   return returns_of(call.moe) != Return::sums && call.shape().max_tokens == call.moe.max_tokens;
 }
 
+/// How the phase tells its caller of the peers.
+WV_DEVICE Mask mask_of(const Call& call, const DispatchReceiveParams& p) {
+  const bool sent = call.handle.peers[call.rank()].dispatch_sent == Outcome::sent;
+  return {p.active, (p.flags & RECEIVE_IN_PLACE) != 0, sent};
+}
+
+/// Finds out whether the caller may write to the combine staging memory of this call: no HCA reads
+/// it any more. Threads share the peers; a barrier follows.
+WV_DEVICE void look_for_readers(const Call& call) {
+  const uint32_t index = signal_index(KIND_COMBINE, call.call);
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    if (peer == call.rank() || is_done(call, peer, index)) continue;
+    platform::store_relaxed(&call.handle.offered, 0u);
+  }
+}
+
+/// The tag of the shape with which `peer` has sent this call, in the header of its first row. One
+/// thread, behind the data word of a peer that has sent rows.
+WV_DEVICE_COLD uint32_t tag_from(const Call& call, uint32_t peer) {
+  // Acquire. The rows of the peer: pairs with the order that its QP keeps between them and the word
+  // that this thread has read.
+  platform::fence_acquire_sys();
+  const auto* const header = reinterpret_cast<const uint32_t*>(slot_of(call, peer, 0));
+  return header[Header::TOKEN] >> Header::TAG_SHIFT;
+}
+
 /// Waits for every peer's word; keeps how each wait ended. Threads share the peers.
-///
-/// Where the caller may write to the combine staging memory of this call, this phase waits until
-/// nothing reads it any more. The caller needs to know only that the phase has ended.
 WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p) {
+  if (offers_staging(call)) look_for_readers(call);
+  const Mask mask = mask_of(call, p);
   const auto own = [&] {
     const MoeHandlePeer& state = call.handle.peers[call.rank()];
     const bool sent = state.dispatch_sent == Outcome::sent;
@@ -32,41 +57,31 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
       call.report(Status::invalid);
       // As many as this layer never sends, or only in a larger call.
       const bool larger = arrival.count <= call.moe.max_tokens;
-      record_fault(call, larger ? MoeCause::shape : MoeCause::malformed, peer);
+      record_fault(call, larger ? MoeCause::shape : MoeCause::malformed, peer,
+                   larger ? tags_with(call, tag_from(call, peer)) : 0);
     }
     state.dispatch_received = fits ? arrival.outcome : Outcome::gave_up;
     state.rows_received = fits ? arrival.count : 0;
     if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
     const bool here = state.dispatch_received == Outcome::accepted;
-    tell_active(p.active, (p.flags & RECEIVE_IN_PLACE) != 0, peer, here);
+    mask.tell(peer, here, !fits);
   });
-  if (!offers_staging(call)) return;
-  Call combine(&call.moe, &call.handle, COMBINE_SEND);
-  combine.deadline = call.deadline;
-  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    if (peer == call.rank()) continue;
-    const Status status = settle_staging(combine, peer);
-    if (status == Status::ok) continue;
-    call.stop(status);
-    record_failure(call, peer, status);
-  }
 }
 
-/// Gives out no rows, so that no caller writes rows to be sent back over bytes in flight: combine
-/// then returns none.
+/// Gives out no rows: combine then returns none.
 WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     call.handle.peers[peer].rows_received = 0;
-    if (p.active != nullptr) p.active[peer] = 0;
   }
+  mask_of(call, p).clear(call);
 }
 
 /// Returns where the caller may write what combine sends. A host that replays graphs does not know
-/// it: the set goes by the number of the call. The whole grid, behind the barrier after
+/// it: the set goes by the number of the call. The whole grid, after the barrier after
 /// `receive_dispatch`.
 WV_DEVICE void tell_staging(const Call& call, const DispatchReceiveParams& p) {
   if (p.staging == nullptr || thread_in_grid() != 0) return;
-  const bool offered = call.in_turn() && call.runs() && offers_staging(call);
+  const bool offered = call.in_turn() && call.runs() && call.handle.offered != 0;
   *p.staging = offered ? staged_y(call) : 0;
 }
 
@@ -183,14 +198,17 @@ WV_DEVICE_COLD void lay_nothing(const Call& call, const DispatchReceiveParams& p
   const bool by_rank = call.moe.layout == MoeLayout::rank_major;
   const uint32_t counts = by_rank ? call.ranks() : call.moe.max_local_experts;
   for (uint32_t i = thread_in_grid(); i < counts; i += grid_threads()) p.counts[i] = 0;
-  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    if (p.active != nullptr) p.active[peer] = 0;
-  }
+  Mask{p.active, (p.flags & RECEIVE_IN_PLACE) != 0, false}.clear(call);
 }
 
 WV_DEVICE_ONCE void dispatch_receive(const DispatchReceiveParams& p) {
   begin_phase(
-      *p.moe, [&] { begin(p.moe, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent); },
+      *p.moe,
+      [&] {
+        begin(p.moe, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent);
+        const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
+        if (call.in_turn()) p.handle->offered = offers_staging(call) && call.runs();
+      },
       [&] {
         const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
         if (call.in_turn()) receive_dispatch(call, p);

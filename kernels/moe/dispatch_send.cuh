@@ -197,7 +197,7 @@ inline constexpr uint32_t AHEAD = 2;
 /// Numbers the rows of every peer, and sends what peers wait for before any rows. A block takes
 /// the peers whose rows its warps send. The whole grid.
 WV_DEVICE void number_peers(const Call& call) {
-  const bool tells = call.handle.tell != 0, again = call.moe.untold != 0;
+  const bool tells = (call.handle.tell & TELL) != 0, again = call.moe.untold != 0;
   for (uint32_t peer = block_in_grid(); peer < call.ranks(); peer += grid_blocks()) {
     const uint32_t rows = number_rows(call, peer);
     if (thread_in_block() == 0) call.handle.peers[peer].rows_sent = rows;
@@ -212,6 +212,62 @@ WV_DEVICE void number_peers(const Call& call) {
   }
 }
 
+/// The send buffer that this call may fill: no HCA reads it, and this rank does not read its own
+/// rows of the call before there. NONE: there is none. In peace each set has one, and no more are
+/// touched. All threads find the same, from words that are steady.
+WV_DEVICE uint32_t free_buffer(const Call& call, uint32_t busy) {
+  const uint32_t taken = busy | 1u << call.handle.recent;
+  const uint32_t own = call.set();
+  if ((taken >> own & 1) == 0) return own;
+  const uint32_t free = ~taken & ((1u << call.moe.buffers) - 1);
+  return free != 0 ? __ffs(free) - 1 : NONE;
+}
+
+/// Waits until a send buffer is free, and beats meanwhile. One thread; no other posts.
+WV_DEVICE_COLD uint32_t await_buffer(const Call& call) {
+  uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
+  uint32_t buffer = NONE;
+  const Watch watch{nullptr, &call.team.config->abort};
+  const Status status = spin_until(watch, call.deadline, [&] {
+    call.handle.busy = 0;
+    for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
+      if (peer != call.rank()) find_busy(call, peer);
+    }
+    buffer = free_buffer(call, call.handle.busy);
+    if (buffer != NONE) return Status::ok;
+    if (platform::now_ns() < next_beat) return Status::would_block;
+    next_beat = Deadline::in(call.handle.deadline_ns / 4).at_ns;
+    for (uint32_t peer = 0; peer < call.ranks(); ++peer) beat(call, peer);
+    return Status::would_block;
+  });
+  if (status == Status::ok) return buffer;
+  ++call.moe.unbuffered;
+  call.handle.unbuffered = call.moe.unbuffered;
+  platform::store_relaxed_sys(&call.moe.board->unbuffered, call.moe.unbuffered);
+  call.stop(status);
+  record_fault(call, status == Status::timeout ? MoeCause::no_buffer : MoeCause::aborted, NONE);
+  return NONE;
+}
+
+/// Takes a send buffer for this call. The whole grid, after a barrier. Where none is free one
+/// thread waits for it, between two barriers, and the call sends nothing if none becomes free in
+/// time.
+WV_DEVICE uint32_t take_buffer(const Call& call) {
+  // No thread changes `aborted` and `busy` before the barrier below, so all come to the same.
+  if (call.handle.aborted != 0) return call.set();
+  uint32_t buffer = free_buffer(call, call.handle.busy);
+  const bool none = buffer == NONE;
+  if (none) grid_sync();
+  if (thread_in_grid() == 0) {
+    if (none) buffer = await_buffer(call);
+    call.handle.buffer = buffer;
+    if (buffer != NONE) call.moe.buffer = buffer;
+  }
+  if (!none) return buffer;
+  grid_sync();
+  return call.handle.buffer;
+}
+
 WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
   // The first warp begins the call at once.
   if (thread_in_grid() >= 32) {
@@ -221,7 +277,8 @@ WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
   begin_phase(
       *p.moe, [&] { begin_dispatch(p); },
       [&] { begin_dispatch_send(Call(p.moe, p.handle, DISPATCH_SEND), p.active); });
-  const Call call(p.moe, p.handle, DISPATCH_SEND);
+  Call call(p.moe, p.handle, DISPATCH_SEND);
+  call.buffer = take_buffer(call);
   const bool stages = Warp{}.any(call.runs());
   const Tokens tokens(p);
   const uint32_t count = call.handle.tokens;
@@ -241,6 +298,7 @@ WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
         const uint32_t rows = Warp{}.broadcast(call.handle.peers[peer].rows_sent);
         return send(call, peer, rows, Pieces::of_tokens(rows));
       },
+      [] {},
       [&](uint32_t peer, Outcome outcome) { call.handle.peers[peer].dispatch_sent = outcome; });
 }
 

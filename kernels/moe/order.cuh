@@ -47,6 +47,13 @@ struct Tail {
   DataSignal words;
 };
 
+/// When a wait of a send phase for this rank's own HCA ends, for ring space or for rows that must
+/// be there before their signal: the phase does not stand longer without a beat. What an HCA has
+/// not carried for so long is for a peer that does not take it.
+WV_DEVICE Deadline for_own_hca(const Call& call) {
+  return Deadline::in(call.handle.deadline_ns / 4);
+}
+
 /// Puts one row for each active lane. Whole warp.
 WV_DEVICE_ONCE Posted put_rows(const PeerQp& qp, const Put& rows, const PostOptions& options,
                                bool active) {
@@ -71,7 +78,7 @@ WV_DEVICE_ONCE Posted write_control(const PeerQp& qp, RemoteAddr to, const Contr
 struct InlineWrite {
   /// Whole warp.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
-    const PostOptions options{call.deadline};
+    const PostOptions options{for_own_hca(call)};
     if (!tail.any) return write_data(qp, tail.signal, tail.words, options);
     return put_signal(Warp{}, qp, tail.rows, tail.signal, tail.words, options, tail.active);
   }
@@ -90,7 +97,7 @@ struct Swap {
   /// Whole warp: lane 0 the credit, lane 1 the data word behind it.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     if (tail.any) {
-      PostOptions held{call.deadline, false};
+      PostOptions held{for_own_hca(call), false};
       held.more = true;  // the words ring
       const Posted posted = put_rows(qp, tail.rows, held, tail.active);
       if (posted.status != Status::ok) return posted;
@@ -98,7 +105,7 @@ struct Swap {
     const bool first = lane() == 0;
     const Amo<uint64_t> word{word_at(tail.signal, first ? DataSignal::CREDIT : DataSignal::DATA),
                              first ? tail.words.credit : tail.words.data};
-    return amo<AmoOp::swap>(Warp{}, qp, word, {call.deadline}, lane() < 2);
+    return amo<AmoOp::swap>(Warp{}, qp, word, {for_own_hca(call)}, lane() < 2);
   }
   /// One thread.
   WV_DEVICE_ONCE static Posted control(const Call&, const PeerQp& qp, RemoteAddr to,
@@ -129,21 +136,20 @@ struct Flush {
   /// Whole warp.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     constexpr Warp warp;
-    const PostOptions options{call.deadline};
-    const Posted rows =
-        tail.any ? put_rows(qp, tail.rows, options, tail.active) : flush(warp, qp, call.deadline);
+    const Posted rows = tail.any ? put_rows(qp, tail.rows, {for_own_hca(call)}, tail.active)
+                                 : flush(warp, qp, for_own_hca(call));
     if (rows.status != Status::ok) return rows;
     // A timeout leaves the ticket: the rows may still arrive, so their staging is in use.
-    const Status status = wait(warp, qp, rows.ticket, call.deadline);
+    const Status status = wait(warp, qp, rows.ticket, for_own_hca(call));
     if (status != Status::ok) return {status, rows.ticket};
-    return write_data(qp, tail.signal, tail.words, options);
+    return write_data(qp, tail.signal, tail.words, {for_own_hca(call)});
   }
   /// One thread. It waits a little also at the end of a phase. A peer that is only slow has long
   /// taken the words that were sent to it.
   WV_DEVICE_ONCE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
                                        const ControlSignal& words, const PostOptions& options) {
     Deadline deadline = Deadline::in(call.handle.deadline_ns / 32);
-    if (deadline.at_ns < call.deadline.at_ns) deadline = call.deadline;
+    if (deadline.at_ns < call.deadline.at_ns) deadline = for_own_hca(call);
     if (options.try_only) deadline = {0};  // what can be left out is, rather than waited for
     const Status status = quiet(Thread{}, qp, deadline);
     if (status != Status::ok) return {status, {0}};

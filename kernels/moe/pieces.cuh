@@ -66,7 +66,7 @@ struct Pieces {
   WV_DEVICE static Piece returned(const Call& call, uint32_t peer, uint32_t i) {
     const uint32_t each = rows_of_a_piece(call.moe), from = i * each;
     const uint32_t left = call.handle.peers[peer].rows_received - from;
-    return {staged_row(call, peer, from), combine_slot(call, call.rank(), from, 0),
+    return {staged_row(call, peer, from, 0), combine_slot(call, call.rank(), from, 0),
             (left < each ? left : each) * static_cast<uint32_t>(call.moe.combine_row_bytes)};
   }
   WV_DEVICE static bool expert(const Call& call, uint32_t peer, uint32_t i, Piece* piece) {
@@ -77,7 +77,8 @@ struct Pieces {
     if (picks[k].local == NONE) return false;
     uint32_t which = 0;
     for (uint32_t j = 0; j < k; ++j) which += picks[j].local != NONE;
-    *piece = {staged_expert(call, picks[k]), combine_slot(call, call.rank(), row, which),
+    *piece = {expert_row(call, peer, row, which, picks[k]),
+              combine_slot(call, call.rank(), row, which),
               static_cast<uint32_t>(moe.combine_row_bytes)};
     return true;
   }

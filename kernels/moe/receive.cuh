@@ -14,12 +14,29 @@ struct Arrival {
   uint64_t waited_ns;
 };
 
-/// Reports to the caller of a phase whether rows of `peer` are here. In place its mask loses the
-/// peers whose rows are not, and keeps the others as they are.
-WV_DEVICE void tell_active(uint32_t* active, bool in_place, uint32_t peer, bool here) {
-  if (active == nullptr || (in_place && here)) return;
-  active[peer] = here;
-}
+/// How a phase reports to its caller whether rows of each peer are here. In place the caller's mask
+/// loses the peers whose rows are not, and keeps the others as they are. But a call in which this
+/// rank has sent nothing says nothing of its peers, so the mask stays as it was.
+struct Mask {
+  /// By rank; null: the caller does not want to know.
+  uint32_t* active;
+  bool in_place;
+  /// Whether this rank has sent, in the phases so far.
+  bool sent;
+
+  /// One thread for each peer. `differs`: the peer has made the call with other arguments. That is
+  /// no absence, so it keeps its place in the caller's mask.
+  WV_DEVICE void tell(uint32_t peer, bool here, bool differs = false) const {
+    if (active == nullptr || (in_place && (here || differs || !sent))) return;
+    active[peer] = here;
+  }
+  /// No rows are here. The whole grid.
+  WV_DEVICE void clear(const Call& call) const {
+    for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+      tell(peer, false);
+    }
+  }
+};
 
 /// Looks once for the data word of this call from `peer`: `would_block` if it has not come and
 /// still may.
@@ -71,7 +88,8 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
     arrival.outcome = Outcome::gave_up;
     return look_for_data(call, peer, &arrival, &foreign);
   };
-  await_peers(call, look, [&](uint32_t peer, Status status) {
+  const auto heeds = [](uint32_t) { return true; };
+  const auto end = [&](uint32_t peer, Status status) {
     any = any || arrival.outcome == Outcome::accepted;
     if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
     if (status != Status::ok) {
@@ -83,7 +101,8 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
     foreign = false;
     arrival.waited_ns = peer == call.rank() ? 0 : platform::now_ns() - call.began_ns;
     settle(peer, arrival);
-  });
+  };
+  await_peers(call, look, end, heeds);
   // Acquire, once, after success: slot addresses repeat and L1 is not coherent with the NIC. Pairs
   // with the order that the peer's QP keeps between data and signal; the barrier that follows
   // carries it to the grid.
@@ -93,16 +112,24 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   }
 }
 
-/// Calls `body(source, row, slice)` for the received rows, spread over the warps of the grid. Where
-/// they are too few for it, several warps share a row of `batches` batches. Whole warp.
+/// All that the credit of a peer can be, as bits.
+inline constexpr uint32_t ANY_CREDIT = ~0u;
+
+/// Calls `body(source, row, slice)` for the received rows of the peers whose credit is one of
+/// `credits`, as bits. They are spread over the warps of the grid. Where they are too few for it,
+/// several warps share a row of `batches` batches. Whole warp.
 template <class Body>
-WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body) {
+WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body,
+                                 uint32_t credits = ANY_CREDIT) {
   constexpr Warp warp;
   const uint32_t ranks = call.ranks(), step = workers();
   // The counts of 32 sources in one load.
   const auto rows_from = [&](uint32_t base) {
     const uint32_t source = base + lane();
-    return source < ranks ? call.handle.peers[source].rows_received : 0;
+    if (source >= ranks) return 0u;
+    const bool counts =
+        credits == ANY_CREDIT || (credits >> call.moe.peers[source].credit & 1) != 0;
+    return counts ? call.handle.peers[source].rows_received : 0;
   };
   uint32_t counted = 0;
   for (uint32_t base = 0; base < ranks; base += 32) counted += rows_from(base);

@@ -34,12 +34,13 @@ WV_DEVICE uint64_t combine_slot(const Call& call, uint32_t from, uint32_t row, u
   return moe.combine_slots + (place * rows_each(moe) + which) * moe.combine_row_bytes;
 }
 
-/// Byte offset in the staging window of the one row that goes back to `source` for its row `row`:
-/// `[set][rank][max_tokens]`.
-WV_DEVICE uint64_t staged_row(const Call& call, uint32_t source, uint32_t row) {
+/// Byte offset in the staging window of what goes back to `source` for its row `row`, in the order
+/// of `combine_slot`: `[set][rank][max_tokens][rows_each]`. An HCA that still reads rows for one
+/// rank keeps the places of no other.
+WV_DEVICE uint64_t staged_row(const Call& call, uint32_t source, uint32_t row, uint32_t which) {
   const MoeContext& moe = call.moe;
   const uint64_t place = (uint64_t{call.set()} * call.ranks() + source) * moe.max_tokens + row;
-  return moe.combine_staging + place * moe.combine_row_bytes;
+  return moe.combine_staging + (place * rows_each(moe) + which) * moe.combine_row_bytes;
 }
 
 /// Place of row `row` of local expert `local` in the arrays that dispatch lays out by expert.
@@ -47,13 +48,24 @@ WV_DEVICE uint64_t expert_place(const Call& call, uint32_t local, uint32_t row) 
   return uint64_t{local} * call.ranks() * call.shape().max_tokens + row;
 }
 
-/// Byte offset in the staging window of what a local expert made of its row:
+/// Byte offset in the staging window of what the caller wrote there for a local expert's row:
 /// `[set][max_local_experts][ranks * max_tokens]`, the shape of `y`.
-WV_DEVICE uint64_t staged_expert(const Call& call, const MoePick& pick) {
+WV_DEVICE uint64_t written_row(const Call& call, const MoePick& pick) {
   const MoeContext& moe = call.moe;
   const uint64_t set = uint64_t{call.set()} * moe.max_local_experts * call.ranks() * moe.max_tokens;
-  return moe.combine_staging +
-         (set + expert_place(call, pick.local, pick.row)) * moe.combine_row_bytes;
+  return moe.zero_copy + (set + expert_place(call, pick.local, pick.row)) * moe.combine_row_bytes;
+}
+
+/// Whether combine sends what the caller has written into the staging memory.
+WV_DEVICE bool is_zero_copy(const Call& call) {
+  return (call.handle.combine_flags & COMBINE_ZERO_COPY) != 0;
+}
+
+/// Byte offset in the staging window of the row that an expert made, choice number `which` of those
+/// of received row `row` of `source` that live here.
+WV_DEVICE uint64_t expert_row(const Call& call, uint32_t source, uint32_t row, uint32_t which,
+                              const MoePick& pick) {
+  return is_zero_copy(call) ? written_row(call, pick) : staged_row(call, source, row, which);
 }
 
 /// The choice of received row `row` from `source` whose number is this lane's. NONE if the token
@@ -65,10 +77,10 @@ WV_DEVICE MoePick pick_of_lane(const Call& call, uint32_t source, uint32_t row) 
   return call.handle.picks[at * moe.top_k + lane()];
 }
 
-/// The staging memory of this call, which has the shape of `y` where `y` is sent as it is.
+/// The staging memory that the caller of this call may write. It has the shape of `y`.
 WV_DEVICE uint64_t staged_y(const Call& call) {
-  const uint64_t at = returns_of(call.moe) == Return::rows ? staged_expert(call, MoePick{0, 0, 0})
-                                                           : staged_row(call, 0, 0);
+  const uint64_t at = returns_of(call.moe) == Return::rows ? written_row(call, MoePick{0, 0, 0})
+                                                           : staged_row(call, 0, 0, 0);
   return call.moe.staging.base + at;
 }
 

@@ -11,20 +11,26 @@ namespace wv::moe {
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (lane() != 0 || !call.is_member(peer)) return;
-  if (call.moe.peers[peer].told == own_credit(call.moe)) return;
-  if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, PostOptions{call.deadline});
+  const MoePeer& state = call.moe.peers[peer];
+  if (state.told == own_credit(call.moe)) return;
+  PostOptions options{for_own_hca(call)};
+  // A ring whose work no HCA carries has no room, and the peer learns by a later word.
+  options.try_only = state.suspect != 0 || state.late != 0;
+  if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, options);
 }
 
 /// Says that nothing of this call comes to `peer`. One thread.
 WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
   mark_skipped(call, peer);
-  PostOptions options{call.deadline};
+  PostOptions options{for_own_hca(call)};
   // The ring to a rank that is gone fills with such words, and its HCA takes long to report that.
   // No rank waits for one that is masked or a suspect. So these words may be left out: the next one
   // says all that this one does. With flush none is posted before the last has arrived.
+  const MoePeer& state = call.moe.peers[peer];
   const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
-  const bool late = !awaited || call.moe.peers[peer].suspect != 0;
-  options.try_only = late && call.moe.order != MoeOrder::flush;
+  const bool late = !awaited || state.suspect != 0;
+  // Nor does this rank wait again for an HCA that does not carry what it has.
+  options.try_only = (late && call.moe.order != MoeOrder::flush) || state.late != 0;
   // A QP that refuses it is in error: the peer then learns from its own deadline.
   control(call, qp, peer, options);
 }
@@ -103,7 +109,6 @@ struct Turn {
 /// Posts the pieces, and behind them the signal, as the layer's strategy has it. Whole warp.
 WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
                            Tail* tail) {
-  const PostOptions unsignalled{call.deadline, false};
   // The last pieces share their doorbell with the signal, so groups of 32 lanes are posted one step
   // behind.
   Ticket last{0};
@@ -112,6 +117,7 @@ WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, cons
     if (!turn.any) continue;
     if (!turn.inside) return {Status::invalid, last};
     if (tail->any) {
+      const PostOptions unsignalled{for_own_hca(call), false};
       const Posted posted = put_rows(way.qp, tail->rows, unsignalled, tail->active);
       if (posted.status != Status::ok) return {posted.status, last};
       last = posted.ticket;
@@ -157,7 +163,12 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
   }
   // What reads the staging rows may be under way also after a failure.
   if (lane() == 0 && posted.ticket.index != 0) {
-    call.moe.peers[peer].ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
+    MoePeer& state = call.moe.peers[peer];
+    state.ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
+    if (call.kind == KIND_DISPATCH) state.buffer[call.set()] = call.buffer;
+    // A wait for it that has been in vain is not repeated by a later phase.
+    const uint32_t bit = 1u << call.index;
+    state.late = posted.status == Status::timeout ? state.late | bit : state.late & ~bit;
   }
   if (posted.status != Status::ok) {
     skip(call, qp, peer);
@@ -167,24 +178,32 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
   return Outcome::sent;
 }
 
-/// How the credit of a peer stands in a send phase: `MoePeer::credit`.
-enum Credit : uint32_t { GIVEN, AWAITED, CAME, LATE };
-
-/// Waits for the credits that are missing. The whole grid, between barriers.
+/// Waits for the credits that are missing, for each peer once. The whole grid, between barriers.
 WV_DEVICE_ONCE void await_credits(const Call& call) {
+  const auto is_awaited = [&](uint32_t peer) {
+    const uint32_t credit = call.moe.peers[peer].credit;
+    return credit == AWAITED || credit == FLYING;
+  };
   const auto look = [&](uint32_t peer) {
-    const bool there = call.moe.peers[peer].credit != AWAITED || has_credit(call, peer);
+    const bool there = !is_awaited(peer) || look_for_credit(call, peer) == GIVEN;
     return there ? Status::ok : Status::would_block;
   };
-  await_peers(call, look, [&](uint32_t peer, Status status) {
+  // No beat of a peer brings this rank's work to it.
+  const auto heeds = [&](uint32_t peer) { return call.moe.peers[peer].credit != FLYING; };
+  const auto settle = [&](uint32_t peer, Status status) {
     MoePeer& state = call.moe.peers[peer];
-    if (state.credit != AWAITED) return;
-    state.credit = status == Status::ok ? CAME : LATE;
-    if (status == Status::ok) return;
-    suspect(call, peer);
-    call.report(status == Status::closed ? Status::aborted : status);
-    record_failure(call, peer, status);
-  });
+    if (!is_awaited(peer)) return;
+    const bool flew = state.credit == FLYING;
+    state.credit = status != Status::ok ? LATE : flew ? LANDED : CAME;
+    if (status != Status::ok) {
+      if (!is_done(call, peer, call.index)) state.late |= 1u << call.index;
+      suspect(call, peer);
+      lose(call, peer, status);
+    } else if (flew) {
+      platform::store_relaxed(&call.handle.landed, 1u);
+    }
+  };
+  await_peers(call, look, settle, heeds);
   // Those that were only beaten.
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     if (call.moe.peers[peer].credit == GIVEN) leave_peer(call, peer);
@@ -200,16 +219,17 @@ WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
 }
 
 /// Sends every peer what it gets. A peer that takes part gets `rows(peer)`, by the whole warp. In
-/// three cases a member gets a word that nothing comes. The caller has masked it, it gives no
-/// credit in time, or the call is refused. Others get nothing. `keep(peer, outcome)` takes it down,
-/// by one thread. The whole grid; it drops the guards of the phase.
+/// three cases a member gets a word that nothing comes. The caller has masked it, its credit does
+/// not come in time, or the call is refused. Others get nothing. The whole grid calls `restage()`
+/// after it has waited for credits, where some were missing. `keep(peer, outcome)` takes an outcome
+/// down, by one thread. The whole grid; it drops the guards of the phase.
 ///
 /// Every peer that gives credit has its rows before this rank waits for any.
-template <class Rows, class Keep>
-WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
+template <class Rows, class Restage, class Keep>
+WV_DEVICE void send_to_peers(Call& call, Rows rows, Restage restage, Keep keep) {
   constexpr Warp warp;
   const bool runs = warp.any(call.runs());
-  const bool waits = runs && call.handle.tell != 0;
+  const bool waits = (call.handle.tell & TELL) != 0;
   const auto one = [&](uint32_t peer, bool credit) {
     Outcome outcome = Outcome::skipped;
     if (peer == call.rank()) {
@@ -231,18 +251,24 @@ WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
     warp.sync();
   };
   for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
-    const bool lacks = waits && call.is_active(peer) && peer != call.rank() &&
-                       warp.any(lane() == 0 && !has_credit(call, peer));
-    if (warp.leader()) call.moe.peers[peer].credit = lacks ? AWAITED : GIVEN;
-    if (!lacks) one(peer, true);
+    uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);
+    if (runs && credit == AWAITED) {
+      if (warp.any(lane() == 0 && look_for_credit(call, peer) == GIVEN)) credit = GIVEN;
+    }
+    if (waits && runs && (credit == AWAITED || credit == FLYING)) continue;
+    one(peer, credit == GIVEN);
+    if (warp.leader()) call.moe.peers[peer].credit = GIVEN;  // settled
   }
-  if (!waits) return;
+  if (!waits || !runs) return;
   grid_sync();
   await_credits(call);
   grid_sync();
+  restage();
+  // The deadline of the phase may have passed. What waits now has time of its own.
+  call.deadline = for_own_hca(call);
   for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
     const uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);
-    if (credit != GIVEN) one(peer, credit == CAME);
+    if (credit >= CAME) one(peer, credit != LATE);
   }
 }
 

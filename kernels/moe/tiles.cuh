@@ -69,6 +69,11 @@ struct Choices {
   }
 };
 
+/// What a fault keeps of two shapes that differ: the tag of the peer's, and that of this rank's.
+WV_DEVICE uint32_t tags_with(const Call& call, uint32_t theirs) {
+  return theirs << 16 | call.shape().tag;
+}
+
 /// Copies the headers of a tile to the handle, as far as all in them is in range: they come from a
 /// peer, and are used for addresses. Whole block.
 WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
@@ -109,7 +114,8 @@ WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
     if (good) return;
     platform::add_relaxed(&call.handle.peers[tile.source].malformed, 1u);
     call.report(Status::invalid);
-    record_fault(call, other ? MoeCause::shape : MoeCause::malformed, tile.source);
+    record_fault(call, other ? MoeCause::shape : MoeCause::malformed, tile.source,
+                 other ? tags_with(call, word >> Header::TAG_SHIFT) : 0);
   });
 }
 

@@ -31,7 +31,8 @@ abi_struct! {
         pub skip_first: [u32; 4],
         /// By kind and set: length of that run; its last call is first + 2 * (number - 1).
         pub skip_number: [u32; 4],
-        /// By kind and set: ticket of the last WQE that reads the staging rows; 0 none.
+        /// By kind and set: ticket of the last WQE that reads the staging rows; 0 none. Until the HCA has carried it, or its QP has
+        /// failed, the peer gets no data of this kind and set.
         pub ticket: [u64; 4],
         /// Credits that the peer got last.
         pub told: u64,
@@ -45,10 +46,12 @@ abi_struct! {
         pub open: u32,
         /// Beats written to it so far.
         pub beat: u32,
-        /// How the wait for its credit stands in the send phase that runs.
+        /// How its credit stands in the send phase that runs.
         pub credit: u32,
-        /// Reserved, zero.
-        pub reserved: [u32; 3],
+        /// Of dispatch, by set: the send buffer from which its last data went.
+        pub buffer: [u32; 2],
+        /// Bit kind * SETS + set: a send phase has waited in vain for the end of the work whose ticket stands in `ticket`.
+        pub late: u32,
     }
 }
 
@@ -145,8 +148,10 @@ abi_struct! {
         /// Written by kernels: `serial` << 32 | first call of the newest view in which a call has run. The kernel moves that first
         /// call on, so that it stays within 2^30 of the newest call. 0: no call has run.
         pub in_force: u64,
+        /// Written by kernels: `MoeContext::unbuffered`.
+        pub unbuffered: u32,
         /// Reserved, zero.
-        pub reserved2: [u32; 26],
+        pub reserved2: [u32; 25],
         /// Written by kernels: the newest fault.
         pub fault: MoeFault,
         /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -172,7 +177,8 @@ abi_struct! {
         pub peer: u32,
         /// Phase in which it showed: 0 to 3, in the order of `MoeHandle::phase`.
         pub phase: u32,
-        /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
+        /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`. If it is `shape`: the tag of the peer's shape << 16 | that of
+        /// this rank's. Else 0.
         pub syndrome: u32,
         /// The expert slot concerned; NONE if all of the peer's.
         pub expert: u32,
@@ -195,7 +201,8 @@ abi_struct! {
         pub views: DevicePtr<MoeView>,
         /// Slots that peers write: dispatch `[set][source][max_tokens]`, at `combine_slots` combine rows of the same shape.
         pub slots: Window,
-        /// What the NIC sends from: dispatch `[set][max_tokens]`, at `combine_staging` combine rows `[set][source][max_tokens]`.
+        /// What the NIC sends from: dispatch `[buffers][max_tokens]`; at `combine_staging` combine rows
+        /// `[set][source][max_tokens][rows of a received row]`; at `zero_copy` those that a caller writes.
         pub staging: Window,
         /// `MoeSignal [writer][kind * SETS + set]`.
         pub signals: Window,
@@ -246,8 +253,13 @@ abi_struct! {
         pub tiles: DevicePtr<u32>,
         /// When the phase that runs began, device clock.
         pub began_ns: u64,
+        /// Offset in the staging window of the rows that a caller writes itself. By expert `[set][max_local_experts][ranks *
+        /// max_tokens]`; by rank `combine_staging`.
+        pub zero_copy: u64,
+        /// Send buffers of dispatch, 2 to MOST_SEND_BUFFERS.
+        pub buffers: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 8],
+        pub reserved0: [u32; 5],
 
         /// Number of the last call that began. Last line: changed by the phases.
         pub call: u32,
@@ -277,8 +289,12 @@ abi_struct! {
         pub untold: u32,
         /// Blocks that have ended the receive phase that runs.
         pub left: u32,
+        /// The send buffer of the last dispatch that took one.
+        pub buffer: u32,
+        /// Calls so far that found no free send buffer in time. Wraps.
+        pub unbuffered: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 16],
+        pub reserved1: [u32; 14],
     }
 }
 
@@ -309,7 +325,7 @@ abi_struct! {
         pub member: u32,
         /// Why rows of it are missing.
         pub cause: MoeCause,
-        /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
+        /// As `MoeFault::syndrome`.
         pub syndrome: u32,
         /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
         pub waited: [u32; 2],
@@ -395,7 +411,8 @@ abi_struct! {
         pub stopped: u32,
         /// 1: the call was held for too long: it has its number, and does nothing else.
         pub aborted: u32,
-        /// 1: a peer has not released the slots yet, so that all peers get a word of what this rank has released.
+        /// Bit 0: a credit is missing and awaited, so that all peers get a word of what this rank has released. Bit 1: rows for some
+        /// peer are not staged, since an HCA reads their place, or since the peer gets none.
         pub tell: u32,
         /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
         /// stands the nearest that they do.
@@ -410,8 +427,20 @@ abi_struct! {
         pub fault: MoeFault,
         /// Its tokens.
         pub shape: MoeShape,
+        /// Bit b: an HCA read send buffer b when the dispatch began.
+        pub busy: u32,
+        /// The send buffer of the dispatch before this one, whose rows for this rank itself may still be read.
+        pub recent: u32,
+        /// The send buffer of the dispatch; NONE if none was free in time.
+        pub buffer: u32,
+        /// 1: the caller may write what combine sends into the layer's own memory.
+        pub offered: u32,
+        /// 1: a credit came for a peer whose rows are not staged yet.
+        pub landed: u32,
+        /// `MoeContext::unbuffered` when the dispatch had its buffer.
+        pub unbuffered: u32,
         /// Reserved, zero.
-        pub reserved: [u32; 24],
+        pub reserved: [u32; 18],
     }
 }
 

@@ -62,7 +62,7 @@ abi_struct! {
         /// Output: 1 for each rank whose rows arrived, 0 for those masked, late or in error: `[ranks]`. Null: not written.
         pub active: DevicePtr<u32>,
         /// Output, if combine sends rows as they are: address of the memory from which the combine of this call sends. 0 if the
-        /// caller may not write to it. Null: not written.
+        /// caller may not write to it, since an HCA still reads it; the rows then go back from the caller's own memory. Null: not written.
         pub staging: DevicePtr<u64>,
         /// RECEIVE_* flags.
         pub flags: u32,
@@ -90,6 +90,9 @@ abi_struct! {
         pub handle: DevicePtr<MoeHandle>,
         /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to be sent back, already weighted.
         pub y: DevicePtr<u16>,
+        /// With COMBINE_ZERO_COPY, in the shape of `y`: from where a call copies whose dispatch offered no staging memory
+        /// (`DispatchReceiveParams::staging` 0). Null: such a combine is refused.
+        pub copy_from: DevicePtr<u16>,
         /// Longest wait of each phase of this combine, ns; 0: that of its dispatch.
         pub deadline_ns: u64,
         /// COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED.

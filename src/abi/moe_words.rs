@@ -29,6 +29,8 @@ abi_const! {
     pub const SCALE_CHANNELS: u32 = 128;
     /// Most ranks of a layer.
     pub const MAX_MOE_RANKS: u32 = 1024;
+    /// Most send buffers of dispatch in a layer: one bit of a word for each.
+    pub const MOST_SEND_BUFFERS: u32 = 30;
     /// Views and expert tables that a layer holds: the newest, and those before it in which a rank that is behind has calls to end.
     pub const MOE_VIEWS: u32 = 8;
     /// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
@@ -42,7 +44,8 @@ abi_const! {
     pub const RECEIVE_IN_PLACE: u32 = 1;
     /// Flag of `DispatchReceiveParams`: `recv_stats` is i32, which wraps.
     pub const RECEIVE_STATS_32: u32 = 2;
-    /// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
+    /// Flag of `CombineSendParams`: the rows lie in the layer's own staging memory for this call, so nothing is copied. If the call
+    /// was not offered that memory, they are copied from `copy_from`.
     pub const COMBINE_ZERO_COPY: u32 = 1;
     /// Flag of `CombineSendParams`: every weight counts as 1.
     pub const COMBINE_UNWEIGHTED: u32 = 2;
@@ -133,6 +136,8 @@ abi_enum! {
         FLUSHED / flushed = 8,
         /// The peer's rows have another format, or its call another `max_tokens`, than this rank's.
         SHAPE / shape = 9,
+        /// HCAs still read all send buffers of this rank, so that the call sent nothing.
+        NO_BUFFER / no_buffer = 10,
     }
 }
 

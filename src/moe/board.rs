@@ -193,6 +193,25 @@ impl Board {
         Ok(())
     }
 
+    /// Calls up to `call` are left out. Open ones stay open.
+    fn skip_to(&self, call: u32) -> Result<(), MoeError> {
+        self.write_context(std::mem::offset_of!(MoeContext, call), &[call])?;
+        let ended = std::mem::offset_of!(MoeContext, ended) + 4 * (call as usize % 2);
+        self.write_context(ended, &[call])?;
+        let started = std::mem::offset_of!(MoeBoard, started);
+        self.word(started).store(call, Ordering::Release);
+        Ok(())
+    }
+
+    /// Forgets that kernels have waited for `peer` in vain.
+    fn trust(&self, peer: u32) -> Result<(), MoeError> {
+        let of_peer = u64::from(peer) * size_of::<MoePeer>() as u64;
+        let at = self.at.peers + of_peer + std::mem::offset_of!(MoePeer, suspect) as u64;
+        self.gpu.write(at, &0u32.to_ne_bytes())?;
+        self.write_context(std::mem::offset_of!(MoeContext, changed), &[1])?;
+        Ok(())
+    }
+
     fn write_context(&self, offset: usize, words: &[u32]) -> Result<(), GpuError> {
         let at = self.at.context + offset as u64;
         self.gpu.write(at, bytemuck::cast_slice(words))
@@ -306,6 +325,7 @@ impl Moe {
     /// The device's.
     pub(crate) fn begin_at(&self, first: u32) -> Result<(), MoeError> {
         self.views().begin_at(self.team().gpu().as_ref(), first)?;
+        self.arguments().launches().next_is(first);
         self.board().begin_at(first)
     }
 
@@ -318,7 +338,31 @@ impl Moe {
         for peer in 0..self.team().ranks() {
             self.board().clear_peer(peer)?;
         }
+        self.arguments().launches().next_is(call.wrapping_add(1));
         self.board().next_is(call.wrapping_add(1))
+    }
+
+    /// `rank` was waited for in vain and lives, so later calls wait for it: for example where its arguments were others
+    /// ([`Difference::missed`](super::Difference::missed)). No kernel of the layer runs meanwhile.
+    ///
+    /// # Errors
+    /// [`MoeError::Rank`]; the device's.
+    pub fn trust(&self, rank: u32) -> Result<(), MoeError> {
+        bits(&[rank], self.team().ranks())?;
+        self.board().trust(rank)
+    }
+
+    /// This rank leaves out calls up to `call`, which the other ranks have made without it, and takes part in the next one. A call that
+    /// has begun here already is not left out. No kernel of the layer runs meanwhile.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn skip_to(&self, call: u32) -> Result<(), MoeError> {
+        if !newer(call, self.started()) {
+            return Ok(());
+        }
+        self.arguments().launches().next_is(call.wrapping_add(1));
+        self.board().skip_to(call)
     }
 
     /// `rank` is known dead: its QPs go to Err, which ends every wait for it, and no call waits for it any more. The next view
@@ -436,6 +480,16 @@ impl Moe {
         self.board()
             .word(std::mem::offset_of!(MoeBoard, faults))
             .load(Ordering::Acquire)
+    }
+
+    /// How many calls so far found no free send buffer, and so sent nothing: links to more ranks than the layer was made for
+    /// ([`MoeConfig::failing_links`](super::MoeConfig::failing_links)) failed within the patience of the HCA. Wraps. One load of
+    /// the host's own memory.
+    #[must_use]
+    pub fn unbuffered(&self) -> u32 {
+        self.board()
+            .word(std::mem::offset_of!(MoeBoard, unbuffered))
+            .load(Ordering::Relaxed)
     }
 
     /// The newest fault; none so far, or a kernel writes one all the time.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
+use super::arguments::Arguments;
 use super::layout::HandleLayout;
-use super::{CallReport, MoeConfig, MoeError};
+use super::{CallReport, Difference, MoeConfig, MoeError};
 use crate::abi::{DevicePtr, MoeHandle, MoeHandlePeer};
 use crate::gpu::{DeviceMemory, Gpu, Stream};
 use crate::team::Team;
@@ -24,6 +25,8 @@ pub struct MoeCall {
     /// A [`Launched`].
     launched: AtomicU8,
     deadline: OwnDeadline,
+    /// Those of the layer's calls.
+    arguments: Arc<Arguments>,
 }
 
 /// The deadline that the newest phases of a handle have of their own, ns; 0: none.
@@ -97,7 +100,11 @@ impl Launched {
 }
 
 impl MoeCall {
-    pub(super) fn new(team: &Team, config: &MoeConfig) -> Result<Self, MoeError> {
+    pub(super) fn new(
+        team: &Team,
+        config: &MoeConfig,
+        arguments: &Arc<Arguments>,
+    ) -> Result<Self, MoeError> {
         let gpu = Arc::clone(team.gpu());
         let layout = HandleLayout::new(config, team.ranks());
         let bytes = usize::try_from(layout.bytes).expect("checked with the shape");
@@ -122,13 +129,18 @@ impl MoeCall {
             ranks: team.ranks(),
             launched: AtomicU8::new(Launched::Open as u8),
             deadline: OwnDeadline::default(),
+            arguments: Arc::clone(arguments),
         })
+    }
+
+    /// How far it is, by its launches.
+    pub(super) fn stage(&self) -> Launched {
+        Launched::ALL[usize::from(self.launched.load(Ordering::Relaxed))]
     }
 
     /// How far it is when `what` has been launched in `stream`, for [`MoeCall::launched`].
     pub(super) fn after(&self, what: Launching, stream: &Stream) -> Result<Launched, MoeError> {
-        let now = Launched::ALL[usize::from(self.launched.load(Ordering::Relaxed))];
-        now.after(what, stream.is_capturing()?)
+        self.stage().after(what, stream.is_capturing()?)
     }
 
     /// Notes that `stage` has been launched. Launches of one handle follow each other, so only one thread writes at a time.
@@ -160,16 +172,25 @@ impl MoeCall {
         Ok(CallReport::new(self.rank, &handle, peers))
     }
 
-    /// The report as an error unless everything went through.
+    /// Whether the fault of `report`, of this handle, is one of arguments in which ranks differ. Asks the store, once for each call.
+    #[must_use]
+    pub fn difference(&self, report: &CallReport) -> Option<Difference> {
+        self.arguments.explain(report.fault.as_ref()?)
+    }
+
+    /// The report as an error unless everything went through. Asks the store why a rank was missed, once for each call.
     ///
     /// # Errors
-    /// [`MoeError::Call`]; the device's.
+    /// [`MoeError::Arguments`] where ranks differ in what they pass, else [`MoeError::Call`]; the device's.
     pub fn check(&self) -> Result<CallReport, MoeError> {
         let report = self.report()?;
-        match report.is_complete() {
-            true => Ok(report),
-            false => Err(MoeError::Call(Box::new(report))),
+        if report.is_complete() {
+            return Ok(report);
         }
+        Err(match self.difference(&report) {
+            Some(found) => MoeError::Arguments(Box::new(found)),
+            None => MoeError::Call(Box::new(report)),
+        })
     }
 }
 

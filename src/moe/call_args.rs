@@ -97,7 +97,7 @@ pub struct DispatchOutput {
     /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not written.
     pub active: u64,
     /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if the caller may not write to the staging
-    /// memory. None: not written. For kernels of graphs that are replayed: only the device knows the set of such a call.
+    /// memory, since an HCA still reads it. None: not written. For kernels of graphs that are replayed: only the device knows the set of such a call.
     pub staging: u64,
     /// The format with which the dispatch of this call was sent, if it is not that of the layer. The format decides whether the
     /// call has scales.
@@ -135,6 +135,10 @@ pub struct CombineInput {
     /// `y` lies in the layer's own staging memory already ([`Moe::combine_staging`](super::Moe::combine_staging)). It may then
     /// be none, which means that of the call: a graph that is replayed for calls of either set needs no address.
     pub zero_copy: bool,
+    /// Memory in the shape of `y`, for a call with `zero_copy` whose dispatch offered no staging memory
+    /// ([`DispatchOutput::staging`] 0, [`CallReport::offered`](super::CallReport::offered) false): its combine copies from here.
+    /// None: such a combine is refused, and its report says `invalid`.
+    pub copy_from: u64,
     /// Every weight counts as 1.
     pub unweighted: bool,
     /// Longest wait of each phase of the combine. None: that of its dispatch.
@@ -145,6 +149,7 @@ setters! {
     const CombineInput {
         with_y(y: u64),
         with_zero_copy(zero_copy: bool),
+        with_copy_from(copy_from: u64),
         with_unweighted(unweighted: bool),
         with_deadline(deadline: Option<Duration>),
     }
@@ -300,9 +305,10 @@ impl DispatchOutput {
 }
 
 impl CombineInput {
-    /// Whether the device does what is asked once the layer allows it. Which set's memory `y` of a zero-copy call is only it knows.
+    /// Whether the device does what is asked once the layer allows it. Only the device knows which set's memory `y` of a zero-copy
+    /// call is, and whether it was offered.
     pub(super) fn is_sure(&self) -> bool {
-        !self.zero_copy || self.y == 0
+        !self.zero_copy || (self.y == 0 && self.copy_from != 0)
     }
 
     pub(super) fn params(
@@ -311,6 +317,7 @@ impl CombineInput {
         subject: LaunchContext,
     ) -> Result<CombineSendParams, MoeError> {
         array("y", self.y, 16, !self.zero_copy)?;
+        array("copy_from", self.copy_from, 16, false)?;
         if self.zero_copy && adds_up(config) {
             return Err(needs_rows_as_they_are());
         }
@@ -318,6 +325,7 @@ impl CombineInput {
             moe: subject.moe,
             handle: subject.handle,
             y: DevicePtr::new(self.y),
+            copy_from: DevicePtr::new(self.copy_from),
             deadline_ns: nanoseconds(self.deadline),
             flags: flag(self.zero_copy, COMBINE_ZERO_COPY)
                 | flag(self.unweighted, COMBINE_UNWEIGHTED),
@@ -567,6 +575,7 @@ mod tests {
         let input = CombineInput {
             y: 0x100,
             zero_copy: true,
+            copy_from: 0x200,
             unweighted: true,
             deadline: Some(Duration::MAX),
         };

@@ -1,7 +1,9 @@
 //! The shape of a MoE layer and its limits.
 
 use super::{MAX_EXPERT_SLOTS, MoeError};
-use crate::abi::{MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, SCALE_CHANNELS};
+use crate::abi::{
+    MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, MOST_SEND_BUFFERS, SCALE_CHANNELS, SETS,
+};
 use crate::config::setters;
 
 /// Most experts of a layer.
@@ -13,6 +15,9 @@ pub const MAX_RANKS: u32 = MAX_MOE_RANKS;
 pub const MAX_PAYLOAD_BYTES: u32 = MAX_HIDDEN * 2;
 /// Most bytes of the scales of an opaque token: an f32 for each 16 channels.
 pub const MAX_SCALE_BYTES: u32 = MAX_HIDDEN / 4;
+
+/// Most links that may fail: two send buffers for each, besides those of peace.
+const MAX_FAILING_LINKS: u32 = MOST_SEND_BUFFERS / SETS - 1;
 
 /// What a token is made of on its way to the experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +88,9 @@ pub struct MoeConfig {
     pub returns: Returns,
     /// Expert slots that each rank has room for; 0: as many as the placement uses.
     pub local_experts: u32,
+    /// Links from this rank to peers that may fail one after the other within the patience of its HCA, while its calls with all
+    /// others go on, 0 to 14. Each takes two more send buffers of dispatch, of `max_tokens` slots. Ranks may have other numbers.
+    pub failing_links: u32,
     /// Blocks and threads of the kernels at this rank; other ranks may have others. `None`: as many as the device runs at once,
     /// shared evenly with the other ranks of this process on it.
     pub grid: Option<Grid>,
@@ -107,6 +115,7 @@ setters! {
         with_layout(layout: RowLayout),
         with_returns(returns: Returns),
         with_local_experts(local_experts: u32),
+        with_failing_links(failing_links: u32),
         with_grid(grid: Option<Grid>),
     }
 }
@@ -122,6 +131,7 @@ impl MoeConfig {
         layout: RowLayout::ExpertMajor,
         returns: Returns::Sums,
         local_experts: 0,
+        failing_links: 1,
         grid: None,
     };
 
@@ -133,6 +143,7 @@ impl MoeConfig {
             ("experts", self.experts, 1, MAX_EXPERTS),
             ("top-k", self.top_k, 1, MAX_TOP_K),
             ("max_tokens", self.max_tokens, 1, MAX_MOE_TOKENS),
+            ("failing_links", self.failing_links, 0, MAX_FAILING_LINKS),
         ];
         for (name, value, least, most) in limits {
             within(name, value, least, most)?;
@@ -180,6 +191,11 @@ impl MoeConfig {
                 multiple("scale_bytes", scale_bytes, 4)
             }
         }
+    }
+
+    /// Send buffers of dispatch: one for each set in peace, and as many again for each link that may fail.
+    pub(super) fn buffers(&self) -> u32 {
+        SETS * (1 + self.failing_links)
     }
 
     /// Expert slots that each of `ranks` has room for.
@@ -251,6 +267,10 @@ mod tests {
                 ..SHAPE
             }),
             "top-k is 8; it must be 1 to 4"
+        );
+        assert_eq!(
+            message(SHAPE.with_failing_links(15)),
+            "failing_links is 15; it must be 0 to 14"
         );
         assert_eq!(
             SHAPE.check(0).unwrap_err().to_string(),

@@ -1,6 +1,6 @@
 //! What can go wrong in a MoE layer.
 
-use super::CallReport;
+use super::{CallReport, Difference, MoeConfig, required_bytes};
 use crate::abi::MOE_VIEWS;
 use crate::error::{Error, Part};
 use crate::gpu::GpuError;
@@ -233,15 +233,68 @@ pub enum MoeError {
         /// Guards that kernels hold.
         guards: u64,
     },
+    /// A part of a layer that this rank could not make. No rank has the layer then, and all can make it again.
+    #[error(
+        "{what} of a layer could not be made: {part} of its {bytes} bytes at each of {ranks} ranks, for hidden={hidden}, experts={experts}, top_k={top_k}, max_tokens={max_tokens} in {format}: {source}. A smaller max_tokens takes less; when there is room, all ranks can make the layer again"
+    )]
+    NotMade {
+        /// Which part.
+        what: &'static str,
+        /// Bytes of the part.
+        part: u64,
+        /// Bytes that the layer takes at each rank.
+        bytes: u64,
+        /// Ranks of the layer.
+        ranks: u32,
+        /// Elements of a token.
+        hidden: u32,
+        /// Experts of the layer.
+        experts: u32,
+        /// Most choices of a token.
+        top_k: u32,
+        /// Most tokens of a rank in a call.
+        max_tokens: u32,
+        /// The format of tokens.
+        format: String,
+        /// The error of the team or the device.
+        source: Box<MoeError>,
+    },
     /// A call that did not go through for all ranks.
     #[error("{0}")]
     Call(Box<CallReport>),
+    /// Ranks differ in an argument that all must give alike. None of them is gone.
+    #[error("{0}")]
+    Arguments(Box<Difference>),
     /// The team of the layer has failed.
     #[error(transparent)]
     Team(#[from] TeamError),
     /// The device.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+}
+
+impl MoeError {
+    /// What has refused a part of a layer of this shape, with the shape.
+    pub(super) fn not_made(
+        self,
+        what: &'static str,
+        part: u64,
+        (config, ranks): (&MoeConfig, u32),
+    ) -> Self {
+        let bytes = required_bytes(config, ranks).map_or(part, |bytes| bytes.library(0));
+        Self::NotMade {
+            what,
+            part,
+            bytes,
+            ranks,
+            hidden: config.hidden,
+            experts: config.experts,
+            top_k: config.top_k,
+            max_tokens: config.max_tokens,
+            format: format!("{:?}", config.format),
+            source: Box::new(self),
+        }
+    }
 }
 
 impl From<MoeError> for Error {

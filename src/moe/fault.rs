@@ -20,7 +20,8 @@ pub struct Fault {
     pub peer: Option<u32>,
     /// Phase in which it showed: 0 to 3, dispatch send to combine receive.
     pub phase: u32,
-    /// Vendor syndrome << 8 | syndrome of the error CQE, if `cause` is `CQE_ERROR`; else 0.
+    /// Vendor syndrome << 8 | syndrome of the error CQE, if `cause` is `CQE_ERROR`. If it is `SHAPE`: the tag of the peer's shape
+    /// << 16 | that of this rank's. Else 0.
     pub syndrome: u32,
     /// The expert concerned; none if all of the peer's.
     pub expert: Option<u32>,
@@ -50,6 +51,9 @@ impl Fault {
             MoeCause::CQE_ERROR => format!("error completion, syndrome {:#x}", self.syndrome),
             MoeCause::FLUSHED => "flushed, the cause is lost".to_owned(),
             MoeCause::EPOCH => "its word names another epoch".to_owned(),
+            MoeCause::MISSED_CALL if self.peer.is_none() => {
+                "other ranks have gone on without its rows".to_owned()
+            }
             MoeCause::MISSED_CALL => "it has not sent the call".to_owned(),
             MoeCause::SHAPE => {
                 "its call has another format or max_tokens than this rank's".to_owned()
@@ -57,6 +61,7 @@ impl Fault {
             MoeCause::MALFORMED => "a slot or word of it is out of range".to_owned(),
             MoeCause::ABORTED => "ended by the host".to_owned(),
             MoeCause::REFUSED => "the input was refused".to_owned(),
+            MoeCause::NO_BUFFER => "HCAs still read all its send buffers".to_owned(),
             other => other.to_string(),
         }
     }

@@ -208,6 +208,10 @@ impl Layer for Moe {
         Self::suspected(self)
     }
 
+    fn unbuffered(&self) -> u32 {
+        Self::unbuffered(self)
+    }
+
     fn heard(&self) -> Result<Vec<u64>, LayerError> {
         Ok(self.board().words()?)
     }

@@ -9,21 +9,23 @@ use std::time::Duration;
 
 use bytemuck::bytes_of;
 
+use super::arguments::{Arguments, of_making};
 use super::board::Board;
-use super::call::Launching;
+use super::call::{Launched, Launching};
 use super::call_args::LaunchContext;
 use super::grid;
 use super::in_group::PlacementRule;
-use super::layout::Layout;
+use super::layout::{Layout, StateLayout};
+use super::shape;
 use super::state;
 use super::view::Views;
 use super::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Grid, MoeCall, MoeConfig,
-    MoeError, Placement,
+    CombineInput, CombineOutput, Difference, DispatchInput, DispatchOutput, Format, Grid, MoeCall,
+    MoeConfig, MoeError, Placement,
 };
 use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, Window};
 use crate::gpu::{DeviceMemory, Event, Launch, Stream};
-use crate::team::{Sharing, Team};
+use crate::team::{Maker, Sharing, Team, TeamError};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
 const LEAST_LOG_DEPTH: u8 = 8;
@@ -44,14 +46,15 @@ pub struct Moe {
     rule: PlacementRule,
     grid: Grid,
     seed: AtomicU64,
+    arguments: Arc<Arguments>,
 }
 
 impl Moe {
     /// Makes a layer with the experts in contiguous blocks. Collective: `name` is used once, and all ranks make their layers in
-    /// the same order.
+    /// the same order. After an error no founder has the layer, and all can make it again by the same name, also of another shape.
     ///
     /// # Errors
-    /// A shape outside the limits or different at another rank; what team and device refuse.
+    /// A shape outside the limits or different at another rank; what team and device refuse, here or at another rank.
     pub fn new(team: &Arc<Team>, name: &str, config: MoeConfig) -> Result<Arc<Self>, MoeError> {
         let blocks = || Placement::blocks(config.experts, team.ranks());
         Self::made(team, name, config, blocks)
@@ -77,21 +80,29 @@ impl Moe {
         config: MoeConfig,
         placement: impl FnOnce() -> Placement,
     ) -> Result<Arc<Self>, MoeError> {
-        let made = Self::make(team, name, config, placement);
-        if let Err(error) = &made
-            && !matches!(error, MoeError::Team(_))
-        {
-            team.give_up(&error.to_string());
+        // What does not fit is this rank's own error, also where the try has failed at another rank before.
+        let mut fits = Some(Self::fitting(team, &config, placement));
+        let made = team.make_together(&format!("layer/{name}"), |maker| match fits.take() {
+            Some(fits) => Self::make(team, name, config, fits?, maker),
+            None => unreachable!("it is taken once"),
+        });
+        if let Some(Err(error)) = fits {
+            return Err(error);
         }
-        made.map(Arc::new)
+        let made = made.map_err(|error| match error {
+            MoeError::Team(error) => of_making(error),
+            other => other,
+        })?;
+        made.arguments.made(team);
+        Ok(Arc::new(made))
     }
 
-    fn make(
-        team: &Arc<Team>,
-        name: &str,
-        config: MoeConfig,
+    /// The placement, if shape, placement and team fit each other as far as this rank sees.
+    fn fitting(
+        team: &Team,
+        config: &MoeConfig,
         placement: impl FnOnce() -> Placement,
-    ) -> Result<Self, MoeError> {
+    ) -> Result<Placement, MoeError> {
         config.check(team.ranks())?;
         let placement = placement();
         if team.config().log_depth < LEAST_LOG_DEPTH {
@@ -117,31 +128,47 @@ impl Moe {
                 want_ranks: team.ranks(),
             });
         }
+        Ok(placement)
+    }
+
+    /// What this rank has of it. All of it goes where another rank cannot make its part.
+    fn make(
+        team: &Arc<Team>,
+        name: &str,
+        config: MoeConfig,
+        placement: Placement,
+        maker: &mut Maker<'_>,
+    ) -> Result<Self, MoeError> {
         let config = with_room(config, &placement)?;
-        team.agree(
-            &format!("moe-{name}"),
-            &[
-                ("hidden".to_owned(), config.hidden.to_string()),
-                ("experts".to_owned(), config.experts.to_string()),
-                ("top-k".to_owned(), config.top_k.to_string()),
-                ("max_tokens".to_owned(), config.max_tokens.to_string()),
-                ("format".to_owned(), format!("{:?}", config.format)),
-                ("layout".to_owned(), format!("{:?}", config.layout)),
-                ("returns".to_owned(), format!("{:?}", config.returns)),
-                ("local_experts".to_owned(), config.local_experts.to_string()),
-                (
-                    "placement of the experts".to_owned(),
-                    placement.fingerprint(),
-                ),
-            ],
-        )?;
+        let agreed = agreed(&config, &placement);
+        if !team.config().joins() {
+            // A rank that joins meets none.
+            team.wants(name, &agreed)?;
+        }
+        maker.agree(format!("moe-{name}"), agreed.clone());
         let grid = grid::choose(team.gpu().as_ref(), config.grid, team.teams_on_device())?;
         let layout = Layout::new(&config, team.ranks());
-        let slots = team.data_window(layout.slots)?;
-        let staging = team.send_window(layout.staging)?;
-        let signals = team.window(layout.signals)?;
+        let lacks = |what, bytes| {
+            move |error: MoeError| error.not_made(what, bytes, (&config, team.ranks()))
+        };
+        let window = |made: Result<Window, TeamError>, what, bytes| {
+            made.map_err(MoeError::from).map_err(lacks(what, bytes))
+        };
+        let slots = maker.data_window(layout.slots);
+        let slots = window(
+            slots,
+            "memory for slots that peers write into",
+            layout.slots,
+        )?;
+        let staging = maker.send_window(layout.staging);
+        let staging = window(staging, "memory that the NIC sends from", layout.staging)?;
+        let signals = maker.window(layout.signals);
+        let signals = window(signals, "memory for signals", layout.signals)?;
         let windows = [slots, staging, signals];
-        let (state, board, views) = state::write(team, &config, &placement, &layout, windows)?;
+        let bytes = StateLayout::new(&config, team.ranks()).bytes;
+        let (state, board, views) = state::write(team, &config, &placement, &layout, windows)
+            .map_err(lacks("memory for its state", bytes))?;
+        let arguments = Arc::new(Arguments::new(team, name, &config, agreed));
         Ok(Self {
             team: Arc::clone(team),
             config,
@@ -153,6 +180,7 @@ impl Moe {
             rule: PlacementRule::new(placement),
             grid,
             seed: AtomicU64::new(0),
+            arguments,
         })
     }
 
@@ -200,7 +228,7 @@ impl Moe {
     /// # Errors
     /// The device's.
     pub fn call(&self) -> Result<MoeCall, MoeError> {
-        MoeCall::new(&self.team, &self.config)
+        MoeCall::new(&self.team, &self.config, &self.arguments)
     }
 
     /// Launches the send phase of dispatch in `stream`: takes the number of the call and sends the tokens.
@@ -219,11 +247,14 @@ impl Moe {
         input: &DispatchInput,
     ) -> Result<Event, MoeError> {
         let params = input.params(&self.config, self.subject(call))?;
+        self.arguments.use_shape(input.format, input.max_tokens);
         let deadline = call.deadline().of_dispatch(input.deadline);
         // SAFETY: the caller's promise; the context, the windows and the QPs belong to `self` and its team.
         unsafe {
             let (kernel, what) = ("wv_moe_dispatch_send", Launching::Dispatch);
-            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
+            let event = self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)?;
+            self.count(call);
+            Ok(event)
         }
     }
 
@@ -274,11 +305,14 @@ impl Moe {
             send: input.params(&self.config, self.subject(call))?,
             receive: output.params(&self.config, self.subject(call))?,
         };
+        self.arguments.use_shape(input.format, input.max_tokens);
         let deadline = call.deadline().of_dispatch(input.deadline);
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe {
             let (kernel, what) = ("wv_moe_dispatch", Launching::Dispatch);
-            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
+            let event = self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)?;
+            self.count(call);
+            Ok(event)
         }
     }
 
@@ -391,6 +425,34 @@ impl Moe {
         }
     }
 
+    /// A call was launched by `call`, or recorded.
+    fn count(&self, call: &MoeCall) {
+        let in_graph = call.stage() == Launched::InGraphs;
+        self.arguments.launches().count(in_graph);
+    }
+
+    pub(super) fn arguments(&self) -> &Arguments {
+        &self.arguments
+    }
+
+    /// Tells the other ranks the shape of calls that follow. The first dispatch of a shape does so, too; a program whose store may not
+    /// be asked in a launch makes this call before.
+    ///
+    /// # Errors
+    /// What the slots do not hold.
+    pub fn announce(&self, format: Option<Format>, max_tokens: u32) -> Result<(), MoeError> {
+        let call = shape::of_call(&self.config, self.team.ranks(), format, max_tokens)?;
+        self.arguments.announce(format, call.max_tokens);
+        Ok(())
+    }
+
+    /// Whether the newest fault is one of arguments in which ranks differ. Asks the store, once for each fault: so a caller asks
+    /// when [`Moe::faults`] has news. A rank that finds a difference tells it to the others in the store.
+    #[must_use]
+    pub fn difference(&self) -> Option<Difference> {
+        self.arguments.explain(&self.last_fault()?)
+    }
+
     pub(super) fn rule(&self) -> &PlacementRule {
         &self.rule
     }
@@ -428,6 +490,23 @@ impl Moe {
         call.launched(stage);
         Ok(event)
     }
+}
+
+/// What all ranks must have alike: names and values.
+fn agreed(config: &MoeConfig, placement: &Placement) -> Vec<(String, String)> {
+    let placement = placement.fingerprint();
+    let pairs = [
+        ("hidden", config.hidden.to_string()),
+        ("experts", config.experts.to_string()),
+        ("top-k", config.top_k.to_string()),
+        ("max_tokens", config.max_tokens.to_string()),
+        ("format", format!("{:?}", config.format)),
+        ("layout", format!("{:?}", config.layout)),
+        ("returns", format!("{:?}", config.returns)),
+        ("local_experts", config.local_experts.to_string()),
+        ("placement of the experts", placement),
+    ];
+    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
 /// The shape with its room for expert slots filled in: what it says, or as much as `placement` needs.

@@ -16,8 +16,8 @@ use super::placement::MAX_EXPERT_SLOTS;
 use super::{Format, MoeConfig, Returns, RowLayout, Scales};
 use crate::abi::{
     ExpertHome, ExpertSlots, MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, MOE_VIEWS,
-    MoeClock, MoeContext, MoeHandle, MoeHandlePeer, MoePeer, MoePick, MoeSignal, MoeSource,
-    MoeView, SCALE_CHANNELS, SETS, SIGNALS_PER_PEER, SLOT_ALIGN,
+    MOST_SEND_BUFFERS, MoeClock, MoeContext, MoeHandle, MoeHandlePeer, MoePeer, MoePick, MoeSignal,
+    MoeSource, MoeView, SCALE_CHANNELS, SETS, SIGNALS_PER_PEER, SLOT_ALIGN,
 };
 
 /// Bytes and offsets of one rank's buffers.
@@ -38,7 +38,7 @@ pub struct Layout {
     pub combine_row_bytes: u64,
     /// Most combine rows of one received row.
     pub rows_each: u64,
-    /// Combine rows of one set in the staging window.
+    /// Rows of one set that a caller may write into the staging window.
     pub staged_rows: u64,
     /// Offset of the combine rows in the slot window.
     pub combine_slots: u64,
@@ -46,6 +46,9 @@ pub struct Layout {
     pub slots: u64,
     /// Offset of the combine rows in the staging window.
     pub combine_staging: u64,
+    /// Offset there of the rows that a caller writes itself. Only rows of all experts have memory of their own for that: a caller
+    /// writes them by expert, and copies lie by the rank to which they go, like the others.
+    pub zero_copy: u64,
     /// Bytes of the staging window.
     pub staging: u64,
     /// Bytes of the signal window.
@@ -59,13 +62,13 @@ const _: () = {
     let row = MAX_HIDDEN as u128 * 2;
     // A token and its scales have at most 2^32 bytes each, whatever the format.
     let slot = 2 * (1u128 << 32) + 1024;
-    let dispatch = sets * ranks * tokens * slot;
+    let dispatch = (sets * ranks + MOST_SEND_BUFFERS as u128) * tokens * slot;
     let returned = sets * ranks * tokens * MAX_TOP_K as u128 * row;
     let staged = sets * MAX_EXPERT_SLOTS as u128 * tokens * row;
     let picks = ranks * tokens * MAX_TOP_K as u128 * 64;
     assert!(MAX_EXPERTS <= MAX_EXPERT_SLOTS);
     let tiles = MAX_EXPERT_SLOTS as u128 * tokens * 4;
-    assert!(dispatch + returned + staged + picks + tiles < u64::MAX as u128 / 2);
+    assert!(dispatch + 2 * returned + staged + picks + tiles < u64::MAX as u128 / 2);
 };
 
 impl Layout {
@@ -81,13 +84,18 @@ impl Layout {
         let scales_at = header_bytes + row_bytes.next_multiple_of(16);
         let slot_bytes = (scales_at + scale_bytes).next_multiple_of(SLOT_ALIGN.into());
         let combine_slots = sets * ranks * tokens * slot_bytes;
-        let combine_staging = sets * tokens * slot_bytes;
+        let combine_staging = u64::from(config.buffers()) * tokens * slot_bytes;
         let received = ranks * tokens;
-        let (rows_each, staged_rows) = match (config.layout, config.returns) {
-            (RowLayout::ExpertMajor, Returns::Rows) => {
-                (u64::from(config.top_k).min(room), room * received)
-            }
-            _ => (1, received),
+        let by_expert = (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Rows);
+        let (rows_each, staged_rows) = match by_expert {
+            true => (u64::from(config.top_k).min(room), room * received),
+            false => (1, received),
+        };
+        let returned = sets * received * rows_each * combine_row_bytes;
+        let copied = combine_staging + returned;
+        let (zero_copy, staging) = match by_expert {
+            true => (copied, copied + sets * staged_rows * combine_row_bytes),
+            false => (combine_staging, copied),
         };
         Self {
             header_bytes,
@@ -99,9 +107,10 @@ impl Layout {
             rows_each,
             staged_rows,
             combine_slots,
-            slots: combine_slots + sets * received * rows_each * combine_row_bytes,
+            slots: combine_slots + returned,
             combine_staging,
-            staging: combine_staging + sets * staged_rows * combine_row_bytes,
+            zero_copy,
+            staging,
             signals: ranks * u64::from(SIGNALS_PER_PEER) * size_of::<MoeSignal>() as u64,
         }
     }

@@ -15,10 +15,11 @@
 //! let shape = MoeConfig::BF16
 //!     .with_hidden(hidden).with_experts(experts).with_top_k(top_k).with_max_tokens(max_tokens);
 //! let bytes = required_bytes(&shape, 8)?; // at each of 8 ranks
-//! assert_eq!(bytes.library(2).div_ceil(1 << 20), 89); // MiB, with two handles
+//! assert_eq!(bytes.library(2).div_ceil(1 << 20), 92); // MiB, with two handles
 //! # Ok::<(), warpverbs::moe::MoeError>(())
 //! ```
 
+mod arguments;
 mod batch;
 pub mod bf16;
 mod board;
@@ -42,6 +43,7 @@ mod state;
 mod view;
 mod workspace;
 
+pub use arguments::Difference;
 pub use batch::{Batch, RankRow, Source};
 pub use board::Deadlines;
 pub use call::MoeCall;

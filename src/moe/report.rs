@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Fault;
-use crate::abi::{CallStage, MoeHandle, MoeHandlePeer, Outcome, Status};
+use crate::abi::{CallStage, MoeHandle, MoeHandlePeer, NONE, Outcome, Status};
 
 /// Names of the phases, in the order of [`MoeHandle::phase`].
 pub(super) const PHASES: [&str; 4] = [
@@ -32,6 +32,12 @@ pub struct CallReport {
     pub refused: Option<(u32, i32)>,
     /// Why it is not complete: what showed first.
     pub fault: Option<Fault>,
+    /// Whether its dispatch has offered the staging memory for a combine with zero-copy.
+    pub offered: bool,
+    /// Whether it found no free send buffer before its deadline, and so sent nothing.
+    pub no_buffer: bool,
+    /// Calls of the layer at this rank, up to this one, of which that is so. Wraps.
+    pub unbuffered: u32,
     /// By rank.
     pub peers: Vec<MoeHandlePeer>,
 }
@@ -53,6 +59,9 @@ impl CallReport {
             phases: handle.phase,
             refused,
             fault: Fault::new(&handle.fault),
+            offered: handle.offered != 0,
+            no_buffer: handle.stage != CallStage::FRESH && handle.buffer == NONE,
+            unbuffered: handle.unbuffered,
             peers,
         }
     }
@@ -112,6 +121,12 @@ impl fmt::Display for CallReport {
             parts.push(format!(
                 "token {token} chooses expert {expert}, which is out of range or chosen twice"
             ));
+        }
+        if self.no_buffer {
+            parts.push(
+                "HCAs still read all send buffers of dispatch, so it sent nothing; make the layer with more failing_links"
+                    .to_owned(),
+            );
         }
         for (number, (phase, status)) in (0..).zip(PHASES.iter().zip(self.phases)) {
             parts.extend(match status {

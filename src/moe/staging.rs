@@ -1,9 +1,11 @@
 //! Zero-copy combine: the staging memory that a caller may write what combine sends into.
 //!
-//! A caller that writes it asks for nothing. The receive phase of a call's dispatch waits for the work of the call two before, or
-//! for the error of its QP. So when it has ended, no kernel and no HCA reads that call's set any more. If neither came in time it
-//! gives out no rows. From then until the send phase of combine has ended, the memory is the caller's. It must not be written
-//! before or after. The NIC may send a packet again, and the receive phase of combine reads this rank's own rows.
+//! A caller that writes it asks for nothing. The receive phase of a call's dispatch looks whether an HCA still reads the rows of
+//! the call two before. If none does, it offers the memory: no kernel and no HCA reads that call's set any more. From then until
+//! the send phase of combine has ended, the memory is the caller's. It must not be written before or after. The NIC may send a
+//! packet again, and the receive phase of combine reads this rank's own rows. Otherwise the phase hands out its rows all the same,
+//! and offers no memory ([`CallReport::offered`](super::CallReport::offered)): the combine of that call copies from memory of the
+//! caller's ([`CombineInput::copy_from`](super::CombineInput::copy_from)), for the peers whose rows are not on their way.
 
 use super::{Moe, MoeError, Returns, RowLayout};
 use crate::abi::SETS;
@@ -24,7 +26,8 @@ pub struct CombineStaging {
 
 impl Moe {
     /// Where calls may write what their combine sends, by set. The set of a call is one of the two, and
-    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host.
+    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host. It says 0 for
+    /// a call that is offered neither, since an HCA still reads the rows of an earlier call.
     ///
     /// # Errors
     /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself.
@@ -60,7 +63,7 @@ impl Moe {
         let row_bytes = layout.combine_row_bytes;
         let of_set = u64::from(set) * layout.staged_rows * row_bytes;
         Ok(CombineStaging {
-            addr: self.staging_addr() + layout.combine_staging + of_set,
+            addr: self.staging_addr() + layout.zero_copy + of_set,
             blocks,
             rows,
             row_bytes,

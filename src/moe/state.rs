@@ -39,6 +39,8 @@ pub(super) fn write(
         signals,
         combine_slots: layout.combine_slots,
         combine_staging: layout.combine_staging,
+        zero_copy: layout.zero_copy,
+        buffers: config.buffers(),
         slot_bytes: layout.slot_bytes,
         row_bytes: layout.row_bytes,
         combine_row_bytes: layout.combine_row_bytes,

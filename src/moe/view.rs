@@ -2,14 +2,14 @@
 //! flight, and those that a rank which is behind has still to make, end in theirs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::Zeroable;
 
 use super::{Moe, MoeError, Placement};
 use crate::abi::{DevicePtr, ExpertHome, ExpertSlots, MOE_VIEWS, MoeView};
+use crate::deadline::Looks;
 use crate::gpu::{Gpu, GpuError};
-use crate::team::deadline_in;
 
 const VIEWS: usize = MOE_VIEWS as usize;
 /// Time between two looks at the calls that have ended.
@@ -263,8 +263,9 @@ impl Moe {
     /// [`MoeError::ViewInUse`]; the device's.
     pub fn set_view(&self, view: &View, timeout: Duration) -> Result<(), MoeError> {
         self.check_view(view)?;
-        let until = deadline_in(timeout);
+        let mut looks = Looks::within(timeout);
         loop {
+            let left = looks.next().unwrap_or(Duration::ZERO);
             let mut written = self.written();
             match self.place_for(&written, view.first) {
                 Ok(place) => {
@@ -274,11 +275,11 @@ impl Moe {
                     written.put(entry);
                     return Ok(());
                 }
-                Err(MoeError::ViewInUse { .. }) if Instant::now() < until => {}
+                Err(MoeError::ViewInUse { .. }) if !left.is_zero() => {}
                 Err(error) => return Err(error),
             }
             drop(written);
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOK.min(left));
         }
     }
 

@@ -20,8 +20,8 @@ enum class Broken : uint32_t {
 
 WV_DEVICE Broken broken(const Call& call) { return static_cast<Broken>(call.moe.reserved1[0]); }
 
-WV_DEVICE bool mutant_has_credit(const Call& call, uint32_t peer) {
-  return broken(call) == Broken::credit || has_credit(call, peer);
+WV_DEVICE Credit mutant_first_look(const Call& call, uint32_t peer) {
+  return broken(call) == Broken::credit ? GIVEN : first_look(call, peer);
 }
 
 WV_DEVICE_COLD Status mutant_control(const Call& call, const PeerQp& qp, uint32_t peer,
@@ -39,7 +39,7 @@ WV_DEVICE_COLD Status mutant_control(const Call& call, const PeerQp& qp, uint32_
 
 }  // namespace wv::moe
 
-#define has_credit(...) mutant_has_credit(__VA_ARGS__)
+#define first_look(...) mutant_first_look(__VA_ARGS__)
 #define control(...) mutant_control(__VA_ARGS__)
 #include "../../../kernels/moe/dispatch_receive.cuh"
 

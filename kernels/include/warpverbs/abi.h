@@ -383,6 +383,9 @@ inline constexpr uint32_t SCALE_CHANNELS = 0x80;
 /// Most ranks of a layer.
 inline constexpr uint32_t MAX_MOE_RANKS = 0x400;
 
+/// Most send buffers of dispatch in a layer: one bit of a word for each.
+inline constexpr uint32_t MOST_SEND_BUFFERS = 0x1e;
+
 /// Views and expert tables that a layer holds: the newest, and those before it in which a rank that is behind has calls to end.
 inline constexpr uint32_t MOE_VIEWS = 0x8;
 
@@ -402,7 +405,8 @@ inline constexpr uint32_t RECEIVE_IN_PLACE = 0x1;
 /// Flag of `DispatchReceiveParams`: `recv_stats` is i32, which wraps.
 inline constexpr uint32_t RECEIVE_STATS_32 = 0x2;
 
-/// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
+/// Flag of `CombineSendParams`: the rows lie in the layer's own staging memory for this call, so nothing is copied. If the call
+/// was not offered that memory, they are copied from `copy_from`.
 inline constexpr uint32_t COMBINE_ZERO_COPY = 0x1;
 
 /// Flag of `CombineSendParams`: every weight counts as 1.
@@ -485,6 +489,8 @@ enum class MoeCause : uint32_t {
   flushed = 8,
   /// The peer's rows have another format, or its call another `max_tokens`, than this rank's.
   shape = 9,
+  /// HCAs still read all send buffers of this rank, so that the call sent nothing.
+  no_buffer = 10,
 };
 
 /// What became of one peer in one phase of a call. Final once it is not `none`.
@@ -544,7 +550,8 @@ struct alignas(128) MoePeer {
   uint32_t skip_first[4];
   /// By kind and set: length of that run; its last call is first + 2 * (number - 1).
   uint32_t skip_number[4];
-  /// By kind and set: ticket of the last WQE that reads the staging rows; 0 none.
+  /// By kind and set: ticket of the last WQE that reads the staging rows; 0 none. Until the HCA has carried it, or its QP has
+  /// failed, the peer gets no data of this kind and set.
   uint64_t ticket[4];
   /// Credits that the peer got last.
   uint64_t told;
@@ -558,10 +565,12 @@ struct alignas(128) MoePeer {
   uint32_t open;
   /// Beats written to it so far.
   uint32_t beat;
-  /// How the wait for its credit stands in the send phase that runs.
+  /// How its credit stands in the send phase that runs.
   uint32_t credit;
-  /// Reserved, zero.
-  uint32_t reserved[3];
+  /// Of dispatch, by set: the send buffer from which its last data went.
+  uint32_t buffer[2];
+  /// Bit kind * SETS + set: a send phase has waited in vain for the end of the work whose ticket stands in `ticket`.
+  uint32_t late;
 };
 static_assert(sizeof(MoePeer) == 128 && alignof(MoePeer) == 128);
 static_assert(offsetof(MoePeer, last) == 0);
@@ -575,7 +584,8 @@ static_assert(offsetof(MoePeer, sent) == 100);
 static_assert(offsetof(MoePeer, open) == 104);
 static_assert(offsetof(MoePeer, beat) == 108);
 static_assert(offsetof(MoePeer, credit) == 112);
-static_assert(offsetof(MoePeer, reserved) == 116);
+static_assert(offsetof(MoePeer, buffer) == 116);
+static_assert(offsetof(MoePeer, late) == 124);
 
 /// An expert slot: a place of an expert on a rank.
 struct ExpertHome {
@@ -647,7 +657,8 @@ struct alignas(128) MoeFault {
   uint32_t peer;
   /// Phase in which it showed: 0 to 3, in the order of `MoeHandle::phase`.
   uint32_t phase;
-  /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
+  /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`. If it is `shape`: the tag of the peer's shape << 16 | that of
+  /// this rank's. Else 0.
   uint32_t syndrome;
   /// The expert slot concerned; NONE if all of the peer's.
   uint32_t expert;
@@ -714,8 +725,10 @@ struct alignas(128) MoeBoard {
   /// Written by kernels: `serial` << 32 | first call of the newest view in which a call has run. The kernel moves that first
   /// call on, so that it stays within 2^30 of the newest call. 0: no call has run.
   uint64_t in_force;
+  /// Written by kernels: `MoeContext::unbuffered`.
+  uint32_t unbuffered;
   /// Reserved, zero.
-  uint32_t reserved2[26];
+  uint32_t reserved2[25];
   /// Written by kernels: the newest fault.
   MoeFault fault;
   /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -738,7 +751,8 @@ static_assert(offsetof(MoeBoard, finished) == 132);
 static_assert(offsetof(MoeBoard, faults) == 136);
 static_assert(offsetof(MoeBoard, faults_begun) == 140);
 static_assert(offsetof(MoeBoard, in_force) == 144);
-static_assert(offsetof(MoeBoard, reserved2) == 152);
+static_assert(offsetof(MoeBoard, unbuffered) == 152);
+static_assert(offsetof(MoeBoard, reserved2) == 156);
 static_assert(offsetof(MoeBoard, fault) == 256);
 static_assert(offsetof(MoeBoard, promised) == 512);
 static_assert(offsetof(MoeBoard, suspects) == 640);
@@ -754,7 +768,8 @@ struct alignas(128) MoeContext {
   MoeView *views;
   /// Slots that peers write: dispatch `[set][source][max_tokens]`, at `combine_slots` combine rows of the same shape.
   Window slots;
-  /// What the NIC sends from: dispatch `[set][max_tokens]`, at `combine_staging` combine rows `[set][source][max_tokens]`.
+  /// What the NIC sends from: dispatch `[buffers][max_tokens]`; at `combine_staging` combine rows
+  /// `[set][source][max_tokens][rows of a received row]`; at `zero_copy` those that a caller writes.
   Window staging;
   /// `MoeSignal [writer][kind * SETS + set]`.
   Window signals;
@@ -805,8 +820,13 @@ struct alignas(128) MoeContext {
   uint32_t *tiles;
   /// When the phase that runs began, device clock.
   uint64_t began_ns;
+  /// Offset in the staging window of the rows that a caller writes itself. By expert `[set][max_local_experts][ranks *
+  /// max_tokens]`; by rank `combine_staging`.
+  uint64_t zero_copy;
+  /// Send buffers of dispatch, 2 to MOST_SEND_BUFFERS.
+  uint32_t buffers;
   /// Reserved, zero.
-  uint32_t reserved0[8];
+  uint32_t reserved0[5];
   /// Number of the last call that began. Last line: changed by the phases.
   uint32_t call;
   /// Newest closed call, by kind.
@@ -835,8 +855,12 @@ struct alignas(128) MoeContext {
   uint32_t untold;
   /// Blocks that have ended the receive phase that runs.
   uint32_t left;
+  /// The send buffer of the last dispatch that took one.
+  uint32_t buffer;
+  /// Calls so far that found no free send buffer in time. Wraps.
+  uint32_t unbuffered;
   /// Reserved, zero.
-  uint32_t reserved1[16];
+  uint32_t reserved1[14];
 };
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
 static_assert(offsetof(MoeContext, team) == 0);
@@ -868,7 +892,9 @@ static_assert(offsetof(MoeContext, max_local_experts) == 200);
 static_assert(offsetof(MoeContext, joined) == 204);
 static_assert(offsetof(MoeContext, tiles) == 208);
 static_assert(offsetof(MoeContext, began_ns) == 216);
-static_assert(offsetof(MoeContext, reserved0) == 224);
+static_assert(offsetof(MoeContext, zero_copy) == 224);
+static_assert(offsetof(MoeContext, buffers) == 232);
+static_assert(offsetof(MoeContext, reserved0) == 236);
 static_assert(offsetof(MoeContext, call) == 256);
 static_assert(offsetof(MoeContext, released) == 260);
 static_assert(offsetof(MoeContext, foreign_epochs) == 268);
@@ -883,7 +909,9 @@ static_assert(offsetof(MoeContext, first) == 304);
 static_assert(offsetof(MoeContext, aborted) == 308);
 static_assert(offsetof(MoeContext, untold) == 312);
 static_assert(offsetof(MoeContext, left) == 316);
-static_assert(offsetof(MoeContext, reserved1) == 320);
+static_assert(offsetof(MoeContext, buffer) == 320);
+static_assert(offsetof(MoeContext, unbuffered) == 324);
+static_assert(offsetof(MoeContext, reserved1) == 328);
 
 /// What a call knows of one peer. Each field is written once per call, by one thread.
 struct MoeHandlePeer {
@@ -911,7 +939,7 @@ struct MoeHandlePeer {
   uint32_t member;
   /// Why rows of it are missing.
   MoeCause cause;
-  /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
+  /// As `MoeFault::syndrome`.
   uint32_t syndrome;
   /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
   uint32_t waited[2];
@@ -1019,7 +1047,8 @@ struct alignas(128) MoeHandle {
   uint32_t stopped;
   /// 1: the call was held for too long: it has its number, and does nothing else.
   uint32_t aborted;
-  /// 1: a peer has not released the slots yet, so that all peers get a word of what this rank has released.
+  /// Bit 0: a credit is missing and awaited, so that all peers get a word of what this rank has released. Bit 1: rows for some
+  /// peer are not staged, since an HCA reads their place, or since the peer gets none.
   uint32_t tell;
   /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
   /// stands the nearest that they do.
@@ -1034,8 +1063,20 @@ struct alignas(128) MoeHandle {
   MoeFault fault;
   /// Its tokens.
   MoeShape shape;
+  /// Bit b: an HCA read send buffer b when the dispatch began.
+  uint32_t busy;
+  /// The send buffer of the dispatch before this one, whose rows for this rank itself may still be read.
+  uint32_t recent;
+  /// The send buffer of the dispatch; NONE if none was free in time.
+  uint32_t buffer;
+  /// 1: the caller may write what combine sends into the layer's own memory.
+  uint32_t offered;
+  /// 1: a credit came for a peer whose rows are not staged yet.
+  uint32_t landed;
+  /// `MoeContext::unbuffered` when the dispatch had its buffer.
+  uint32_t unbuffered;
   /// Reserved, zero.
-  uint32_t reserved[24];
+  uint32_t reserved[18];
 };
 static_assert(sizeof(MoeHandle) == 512 && alignof(MoeHandle) == 128);
 static_assert(offsetof(MoeHandle, peers) == 0);
@@ -1060,7 +1101,13 @@ static_assert(offsetof(MoeHandle, combine_flags) == 116);
 static_assert(offsetof(MoeHandle, deadline_ns) == 120);
 static_assert(offsetof(MoeHandle, fault) == 128);
 static_assert(offsetof(MoeHandle, shape) == 384);
-static_assert(offsetof(MoeHandle, reserved) == 416);
+static_assert(offsetof(MoeHandle, busy) == 416);
+static_assert(offsetof(MoeHandle, recent) == 420);
+static_assert(offsetof(MoeHandle, buffer) == 424);
+static_assert(offsetof(MoeHandle, offered) == 428);
+static_assert(offsetof(MoeHandle, landed) == 432);
+static_assert(offsetof(MoeHandle, unbuffered) == 436);
+static_assert(offsetof(MoeHandle, reserved) == 440);
 
 /// Send phase of dispatch. Cooperative launch.
 struct DispatchSendParams {
@@ -1128,7 +1175,7 @@ struct DispatchReceiveParams {
   /// Output: 1 for each rank whose rows arrived, 0 for those masked, late or in error: `[ranks]`. Null: not written.
   uint32_t *active;
   /// Output, if combine sends rows as they are: address of the memory from which the combine of this call sends. 0 if the
-  /// caller may not write to it. Null: not written.
+  /// caller may not write to it, since an HCA still reads it; the rows then go back from the caller's own memory. Null: not written.
   uint64_t *staging;
   /// RECEIVE_* flags.
   uint32_t flags;
@@ -1160,6 +1207,9 @@ struct CombineSendParams {
   MoeHandle *handle;
   /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to be sent back, already weighted.
   uint16_t *y;
+  /// With COMBINE_ZERO_COPY, in the shape of `y`: from where a call copies whose dispatch offered no staging memory
+  /// (`DispatchReceiveParams::staging` 0). Null: such a combine is refused.
+  uint16_t *copy_from;
   /// Longest wait of each phase of this combine, ns; 0: that of its dispatch.
   uint64_t deadline_ns;
   /// COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED.
@@ -1167,13 +1217,14 @@ struct CombineSendParams {
   /// Reserved, zero.
   uint32_t reserved;
 };
-static_assert(sizeof(CombineSendParams) == 40 && alignof(CombineSendParams) == 8);
+static_assert(sizeof(CombineSendParams) == 48 && alignof(CombineSendParams) == 8);
 static_assert(offsetof(CombineSendParams, moe) == 0);
 static_assert(offsetof(CombineSendParams, handle) == 8);
 static_assert(offsetof(CombineSendParams, y) == 16);
-static_assert(offsetof(CombineSendParams, deadline_ns) == 24);
-static_assert(offsetof(CombineSendParams, flags) == 32);
-static_assert(offsetof(CombineSendParams, reserved) == 36);
+static_assert(offsetof(CombineSendParams, copy_from) == 24);
+static_assert(offsetof(CombineSendParams, deadline_ns) == 32);
+static_assert(offsetof(CombineSendParams, flags) == 40);
+static_assert(offsetof(CombineSendParams, reserved) == 44);
 
 /// Receive phase of combine. Cooperative launch.
 struct CombineReceiveParams {
@@ -1225,9 +1276,9 @@ struct CombineParams {
   /// Its receive phase: same layer and handle.
   CombineReceiveParams receive;
 };
-static_assert(sizeof(CombineParams) == 104 && alignof(CombineParams) == 8);
+static_assert(sizeof(CombineParams) == 112 && alignof(CombineParams) == 8);
 static_assert(offsetof(CombineParams, send) == 0);
-static_assert(offsetof(CombineParams, receive) == 40);
+static_assert(offsetof(CombineParams, receive) == 48);
 
 /// Ends a call that has no combine. One warp.
 struct AbandonParams {

@@ -10,15 +10,16 @@ mod results;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{
     Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Moe, MoeCall,
     MoeError, Placement, RankRow, RowLayout, Source,
 };
 use crate::config::setters;
+use crate::deadline::Looks;
 use crate::gpu::{Event, GpuError, Stream};
-use crate::team::{TeamError, deadline_in};
+use crate::team::TeamError;
 use buffers::{Buffer, Buffers};
 use encoded::needs_bf16;
 pub use encoded::{Encoded, EncodedRow};
@@ -269,8 +270,13 @@ impl Workspace {
     /// The device's.
     pub fn send_back(&mut self) -> Result<(), MoeError> {
         let input = CombineInput {
-            y: self.y()?,
+            y: if self.modes.zero_copy {
+                0
+            } else {
+                self.addr(Buffer::Y)
+            },
             zero_copy: self.modes.zero_copy,
+            copy_from: self.addr(Buffer::Y),
             unweighted: self.modes.unweighted,
             ..CombineInput::default()
         };
@@ -416,7 +422,7 @@ impl Workspace {
         [Buffer::RecvX, Buffer::Counts, Buffer::Y].map(|buffer| self.addr(buffer))
     }
 
-    /// Where the experts write: the buffer, or the layer's memory for this call.
+    /// Where the experts write: the buffer, or the layer's memory for this call if its dispatch has offered that.
     ///
     /// # Errors
     /// Zero-copy in a layer that has none; the device's.
@@ -424,8 +430,12 @@ impl Workspace {
         if !self.modes.zero_copy {
             return Ok(self.addr(Buffer::Y));
         }
-        let set = self.call().report()?.call % crate::abi::SETS;
-        Ok(self.moe.combine_staging(set)?.addr)
+        let report = self.call().report()?;
+        let staging = self.moe.combine_staging(report.call % crate::abi::SETS)?;
+        Ok(match report.offered {
+            true => staging.addr,
+            false => self.addr(Buffer::Y),
+        })
     }
 
     /// Waits until `event` is done, and looks at the other ranks meanwhile: when one gives up, device calls are aborted.
@@ -435,11 +445,12 @@ impl Workspace {
     pub fn wait(&mut self, event: Event) -> Result<(), MoeError> {
         let event = self.last.insert(event);
         let longest = self.moe.team().config().deadline.saturating_mul(3);
-        let limit = deadline_in(longest.saturating_add(Duration::from_secs(90)));
+        let mut looks = Looks::within(longest.saturating_add(Duration::from_secs(90)));
         let mut peers = Ok(());
         loop {
-            match self.moe.team().gpu().wait(event, LOOK) {
-                Err(GpuError::Timeout { .. }) if Instant::now() < limit => {
+            let left = looks.next().unwrap_or(Duration::ZERO);
+            match self.moe.team().gpu().wait(event, LOOK.min(left)) {
+                Err(GpuError::Timeout { .. }) if !left.is_zero() => {
                     if peers.is_ok() {
                         // A store that is away says nothing of the others, and calls need none.
                         peers = match self.moe.team().check_peers() {

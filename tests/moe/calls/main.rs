@@ -1,5 +1,6 @@
 //! Teams and MoE layers among ranks that are threads: kernels on simt, real libmlx5, software HCAs.
 
+mod arguments;
 mod faults;
 mod graphs;
 mod grid;

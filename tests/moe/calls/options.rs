@@ -16,22 +16,22 @@ use warpverbs::moe::{
     MoeCall, MoeConfig, MoeError, Returns, RowLayout, Scales, bf16,
 };
 
-const SHAPE: MoeConfig = MoeConfig::BF16
+pub(crate) const SHAPE: MoeConfig = MoeConfig::BF16
     .with_hidden(64)
     .with_experts(6)
     .with_top_k(3)
     .with_max_tokens(7);
-const BUSY: Traffic = Traffic {
+pub(crate) const BUSY: Traffic = Traffic {
     percent_none: 15,
     percent_empty: 0,
 };
 
 /// Buffers of all inputs and outputs of one rank's calls.
-struct Io {
-    moe: Arc<Moe>,
+pub(crate) struct Io {
+    pub(crate) moe: Arc<Moe>,
     /// What its calls say of their tokens.
     config: MoeConfig,
-    call: MoeCall,
+    pub(crate) call: MoeCall,
     x: DeviceMemory,
     ids: DeviceMemory,
     weights: DeviceMemory,
@@ -48,12 +48,12 @@ struct Io {
 }
 
 impl Io {
-    fn new(moe: &Arc<Moe>) -> Self {
+    pub(crate) fn new(moe: &Arc<Moe>) -> Self {
         Self::sized(moe, *moe.config())
     }
 
     /// As large as a layer of `config` needs them.
-    fn sized(moe: &Arc<Moe>, config: MoeConfig) -> Self {
+    pub(crate) fn sized(moe: &Arc<Moe>, config: MoeConfig) -> Self {
         let (row, tokens) = (config.hidden as usize * 2, config.max_tokens as usize);
         let ranks = moe.team().ranks();
         let local = config.room(ranks) as usize;
@@ -80,12 +80,12 @@ impl Io {
         }
     }
 
-    fn gpu(&self) -> &Arc<dyn Gpu> {
+    pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
         self.moe.team().gpu()
     }
 
     /// Writes `batch` with ids of 64 bits, of which `change` may make others.
-    fn input(&self, batch: &Batch, change: impl FnOnce(&mut [i64])) -> DispatchInput {
+    pub(crate) fn input(&self, batch: &Batch, change: impl FnOnce(&mut [i64])) -> DispatchInput {
         let mut ids: Vec<i64> = batch.experts.iter().map(|id| i64::from(*id)).collect();
         change(&mut ids);
         let gpu = self.gpu();
@@ -114,7 +114,7 @@ impl Io {
             .with_tokens(tokens)
     }
 
-    fn output(&self) -> DispatchOutput {
+    pub(crate) fn output(&self) -> DispatchOutput {
         DispatchOutput::default()
             .with_recv_x(self.recv_x.addr())
             .with_recv_scales(self.recv_scales.addr())
@@ -126,7 +126,7 @@ impl Io {
             .with_recv_weights(self.recv_weights.addr())
     }
 
-    fn sums(&self) -> CombineOutput {
+    pub(crate) fn sums(&self) -> CombineOutput {
         CombineOutput::default()
             .with_out(self.out.addr())
             .with_token_valid(self.valid.addr())
@@ -137,7 +137,7 @@ impl Io {
     }
 
     /// Both phases of dispatch.
-    fn dispatch(&self, input: &DispatchInput, output: &DispatchOutput) -> CallReport {
+    pub(crate) fn dispatch(&self, input: &DispatchInput, output: &DispatchOutput) -> CallReport {
         let stream = self.gpu().stream().unwrap();
         // SAFETY: the buffers have the sizes of the shape, and the launch is waited for.
         self.wait(unsafe { self.moe.dispatch(&stream, &self.call, input, output) });
@@ -145,7 +145,7 @@ impl Io {
     }
 
     /// Both phases of combine, of experts that give back what they got. What came out.
-    fn combine(&self, output: &CombineOutput) -> Vec<u16> {
+    pub(crate) fn combine(&self, output: &CombineOutput) -> Vec<u16> {
         let mut rows = vec![0u8; self.y.bytes()];
         self.gpu().read(self.recv_x.addr(), &mut rows).unwrap();
         self.gpu().write(self.y.addr(), &rows).unwrap();
@@ -159,7 +159,7 @@ impl Io {
     }
 
     /// Combine gave what the reference gives for `batch`.
-    fn check(&self, batch: &Batch, out: &[u16], what: &str) {
+    pub(crate) fn check(&self, batch: &Batch, out: &[u16], what: &str) {
         let report = self.call.report().unwrap();
         assert!(report.is_complete(), "{what}: {report}");
         let (config, rank) = (&self.config, self.moe.team().rank());

@@ -8,7 +8,7 @@ use test_support::moe::{Hcas, Setup, join, on_threads, run};
 use warpverbs::config::Config;
 use warpverbs::gpu::GpuSelector;
 use warpverbs::moe::{Moe, MoeConfig};
-use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig};
+use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig, TeamError};
 
 /// Joins with what `change` makes of each rank's configuration; the errors, by rank.
 fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
@@ -81,7 +81,7 @@ fn a_different_number_of_ranks_is_named_at_every_rank() {
 }
 
 #[test]
-fn an_unknown_rank_and_one_that_is_taken_are_named_to_all() {
+fn an_unknown_rank_is_named_to_all() {
     let unknown = errors(3, |config| {
         if config.rank == 2 {
             config.rank = 7;
@@ -93,17 +93,42 @@ fn an_unknown_rank_and_one_that_is_taken_are_named_to_all() {
             "{error}"
         );
     }
-    let taken = errors(3, |config| {
-        if config.rank == 2 {
-            config.rank = 1;
+}
+
+#[test]
+fn a_founder_that_is_started_twice_fails_alone_and_the_team_stands() {
+    let setup = Setup::adverse(4);
+    let hcas = Hcas::new(&setup);
+    on_threads(&setup, &hcas, |rank, own, store| {
+        let config = setup.team.with_rank(rank);
+        let start = || join(config, own, Arc::clone(&store));
+        let mut started = match rank {
+            1 => std::thread::scope(|scope| {
+                let both = [scope.spawn(start), scope.spawn(start)];
+                both.map(|one| one.join().unwrap()).into()
+            }),
+            _ => vec![start()],
+        };
+        // A third one, of a rank that stands already.
+        if rank == 2 {
+            started.push(start());
         }
+        let (teams, refused): (Vec<_>, Vec<_>) = started.into_iter().partition(Result::is_ok);
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert!(
+                matches!(error, TeamError::RankTaken { rank: of } if of == rank),
+                "{error}"
+            );
+        }
+        let [Ok(team)] = &teams[..] else {
+            panic!("{teams:?}")
+        };
+        team.window(4096).unwrap();
+        team.barrier("all").unwrap();
+        team.check_peers().unwrap();
     });
-    assert!(
-        taken
-            .iter()
-            .all(|error| error.contains("rank 1 has joined already")),
-        "{taken:?}"
-    );
+    hcas.check();
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn the_published_shape_takes_the_bytes_of_its_parts() {
     let received = 8 * 128;
     let sums = required_bytes(&PUBLISHED, 8).unwrap();
     assert_eq!(sums.slots, 2 * received * (slot + row));
-    assert_eq!(sums.staging, 2 * 128 * slot + 2 * received * row);
+    assert_eq!(sums.staging, 4 * 128 * slot + 2 * received * row);
     assert_eq!(sums.signals, 8 * 4 * 32);
     assert_eq!(sums.recv_x, 32 * received * row);
     assert_eq!(sums.y, sums.recv_x);
@@ -110,7 +110,7 @@ fn the_published_shape_takes_the_bytes_of_its_parts() {
     };
     let rows = required_bytes(&rows, 8).unwrap();
     assert_eq!(rows.slots, 2 * received * (slot + 8 * row));
-    assert_eq!(rows.staging, 2 * 128 * slot + 2 * 32 * received * row);
+    assert_eq!(rows.staging, 4 * 128 * slot + 2 * (8 + 32) * received * row);
     let by_rank = required_bytes(&by_rank, 8).unwrap();
     assert_eq!((by_rank.slots, by_rank.staging), (sums.slots, sums.staging));
     assert_eq!(

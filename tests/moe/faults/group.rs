@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
+use softhca::{FaultSpec, Hca};
 use test_support::reference;
 use warpverbs::abi::{QpContext, Status, TeamContext};
 use warpverbs::internal::MoeInternal;
@@ -47,9 +48,22 @@ impl Group {
     }
 
     pub(crate) fn tuned(ranks: u32, shape: MoeConfig, tune: impl FnOnce(&mut TeamConfig)) -> Self {
+        Self::faulty(ranks, shape, tune, None)
+    }
+
+    /// The same over HCAs with these faults, of which the test may make others.
+    pub(crate) fn faulty(
+        ranks: u32,
+        shape: MoeConfig,
+        tune: impl FnOnce(&mut TeamConfig),
+        faults: Option<FaultSpec>,
+    ) -> Self {
         let mut setup = Setup::adverse(ranks);
         tune(&mut setup.team);
         let hcas = Hcas::new(&setup);
+        if let Some(faults) = faults {
+            hcas.all().for_each(|hca| hca.set_faults(&faults));
+        }
         let moes = on_threads(&setup, &hcas, |rank, own, store| {
             let team = join(setup.team.with_rank(rank), own, store).unwrap();
             let placement = Placement::blocks(SHAPE.experts, ranks);
@@ -177,6 +191,11 @@ impl Group {
 
     pub(crate) fn report(&self, rank: u32) -> CallReport {
         self.works[rank as usize].call().report().unwrap()
+    }
+
+    /// The HCA of `rank`.
+    pub(crate) fn hca(&self, rank: u32) -> Arc<Hca> {
+        Arc::clone(&self.hcas.of(rank)[0])
     }
 
     /// The HCA of `rank` is gone.

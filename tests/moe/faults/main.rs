@@ -2,6 +2,7 @@
 
 mod abandon;
 mod alone;
+mod availability;
 mod clear;
 mod clocks;
 mod deaths;
