@@ -17,8 +17,13 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// this thread.
 pub(super) fn run(shared: &Weak<Shared>, store: &Arc<dyn Store>, key: &str) {
     let mut watch = KeyWatch::new(key);
-    let mut known = 0;
+    let (mut known, mut before) = (0, 0);
     while let Some(seen) = shared.upgrade().and_then(|shared| seen(&shared)) {
+        // The store has lost what it held, and its revisions begin anew.
+        if seen < before {
+            (watch, known) = (KeyWatch::new(key), 0);
+        }
+        before = seen;
         let since = seen.max(known);
         let changed = store.next_change(&mut watch, since, WAIT);
         let Some(shared) = shared.upgrade() else {

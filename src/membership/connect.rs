@@ -26,6 +26,9 @@ const IDLE: Duration = Duration::from_millis(200);
 /// looks is [`MOST_RETELLS`] times that.
 const RETELL: Duration = Duration::from_secs(1);
 const MOST_RETELLS: u32 = 8;
+/// A newcomer and a rank that have not met for so long are reported with what each of them has told the other: at this time, and
+/// when twice the time of the report before has passed.
+pub(super) const MEET: Duration = Duration::from_secs(10);
 /// P7: a parted pair waits for at most so many error bounds.
 const MOST_BOUNDS: u32 = 32;
 
@@ -39,6 +42,8 @@ pub(super) struct Schedule {
     waits: BTreeMap<RankGeneration, u32>,
     /// Newcomers that have not answered in time, and that were reported.
     late: BTreeSet<RankGeneration>,
+    /// Newcomers that this rank has not met, and for how long it had tried at the last report.
+    unmet: BTreeMap<RankGeneration, Duration>,
     /// A rank that cannot be connected to does not keep the others waiting.
     last: RankGeneration,
     retell: Retell,
@@ -113,13 +118,16 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
             Ok(false) if parted => LOOK,
             Ok(false) => {
                 schedule.tell_late(shared, who);
+                schedule.tell_unmet(shared, who, None);
                 wait_again(&mut schedule.waits, who, LOOK, MOST_LOOKS)
             }
             Err(Trouble::Missing(error)) => {
+                let cause = error.clone();
                 if schedule.odd.insert(error.clone()) {
                     let error = format!("{error}; the record counts as missing");
                     shared.tell(GroupEventKind::Failed { error });
                 }
+                schedule.tell_unmet(shared, who, Some(&cause));
                 CHECK
             }
             Err(Trouble::Failed(error)) => {
@@ -163,13 +171,45 @@ impl Schedule {
     /// looking for it.
     fn tell_late(&mut self, shared: &Shared, who: RankGeneration) {
         let bound = shared.bounds.promise;
-        let since = shared.lock().begun.get(&who).map(Instant::elapsed);
+        let since = {
+            let inner = shared.lock();
+            if inner.waits {
+                return;
+            }
+            inner.begun.get(&who).map(Instant::elapsed)
+        };
         if since.is_none_or(|since| since < bound) || !self.late.insert(who) {
             return;
         }
         let (rank, generation) = who;
         let error = format!(
             "it has not answered for {bound:?} (promise_bound), or kernels of this rank still hold guards of it"
+        );
+        shared.tell(GroupEventKind::NotConnected {
+            rank,
+            generation,
+            error,
+        });
+    }
+
+    /// Reports, at [`MEET`] and at twice the time of each report, a pair that does not meet, with the words of both ends in the store.
+    /// `cause` is what this end has found in the last look, if that was an error.
+    fn tell_unmet(&mut self, shared: &Shared, who: RankGeneration, cause: Option<&str>) {
+        let since = {
+            let inner = shared.lock();
+            let since = inner.begun.get(&who).map(Instant::elapsed);
+            since.filter(|_| !inner.waits && !inner.parted.contains(&who))
+        };
+        let due = self.unmet.get(&who).map_or(MEET, |told| *told * 2);
+        let Some(since) = since.filter(|since| *since >= due) else {
+            return;
+        };
+        self.unmet.insert(who, since);
+        let (rank, generation) = who;
+        let [own, theirs] = shared.transport.words(rank, generation);
+        let cause = cause.map_or_else(String::new, |cause| format!(" ({cause})"));
+        let error = format!(
+            "the two have not met for {since:.1?}{cause}. This end: {own}. Rank {rank}: {theirs}"
         );
         shared.tell(GroupEventKind::NotConnected {
             rank,
@@ -186,6 +226,8 @@ impl Schedule {
         self.next.retain(|who, _| is_target(who));
         self.waits.retain(|who, _| is_target(who));
         self.late.retain(is_target);
+        self.unmet
+            .retain(|who, _| inner.begun.contains_key(who) && is_target(who));
         if inner.wanted.is_empty() && inner.parted.is_empty() {
             self.odd.clear();
         }

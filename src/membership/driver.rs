@@ -21,7 +21,7 @@ use super::rules::named::Rules;
 use super::rules::record::{Members, Proposal, RankGeneration, Record};
 use super::rules::slots::Slots;
 use super::rules::steps::Step;
-use super::see::{Heard, Newcomers};
+use super::see::{Heard, Newcomers, held_for};
 use super::shared::Shared;
 use super::stored::StoredRow;
 use super::tidy::Tidying;
@@ -71,17 +71,31 @@ pub(super) struct Driver {
     pub(super) through: Option<u32>,
     pub(super) heard: Heard,
     pub(super) newcomers: Newcomers,
+    /// How many newcomers of its own slot came to nothing before this rank, as it has told.
+    held_back: u32,
+    /// P6: of each slot for which ranks ask, the generation with which this rank connects.
+    pub(super) successors: BTreeMap<u32, u32>,
+    /// Members whose lease this newcomer does not see: since when, and whether it was reported.
+    pub(super) unseen: BTreeMap<RankGeneration, (Instant, bool)>,
     pub(super) tidying: Tidying,
     /// The ranks reported last, for each cause that follows from looks.
     pub(super) causes: BTreeMap<Cause, Slots>,
     preparing: Option<Slots>,
     /// This rank looks at all keys: it acts, or its turn to act has come.
-    reads: bool,
+    pub(super) reads: bool,
     /// The last look asked for all keys. Other ranks may have taken some words back meanwhile, so conclusions from those words need
     /// such a look.
     pub(super) whole: bool,
     /// The number of the last proposal for which this newcomer has woken the members.
     rung: u64,
+    /// This newcomer has told that the store has no record.
+    pub(super) told_lost: bool,
+    /// A member had the name of this newcomer before it, in another process.
+    pub(super) namesake: bool,
+    /// It has tried to promise a proposal.
+    pub(super) promises: bool,
+    /// When this newcomer first heard that the record is lost.
+    pub(super) heard_lost: Option<Instant>,
     /// The next turn begins with a look, whatever has woken this rank.
     look_due: bool,
     /// Looks in a row that have found nothing to do.
@@ -98,7 +112,7 @@ pub(super) struct Driver {
 
 /// Since when something is so.
 pub(super) struct Instants {
-    begun: Instant,
+    pub(super) begun: Instant,
     /// The last look has ended.
     looked: Option<Instant>,
     /// The leases were counted.
@@ -115,6 +129,8 @@ pub(super) struct Instants {
     pub(super) held: Option<Instant>,
     /// The store has not answered.
     away: Option<Instant>,
+    /// A turn has followed the record that the store had.
+    pub(super) touched: Instant,
 }
 
 impl Driver {
@@ -135,6 +151,9 @@ impl Driver {
             rules: Rules::new(shared.bounds.clocks()),
             heard: Heard::new(shared.bounds.lease_ttl, shared.bounds.stall),
             newcomers: Newcomers::new(shared.bounds.lease_ttl),
+            held_back: 0,
+            successors: BTreeMap::new(),
+            unseen: BTreeMap::new(),
             shared,
             connector,
             store,
@@ -150,6 +169,10 @@ impl Driver {
             reads: !founds,
             whole: false,
             rung: 0,
+            told_lost: false,
+            namesake: false,
+            promises: false,
+            heard_lost: None,
             look_due: true,
             peace: 0,
             said_hello: false,
@@ -166,6 +189,7 @@ impl Driver {
                 left: None,
                 held: None,
                 away: None,
+                touched: Instant::now(),
             },
         }
     }
@@ -243,6 +267,7 @@ impl Driver {
         };
         asks = if rests { !counts } else { asks || self.reads };
         let mut looked = Vec::new();
+        let place = self.store.kept.place();
         if looks && counts {
             let count = self.store.kept.count();
             looked.extend(self.store.look(&LookAt::Members)?);
@@ -256,6 +281,10 @@ impl Driver {
             false => {}
         }
         self.shared.looked(self.store.kept.since());
+        // A look shows no removal.
+        if rang && place == self.store.kept.place() {
+            self.store.doubt();
+        }
         for error in looked {
             self.shared.tell(GroupEventKind::Failed { error });
         }
@@ -272,11 +301,24 @@ impl Driver {
         if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
             self.store_failed(&error);
         }
+        self.store.check_record()?;
         let Some(record) = self.store.kept.record.clone() else {
+            if self.own.applied == 0 && self.store.has_namesake() {
+                self.is_namesake(&Record::founded(Members::default()));
+                return Ok(TurnOutcome::Over(GroupState::Expelled));
+            }
             return self.found();
         };
         let record = self.keep_near(record);
         self.begin(&record);
+        if self.is_namesake(&record) {
+            return Ok(TurnOutcome::Over(GroupState::Expelled));
+        }
+        if self.store.kept.lost.is_some() {
+            return self.write_anew(&record);
+        }
+        self.find_again(&record)?;
+        self.since.touched = Instant::now();
         let mut look = self.see(&record, passed, call)?;
         let meets = self.rules.observe(&mut self.own, &record, &look);
         // Behind the look that they are asked for: a call that was slow does not excuse itself.
@@ -622,6 +664,10 @@ impl Driver {
     /// The first view is that of all founders, once all of them have come.
     fn found(&mut self) -> Result<TurnOutcome, GroupError> {
         let quarter = self.shared.bounds.lease_ttl / 4;
+        // A group that has lost its record is not founded over it.
+        if self.hears_of_lost()? {
+            return Ok(TurnOutcome::Wait(quarter));
+        }
         if self.own.applied == 0 {
             self.hello()?;
             return Ok(TurnOutcome::Wait(LOOK.min(quarter)));
@@ -638,6 +684,11 @@ impl Driver {
         if !is_time {
             return Ok(TurnOutcome::Wait(pause));
         }
+        // A process of a founder that is started again finds what the members say.
+        if self.store.is_told_of_lost()? {
+            self.reads = true;
+            return Ok(TurnOutcome::Wait(quarter));
+        }
         self.store.found(&Record::founded(members))?;
         Ok(TurnOutcome::Again)
     }
@@ -650,7 +701,11 @@ impl Driver {
         }
         // A founder needs this list until the first record is in the store.
         self.founders = Vec::new();
-        self.newcomers.learn(record, Instant::now());
+        let now = Instant::now();
+        for rank in self.newcomers.learn(record, now) {
+            let failures = self.newcomers.held(now).get(rank).unwrap_or(0);
+            self.tell_held_back(rank, failures);
+        }
         let is_new = self.store.drop_kept(|who| record.was_dropped(who.0, who.1));
         let mut inner = self.shared.lock();
         if inner.leaving && self.own.leaving == Leaving::No {
@@ -670,9 +725,9 @@ impl Driver {
 
     /// A rank that comes later tells what it is, once, and then wakes all by the record.
     fn ask(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
-        let (rank, own) = self.own();
-        let earlier = record.members.get(rank);
-        let earlier = earlier.filter(|generation| self.own.applied == 0 && *generation != own);
+        let (rank, _) = self.own();
+        self.tell_own_wait(record);
+        let earlier = self.earlier(record);
         if earlier != self.waits_for {
             self.waits_for = earlier;
             if let Some(generation) = earlier {
@@ -684,6 +739,29 @@ impl Driver {
         }
         self.hello()?;
         self.wake(record)
+    }
+
+    /// A rank that comes says that members hold its slot back, once for each newcomer before it that came to nothing.
+    fn tell_own_wait(&mut self, record: &Record) {
+        let (rank, _) = self.own();
+        let rows =
+            rank_generations(&record.members).filter_map(|who| self.store.kept.rows.get(&who));
+        let failures = rows.filter_map(|row| row.held.get(rank)).max().unwrap_or(0);
+        if self.own.applied == 0 && failures != self.held_back {
+            self.held_back = failures;
+            if failures > 0 {
+                self.tell_held_back(rank, failures);
+            }
+        }
+    }
+
+    fn tell_held_back(&self, rank: u32, failures: u32) {
+        let wait = held_for(self.shared.bounds.lease_ttl, failures);
+        self.shared.tell(GroupEventKind::HeldBack {
+            rank,
+            failures,
+            wait,
+        });
     }
 
     /// Wakes all ranks by the record.
@@ -738,7 +816,9 @@ impl Driver {
             meets: row.meets.clone(),
             ended: row.ended.clone(),
             behind: row.behind,
+            unbuffered: self.shared.layer.unbuffered(),
             connected,
+            held: self.held(record),
         };
         // Another writer may have replaced the row, also by text that is no row.
         let kept = self.store.kept.rows.get(&own);
@@ -754,6 +834,14 @@ impl Driver {
             self.store.kept.rows.insert(own, Arc::clone(&self.told));
         }
         Ok(())
+    }
+
+    /// The slots that are held back, by the word of the member with the lowest slot: it takes newcomers in while it acts.
+    fn held(&self, record: &Record) -> Members {
+        match record.members.keys().next() == Some(self.own.slot) {
+            true => self.newcomers.held(Instant::now()),
+            false => Members::default(),
+        }
     }
 
     /// Whether the row may wait for a moment behind a view. It may if it accuses no rank, and only says less than before or which

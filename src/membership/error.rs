@@ -52,7 +52,7 @@ pub enum GroupError {
         reason: String,
     },
     /// The rank did not come to where it was awaited.
-    #[error("the rank is {state:?} after {waited:.1?}, not {wanted:?}")]
+    #[error("the rank is {state:?} after {waited:.1?}, not {wanted:?}{}", said(.why))]
     State {
         /// The state of the rank.
         state: GroupState,
@@ -60,6 +60,8 @@ pub enum GroupError {
         wanted: GroupState,
         /// How long was waited.
         waited: Duration,
+        /// The newest event that holds the rank up, in words. None: nothing does but the time that it takes.
+        why: Option<String>,
     },
     /// A rank that the team does not have, or this one.
     #[error(
@@ -88,6 +90,11 @@ pub enum GroupError {
     /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn said(why: &Option<String>) -> String {
+    why.as_ref()
+        .map_or_else(String::new, |why| format!(": {why}"))
 }
 
 fn limits(least: Duration, most: Duration) -> String {

@@ -243,10 +243,38 @@ pub enum GroupEventKind {
         /// The earlier generation.
         generation: u32,
     },
+    /// Newcomers of a slot have come to nothing, one after the other: each was proposed, and dropped before it had served for ten
+    /// leases. Members take the next one in only after a wait, which is twice as long each time, at most 64 leases. A member says so
+    /// when it begins to wait, and a rank that wants to come in says so of its own slot.
+    HeldBack {
+        /// The slot.
+        rank: u32,
+        /// Newcomers that came to nothing, one after the other.
+        failures: u32,
+        /// Time from the end of the last one until the next may be taken in.
+        wait: Duration,
+    },
     /// The store does not answer: no view changes.
     StoreLost {
         /// The error, in words.
         error: String,
+    },
+    /// The store has lost the group's record, or does not have it. The ranks that have had it cannot write it anew, or this rank hears
+    /// of none that can.
+    RecordLost {
+        /// The store, by its name.
+        store: String,
+        /// Time for which it is known to be without the record.
+        lost: Duration,
+        /// What the ranks wait for, and what to do.
+        reason: String,
+    },
+    /// The group's record was lost from the store and stands there again: one rank has written what all of them had.
+    RecordBack {
+        /// Number of its view.
+        epoch: u32,
+        /// Time for which the store was without it.
+        lost: Duration,
     },
     /// The store answers again.
     StoreBack {
@@ -260,6 +288,38 @@ pub enum GroupEventKind {
 }
 
 impl GroupEventKind {
+    /// Whether it may keep the rank of slot `own` from serving, or from leaving.
+    pub(super) fn holds_up(&self, own: u32) -> bool {
+        match self {
+            Self::Waits { .. } | Self::NotConnected { .. } | Self::Failed { .. } => true,
+            Self::RailLost { .. } | Self::StoreLost { .. } | Self::Panicked(_) => true,
+            Self::RecordLost { .. } => true,
+            Self::HeldBack { rank, .. } => *rank == own,
+            _ => false,
+        }
+    }
+
+    /// Whether what `held` says is over by this.
+    pub(super) fn ends(&self, held: &Self) -> bool {
+        match (self, held) {
+            (Self::Viewed(_) | Self::Ended(_), Self::RailLost { .. } | Self::Panicked(_)) => false,
+            (Self::Viewed(_) | Self::Ended(_), _) => true,
+            (Self::StoreBack { .. }, Self::StoreLost { .. }) => true,
+            (Self::RecordBack { .. }, Self::RecordLost { .. }) => true,
+            (
+                Self::Connected {
+                    rank, generation, ..
+                },
+                Self::NotConnected {
+                    rank: other,
+                    generation: of,
+                    ..
+                },
+            ) => (rank, generation) == (other, of),
+            _ => false,
+        }
+    }
+
     /// A step of a change, which each change has.
     pub(super) fn is_step(&self) -> bool {
         matches!(
@@ -272,6 +332,124 @@ impl GroupEventKind {
                 | Self::Cleared { .. }
                 | Self::Connected { .. }
         )
+    }
+}
+
+impl GroupEventKind {
+    /// The kind in plain words, which stay the same: those of docs/newcomer.md, and of Python.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Suspected { .. } => "suspected",
+            Self::Trusted { .. } => "trusted",
+            Self::Masked { .. } => "masked",
+            Self::Proposed { .. } => "proposed",
+            Self::Promised { .. } => "promised",
+            Self::Fenced { .. } => "fenced",
+            Self::Viewed(_) => "viewed",
+            Self::Resumed { .. } => "resumed",
+            Self::Cleared { .. } => "cleared",
+            Self::Connected { .. } => "connected",
+            Self::GoesRound { .. } => "goes round",
+            Self::NotConnected { .. } => "not connected",
+            Self::Failed { .. } => "failed",
+            Self::RailDown { .. } => "rail down",
+            Self::RailUp { .. } => "rail up",
+            Self::RailLost { .. } => "rail lost",
+            Self::SlowStore { .. } => "slow store",
+            Self::Waits { .. } => "waits",
+            Self::HeldBack { .. } => "held back",
+            Self::StoreLost { .. } => "store lost",
+            Self::RecordLost { .. } => "record lost",
+            Self::RecordBack { .. } => "record back",
+            Self::StoreBack { .. } => "store back",
+            Self::Panicked(_) => "panicked",
+            Self::Ended(_) => "ended",
+        }
+    }
+}
+
+/// The event in words, without its kind.
+impl fmt::Display for GroupEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Suspected { rank, cause } => write!(f, "rank {rank} is suspected: {cause}"),
+            Self::Trusted { rank } => write!(f, "rank {rank} is suspected no longer"),
+            Self::Masked { ranks } => write!(f, "kernels do not wait for ranks {ranks:?}"),
+            Self::Proposed { proposal, members } => {
+                let ranks: Vec<u32> = members.keys().collect();
+                write!(f, "proposal {proposal} of ranks {ranks:?}")
+            }
+            Self::Promised { proposal, last } => {
+                write!(f, "proposal {proposal} is promised")?;
+                match last {
+                    Some(last) => write!(f, "; call {last} is the last before it"),
+                    None => Ok(()),
+                }
+            }
+            Self::Fenced { ranks } => write!(f, "the QPs to ranks {ranks:?} are in error"),
+            Self::Viewed(view) => write!(f, "{view}"),
+            Self::Resumed { epoch, held } => {
+                write!(f, "calls start in view {epoch}, after {held:.1?}")
+            }
+            Self::Cleared { rank } => write!(f, "nothing is left of the rank {rank} before"),
+            Self::Connected {
+                rank,
+                generation,
+                took,
+            } => write!(
+                f,
+                "rank {rank} of generation {generation} is connected, after {took:.1?}"
+            ),
+            Self::GoesRound { rank, rails } => write!(
+                f,
+                "what is posted to rank {rank} on rails {rails:?} goes by others"
+            ),
+            Self::NotConnected {
+                rank,
+                generation,
+                error,
+            } => write!(
+                f,
+                "rank {rank} of generation {generation} is not connected: {error}"
+            ),
+            Self::Failed { error } => f.write_str(error),
+            Self::RailDown { rail } => write!(f, "the port of rail {rail} is down"),
+            Self::RailUp { rail } => write!(f, "the port of rail {rail} is up"),
+            Self::RailLost { rail } => write!(f, "the HCA of rail {rail} has failed for good"),
+            Self::SlowStore { p99, lease_ttl } => write!(
+                f,
+                "calls of the store take up to {p99:.1?}, more than a sixth of the {lease_ttl:.1?} for which a lease lives"
+            ),
+            Self::Waits { rank, generation } => write!(
+                f,
+                "generation {generation} of rank {rank} is a member still; this one waits until it is gone"
+            ),
+            Self::HeldBack {
+                rank,
+                failures,
+                wait,
+            } => write!(
+                f,
+                "{failures} newcomers of rank {rank}, one after the other, served for less than ten leases; the next is taken in {wait:.1?} after the last of them, or later"
+            ),
+            Self::StoreLost { error } => write!(f, "the store does not answer: {error}"),
+            Self::RecordLost {
+                store,
+                lost,
+                reason,
+            } => write!(
+                f,
+                "the store {store} is without the group's record, for {lost:.1?}: {reason}"
+            ),
+            Self::RecordBack { epoch, lost } => write!(
+                f,
+                "the record of view {epoch} stands in the store again, which was without it for {lost:.1?}"
+            ),
+            Self::StoreBack { away } => write!(f, "the store answers, after {away:.1?}"),
+            Self::Panicked(panicked) => write!(f, "{panicked}"),
+            Self::Ended(how) => write!(f, "this generation has ended: {how:?}"),
+        }
     }
 }
 

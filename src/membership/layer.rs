@@ -60,6 +60,12 @@ pub trait Layer: Send + Sync + Debug {
     /// The ranks for which kernels have waited in vain, and from which nothing has arrived since.
     fn suspected(&self) -> Vec<u32>;
 
+    /// Calls so far that found no free send buffer, and so sent nothing. It stands in what the rank tells the others. A layer without
+    /// such buffers has none.
+    fn unbuffered(&self) -> u32 {
+        0
+    }
+
     /// One number for each rank slot. It differs from the last read if something of that rank has arrived since. The group reads
     /// the numbers four times in each time to live of a lease.
     ///

@@ -66,6 +66,7 @@
 //! A held call whose deadline runs out ends aborted and has used up its number, in any state; nothing else changes.
 
 mod age;
+mod anew;
 mod bell;
 mod changes;
 mod config;
@@ -113,7 +114,7 @@ pub use generations::next_generation;
 use group_store::GroupStore;
 pub use group_store::newest_view;
 pub use layer::{Layer, LayerError, LayerView};
-pub use report::{GroupReport, OpenProposal, RankReport, read_group};
+pub use report::{GroupReport, HeldBackReport, OpenProposal, RankReport, read_group};
 pub use rules::members::Members;
 use shared::Shared;
 use threads::spawn;
@@ -291,6 +292,7 @@ impl Group {
                     state: inner.state,
                     wanted,
                     waited: start.elapsed(),
+                    why: inner.hindrance().map(ToString::to_string),
                 });
             }
             inner = self.shared.wait(inner, left);

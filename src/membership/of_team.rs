@@ -67,6 +67,10 @@ impl Transport for Team {
         }
     }
 
+    fn newest(&self, peer: u32) -> u32 {
+        self.connected_generation(peer).unwrap_or(0)
+    }
+
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         match Self::connect_peer(self, peer, generation, PATIENCE) {
             Ok(()) => Ok(true),
@@ -82,6 +86,14 @@ impl Transport for Team {
 
     fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         Self::tell_again(self, peer, generation)
+    }
+
+    fn words(&self, peer: u32, generation: u32) -> [String; 2] {
+        Self::words(self, peer, generation)
+    }
+
+    fn tell_all_again(&self) -> Result<(), TeamError> {
+        Self::tell_all_again(self)
     }
 
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {

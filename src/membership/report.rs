@@ -1,8 +1,8 @@
 //! How a group stands by what its store holds, for a reader that is no rank.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rendezvous::{Patient, Process, Store, repeat};
 
@@ -11,8 +11,9 @@ use super::config::GroupConfig;
 use super::event::GroupView;
 use super::group_store::{GroupStore, LookAt, PATIENCE, RECORD};
 use super::rules::members::Members;
-use super::rules::record::{Proposal, RankGeneration};
+use super::rules::record::{Proposal, RankGeneration, Record};
 use super::rules::slots::Slots;
+use super::see::held_for;
 use super::stored::parse_any_record;
 
 /// A generation that no rank has: of the reader.
@@ -30,8 +31,22 @@ pub struct GroupReport {
     pub proposal: Option<OpenProposal>,
     /// Members, and others that hold a lease.
     pub ranks: Vec<RankReport>,
+    /// Slots that members hold back, because newcomers of them came to nothing.
+    pub held_back: Vec<HeldBackReport>,
     /// Keys that count as missing, each with its name and the reason.
     pub odd: Vec<String>,
+}
+
+/// A slot whose next newcomer members take in later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldBackReport {
+    /// The slot.
+    pub rank: u32,
+    /// Newcomers that came to nothing, one after the other.
+    pub failures: u32,
+    /// Times to live of a lease for which members wait behind the last of them.
+    pub leases: u32,
 }
 
 /// A proposal that not all have promised yet.
@@ -74,6 +89,8 @@ pub struct RankReport {
     pub overdue: Vec<u32>,
     /// Ranks whose processes it has seen to end.
     pub ended: Vec<u32>,
+    /// Its calls that found no free send buffer, and so sent nothing.
+    pub unbuffered: u32,
 }
 
 /// Reads how the group that meets in `store` stands; none before its founders have met. Changes nothing.
@@ -104,6 +121,7 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
         view: GroupView::from(record.as_ref()),
         proposal: open.map(|open| OpenProposal::of(record.number, open)),
         ranks: ranks(&group),
+        held_back: held_back(&group, record),
         odd,
     }))
 }
@@ -119,8 +137,10 @@ fn ranks(group: &GroupStore) -> Vec<RankReport> {
         .chain(kept.members.iter().map(|(who, _)| who))
         .collect();
     let report = |who: RankGeneration| {
-        let row = kept.rows.get(&who).map(|row| row.row(epoch, |_| true));
-        let row = row.unwrap_or_default();
+        let stored = kept.rows.get(&who);
+        let row = stored
+            .map(|row| row.row(epoch, |_| true))
+            .unwrap_or_default();
         RankReport {
             rank: who.0,
             generation: who.1,
@@ -131,7 +151,28 @@ fn ranks(group: &GroupStore) -> Vec<RankReport> {
             broken: slots_of(&row.broken),
             overdue: slots_of(&row.overdue),
             ended: slots_of(&row.ended),
+            unbuffered: stored.map_or(0, |row| row.unbuffered),
         }
+    };
+    all.into_iter().map(report).collect()
+}
+
+/// What rows of members say of slots that wait.
+fn held_back(group: &GroupStore, record: &Record) -> Vec<HeldBackReport> {
+    let mut all: BTreeMap<u32, u32> = BTreeMap::new();
+    let rows = record
+        .members
+        .iter()
+        .filter_map(|who| group.kept.rows.get(&who));
+    for (slot, failures) in rows.flat_map(|row| row.held.iter()) {
+        let most = all.entry(slot).or_default();
+        *most = failures.max(*most);
+    }
+    let unit = Duration::from_secs(1);
+    let report = |(rank, failures)| HeldBackReport {
+        rank,
+        failures,
+        leases: u32::try_from(held_for(unit, failures).as_secs()).unwrap_or(u32::MAX),
     };
     all.into_iter().map(report).collect()
 }
@@ -157,10 +198,8 @@ impl OpenProposal {
 mod tests {
     use super::*;
     use crate::membership::group_store::{Member, member_key, row_key};
-    use crate::membership::rules::record::Record;
     use crate::membership::stored::{StoredRow, record_text, row_text};
     use rendezvous::MemoryStore;
-    use std::time::Duration;
 
     fn store() -> Arc<dyn Store> {
         Arc::new(MemoryStore::new())
@@ -185,7 +224,12 @@ mod tests {
         store.put(RECORD, &record_text(&record, 5)).unwrap();
         let lease = |who: RankGeneration, asks| {
             let process = Process::this();
-            let member = serde_json::to_vec(&Member { process, asks }).unwrap();
+            let member = serde_json::to_vec(&Member {
+                process,
+                asks,
+                lost: false,
+            })
+            .unwrap();
             let ttl = Duration::from_secs(60);
             store.take_lease(&member_key(who), &member, ttl).unwrap();
         };
@@ -197,6 +241,7 @@ mod tests {
             epoch: record.epoch,
             broken: [2].into_iter().collect(),
             unheard: [1].into_iter().collect(),
+            held: [(4, 4)].into(),
             ..StoredRow::default()
         };
         store.put(&row_key((0, 1)), &row_text(&row)).unwrap();
@@ -229,6 +274,12 @@ mod tests {
             (3, 2, false, true, true),
         ];
         assert_eq!(ranks, wanted);
+        let held: Vec<_> = report
+            .held_back
+            .iter()
+            .map(|it| (it.rank, it.failures, it.leases))
+            .collect();
+        assert_eq!(held, [(4, 4, 4)]);
         assert_eq!(report.ranks[0].broken, [2]);
         assert_eq!(report.ranks[0].unheard, [1]);
         assert!(report.ranks[1].unheard.is_empty());

@@ -1,15 +1,18 @@
 //! What a rank sees of its group: the look from which the rules conclude, and the reports on what it has seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::GroupError;
 use super::age::can_be_last;
+use super::connect::MEET;
 use super::driver::{Driver, rank_generations};
 use super::event::{Cause, GroupEventKind};
 use super::rules::clocks::back_off;
 use super::rules::evidence::{Ask, Look, Row};
+use super::rules::members::Members;
+use super::rules::newcomers::OfSlot;
 use super::rules::record::{Promise, RankGeneration, Record, newer};
 use super::rules::slots::Slots;
 use super::stored::StoredRow;
@@ -32,6 +35,7 @@ impl Driver {
         let ended = self.ended(record);
         let (heard, contact, silent) = self.hear(record)?;
         let wrote = self.wrote(record);
+        self.successors = self.successors(record);
         let inner = self.shared.lock();
         self.own.broken = inner
             .suspects
@@ -39,10 +43,10 @@ impl Driver {
         if !self.own.is_current(record) {
             self.own.broken.add(&self.own.fenced);
         }
-        let kept = &self.store.kept;
-        let named = |(slot, generation): RankGeneration| {
-            record.is_member(slot, generation)
-                || kept.members.asks((slot, generation)) && !record.members.contains_key(slot)
+        let (kept, successors) = (&self.store.kept, &self.successors);
+        let comes = |who: &RankGeneration| successors.get(&who.0) == Some(&who.1);
+        let named = |who: RankGeneration| {
+            record.is_member(who.0, who.1) || comes(&who) && !record.members.contains_key(who.0)
         };
         let connected = inner.connected.iter().filter(|who| named(**who));
         self.own.connected = connected.map(|who| who.0).collect();
@@ -64,7 +68,7 @@ impl Driver {
             .map(|(who, row)| (who.0, row.row(record.epoch, named)))
             .collect();
         let now = Instant::now();
-        let asking = kept.members.iter().filter(|(_, member)| member.asks);
+        let asking = kept.members.iter().filter(|(who, _)| comes(who));
         let asks = asking.filter(|(who, _)| {
             !record.is_member(who.0, who.1) && (*who == own || self.newcomers.may_come(who.0, now))
         });
@@ -113,9 +117,58 @@ impl Driver {
             behind: newer(record.first.wrapping_sub(1), self.shared.layer.finished()),
             through: false,
             started: self.shared.layer.started(),
+            overtaken: self.is_overtaken(record),
         };
         look.through = self.is_through(record, &look);
         Ok(look)
+    }
+
+    /// P6: of each slot for which ranks ask, the generation with which this rank connects.
+    fn successors(&self, record: &Record) -> BTreeMap<u32, u32> {
+        let members = &self.store.kept.members;
+        let mut asks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (who, _) in members.iter().filter(|(_, member)| member.asks) {
+            let ended = || members.near(who).is_some_and(|process| process.has_ended());
+            let dropped = record.was_dropped(who.0, who.1);
+            if !record.is_member(who.0, who.1) && !dropped && (who == self.own() || !ended()) {
+                asks.entry(who.0).or_default().push(who.1);
+            }
+        }
+        if asks.is_empty() {
+            return BTreeMap::new();
+        }
+        let told = self.shared.transport.ended();
+        let connected: BTreeMap<u32, u32> = self.shared.lock().connected.iter().copied().collect();
+        let takes = record.open.as_ref().map(|open| &open.takes);
+        let chosen = |(slot, mut generations): (u32, Vec<u32>)| {
+            generations.retain(|generation| !told.contains(&(slot, *generation)));
+            let of = OfSlot {
+                proposed: takes.and_then(|takes| takes.get(slot)),
+                connected: connected.get(&slot).copied(),
+                newest: self.shared.transport.newest(slot),
+            };
+            Some((slot, self.rules.successor(&generations, of)?))
+        };
+        asks.into_iter().filter_map(chosen).collect()
+    }
+
+    /// P6: whether a member says that it is connected with a later generation of this newcomer's slot.
+    fn is_overtaken(&self, record: &Record) -> bool {
+        let (slot, generation) = self.own();
+        let kept = &self.store.kept;
+        let members = kept.rows.iter().filter(|(who, _)| {
+            record.is_member(who.0, who.1) && kept.members.contains(**who) && who.0 != slot
+        });
+        let theirs = members.filter_map(|(_, row)| row.connected.get(slot)).max();
+        self.own.applied == 0 && self.rules.is_overtaken(generation, theirs)
+    }
+
+    /// The earlier generation of its slot for which this newcomer waits: a member, or another that asks.
+    pub(super) fn earlier(&self, record: &Record) -> Option<u32> {
+        let (slot, own) = self.own();
+        let first = || self.successors.get(&slot).copied();
+        let earlier = record.members.get(slot).or_else(first);
+        earlier.filter(|generation| self.own.applied == 0 && *generation != own)
     }
 
     /// Promises of calls that no rank can have started count as missing: the view would begin where no rank ever comes to.
@@ -138,7 +191,7 @@ impl Driver {
     }
 
     /// Members whose process was seen to end, or that say so themselves, and newcomers of the open proposal.
-    fn ended(&self, record: &Record) -> Slots {
+    pub(super) fn ended(&self, record: &Record) -> Slots {
         let mut ended = self.shared.lock().suspects.ended();
         let kept = &self.store.kept;
         ended.add(&self.said_over(record));
@@ -269,7 +322,7 @@ impl Driver {
     }
 
     /// Passes the ranks to connect with to the thread that connects.
-    pub(super) fn connect(&self, record: &Record, look: &Look<Duration>) {
+    pub(super) fn connect(&mut self, record: &Record, look: &Look<Duration>) {
         let members = &record.members;
         let to_connect = self.rules.to_connect(&self.own, record, look);
         let current = self.own.is_current(record);
@@ -284,15 +337,52 @@ impl Driver {
         let comes = look.asks.iter().filter(|(who, ask)| {
             ask.holds && to_connect.contains(who.0) && !members.contains_key(who.0)
         });
-        let wanted = theirs.chain(comes.map(|(who, _)| *who)).collect();
+        let mut wanted: BTreeSet<RankGeneration> =
+            theirs.chain(comes.map(|(who, _)| *who)).collect();
+        // No rank connects with this one while another generation of its slot asks.
+        let (slot, own) = self.own();
+        let first = self.successors.get(&slot);
+        if self.own.applied == 0 && first.is_some_and(|first| *first != own) {
+            wanted.clear();
+        }
+        let waits = self.earlier(record).is_some();
+        let mut unseen = BTreeSet::new();
+        if self.own.applied == 0 && !waits {
+            let theirs = rank_generations(members).filter(|who| to_connect.contains(who.0));
+            unseen.extend(theirs.filter(|who| !living(who)));
+        }
+        self.tell_unseen(&unseen);
         let mut inner = self.shared.lock();
         let is_new = inner.wanted != wanted;
-        inner.wanted = wanted;
+        (inner.wanted, inner.waits) = (wanted, waits);
         drop(inner);
         if is_new {
             self.shared.notify();
         }
         self.wake_connector();
+    }
+
+    /// Reports members with which this newcomer does not connect, because it has not seen their leases for [`MEET`], once each.
+    fn tell_unseen(&mut self, unseen: &BTreeSet<RankGeneration>) {
+        let now = Instant::now();
+        self.unseen.retain(|who, _| unseen.contains(who));
+        for who in unseen {
+            let (since, told) = self.unseen.entry(*who).or_insert((now, false));
+            let waited = now.duration_since(*since);
+            if waited < MEET || std::mem::replace(told, true) {
+                continue;
+            }
+            let (rank, generation) = *who;
+            let error = format!(
+                "this newcomer has not seen its lease for {waited:.1?}, and does not connect with it: a member without a lease is gone, \
+                 or its store does not answer"
+            );
+            self.shared.tell(GroupEventKind::NotConnected {
+                rank,
+                generation,
+                error,
+            });
+        }
     }
 
     /// Without a thread now, the next turn tries again.
@@ -500,6 +590,11 @@ struct Tries {
     not_before: Option<Instant>,
 }
 
+/// How long a slot waits behind the last of `failures` newcomers that came to nothing, one after the other (P6).
+pub(super) fn held_for(ttl: Duration, failures: u32) -> Duration {
+    back_off(ttl, failures.saturating_sub(1), MOST_LEASES)
+}
+
 impl Newcomers {
     pub(super) fn new(ttl: Duration) -> Self {
         Self {
@@ -514,8 +609,18 @@ impl Newcomers {
         not_before.is_none_or(|not_before| not_before <= now)
     }
 
-    /// Takes over what the newest record says of newcomers.
-    pub(super) fn learn(&mut self, record: &Record, now: Instant) {
+    /// The slots that wait now, each with how many of its newcomers came to nothing, one after the other.
+    pub(super) fn held(&self, now: Instant) -> Members {
+        let waits = self
+            .slots
+            .iter()
+            .filter(|(slot, _)| !self.may_come(**slot, now));
+        waits.map(|(slot, tries)| (*slot, tries.failures)).collect()
+    }
+
+    /// Takes over what the newest record says of newcomers. The slots that begin to wait by that.
+    pub(super) fn learn(&mut self, record: &Record, now: Instant) -> Vec<u32> {
+        let mut begin = Vec::new();
         let takes = record.open.as_ref().map(|open| &open.takes);
         for (slot, generation) in takes.into_iter().flat_map(rank_generations) {
             let tries = self.slots.entry(slot).or_default();
@@ -540,9 +645,14 @@ impl Newcomers {
             } else if !member && !proposed {
                 tries.now = None;
                 tries.failures = tries.failures.saturating_add(1);
-                tries.not_before = Some(now + back_off(self.ttl, tries.failures - 1, MOST_LEASES));
+                let wait = held_for(self.ttl, tries.failures);
+                tries.not_before = Some(now + wait);
+                if !wait.is_zero() {
+                    begin.push(*slot);
+                }
             }
         }
+        begin
     }
 }
 
@@ -555,7 +665,7 @@ pub(super) fn says_through(row: Option<&StoredRow>, last: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::rules::record::{Members, Proposal};
+    use crate::membership::rules::record::Proposal;
 
     const TTL: Duration = Duration::from_secs(2);
 
@@ -686,9 +796,18 @@ mod tests {
         let mut now = start;
         let mut waits = Vec::new();
         for generation in 1..10 {
-            newcomers.learn(&takes(generation), now);
-            assert!(newcomers.may_come(1, now));
-            newcomers.learn(&alone, now);
+            assert!(newcomers.learn(&takes(generation), now).is_empty());
+            assert!(newcomers.may_come(1, now) && newcomers.held(now).is_empty());
+            let begins = newcomers.learn(&alone, now);
+            let wait = held_for(TTL, generation);
+            let held = newcomers.held(now);
+            match wait.is_zero() {
+                true => assert!(begins.is_empty() && held.is_empty()),
+                false => {
+                    assert_eq!((begins, held), (vec![1], Members::from([(1, generation)])));
+                    assert!(newcomers.held(now + wait).is_empty());
+                }
+            }
             let mut waited = 0;
             while !newcomers.may_come(1, now) {
                 now += TTL;

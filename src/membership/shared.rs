@@ -55,6 +55,8 @@ pub(super) struct Inner {
     pub(super) processes: BTreeMap<RankGeneration, Arc<Process>>,
     /// Newcomers to connect with, and members from which this rank is parted.
     pub(super) wanted: BTreeSet<RankGeneration>,
+    /// This newcomer waits for an earlier generation of its slot, so ranks need not answer it.
+    pub(super) waits: bool,
     /// Members from which the newest view parts this rank.
     pub(super) parted: BTreeSet<RankGeneration>,
     /// The ranks to which the QPs are connected.
@@ -68,6 +70,9 @@ pub(super) struct Inner {
     /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
     events: VecDeque<GroupEvent>,
+    own_slot: u32,
+    /// The newest event that holds this rank up, while it does.
+    hindrance: Option<GroupEventKind>,
     pub(super) counting: Counting,
     /// The number of changes of the state, of the view, and of the words that kernels read.
     pub(super) changes: Changes,
@@ -114,6 +119,7 @@ impl Shared {
             seen: 0,
             processes: BTreeMap::new(),
             wanted: BTreeSet::new(),
+            waits: false,
             parted: BTreeSet::new(),
             connected: BTreeSet::new(),
             begun: BTreeMap::new(),
@@ -121,6 +127,8 @@ impl Shared {
             connects: false,
             farewells: BTreeMap::new(),
             events: VecDeque::new(),
+            own_slot: transport.slot(),
+            hindrance: None,
             counting: Counting::default(),
             changes: Changes::default(),
             masked: None,
@@ -295,6 +303,12 @@ impl Shared {
         self.lock().events.drain(..).collect()
     }
 
+    /// The same, which stay for the next call.
+    #[cfg(test)]
+    pub(super) fn events(&self) -> Vec<GroupEvent> {
+        self.lock().events.iter().cloned().collect()
+    }
+
     /// The oldest event that has not been taken, waited for at most for `timeout`, and not behind the end.
     pub(super) fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
         let start = Instant::now();
@@ -352,8 +366,19 @@ impl Inner {
         }
     }
 
+    /// What holds this rank up.
+    pub(super) fn hindrance(&self) -> Option<&GroupEventKind> {
+        self.hindrance.as_ref()
+    }
+
     pub(super) fn tell(&mut self, what: GroupEventKind) {
         self.counting.count(&what);
+        let own = self.own_slot;
+        if what.holds_up(own) {
+            self.hindrance = Some(what.clone());
+        } else if self.hindrance.as_ref().is_some_and(|held| what.ends(held)) {
+            self.hindrance = None;
+        }
         // The same failure again and again would drive out everything else.
         let repeats = matches!(
             what,

@@ -71,13 +71,7 @@ impl Driver {
                     members,
                 });
             }
-            (Replaced::Missing, _) => {
-                let error = "the group's record is gone from the store: calls go on, and no view changes. Start the ranks anew \
-                             with another store"
-                    .to_owned();
-                self.shared.tell(GroupEventKind::Failed { error });
-            }
-            (Replaced::Done | Replaced::Changed | Replaced::Unreadable, _) => {}
+            (Replaced::Done | Replaced::Changed | Replaced::Missing | Replaced::Unreadable, _) => {}
         }
         Ok(replaced)
     }
@@ -110,6 +104,7 @@ impl Driver {
         if ended != left {
             return Ok(());
         }
+        self.promises = true;
         self.store.promise(record.number, &promise)?;
         self.own.promised = Some((record.number, promise));
         // Its clock starts with the next look: what has passed since the last one is from before this.
@@ -300,11 +295,10 @@ impl Driver {
             return true;
         }
         let since = *self.since.left.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.shared.transport.deadline() {
-            return true;
-        }
+        // Read before the look, so that a rank which is through by the end says so.
+        let is_late = since.elapsed() >= self.shared.transport.deadline();
         if newer(last, self.shared.layer.finished()) {
-            return false;
+            return is_late;
         }
         if left.is_some() {
             self.through = Some(last);
@@ -313,8 +307,9 @@ impl Driver {
         let mut living =
             others.filter(|who| look.holders.contains(who.0) && !look.ended.contains(who.0));
         let rows = &self.store.kept.rows;
-        living.all(|who| says_through(rows.get(&who).map(Arc::as_ref), last))
-            && (!alone || self.shared.lock().farewells.is_empty())
+        is_late
+            || living.all(|who| says_through(rows.get(&who).map(Arc::as_ref), last))
+                && (!alone || self.shared.lock().farewells.is_empty())
     }
 
     /// Ends the QPs to ranks that have left, when both ends are through with their calls or when the leaver is gone.
@@ -381,7 +376,11 @@ impl Driver {
                 });
             }
         }
-        self.give_up();
+        // A rank of another process has the name of a namesake.
+        match self.namesake {
+            true => self.store.end_lease(),
+            false => self.give_up(),
+        }
         let mut inner = self.shared.lock();
         inner.set_state(state);
         inner.tell(GroupEventKind::Ended(state));

@@ -82,6 +82,9 @@ pub(super) trait Transport: Send + Sync + Debug {
         Ok(true)
     }
 
+    /// The newest generation of `peer` with which the QPs were ever connected; 0: none. Earlier ones are over for this rank.
+    fn newest(&self, peer: u32) -> u32;
+
     /// Connects the QPs to `peer` with those of that generation, whatever state they are in. Does not wait for long: `false` if
     /// the other end has not come yet; called again, it goes on. No kernel gets a guard of the peer before
     /// [`Transport::open_peer`].
@@ -98,6 +101,15 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Writes again the records by which this generation of `peer`, or all ranks, connect to this rank, where another writer has
     /// changed them.
     fn tell_again(&self, _peer: u32, _generation: u32) -> Result<(), TeamError> {
+        Ok(())
+    }
+
+    /// How far the records are by which this rank and generation `generation` of `peer` meet: what this end has told the other, and
+    /// what the other has told this one, in words.
+    fn words(&self, peer: u32, generation: u32) -> [String; 2];
+
+    /// Writes again the records by which ranks that come find this one, into a store that has lost them.
+    fn tell_all_again(&self) -> Result<(), TeamError> {
         Ok(())
     }
 

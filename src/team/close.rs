@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Team;
-use super::deadline::deadline_in;
 use super::link::Link;
+use crate::deadline::{Looks, deadline_in};
 
 /// Between two looks at a QP that has not drained.
 const STEP: Duration = Duration::from_micros(200);
@@ -121,14 +121,14 @@ fn named(link: &Link) -> String {
 
 /// Waits until the HCA has taken, and ended, every WQE that was posted to `link` and rung.
 fn drain(link: &Link, deadline: Instant) -> Result<(), String> {
-    loop {
-        let (taken, told) = link.sent().map_err(|error| error.to_string())?;
-        if taken == told {
+    let mut at = (0, 0);
+    for left in Looks::until(deadline) {
+        at = link.sent().map_err(|error| error.to_string())?;
+        if at.0 == at.1 {
             return Ok(());
         }
-        if Instant::now() >= deadline {
-            return Err(format!("not drained: at WQEBB {taken} of {told}"));
-        }
-        thread::sleep(STEP);
+        thread::sleep(STEP.min(left));
     }
+    let (taken, told) = at;
+    Err(format!("not drained: at WQEBB {taken} of {told}"))
 }

@@ -34,7 +34,7 @@ pub enum TeamError {
     },
     /// A rank that is in the store already.
     #[error(
-        "rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run"
+        "rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run. The other ranks do not hear of this start"
     )]
     RankTaken {
         /// The rank that another process has.
@@ -53,6 +53,26 @@ pub enum TeamError {
         second_rank: u32,
         /// Its value.
         second: String,
+    },
+    /// The program of this rank makes something with the others, and another rank is in a call with other arguments.
+    #[error(
+        "{argument} is {first} at rank {first_rank} but {second} at rank {second_rank}: call {call} of one rank stands against what the other one makes"
+    )]
+    Differs {
+        /// Which argument.
+        argument: String,
+        /// A rank that has the first of the two values.
+        first_rank: u32,
+        /// Its value.
+        first: String,
+        /// Another rank.
+        second_rank: u32,
+        /// Its value.
+        second: String,
+        /// Number of the call.
+        call: u32,
+        /// The layer of the call.
+        layer: String,
     },
     /// Another rank gave up.
     #[error("rank {rank} failed: {message}")]

@@ -17,14 +17,16 @@ use rendezvous::{MAX_LOOK, MAX_VALUE, Patient, Process, Store, StoreError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::arguments::{self, Arguments};
 use super::config::MAX_QPS_PER_PEER;
 use super::failed::{self, Failure};
-use super::{RankSet, SignalOrder, TeamConfig, TeamError, hello};
+use super::{RankSet, SignalOrder, TeamConfig, TeamError, hello, link_layer};
+use crate::deadline::Looks;
 
 /// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at the processes of ranks that are waited for.
-const PROCESSES: Duration = Duration::from_millis(250);
+pub(super) const PROCESSES: Duration = Duration::from_millis(250);
 /// A rank that waits for all others waits this part of the time already waited before it looks again, whatever has changed. Where
 /// a thousand ranks come one after the other, each of them changes something.
 const PAUSE_PART: u32 = 4;
@@ -74,10 +76,17 @@ pub(super) struct Exchange {
     processes: Arc<OnceLock<Vec<(u32, Process)>>>,
     /// Keys that cannot be read, and that were reported.
     odd: Arc<Mutex<BTreeSet<String>>>,
+    /// Those of this rank's program.
+    arguments: Arc<Arguments>,
+    /// What this rank has put for all others that come, of each topic once.
+    told_all: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
+/// Topics of which a rank that joins reads what members have put.
+const LASTING: [&str; 2] = ["config/", link_layer::BELOW];
+
 /// The values that ranks have published for one topic.
-struct Gathered<T> {
+pub(super) struct Gathered<T> {
     /// By rank; none for a rank that has published nothing yet.
     values: BTreeMap<u32, Option<T>>,
     /// Ranks whose record cannot be read.
@@ -85,14 +94,14 @@ struct Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    fn new(ranks: &RankSet) -> Self {
+    pub(super) fn new(ranks: &RankSet) -> Self {
         Self {
             values: ranks.iter().map(|rank| (rank, None)).collect(),
             lost: BTreeMap::new(),
         }
     }
 
-    fn missing(&self) -> Vec<u32> {
+    pub(super) fn missing(&self) -> Vec<u32> {
         let values = self.values.iter();
         let missing = values
             .filter(|(rank, value)| value.is_none() && !self.lost.contains_key(rank))
@@ -114,7 +123,13 @@ impl Exchange {
             failed: format!("{rank}.{generation}-{:08x}", fastrand::u32(..)),
             processes: Arc::default(),
             odd: Arc::default(),
+            arguments: Arc::default(),
+            told_all: Arc::default(),
         }
+    }
+
+    pub(super) fn arguments(&self) -> &Arguments {
+        &self.arguments
     }
 
     /// From now on the end of these processes, of other founders by rank, ends waits for them. Those of other machines say nothing.
@@ -140,6 +155,12 @@ impl Exchange {
                 process: process.to_string(),
             }),
         }
+    }
+
+    /// The same with another longest wait.
+    #[cfg(test)]
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Refuses what only founders do.
@@ -179,10 +200,7 @@ impl Exchange {
 
     /// Takes this rank's place in the store, once per run and generation.
     pub(super) fn enter(&self) -> Result<(), TeamError> {
-        let key = match self.joins {
-            true => format!("rank/{}.{}", self.rank, self.generation),
-            false => format!("rank/{}", self.rank),
-        };
+        let key = self.place();
         let id = std::process::id().to_string();
         match self.store.compare_and_set(&key, None, id.as_bytes())? {
             true => Ok(()),
@@ -238,7 +256,7 @@ impl Exchange {
     }
 
     /// Reports, once, that the value under `key` cannot be read.
-    fn count_as_missing(&self, key: &str, reason: &dyn Display) {
+    pub(super) fn count_as_missing(&self, key: &str, reason: &dyn Display) {
         let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         if odd.insert(key.to_owned()) {
             tracing::warn!("'{key}' counts as missing: {reason}");
@@ -271,15 +289,20 @@ impl Exchange {
         let start = Instant::now();
         let mut gathered = Gathered::new(&self.ranks);
         let mut next_look = start + PROCESSES;
-        loop {
+        let mut missing = Vec::new();
+        for left in Looks::by(Instant::now, start.checked_add(self.timeout)) {
             // Before the values: a value that a process published before its end is read after this.
             let mut ended = Vec::new();
-            if Instant::now() >= next_look {
+            if left.is_zero() || Instant::now() >= next_look {
                 ended.extend(self.ended());
+                if start.elapsed() >= arguments::PEACE {
+                    self.check_wanted()
+                        .inspect_err(|_| self.withdraw(&key(self.rank)))?;
+                }
                 next_look = Instant::now() + PROCESSES;
             }
             self.gather(topic, &key, &check, &mut gathered)?;
-            let missing = gathered.missing();
+            missing = gathered.missing();
             if missing.is_empty() {
                 return self.gathered(gathered);
             }
@@ -290,19 +313,13 @@ impl Exchange {
                     process: process.to_string(),
                 });
             }
-            let left = self.timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Err(TeamError::Absent {
-                    missing,
-                    topic: topic.to_owned(),
-                    waited: start.elapsed(),
-                });
-            }
-            let look = Instant::now();
-            self.store.wait_for_change(left.min(PROCESSES));
-            let pause = (start.elapsed() / PAUSE_PART).clamp(PAUSES[0], PAUSES[1]);
-            std::thread::sleep(pause.min(left).saturating_sub(look.elapsed()));
+            pause(self.store.as_ref(), start, left);
         }
+        Err(TeamError::Absent {
+            missing,
+            topic: topic.to_owned(),
+            waited: start.elapsed(),
+        })
     }
 
     /// The values that `ranks` have published under the `key` of each, without a wait. A value that cannot be read counts as
@@ -324,7 +341,7 @@ impl Exchange {
 
     /// Reads the records that have come since the last call. A rank that joins skips a member's record that it cannot read: all
     /// members have published the same settings, so one readable record suffices.
-    fn gather<T: DeserializeOwned>(
+    pub(super) fn gather<T: DeserializeOwned>(
         &self,
         topic: &str,
         key: &impl Fn(u32) -> String,
@@ -360,7 +377,10 @@ impl Exchange {
     }
 
     /// The values that were gathered, unless every other rank's record was unreadable.
-    fn gathered<T>(&self, mut gathered: Gathered<T>) -> Result<Vec<(u32, T)>, TeamError> {
+    pub(super) fn gathered<T>(
+        &self,
+        mut gathered: Gathered<T>,
+    ) -> Result<Vec<(u32, T)>, TeamError> {
         let whole = |(rank, value): (u32, Option<T>)| value.map(|value| (rank, value));
         let all: Vec<(u32, T)> = gathered.values.into_iter().filter_map(whole).collect();
         match gathered.lost.pop_first() {
@@ -379,7 +399,37 @@ impl Exchange {
 
     /// Sets `key`.
     pub(super) fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), TeamError> {
-        Ok(self.store.put(key, &self.text(key, value)?)?)
+        let text = self.text(key, value)?;
+        self.store.put(key, &text)?;
+        if LASTING.iter().any(|topic| key.starts_with(topic)) {
+            let told = self.told_all.lock();
+            let mut told = told.unwrap_or_else(PoisonError::into_inner);
+            told.insert(key.to_owned(), text);
+        }
+        Ok(())
+    }
+
+    /// Writes again what a rank that joins reads of any member, and this rank's place, into a store that has lost them.
+    pub(super) fn tell_all_again(&self) -> Result<(), TeamError> {
+        let told = {
+            let told = self.told_all.lock();
+            told.unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        for (key, text) in told {
+            self.put_again(&key, &text)?;
+        }
+        let id = std::process::id().to_string();
+        self.store
+            .compare_and_set(&self.place(), None, id.as_bytes())?;
+        Ok(())
+    }
+
+    /// The key of this rank's place in the store.
+    fn place(&self) -> String {
+        match self.joins {
+            true => format!("rank/{}.{}", self.rank, self.generation),
+            false => format!("rank/{}", self.rank),
+        }
     }
 
     /// Sets `key` and returns the bytes written, for [`Exchange::put_again`].
@@ -391,6 +441,11 @@ impl Exchange {
         let text = self.text(key, value)?;
         self.store.put(key, &text)?;
         Ok(text)
+    }
+
+    /// Sets `key` to `text`, which [`Exchange::text`] has made.
+    pub(super) fn put_text(&self, key: &str, text: &[u8]) -> Result<(), TeamError> {
+        Ok(self.store.put(key, text)?)
     }
 
     /// Sets `key` to `text` where another writer has changed it.
@@ -422,7 +477,7 @@ impl Exchange {
             .transpose()
     }
 
-    fn parse<T: DeserializeOwned>(
+    pub(super) fn parse<T: DeserializeOwned>(
         &self,
         rank: u32,
         topic: &str,
@@ -471,20 +526,19 @@ impl Exchange {
         look: impl Fn() -> Result<Option<T>, TeamError>,
     ) -> Result<T, TeamError> {
         let start = Instant::now();
-        loop {
+        for left in Looks::until(deadline) {
             if let Some(value) = look()? {
                 return Ok(value);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(TeamError::Absent {
-                    missing: vec![peer],
-                    topic: topic.to_owned(),
-                    waited: start.elapsed(),
-                });
+            if !left.is_zero() {
+                self.store.wait_for_change(left);
             }
-            self.store.wait_for_change(left);
         }
+        Err(TeamError::Absent {
+            missing: vec![peer],
+            topic: topic.to_owned(),
+            waited: start.elapsed(),
+        })
     }
 
     /// Writes this rank's `value` under `topic` and waits for that of `peer`, by rank and generation, at most until `deadline`.
@@ -653,6 +707,17 @@ impl Exchange {
     }
 }
 
+/// Waits for a change of `store`, at most for what is left of a wait that began at `start`.
+pub(super) fn pause(store: &dyn Store, start: Instant, left: Duration) {
+    if left.is_zero() {
+        return;
+    }
+    let look = Instant::now();
+    store.wait_for_change(left.min(PROCESSES));
+    let pause = (start.elapsed() / PAUSE_PART).clamp(PAUSES[0], PAUSES[1]);
+    std::thread::sleep(pause.min(left).saturating_sub(look.elapsed()));
+}
+
 /// Why the value of `key` cannot be read, if it cannot.
 fn take_unreadable(errors: &mut Vec<StoreError>, key: &str) -> Option<StoreError> {
     let is_of = |error: &StoreError| error.unreadable_key() == Some(key);
@@ -674,6 +739,7 @@ pub(super) mod tests {
     use crate::team::MemoryStore;
     use rendezvous::Counted;
     use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     /// Those of `ranks` founders, which meet in memory.
@@ -837,6 +903,38 @@ pub(super) mod tests {
             "{error}"
         );
         assert!(error.ends_with("(hello)"), "{error}");
+    }
+
+    /// The exchange of rank 0 of four whose first read by `kind` lasts longer than its `timeout`; behind it rank 3 puts `key`.
+    pub(in crate::team) fn late_exchange(kind: &'static str, key: &'static str) -> Exchange {
+        let timeout = Duration::from_millis(1);
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let first = AtomicBool::new(true);
+        let counted = Counted::new(Arc::clone(&memory)).behind_reads(move |of| {
+            if of == kind && first.swap(false, Ordering::Relaxed) {
+                thread::sleep(2 * timeout);
+                memory.put(key, b"null").unwrap();
+            }
+        });
+        let config = TeamConfig::new(0, 4).with_join_timeout(timeout);
+        Exchange::new(Arc::new(counted), &config)
+    }
+
+    #[test]
+    fn a_rank_that_comes_while_the_last_look_lasts_has_come() {
+        let exchange = late_exchange("list", "topic/3");
+        for rank in [1, 2] {
+            exchange.put(&format!("topic/{rank}"), &()).unwrap();
+        }
+        let all = exchange.all("topic", &()).unwrap();
+        assert_eq!(all.len(), 4);
+        let exchange = late_exchange("get", "peer/3");
+        let deadline = Instant::now() + Duration::from_millis(1);
+        exchange.with::<()>((3, 1), "peer", &(), deadline).unwrap();
+        // A deadline that has passed finds what is there.
+        exchange
+            .with::<()>((3, 1), "peer", &(), Instant::now())
+            .unwrap();
     }
 
     #[test]

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use super::hello::Offer;
 use super::links::{self, Known, Making, PeerState};
 use super::{Team, TeamError};
+use crate::deadline::Looks;
 
 /// Time between two looks at the guards that kernels hold.
 const LOOK: Duration = Duration::from_millis(1);
@@ -145,19 +146,18 @@ impl Team {
 
     fn wait_for_guards(&self, peer: u32, deadline: Instant) -> Result<(), TeamError> {
         let start = Instant::now();
-        loop {
-            let readers = self.tables.readers(peer)?;
+        let mut readers = 0;
+        for left in Looks::until(deadline) {
+            readers = self.tables.readers(peer)?;
             if readers == 0 {
                 return Ok(());
             }
-            if Instant::now() >= deadline {
-                return Err(TeamError::Guarded {
-                    peer,
-                    readers,
-                    waited: start.elapsed(),
-                });
-            }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOK.min(left));
         }
+        Err(TeamError::Guarded {
+            peer,
+            readers,
+            waited: start.elapsed(),
+        })
     }
 }

@@ -15,6 +15,8 @@ use crate::topology::{LayerOffer, LinkLayer, common_layer};
 use crate::verbs::Context;
 
 const TOPIC: &str = "link-layer";
+/// What the keys of the topic begin with.
+pub(super) const BELOW: &str = "link-layer/";
 
 /// The record of a founder.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -6,8 +6,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::arguments::PEACE;
 use super::exchange::Exchange;
 use super::{RankSet, Team, TeamError};
+use crate::deadline::Looks;
 
 /// Between two looks at processes that may have ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -18,7 +20,8 @@ impl Team {
     /// the team's timeout. It publishes no failure: the team is left as it was.
     ///
     /// # Errors
-    /// [`TeamError::LeftOut`]: the others go on without this rank. [`TeamError::Late`] for a rank that joined later; the store's.
+    /// [`TeamError::LeftOut`]: the others go on without this rank. [`TeamError::Differs`]: another rank refuses what this one wants
+    /// ([`Team::wants`]); the count has not been then. [`TeamError::Late`] for a rank that joined later; the store's.
     pub fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
         self.check_threads()?;
         self.exchange.living(name, awaited)
@@ -26,16 +29,21 @@ impl Team {
 }
 
 impl Exchange {
-    fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
+    pub(super) fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
         self.only_founders("a count of the living")?;
         let (rank, start) = (self.rank(), Instant::now());
         let (here, decided) = (
             format!("living/{name}/here"),
             format!("living/{name}/decided"),
         );
-        self.put(&format!("{here}/{rank}"), &())?;
+        let own = format!("{here}/{rank}");
+        self.put(&own, &())?;
         let founders = self.founders();
+        let mut next_look = start + PEACE;
+        let mut looks = Looks::by(Instant::now, start.checked_add(self.timeout()));
         loop {
+            // Read before the look, so that a rank is left out only by a look that begins after the deadline.
+            let left = looks.next().unwrap_or(Duration::ZERO);
             // Before the ranks that are here: what a process published before its end is read after this.
             let gone: RankSet = self.ended().map(|(rank, _)| *rank).collect();
             if let Some(ranks) = self.read::<Vec<u32>>(rank, &decided, &decided)? {
@@ -48,7 +56,6 @@ impl Exchange {
                 founders.contains(*rank) && !present.contains(*rank) && !gone.contains(*rank)
             };
             let missing: Vec<u32> = awaited.iter().filter(waits_for).collect();
-            let left = self.timeout().saturating_sub(start.elapsed());
             if missing.is_empty() || left.is_zero() {
                 if !missing.is_empty() {
                     let waited = start.elapsed();
@@ -61,6 +68,10 @@ impl Exchange {
                 // The set of another rank that was faster holds, and the next look reads it.
                 self.store().compare_and_set(&decided, None, &text)?;
                 continue;
+            }
+            if Instant::now() >= next_look {
+                self.check_wanted().inspect_err(|_| self.withdraw(&own))?;
+                next_look = Instant::now() + LOOK;
             }
             self.store().wait_for_change(left.min(LOOK));
         }
@@ -80,7 +91,7 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::team::exchange::tests::{LONG, exchanges};
+    use crate::team::exchange::tests::{LONG, exchanges, late_exchange};
     use rendezvous::Process;
     use std::process::Command;
     use std::thread;
@@ -158,6 +169,18 @@ mod tests {
             matches!(&error, TeamError::LeftOut { rank: 1, others } if *others == [0]),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_rank_that_comes_while_the_last_look_lasts_is_not_left_out() {
+        let exchange = late_exchange("list", "living/next/here/3");
+        for rank in [1, 2] {
+            exchange
+                .put(&format!("living/next/here/{rank}"), &())
+                .unwrap();
+        }
+        let living = exchange.living("next", RankSet::first(4)).unwrap();
+        assert_eq!(living, RankSet::first(4));
     }
 
     #[test]

@@ -25,13 +25,13 @@
 //! # }
 //! ```
 
+mod arguments;
 mod attempts;
 mod budget;
 mod choices;
 mod close;
 mod config;
 mod counters;
-mod deadline;
 mod devices;
 mod direct;
 mod error;
@@ -45,6 +45,7 @@ mod link;
 mod link_layer;
 mod links;
 mod living;
+mod meeting;
 mod order;
 mod paths;
 mod rails;
@@ -57,33 +58,35 @@ mod reunite;
 mod summary;
 mod tables;
 mod tidy;
+mod together;
 mod usage;
 mod window;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::abi::{QpContext, Window};
+use crate::abi::QpContext;
 use crate::config::Config;
 use crate::error::Error;
 use crate::fabric::{FabricError, LiveTeam, Rail, RailConfig, Ways};
-use crate::gpu::{DeviceMemory, Gpu};
+use crate::gpu::Gpu;
 use crate::verbs::{Context, Events, HeapStats, Pd, QpConfig};
 
 pub use crate::fabric::{Choice, Matter, RefusedStep, Step};
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
+pub(crate) use arguments::{CallShape, Differs, Launches};
 pub use budget::{PostOp, Posts};
 pub use choices::choices_on;
 pub use close::CloseReport;
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
-pub(crate) use deadline::deadline_in;
 pub use devices::RankDevices;
 pub use error::TeamError;
 use exchange::{Exchange, Settings};
 pub(crate) use failed::tell_failure;
 use link::Link;
 use links::{Links, PeerLinks};
+use meeting::Meetings;
 pub use order::SignalOrder;
 pub use paths::{PathSource, RankPath};
 pub use ranks::RankSet;
@@ -96,7 +99,8 @@ pub use rendezvous::{
 };
 use tables::Tables;
 pub(crate) use tidy::Sweep;
-use window::{OwnedWindow, Place, Purpose};
+pub(crate) use together::Maker;
+use window::OwnedWindow;
 
 /// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report). No
 /// kernel may use them any more. A [`Team::barrier`] before the drop makes sure that no peer still writes to the windows.
@@ -114,6 +118,7 @@ pub struct Team {
     /// How signals are kept behind data.
     signals: Choice,
     windows: Mutex<Vec<OwnedWindow>>,
+    meetings: Mutex<Meetings>,
     rails: Vec<Rail>,
     /// Dropped last: when it goes, no kernel of this rank can store into the memory of others any more.
     living: LiveTeam,
@@ -182,6 +187,8 @@ impl Team {
         store: Arc<dyn Store>,
     ) -> Result<Arc<Self>, TeamError> {
         let exchange = Exchange::new(store, &config);
+        // A second start of a rank has no word in the team: what fails there is its own.
+        exchange.enter()?;
         let joined = Self::join_with(config, devices, gpu, &exchange);
         told(&exchange, joined).map(Arc::new)
     }
@@ -243,7 +250,12 @@ impl Team {
             Err(error) => {
                 let team_error: Option<&TeamError> = error.downcast_ref();
                 if !team_error.is_some_and(TeamError::is_remote) {
-                    Exchange::new(store, &team).fail_with(&error.to_string());
+                    let exchange = Exchange::new(store, &team);
+                    // Only the first start of a rank speaks for it: devices are often refused because that one has them.
+                    if let Err(taken @ TeamError::RankTaken { .. }) = exchange.enter() {
+                        return Err(Error::from(taken).into());
+                    }
+                    exchange.fail_with(&error.to_string());
                 }
                 Err(error.into())
             }
@@ -261,7 +273,6 @@ impl Team {
         let contexts = devices.contexts;
         let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
         config.check(rails)?;
-        exchange.enter()?;
         exchange.tell_link_layer(contexts)?;
         let (mut ways, signals) = choices::settle(&config, contexts, gpu.as_ref())?;
         let mut agreed = config.agreed(rails);
@@ -314,6 +325,7 @@ impl Team {
             ways: Mutex::new(ways),
             signals,
             windows: Mutex::default(),
+            meetings: Mutex::default(),
             rails: made,
             living,
         };
@@ -397,132 +409,15 @@ impl Team {
         map
     }
 
-    /// Makes a window of `bytes` at every rank, zeroed. It lives as long as the team. Collective: the founders make their windows
-    /// together, in the same order. A rank that joins later makes the same ones alone, before [`Team::hello`].
-    ///
-    /// # Errors
-    /// A size outside the limits or different at another rank; more than [`TeamSettings::windows`](crate::config::TeamSettings::windows) windows; what HCA and device refuse.
-    pub fn window(&self, bytes: u64) -> Result<Window, TeamError> {
-        self.add_window(bytes, Purpose::Any)
-    }
-
-    /// As [`Team::window`], for data that kernels read only behind a completion, or behind a signal in a window made by
-    /// [`Team::window`]. The writes of such data may overtake each other on PCIe, so no kernel may poll it.
-    ///
-    /// # Errors
-    /// As [`Team::window`].
-    pub fn data_window(&self, bytes: u64) -> Result<Window, TeamError> {
-        self.add_window(bytes, Purpose::Data)
-    }
-
-    /// The same for memory that this rank sends from: no peer gets a key of it, and none can write it. It takes its number like
-    /// any other.
-    ///
-    /// # Errors
-    /// As [`Team::window`].
-    pub fn send_window(&self, bytes: u64) -> Result<Window, TeamError> {
-        self.add_window(bytes, Purpose::Send)
-    }
-
-    /// As [`Team::window`], over memory that the caller has: of this rank's device, or of an application ([`Gpu::wrap_memory`]). It
-    /// keeps its contents, and begins at a multiple of 128. The other ranks may make the same window by [`Team::window`]. Kernels
-    /// of other processes reach it by the HCA only.
-    ///
-    /// # Errors
-    /// As [`Team::window`]; memory that the HCA does not reach as it reaches the windows before this one.
-    pub fn window_over(&self, memory: DeviceMemory) -> Result<Window, TeamError> {
-        let bytes = memory.bytes() as u64;
-        self.add_window_in(bytes, Place::Given(Arc::new(memory)), Purpose::Any)
-    }
-
-    fn add_window(&self, bytes: u64, purpose: Purpose) -> Result<Window, TeamError> {
-        self.add_window_in(bytes, Place::New, purpose)
-    }
-
-    fn add_window_in(
-        &self,
-        bytes: u64,
-        place: Place,
-        purpose: Purpose,
-    ) -> Result<Window, TeamError> {
-        let mut windows = self.windows();
-        let threads = self.check_threads();
-        let made = threads.and_then(|()| self.make_window(windows.len(), (bytes, place), purpose));
-        let owned = told(&self.exchange, made)?;
-        let window = owned.window;
-        windows.push(owned);
-        Ok(window)
-    }
-
-    fn make_window(
-        &self,
-        made: usize,
-        (bytes, place): (u64, Place),
-        purpose: Purpose,
-    ) -> Result<OwnedWindow, TeamError> {
-        let most = self.config.windows;
-        let id = u32::try_from(made)
-            .ok()
-            .filter(|id| *id < most)
-            .ok_or_else(|| {
-                TeamError::limit("number of windows", made + 1, format!("at most {most}"))
-            })?;
-        let gpu = self.gpu.as_ref();
-        let mut owned = self.own_window(id, &place, (window::length(bytes)?, purpose))?;
-        let peers = self.links.all().iter().map(|peer| {
-            let state = peer.state();
-            let visitor = state.visitor.as_ref();
-            (state.reach, visitor.map(|(_, identity)| identity.clone()))
-        });
-        let peers: Vec<_> = peers.collect();
-        let (entries, direct) = owned.entries(gpu, &self.exchange, &self.config, &peers)?;
-        let lkeys = owned.lkeys_be();
-        self.tables.add_window(&entries, &direct, &lkeys)?;
-        Ok(owned)
-    }
-
-    /// Makes the memory of a window. What refuses the first one has all of them lie a step lower.
-    fn own_window(
-        &self,
-        id: u32,
-        place: &Place,
-        what: (usize, Purpose),
-    ) -> Result<OwnedWindow, TeamError> {
-        place.check()?;
-        let of = (&self.living, self.rails.as_slice());
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let at = (id, ways.window_rung(), place);
-            match OwnedWindow::new(self.gpu.as_ref(), of, &self.config, at, what) {
-                Ok(owned) => return Ok(owned),
-                Err(refusal @ FabricError::Step(_)) if id == 0 => {
-                    ways.leave_windows(refusal)?;
-                    let [.., windows] = ways.choices();
-                    choices::tell([windows], &[]);
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
-    }
-
-    /// Compares `pairs` of name and value between all ranks, under a `topic` that is used once. Collective; a rank that joins later
-    /// compares with the pairs that the members published when they came.
-    ///
-    /// # Errors
-    /// The first difference, by both ranks and both values.
-    pub(crate) fn agree(&self, topic: &str, pairs: &[(String, String)]) -> Result<(), TeamError> {
-        told(&self.exchange, self.exchange.agree(topic, pairs))
-    }
-
-    /// Waits until every founder has called it with the same `name`, which is used once.
+    /// Waits until every founder has called it with the same `name`, which is used once. After an error all may call it again.
     ///
     /// # Errors
     /// [`TeamError::Late`] for a rank that joined later. Ranks that do not come within the team's timeout, or have failed.
     pub fn barrier(&self, name: &str) -> Result<(), TeamError> {
-        let met = self
-            .check_threads()
-            .and_then(|()| self.exchange.barrier(name));
-        told(&self.exchange, met)
+        self.exchange.only_founders("a barrier")?;
+        told(&self.exchange, self.check_threads())?;
+        let met = self.meet(&format!("barrier/{name}"), || Ok(((), ())), |_, ()| Ok(()));
+        met.map(drop)
     }
 
     /// Whether another rank has published that it gives up.
@@ -543,6 +438,12 @@ impl Team {
     /// [`TeamError::PeerEnded`].
     pub fn check_processes(&self) -> Result<(), TeamError> {
         self.exchange.check_processes()
+    }
+
+    /// The other founders whose processes have ended, as far as this machine can see; as [`Team::check_processes`].
+    #[must_use]
+    pub fn ended_ranks(&self) -> Vec<u32> {
+        self.exchange.ended().map(|(rank, _)| *rank).collect()
     }
 
     /// Whether the threads run that ring doorbells for this rank. Each launch of a layer and each collective call asks, too.

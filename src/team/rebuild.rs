@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::hello::Offer;
 use super::life::Keeps;
 use super::links::Known;
-use super::{Team, TeamError, deadline_in};
+use super::{Team, TeamError};
+use crate::deadline::deadline_in;
 
 impl Team {
     /// Destroys the QPs to all of `peers`, by rank and generation, makes and connects new ones with new keys, and opens the

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::hello::QpOffer;
 use super::life::Keeps;
 use super::links::Making;
-use super::{Team, TeamError, deadline_in};
+use super::{Team, TeamError};
+use crate::deadline::deadline_in;
 
 /// What one end tells the other when its QPs are in Reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use super::hello::{Hello, Offer, WindowOffer, WindowShape, hello_key, welcome_key};
 use super::life::Keeps;
 use super::links::{Known, Making, PeerState, Said};
-use super::{Team, TeamError, deadline_in};
+use super::{Team, TeamError};
+use crate::deadline::deadline_in;
 
 impl Team {
     /// Publishes the addresses, settings and windows of this generation as record `hello/RANK.GENERATION`. A rank that joins later
@@ -105,14 +106,18 @@ impl Team {
         let mut state = links.state();
         let offer = self.offer_to(&mut state, peer, &known);
         drop(state);
-        let key = welcome_key(own, (peer, generation));
-        let text = self.exchange.put_kept(&key, &offer)?;
-        links.state().said = Some(Said {
+        self.tell_welcome(
+            peer,
             generation,
-            key,
-            text,
-        });
+            &welcome_key(own, (peer, generation)),
+            &offer,
+        )?;
         let theirs = self.welcome_of((peer, generation), deadline)?;
+        // The other end may have read by now what another writer has put there, and reads it again when the QPs have failed.
+        let said = links.state().said.clone();
+        if let Some(said) = said {
+            self.exchange.put_again(&said.key, &said.text)?;
+        }
 
         let mut state = links.state();
         // The host may have given it up meanwhile.
@@ -123,6 +128,30 @@ impl Team {
             state.known = None;
         }
         begun
+    }
+
+    /// Writes what this rank offers generation `generation` of `peer`, unless it has written just that before. Where another writer
+    /// changes it, [`Team::tell_again`] writes it anew.
+    fn tell_welcome(
+        &self,
+        peer: u32,
+        generation: u32,
+        key: &str,
+        offer: &Offer,
+    ) -> Result<(), TeamError> {
+        let text = self.exchange.text(key, offer)?;
+        let links = self.peer(peer)?;
+        let stands = |said: &Said| said.key == key && said.text == text;
+        if links.state().said.as_ref().is_some_and(stands) {
+            return Ok(());
+        }
+        self.exchange.put_text(key, &text)?;
+        links.state().said = Some(Said {
+            generation,
+            key: key.to_owned(),
+            text,
+        });
+        Ok(())
     }
 
     /// Lets kernels take guards of `peer` and post to it, from [`Team::connect_peer`] on.
@@ -158,6 +187,38 @@ impl Team {
         Ok(self.peer(peer)?.state().told)
     }
 
+    /// The newest generation of `peer` with which the QPs were ever connected; 0 if they never were.
+    pub(crate) fn connected_generation(&self, peer: u32) -> Result<u32, TeamError> {
+        Ok(self.peer(peer)?.state().connected)
+    }
+
+    /// What stands in the store of the records by which this rank and generation `generation` of `peer` meet, in words: of this end,
+    /// and of the other. For the report on a pair that does not meet.
+    pub(crate) fn words(&self, peer: u32, generation: u32) -> [String; 2] {
+        let (own, other) = ((self.rank(), self.config.generation), (peer, generation));
+        let wanted = self.links.wanted(&self.exchange, &self.config);
+        let shapes = self.window_shapes();
+        let of = |from: (u32, u32), to: (u32, u32)| {
+            let key = hello_key(from.0, from.1);
+            let hello = match self.exchange.read_versioned::<Hello>(from.0, &key) {
+                Ok(None) => format!("'{key}' is missing"),
+                Ok(Some(hello)) => match wanted.check_hello(from.0, &key, &hello, &shapes) {
+                    Ok(()) => format!("'{key}' stands"),
+                    Err(error) => format!("'{key}' does not fit ({error})"),
+                },
+                Err(error) => format!("'{key}' cannot be read ({error})"),
+            };
+            let key = welcome_key(from, to);
+            let welcome = match self.exchange.read_versioned::<Offer>(from.0, &key) {
+                Ok(None) => format!("'{key}' is missing"),
+                Ok(Some(_)) => format!("'{key}' stands"),
+                Err(error) => format!("'{key}' cannot be read ({error})"),
+            };
+            format!("{hello}, {welcome}")
+        };
+        [of(own, other), of(other, own)]
+    }
+
     /// Refuses a generation that is over.
     fn check_generation(
         &self,
@@ -171,7 +232,12 @@ impl Team {
             None => (state.told, false),
         };
         let over = state.failed || recovers;
-        let least = newest.saturating_add(u32::from(over)).max(1);
+        // A later one that was never connected makes none over: of two processes that take one place either may be the one that goes.
+        let least = match over || newest == state.connected {
+            true => newest.saturating_add(u32::from(over)),
+            false => state.connected.saturating_add(1),
+        };
+        let least = least.max(1);
         match generation < least {
             true => Err(TeamError::Generation {
                 peer,

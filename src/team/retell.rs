@@ -36,6 +36,16 @@ impl Team {
         self.welcome_again(peer, generation)
     }
 
+    /// Writes again what ranks that come read of this one, into a store that has lost it.
+    pub(crate) fn tell_all_again(&self) -> Result<(), TeamError> {
+        self.exchange.tell_all_again()?;
+        let key = hello_key(self.rank(), self.config.generation);
+        if let Some(text) = self.told_hello(&key)? {
+            self.exchange.put_again(&key, &text)?;
+        }
+        Ok(())
+    }
+
     /// Writes the welcome to a generation with which the QPs were connected, if the store holds another value. The other end reads
     /// it again when the QPs have failed. Packet numbers of that time say nothing any more.
     fn welcome_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {

@@ -115,13 +115,40 @@ struct PeerKey {
 
 /// What a founder tells of a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct WindowRecord {
+#[serde(deny_unknown_fields)]
+pub(super) struct WindowRecord {
     bytes: u64,
     base: u64,
     /// `[rail][peer]`; 0 without a key.
     rkeys: Vec<Vec<u32>>,
     /// By which other processes of the machine open it; none if they do not.
     handle: Option<MemoryHandle>,
+}
+
+impl WindowRecord {
+    /// Compares what `rank` tells of window `id` with `own`, which this rank tells.
+    pub(super) fn check(
+        &self,
+        own: &Self,
+        id: u32,
+        ranks: u32,
+        rank: u32,
+        exchange: &Exchange,
+    ) -> Result<(), TeamError> {
+        let topic = format!("window-{id}");
+        let (ranks, rails, bytes) = (ranks as usize, own.rkeys.len(), own.bytes);
+        let shape: Vec<usize> = self.rkeys.iter().map(Vec::len).collect();
+        if shape != vec![ranks; rails] {
+            let reason = format!("{shape:?} keys by rail; the team has {rails} rails of {ranks}");
+            return Err(exchange.record(rank, &topic, &reason));
+        }
+        if self.bytes == bytes {
+            let checked = check_handle(self.handle.as_ref(), bytes);
+            return checked.map_err(|reason| exchange.record(rank, &topic, &reason));
+        }
+        let what = format!("bytes of window {id}");
+        Err(exchange.mismatch(&what, bytes.to_string(), rank, self.bytes.to_string()))
+    }
 }
 
 impl OwnedWindow {
@@ -183,16 +210,16 @@ impl OwnedWindow {
         })
     }
 
-    /// Publishes it to the other founders and returns `entries[rail][peer]`, address and key. For a rank that joins later the
-    /// entries are those of its start: they hold no peer's window. And where kernels reach it by load and store, by peer, each as
-    /// `peers` says.
+    /// With what the other founders have published, `entries[rail][peer]`: address and key. For a rank that joins later the entries
+    /// are those of its start: they hold no peer's window. And where kernels reach it by load and store, by peer, each as `peers`
+    /// says.
     pub(super) fn entries(
         &mut self,
         gpu: &dyn Gpu,
-        exchange: &Exchange,
         config: &TeamConfig,
+        records: Vec<(u32, WindowRecord)>,
         peers: &[(Reach, Option<Identity>)],
-    ) -> Result<(Vec<PeerEntry>, Vec<u64>), TeamError> {
+    ) -> (Vec<PeerEntry>, Vec<u64>) {
         let (rank, ranks, rails) = (config.rank, config.ranks as usize, self.keys.own.len());
         let mut entries = vec![PeerEntry::default(); rails * ranks];
         let mut direct = vec![0; ranks];
@@ -203,20 +230,18 @@ impl OwnedWindow {
                 rail_life: 0,
             };
         };
-        if !config.joins() {
-            for (peer, record) in self.exchange(exchange, config)? {
-                if self.purpose == Purpose::Send {
-                    continue;
-                }
-                for (rail, keys) in record.rkeys.iter().enumerate() {
-                    set(rail, peer, record.base, keys[rank as usize]);
-                }
-                let (reach, identity) = &peers[peer as usize];
-                let (id, bytes) = (self.window.id, self.window.bytes);
-                let here = identity.as_ref().and_then(|of| of.window(id, bytes));
-                let handle = record.handle.as_ref();
-                direct[peer as usize] = self.shown.open(gpu, (peer, *reach), here, handle);
+        for (peer, record) in records {
+            if self.purpose == Purpose::Send {
+                continue;
             }
+            for (rail, keys) in record.rkeys.iter().enumerate() {
+                set(rail, peer, record.base, keys[rank as usize]);
+            }
+            let (reach, identity) = &peers[peer as usize];
+            let (id, bytes) = (self.window.id, self.window.bytes);
+            let here = identity.as_ref().and_then(|of| of.window(id, bytes));
+            let handle = record.handle.as_ref();
+            direct[peer as usize] = self.shown.open(gpu, (peer, *reach), here, handle);
         }
         for (rail, mr) in self.keys.own.iter().enumerate() {
             set(rail, rank, self.window.base, mr.rkey());
@@ -226,40 +251,20 @@ impl OwnedWindow {
         } else {
             0
         };
-        Ok((entries, direct))
+        (entries, direct)
     }
 
-    fn exchange(
-        &self,
-        exchange: &Exchange,
-        config: &TeamConfig,
-    ) -> Result<Vec<(u32, WindowRecord)>, TeamError> {
-        let (ranks, rails) = (config.ranks as usize, self.keys.own.len());
+    /// What this founder tells of it.
+    pub(super) fn record(&self) -> WindowRecord {
+        let rails = self.keys.own.len();
         let key = |rail: usize, keys: &Vec<PeerKey>| keys.get(rail).map_or(0, |key| key.mr.rkey());
         let of_rail = |rail| self.keys.peers.iter().map(|keys| key(rail, keys)).collect();
-        let bytes = self.window.bytes;
-        let own = WindowRecord {
-            bytes,
+        WindowRecord {
+            bytes: self.window.bytes,
             base: self.window.base,
             rkeys: (0..rails).map(of_rail).collect(),
             handle: self.shown.handle.clone(),
-        };
-        let topic = format!("window-{}", self.window.id);
-        let check = |rank, record: &WindowRecord| {
-            let shape: Vec<usize> = record.rkeys.iter().map(Vec::len).collect();
-            if shape != vec![ranks; rails] {
-                let reason =
-                    format!("{shape:?} keys by rail; the team has {rails} rails of {ranks}");
-                return Err(exchange.record(rank, &topic, &reason));
-            }
-            if record.bytes == bytes {
-                let checked = check_handle(record.handle.as_ref(), bytes);
-                return checked.map_err(|reason| exchange.record(rank, &topic, &reason));
-            }
-            let what = format!("bytes of window {}", self.window.id);
-            Err(exchange.mismatch(&what, bytes.to_string(), rank, record.bytes.to_string()))
-        };
-        exchange.all_checked(&topic, |rank| format!("{topic}/{rank}"), &own, check)
+        }
     }
 
     /// How the HCA reaches it, by rail.

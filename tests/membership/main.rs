@@ -18,4 +18,5 @@ mod places;
 mod records;
 mod spoiled;
 mod store;
+mod successors;
 mod windows;

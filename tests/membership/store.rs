@@ -103,6 +103,10 @@ impl CutStore {
 }
 
 impl Store for CutStore {
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
     fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),

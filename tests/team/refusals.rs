@@ -144,7 +144,7 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     let other = Records::new(Arc::clone(&memory), "other").unwrap();
     other.put("hello/1.1", hello.as_bytes()).unwrap();
     let error = connect(&fleet);
-    assert!(error.contains("version 2 of run 'other'"), "{error}");
+    assert!(error.contains("version 3 of run 'other'"), "{error}");
     put(
         "hello/1.1",
         &hello.replacen("\"version\":6", "\"version\":7", 1),

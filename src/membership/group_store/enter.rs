@@ -7,6 +7,7 @@ use rendezvous::{Measured, Patient, Store, StoreError, Timed, repeat};
 
 use super::GroupStore;
 use super::keys::{CONFIG, MEMBERS, RECORD, key};
+use crate::deadline::Looks;
 use crate::membership::GroupError;
 use crate::membership::config::Bounds;
 use crate::membership::event::GroupView;
@@ -41,7 +42,7 @@ impl GroupStore {
             self.agree(&store, bounds.found)?;
         }
         timed(&|| note_generation(&store, self.own))?;
-        if !timed(&|| store.compare_and_set(&place, None, b"1"))? {
+        if !timed(&|| store.compare_and_set(&place, None, &self.token))? {
             return Err(taken);
         }
         for _ in 0..LOOKS {
@@ -54,7 +55,8 @@ impl GroupStore {
     /// again (`mend_bounds`), and this rank waits for that up to `patience`. If no rank holds a lease, this rank writes them.
     fn agree(&self, store: &Patient, patience: Duration) -> Result<(), GroupError> {
         let (own, start) = (&self.bounds, Instant::now());
-        loop {
+        let mut why = String::new();
+        for left in Looks::by(Instant::now, start.checked_add(patience)) {
             let reason = match store.try_get(CONFIG) {
                 Ok(Some(theirs)) if theirs == *own => return Ok(()),
                 Ok(Some(theirs)) if Bounds::are_in(&theirs) => {
@@ -74,18 +76,18 @@ impl GroupStore {
             if store.compare_and_set(CONFIG, None, own)? {
                 return Ok(());
             }
-            let left = patience.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                let waited = start.elapsed();
-                return Err(GroupError::Record {
-                    key: CONFIG.to_owned(),
-                    reason: format!(
-                        "{reason}; no rank that is there has written it again within {waited:.1?}"
-                    ),
-                });
+            why = reason;
+            if !left.is_zero() {
+                store.wait_for_change(left.min(self.ttl / 4));
             }
-            store.wait_for_change(left.min(self.ttl / 4));
         }
+        let waited = start.elapsed();
+        Err(GroupError::Record {
+            key: CONFIG.to_owned(),
+            reason: format!(
+                "{why}; no rank that is there has written it again within {waited:.1?}"
+            ),
+        })
     }
 
     /// Writes the bounds again where another has changed them: those that come compare theirs.

@@ -7,7 +7,9 @@ use rendezvous::{Count, Process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::lost::{Lost, Words};
 use crate::membership::holders::Holders;
+use crate::membership::rules::anew::Place;
 use crate::membership::rules::record::{Promise, RankGeneration, Record};
 use crate::membership::stored::{StoredRow, Unreadable};
 
@@ -17,6 +19,9 @@ pub(in crate::membership) struct Member {
     pub(in crate::membership) process: Process,
     /// It wants to be taken in.
     pub(in crate::membership) asks: bool,
+    /// The store does not hold the newest record that it has had: others look for what it says of that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::membership) lost: bool,
 }
 
 /// The value that a member writes when it wants to leave. `last` is the last call that it starts in the view of `epoch`. The
@@ -53,15 +58,31 @@ pub(in crate::membership) struct Kept {
     pub(super) told: BTreeSet<String>,
     /// Keys were read, or a view came, and the driver has not called [`GroupStore::drop_kept`] since.
     pub(in crate::membership) is_new: bool,
+    /// The store does not hold the record that this rank keeps.
+    pub(in crate::membership) lost: Option<Lost>,
+    /// The ranks whose leases say that the store has lost their record.
+    pub(super) losing: BTreeSet<RankGeneration>,
+    /// What ranks say of a record that the store has lost.
+    pub(in crate::membership) words: Words,
+    /// The record is in the store again, and the driver has not seen that yet.
+    pub(in crate::membership) found_again: bool,
+    /// The newest generation of each slot that has shown itself and was no member.
+    pub(super) seen: BTreeMap<u32, u32>,
 }
 
 impl Kept {
+    /// Which record this rank keeps, and how often ranks had asked in it.
+    pub(in crate::membership) fn place(&self) -> Option<(Place, u32)> {
+        let record = self.record.as_deref()?;
+        Some((Place::of(record), record.asked))
+    }
+
     /// The store's revision of the last look at changes.
     pub(in crate::membership) fn since(&self) -> u64 {
         self.since
     }
 
-    /// Keeps the record that was read from `text`, unless it is of an earlier view than one before.
+    /// Keeps the record that was read from `text`, unless it is of an earlier view or proposal than one before.
     pub(super) fn keep_record(
         &mut self,
         read: Result<Record, Unreadable>,
@@ -69,10 +90,10 @@ impl Kept {
     ) -> Result<(), String> {
         let record = read.map_err(|error| error.to_string())?;
         let newest = self.record.as_ref();
-        if newest.is_some_and(|newest| newest.epoch > record.epoch) {
+        if newest.is_some_and(|newest| Place::of(newest) > Place::of(&record)) {
+            let Place { epoch, number } = Place::of(&record);
             return Err(format!(
-                "it is of view {}, and this rank has had a later one: the store has lost what it held",
-                record.epoch
+                "it is of view {epoch} and proposal {number}, and this rank has had a later one: the store has lost what it held"
             ));
         }
         self.is_new = true;

@@ -13,13 +13,17 @@ pub(in crate::membership) const PROMISES: &str = "group/promise/";
 /// Below it are the words of ranks that want to leave.
 pub(in crate::membership) const GOODBYES: &str = "group/leaves/";
 /// Kinds of keys that a generation writes under its own name.
-const WORDS: [&str; 4] = ["row", "leaves", "over", "taken"];
+const WORDS: [&str; 5] = ["row", "leaves", "over", "taken", "member"];
 /// The value under the `over` key of a rank that has ended.
 pub(super) const OVER: &[u8] = b"1";
 
+/// Below it are the words of ranks whose store has lost the record.
+pub(super) const HAD: &str = "group/had";
+
 /// The keys below which generations write under their own names. No rank reads those of generations that are over.
 pub(in crate::membership) fn all_words() -> impl Iterator<Item = String> {
-    WORDS.into_iter().map(|kind| format!("{GROUP}/{kind}"))
+    let all = WORDS.into_iter().chain(["had"]);
+    all.map(|kind| format!("{GROUP}/{kind}"))
 }
 
 /// The keys that `who` writes below them.
@@ -36,7 +40,6 @@ pub(in crate::membership) fn say_over(
 }
 
 /// The lease of a rank.
-#[cfg(any(test, feature = "sim"))]
 pub(in crate::membership) fn member_key(who: RankGeneration) -> String {
     key("member", who)
 }
@@ -54,6 +57,11 @@ pub(in crate::membership) fn over_key(who: RankGeneration) -> String {
 /// That a rank wants to leave.
 pub(in crate::membership) fn goodbye_key(who: RankGeneration) -> String {
     key("leaves", who)
+}
+
+/// What a rank has had of a record that the store has lost.
+pub(in crate::membership) fn had_key(who: RankGeneration) -> String {
+    key("had", who)
 }
 
 pub(super) fn key(kind: &str, (slot, generation): RankGeneration) -> String {

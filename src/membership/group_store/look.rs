@@ -8,16 +8,18 @@ use rendezvous::{Changed, Entry, MAX_LOOK, StoreError};
 use super::GroupStore;
 use super::kept::{Member, parse};
 use super::keys::{
-    CONFIG, GROUP, MEMBERS, OVER, PROMISES, RECORD, ROWS, promise_key, rank_generation, row_key,
+    CONFIG, GROUP, MEMBERS, OVER, PROMISES, RECORD, ROWS, member_key, promise_key, rank_generation,
+    row_key,
 };
 use crate::membership::config::Bounds;
 use crate::membership::holders::Holder;
+use crate::membership::rules::anew::Place;
 use crate::membership::rules::record::{RankGeneration, Record};
 use crate::membership::stored::{parse_record, parse_row};
 
 /// What a record that cannot be used means for the group, and how the operator mends it.
-const MENDS: &str = "Calls go on in the view that is, and no view changes until that key holds a record of the group again. No rank can \
-                     write it: whoever runs the store puts back the last value that was one, or starts all ranks anew with another store";
+const MENDS: &str = "Calls go on in the view that is, and no view changes until that key holds a record of the group again. Whoever runs \
+                     the store puts back the last value that was one, or removes the key: then the ranks write it anew";
 
 /// What one look asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +38,15 @@ impl GroupStore {
     pub(in crate::membership) fn look(&mut self, at: &LookAt) -> Result<Vec<String>, StoreError> {
         let mut odd = std::mem::take(&mut self.notes);
         match at {
-            LookAt::Named(named) if named.len() < MAX_LOOK => {
+            LookAt::Named(named) if named.len() < MAX_LOOK && self.kept.losing.is_empty() => {
                 self.look_at_named(named, &mut odd)?
             }
             LookAt::Named(_) | LookAt::All => self.look_at_all(&mut odd)?,
-            LookAt::Members => self.look_at_members(&mut odd)?,
+            LookAt::Members if self.kept.losing.is_empty() => self.look_at_members(&mut odd)?,
+            LookAt::Members => {
+                self.look_at_members(&mut odd)?;
+                self.look_at_all(&mut odd)?;
+            }
         }
         Ok(odd)
     }
@@ -94,12 +100,13 @@ impl GroupStore {
         let (since, number) = (self.kept.since, self.number());
         if found.revision < since {
             odd.push(format!(
-                "the store is at revision {}, and was at {since}: it has lost what it held. No view changes until the group's \
-                 record is there again; start the ranks anew with another store",
+                "the store is at revision {}, and was at {since}: it has lost what it held. Its ranks write the group's record anew \
+                 when all of them have said which one they had; no view changes until then",
                 found.revision
             ));
+            self.doubts = true;
             self.kept.count = None;
-            self.kept.since_all = self.kept.since_all.min(found.revision);
+            self.kept.since_all = 0;
         }
         self.kept.since = found.revision;
         self.keep_all(found, odd);
@@ -122,7 +129,10 @@ impl GroupStore {
         let number = self.number();
         let mut odd = Vec::new();
         match self.kept.keep_record(told, &entry.value) {
-            Ok(()) => drop(self.kept.told.remove(&entry.key)),
+            Ok(()) => {
+                self.kept.told.remove(&entry.key);
+                self.find();
+            }
             Err(reason) => self.odd(&entry.key, &reason, &mut odd),
         }
         if self.number() != number {
@@ -151,7 +161,7 @@ impl GroupStore {
     /// Counts the leases. A newer creation than at the last look means newcomers, whose keys are read. A count that differs from
     /// the kept leases means that some have gone: then the rank lists the names that are left.
     fn look_at_members(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
-        let count = self.call(|store| store.count(MEMBERS))?;
+        let mut count = self.call(|store| store.count(MEMBERS))?;
         if self.kept.count() == Some((count.keys, count.newest_created)) {
             return Ok(());
         }
@@ -168,8 +178,29 @@ impl GroupStore {
                 .filter_map(|name| rank_generation(name, slots).ok());
             let held: BTreeSet<RankGeneration> = named.collect();
             self.kept.members.retain(|who| held.contains(&who));
+            self.read_listed(&held, odd)?;
+            // What this rank keeps is that of the list. A lease that the list has missed for a moment makes the next count differ.
+            count.keys = names.len() as u64;
         }
         self.kept.count = Some(count);
+        Ok(())
+    }
+
+    /// Reads the leases of a list that this rank does not keep, by their names. In a directory a lease whose holder was slow is gone
+    /// for one list, and stands there again with the revision that it had: no look for changes finds it.
+    fn read_listed(
+        &mut self,
+        held: &BTreeSet<RankGeneration>,
+        odd: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        let members = &self.kept.members;
+        let missing = held.iter().filter(|who| !members.contains(**who));
+        let missing: Vec<String> = missing.map(|who| member_key(*who)).collect();
+        for some in missing.chunks(MAX_LOOK) {
+            let keys: Vec<&str> = some.iter().map(String::as_str).collect();
+            let found = self.call(|store| store.changed_since(&keys, None, 0))?;
+            self.keep_all(found, odd);
+        }
         Ok(())
     }
 
@@ -212,8 +243,19 @@ impl GroupStore {
                 }
             }
             // A watch may have delivered it before this look.
-            ["record"] if kept.record.is_some() && entry.value == kept.text => {}
-            ["record"] => kept.keep_record(parse_record(&entry.value, self.slots), &entry.value)?,
+            ["record"] if kept.record.is_some() && entry.value == kept.text => self.find(),
+            ["record"] => {
+                let read = parse_record(&entry.value, self.slots);
+                let older = read.as_ref().ok().filter(|read| {
+                    let newest = kept.record.as_deref();
+                    newest.is_some_and(|newest| Place::of(newest) > Place::of(read))
+                });
+                if let Some(older) = older.cloned() {
+                    self.stands_behind(&older, &entry.value);
+                }
+                self.kept.keep_record(read, &entry.value)?;
+                self.find();
+            }
             ["promise", number, name] => {
                 let number: u64 = number.parse().map_err(|_| "no number of a proposal")?;
                 let who = rank_generation(name, self.slots)?;
@@ -228,11 +270,20 @@ impl GroupStore {
                 match kind {
                     "member" => {
                         kept.members.remove(who);
-                        let Member { process, asks } = parse(&entry.value)?;
+                        let Member {
+                            process,
+                            asks,
+                            lost,
+                        } = parse(&entry.value)?;
+                        match lost {
+                            true => drop(kept.losing.insert(who)),
+                            false => drop(kept.losing.remove(&who)),
+                        }
                         let beside = process.is_beside(&self.process);
                         let near = beside && process != self.process;
                         let holder = Holder { beside, asks };
                         kept.members.insert(who, holder, near.then_some(process));
+                        self.see_generation(who);
                     }
                     "row" => {
                         kept.rows.remove(&who);
@@ -243,6 +294,10 @@ impl GroupStore {
                     "leaves" => {
                         kept.goodbyes.remove(&who);
                         kept.goodbyes.insert(who, parse(&entry.value)?);
+                    }
+                    "had" => {
+                        kept.words.insert(who, parse(&entry.value)?);
+                        self.doubt();
                     }
                     "over" if entry.value == OVER => drop(kept.over.insert(who)),
                     "over" => return Err("it is not the word of a rank that has ended".to_owned()),
@@ -265,6 +320,8 @@ impl GroupStore {
         if !std::mem::take(&mut kept.is_new) {
             return false;
         }
+        kept.words.retain(|who| !is_over(who));
+        kept.losing.retain(|who| !is_over(*who));
         kept.rows.retain(|who, _| !is_over(*who));
         kept.goodbyes.retain(|who, _| !is_over(*who));
         kept.over.retain(|who| !is_over(*who));

@@ -9,6 +9,7 @@
 //! group/leaves/S.G        it wants to leave: its view, and the last call that it starts in it
 //! group/over/S.G          it has ended, by its own word
 //! group/taken/S.G         it has, or had, its group
+//! group/had/S.G           the newest record that it has had, while the store has lost it
 //! generation/S/G          generation G of slot S was drawn
 //! ```
 //!
@@ -19,6 +20,7 @@ mod enter;
 mod kept;
 mod keys;
 mod look;
+mod lost;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +46,7 @@ pub(super) use keys::{
     words_of,
 };
 pub(super) use look::LookAt;
+pub(super) use lost::{Had, named};
 
 /// The way of one generation to the store.
 #[derive(Debug)]
@@ -70,6 +73,12 @@ pub(super) struct GroupStore {
     bounds: Vec<u8>,
     /// Another value stands in the store.
     bounds_differ: bool,
+    /// Something has shown that the store may have lost the record.
+    doubts: bool,
+    /// The value of this rank's place: another process of the same name has another one.
+    token: Vec<u8>,
+    /// Another process has the place.
+    namesake: bool,
 }
 
 impl GroupStore {
@@ -97,6 +106,9 @@ impl GroupStore {
             notes: Vec::new(),
             bounds: Vec::new(),
             bounds_differ: false,
+            doubts: false,
+            namesake: false,
+            token: format!("{:016x}", fastrand::u64(..)).into_bytes(),
         }
     }
 
@@ -135,6 +147,7 @@ impl GroupStore {
         let member = Member {
             process: self.process.clone(),
             asks,
+            lost: self.kept.lost.is_some(),
         };
         let value = serde_json::to_vec(&member).expect("plain words");
         let key = key("member", self.own);
@@ -157,6 +170,7 @@ impl GroupStore {
             }
             tracing::warn!("the lease '{key}' is gone");
             self.lease = None;
+            self.doubts = true;
         }
         let ttl = self.ttl;
         match self.call(|store| store.take_lease(&key, &value, ttl))? {
@@ -211,7 +225,10 @@ impl GroupStore {
         match found {
             Some(text) if parse_record(&text, self.slots).is_err() => Ok(Replaced::Unreadable),
             Some(_) => Ok(Replaced::Changed),
-            None => Ok(Replaced::Missing),
+            None => {
+                self.is_missing();
+                Ok(Replaced::Missing)
+            }
         }
     }
 

@@ -351,7 +351,7 @@ fn garbage_in_any_key_stops_nothing() {
         }
         std::thread::sleep(LOOK);
     }
-    let mends = "whoever runs the store puts back the last value";
+    let mends = "Whoever runs the store puts back the last value";
     assert!(told.len() == 1 && told[0].contains(mends), "{told:?}");
     let epoch = world.ranks[&0].group().view().unwrap().epoch;
     assert_eq!(epoch, 2, "no view changes");

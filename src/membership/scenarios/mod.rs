@@ -4,6 +4,7 @@ mod cost;
 mod gone;
 mod held;
 pub(super) mod limits;
+mod lost;
 mod newcomer;
 mod panics;
 mod told;

@@ -1,13 +1,21 @@
 //! A newcomer that dies inside the proposal which takes it in.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{LONG, PATIENT, lock, memory};
+use rendezvous::MemoryStore;
+
+use super::{LONG, PATIENT, lock, memory, world_of};
+use crate::membership::event::Cause;
+use crate::membership::group_store::member_key;
 use crate::membership::rules::record::Record;
-use crate::membership::sim::World;
+use crate::membership::rules::slots::Slots;
+use crate::membership::sim::{Rank, World};
 use crate::membership::stored::parse_record;
-use crate::membership::{GroupEvent, GroupEventKind};
+use crate::membership::{
+    GroupConfig, GroupEvent, GroupEventKind, GroupState, next_generation, read_group,
+};
 
 impl World {
     /// Waits for a record of which `there` says so, and returns it.
@@ -59,7 +67,7 @@ fn a_newcomer_that_dies_behind_its_promise_is_taken_out_before_the_view() {
     let mut world = memory(4, 3);
     world.until_whole(3, "begin");
     // All others have promised, and the view waits for this one.
-    let late = std::sync::Arc::clone(&world.ranks[&1].no_promise);
+    let late = Arc::clone(&world.ranks[&1].no_promise);
     late.store(true, Ordering::Relaxed);
     world.join(3).unwrap();
     let open = world.until_record("it is proposed", takes);
@@ -79,6 +87,111 @@ fn a_newcomer_that_dies_behind_its_promise_is_taken_out_before_the_view() {
     world.join(3).unwrap();
     world.until_whole(3, "with its next generation");
     world.check("a newcomer with a promise");
+}
+
+/// Two processes take the place of rank 1, generation 2 and generation 3, in this order and so long apart. One of them comes in and
+/// serves, and the other takes its place when it dies, unless it was the earlier one and had to end.
+fn twice(first: u32, apart: Duration) {
+    let mut world = memory(4, 4);
+    world.until_whole(3, "begin");
+    drop(world.kill(1));
+    let generations = [first, 5 - first];
+    for _ in generations {
+        next_generation(world.store.as_ref(), 1).unwrap();
+    }
+    let mut both = Vec::new();
+    for generation in generations {
+        world.start((1, generation), Slots::default()).unwrap();
+        both.push(world.ranks.remove(&1).unwrap());
+        std::thread::sleep(apart);
+    }
+    let start = Instant::now();
+    let serves = |rank: &Rank| rank.group().state() == GroupState::Serving;
+    let at = loop {
+        if let Some(at) = both.iter().position(serves) {
+            break at;
+        }
+        // A story takes the events of its rank.
+        let stories = || -> Vec<String> {
+            let all = both.iter().chain(world.ranks.values());
+            all.map(Rank::story).collect()
+        };
+        assert!(
+            start.elapsed() < LONG,
+            "none comes in: {}",
+            stories().join("\n")
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let serving = both.remove(at);
+    let (came, other) = (serving.own.1, both.remove(0));
+    world.ranks.insert(1, serving);
+    world.until_whole(20, "with one of the two");
+    // A pair whose QPs are for the other would be suspected by now, and the group would expel the rank later.
+    let events = world.ranks.values().flat_map(|rank| rank.group().events());
+    let against =
+        events.filter(|event| matches!(event.what, GroupEventKind::Suspected { rank: 1, .. }));
+    let against: Vec<GroupEvent> = against
+        .filter(|event| match &event.what {
+            GroupEventKind::Suspected { cause, .. } => matches!(cause, Cause::Told(_)),
+            _ => false,
+        })
+        .collect();
+    assert_eq!(against, [], "{came} has come in");
+    println!(
+        "{came} of {generations:?} comes in, {apart:?} apart; the other is {:?}",
+        other.group().state()
+    );
+    match other.group().state() {
+        GroupState::Joining => {
+            let waits =
+                |event: &GroupEvent| matches!(event.what, GroupEventKind::Waits { rank: 1, .. });
+            let events = other.group().events();
+            assert!(events.iter().any(waits), "{events:#?}");
+            assert!(came < other.own.1);
+            drop(world.kill(1));
+            world.ranks.insert(1, other);
+            world.until_whole(3, "with the other");
+        }
+        GroupState::Expelled => assert!(came > other.own.1, "a later one waits"),
+        state => panic!("{state:?}: {}", other.story()),
+    }
+    world.check("twice");
+}
+
+#[test]
+fn of_two_processes_for_one_place_one_comes_in_and_the_other_waits() {
+    for apart in [0, 1, 3, 10, 30, 100] {
+        for first in [2, 3] {
+            twice(first, Duration::from_millis(apart));
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_one_list_has_missed_keeps_no_newcomer_out() {
+    let mut world = memory(5, 5);
+    world.until_whole(3, "begin");
+    drop(world.kill(3));
+    world.until_whole(3, "without it");
+    // It connects with no rank before its list has missed one.
+    lock(&world.wire.refuse).extend((0..5).map(|peer| ((3, peer), u32::MAX)));
+    world.join(3).unwrap();
+    let own = world.ranks[&3].own;
+    let missed = (own, member_key((1, 1)));
+    let newcomer = world.ranks.remove(&3).unwrap();
+    lock(&world.wire.unlisted).insert(missed.clone());
+    let start = Instant::now();
+    while lock(&world.wire.unlisted).contains(&missed) {
+        assert!(start.elapsed() < LONG, "the newcomer lists no leases");
+        // Another writer removes a lease, which its holder takes again: the newcomer lists those that are left.
+        world.store.remove(&member_key((2, 1))).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lock(&world.wire.refuse).clear();
+    world.ranks.insert(3, newcomer);
+    world.until_whole(3, "with the newcomer");
+    world.check("a list that has missed a lease");
 }
 
 #[test]
@@ -129,8 +242,86 @@ fn a_newcomer_that_never_answers_is_named_and_others_connect_before_that() {
         let views = lock(&rank.layer.views);
         assert!(views.iter().all(|view| !view.2.contains(3)));
     }
+    // What both ends have told each other, once they have not met for long.
+    let has_words = |event: &GroupEvent| match &event.what {
+        GroupEventKind::NotConnected { rank: 3, error, .. } => {
+            error.ends_with("This end: it has made QPs. Rank 3: it has made no QPs")
+        }
+        _ => false,
+    };
+    while !events.iter().any(has_words) {
+        assert!(start.elapsed() < LONG, "no words: {events:#?}");
+        std::thread::sleep(Duration::from_millis(1));
+        events.extend(world.ranks[&0].group().events());
+    }
     world.ranks.insert(3, mute);
     lock(&world.wire.refuse).clear();
     world.until_whole(3, "with the one that has answered at last");
     world.check("a newcomer that never answers");
+}
+
+#[test]
+fn a_slot_that_is_held_back_is_told_by_members_and_by_its_next_newcomer() {
+    let lease_ttl = Duration::from_secs(8);
+    let config = GroupConfig {
+        lease_ttl,
+        promise_bound: Some(LONG),
+        ..PATIENT
+    };
+    let mut world = world_of(Arc::new(MemoryStore::new()), 4, 3, config);
+    world.until_whole(3, "begin");
+    let held = |world: &World, slot: u32| {
+        let events = world.ranks[&slot].group().events();
+        let mut told = events.into_iter().filter_map(|event| match event.what {
+            GroupEventKind::HeldBack {
+                rank: 3,
+                failures,
+                wait,
+            } => Some((failures, wait)),
+            _ => None,
+        });
+        told.next_back()
+    };
+    // A member counts the newcomers of whose proposal it has seen a record. Rank 0 takes them in, so it sees those that it makes.
+    let mut found = None;
+    for generation in 1..=6 {
+        world.silent.insert((3, generation));
+        world.join(3).unwrap();
+        let open = world.until_record("it is proposed", takes);
+        drop(world.kill(3));
+        let smaller = |record: &Record| record.number > open.number && !takes(record);
+        world.until_record("it is taken out", smaller);
+        world.until_whole(3, "without it");
+        found = held(&world, 0);
+        if found.is_some() {
+            break;
+        }
+    }
+    let (failures, wait) = found.expect("rank 0 says that it holds the slot back");
+    assert!(failures >= 2, "{failures}");
+    let leases = 1 << (failures - 2);
+    assert_eq!(wait, leases * lease_ttl);
+    world.join(3).unwrap();
+    let start = Instant::now();
+    while held(&world, 3) != Some((failures, wait)) {
+        assert!(start.elapsed() < LONG, "the newcomer does not say so");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let newcomer = world.ranks[&3].group();
+    let error = newcomer.wait(GroupState::Serving, Duration::ZERO);
+    let error = error.unwrap_err().to_string();
+    let words = format!("not Serving: {failures} newcomers of rank 3, one after the other");
+    assert!(error.contains(&words), "{error}");
+    let report = read_group(&world.store).unwrap().unwrap();
+    let held: Vec<_> = report
+        .held_back
+        .iter()
+        .map(|it| (it.rank, it.failures, it.leases))
+        .collect();
+    assert_eq!(held, [(3, failures, leases)]);
+    world.until_whole(3, "with its next generation");
+    let newcomer = world.ranks[&3].group();
+    let error = newcomer.wait(GroupState::Left, Duration::ZERO).unwrap_err();
+    assert!(error.to_string().ends_with("not Left"), "{error}");
+    world.check("a slot that is held back");
 }

@@ -71,6 +71,8 @@ fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
         bound: MAX_BOUND,
         panics: AtomicBool::new(true),
         planted: Arc::default(),
+        own: (0, 1),
+        unlisted: Arc::default(),
     });
     // So long that it does not run out by itself in this test.
     let ttl = Duration::from_secs(300);

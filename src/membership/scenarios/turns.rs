@@ -38,6 +38,7 @@ impl Turns {
         let member = Member {
             process: Process::this(),
             asks: false,
+            lost: false,
         };
         for slot in 1..ranks {
             let value = serde_json::to_vec(&member).unwrap();
@@ -55,6 +56,8 @@ impl Turns {
             bound: MAX_BOUND,
             panics: AtomicBool::new(false),
             planted: Arc::default(),
+            own: (0, 1),
+            unlisted: Arc::default(),
         });
         let (transport, layer) = founder(&slow, ranks);
         let bounds = CONFIG

@@ -1,5 +1,6 @@
 //! A store that can be taken away, from one rank or from all, that can stand still or be slow, and that may panic.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use rendezvous::{Changed, Count, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError};
 
 use super::world::{LOOK, lock};
+use crate::membership::rules::record::RankGeneration;
 
 /// The way of one rank to the store.
 #[derive(Debug)]
@@ -23,6 +25,10 @@ pub(in crate::membership) struct CutStore {
     pub(in crate::membership) bound: Duration,
     /// A lease that is to be renewed panics.
     pub(in crate::membership) panics: AtomicBool,
+    /// The rank whose way it is.
+    pub(in crate::membership) own: RankGeneration,
+    /// Names that the next list of a rank leaves out, as a list of a directory does whose reader has seen a holder's beat stand still.
+    pub(in crate::membership) unlisted: Arc<Mutex<BTreeSet<(RankGeneration, String)>>>,
     /// The thread of that name panics when it waits for a change, once.
     pub(in crate::membership) planted: Arc<Mutex<Option<String>>>,
 }
@@ -69,8 +75,14 @@ impl Store for CutStore {
             no_promise: Arc::clone(&self.no_promise),
             bound: bound.min(MAX_BOUND),
             panics: AtomicBool::new(self.panics.load(Ordering::Relaxed)),
+            own: self.own,
+            unlisted: Arc::clone(&self.unlisted),
             planted: Arc::clone(&self.planted),
         })
+    }
+
+    fn name(&self) -> String {
+        self.store.name()
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
@@ -130,7 +142,10 @@ impl Store for CutStore {
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.open()?.list(key)
+        let mut names = self.open()?.list(key)?;
+        let mut unlisted = lock(&self.unlisted);
+        names.retain(|name| !unlisted.remove(&(self.own, format!("{key}/{name}"))));
+        Ok(names)
     }
 
     fn take_lease(

@@ -29,6 +29,7 @@ pub fn looks(ranks: u32, rounds: u32, config: &GroupConfig) -> Result<Vec<Durati
     let member = Member {
         process: Process::this(),
         asks: false,
+        lost: false,
     };
     let member = serde_json::to_vec(&member).expect("plain words");
     for slot in 1..ranks {

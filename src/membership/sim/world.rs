@@ -55,6 +55,16 @@ impl Links {
         self.made.get_mut(&(from, to))
     }
 
+    /// The generation in the slot `to` with which the QPs of `from` are, or were, connected; 0: none.
+    fn newest(&self, from: RankGeneration, to: u32) -> u32 {
+        let made = self.get(from, to).map_or(0, |link| link.generation);
+        let there = self.get((to, made), from.0);
+        match there.is_some_and(|there| there.generation == from.1) {
+            true => made,
+            false => 0,
+        }
+    }
+
     fn founded(&self, from: RankGeneration, to: u32) -> Option<Link> {
         let founds = |slot| self.founders.contains(slot);
         let up = from.1 == 1 && from.0 != to && founds(from.0) && founds(to);
@@ -90,6 +100,8 @@ pub(in crate::membership) struct Wire {
     pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
     /// How often a connection from one slot to another fails still.
     pub(in crate::membership) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
+    /// Names that the next list of a rank leaves out (`cut_store.rs`).
+    pub(in crate::membership) unlisted: Arc<Mutex<BTreeSet<(RankGeneration, String)>>>,
     /// The thread that the system gives to no rank.
     #[cfg(test)]
     pub(in crate::membership) no_thread: Mutex<Option<String>>,
@@ -210,6 +222,10 @@ impl Transport for FakeTransport {
         Ok(())
     }
 
+    fn newest(&self, peer: u32) -> u32 {
+        lock(&self.wire.links).newest(self.own, peer)
+    }
+
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         if let Some(left) = lock(&self.wire.refuse).get_mut(&(self.own.0, peer))
             && *left > 0
@@ -219,10 +235,10 @@ impl Transport for FakeTransport {
             return Err(TeamError::limit("peer", peer, limit));
         }
         let mut links = lock(&self.wire.links);
-        let link = links.get(self.own, peer);
+        let (link, newest) = (links.get(self.own, peer), links.newest(self.own, peer));
         match link {
             Some(link) if link.generation == generation && link.up => {}
-            Some(link) if link.generation >= generation => {
+            Some(link) if newest > generation || link.generation == generation => {
                 return Err(TeamError::limit("generation", generation, "newer"));
             }
             _ => {
@@ -238,6 +254,18 @@ impl Transport for FakeTransport {
         }
         let there = links.get((peer, generation), self.own.0);
         Ok(there.is_some_and(|there| there.generation == self.own.1))
+    }
+
+    fn words(&self, peer: u32, generation: u32) -> [String; 2] {
+        let ends = [
+            (self.own, (peer, generation)),
+            ((peer, generation), self.own),
+        ];
+        let links = lock(&self.wire.links);
+        ends.map(|(from, to)| match links.get(from, to.0) {
+            Some(link) if link.generation == to.1 => "it has made QPs".to_owned(),
+            _ => "it has made no QPs".to_owned(),
+        })
     }
 
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
@@ -457,7 +485,12 @@ impl World {
         self.start((slot, generation), Slots::default())
     }
 
-    fn start(&mut self, own: RankGeneration, founders: Slots) -> Result<(), GroupError> {
+    /// Starts this generation: a founder, or one that asks to be taken in.
+    pub(in crate::membership) fn start(
+        &mut self,
+        own: RankGeneration,
+        founders: Slots,
+    ) -> Result<(), GroupError> {
         let cut = Arc::new(AtomicBool::new(false));
         let no_promise = Arc::new(AtomicBool::new(self.silent.contains(&own)));
         let first = (!founders.is_empty()).then(|| founders.clone());
@@ -477,6 +510,8 @@ impl World {
                 bound: MAX_BOUND,
                 panics: AtomicBool::new(false),
                 planted: Arc::clone(&layer.panics),
+                own,
+                unlisted: Arc::clone(&self.wire.unlisted),
             }),
             layer: Arc::clone(&layer),
             process: (self.config.process)(own.0),

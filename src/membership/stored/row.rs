@@ -26,8 +26,12 @@ pub(in crate::membership) struct StoredRow {
     pub(in crate::membership) meets: Slots,
     pub(in crate::membership) ended: Slots,
     pub(in crate::membership) behind: bool,
+    /// Calls of its layer that found no free send buffer. The rules do not look at it.
+    pub(in crate::membership) unbuffered: u32,
     /// With their generations: the next holder of a slot is another one.
     pub(in crate::membership) connected: Members,
+    /// By slot that members hold back: how many of its newcomers came to nothing, one after the other.
+    pub(in crate::membership) held: Members,
 }
 
 impl StoredRow {
@@ -76,8 +80,12 @@ struct Text {
     ended: String,
     #[serde(default, skip_serializing_if = "is_false")]
     behind: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unbuffered: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     connected: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    held: String,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -102,7 +110,9 @@ pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
         meets: set_text(&row.meets, slots),
         ended: set_text(&row.ended, slots),
         behind: row.behind,
+        unbuffered: row.unbuffered,
         connected: table_text(row.connected.iter(), slots),
+        held: table_text(row.held.iter(), slots),
     };
     serde_json::to_vec(&text).expect("numbers and text")
 }
@@ -122,7 +132,9 @@ pub(in crate::membership) fn parse_row(value: &[u8], slots: u32) -> Result<Store
         meets: field("meets").set(&text.meets)?,
         ended: field("ended").set(&text.ended)?,
         behind: text.behind,
+        unbuffered: text.unbuffered,
         connected: field("connected").generations(&text.connected)?,
+        held: field("held").generations(&text.held)?,
     })
 }
 
@@ -144,13 +156,15 @@ mod tests {
             meets: (0..70).collect(),
             ended: set(&[4]),
             behind: true,
+            unbuffered: u32::MAX,
             connected: [(5, 2), (69, u32::MAX)].into(),
+            held: [(6, 3)].into(),
         };
         let text = row_text(&row);
         assert_eq!(parse_row(&text, 70).unwrap(), row);
         let text = String::from_utf8(text).unwrap();
         assert!(
-            text.contains("\"meets\":\"0-69\",\"ended\":\"4\",\"behind\":true,\"connected\":\"5,69=2,4294967295\""),
+            text.contains("\"behind\":true,\"unbuffered\":4294967295,\"connected\":\"5,69=2,4294967295\",\"held\":\"6=3\""),
             "{text}"
         );
         let quiet = StoredRow {

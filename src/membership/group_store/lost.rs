@@ -1,0 +1,329 @@
+//! A store that has lost the record, or is back with an earlier one: what a rank writes into it, and what it reads of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rendezvous::StoreError;
+use serde::{Deserialize, Serialize};
+
+use super::GroupStore;
+use super::kept::text;
+use super::keys::{CONFIG, HAD, RECORD, had_key, key};
+use crate::membership::generations::note_generation;
+use crate::membership::rules::anew::{Place, Word};
+use crate::membership::rules::record::{RankGeneration, Record};
+use crate::membership::stored::{parse_record, record_text};
+
+/// Most ranks that a word names: it is for a reader.
+const MOST_NAMED: usize = 16;
+
+/// The value of a rank's `had` key: what it knows of the record that the store has lost. The rank writes it again and again, so that
+/// a reader tells the word of a living rank from one that an earlier store has kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::membership) struct Had {
+    pub(in crate::membership) epoch: u32,
+    pub(in crate::membership) number: u64,
+    /// That record, as it stood in the store.
+    pub(in crate::membership) record: String,
+    /// It was in touch with the store not longer ago than the group takes to be founded anew.
+    pub(in crate::membership) touched: bool,
+    /// Ranks that have ended for certain, as it has seen.
+    pub(in crate::membership) ended: Vec<RankGeneration>,
+    /// For how long the record is gone, ms.
+    pub(in crate::membership) lost_ms: u64,
+    /// What it waits for, for the reports of others.
+    pub(in crate::membership) waits: String,
+}
+
+impl Had {
+    pub(in crate::membership) fn word(&self) -> Word {
+        Word {
+            place: Place {
+                epoch: self.epoch,
+                number: self.number,
+            },
+            touched: self.touched,
+        }
+    }
+}
+
+/// What this rank has read of the words of others.
+#[derive(Debug, Default)]
+pub(in crate::membership) struct Words {
+    /// The word of each rank, and whether it was written while this rank looked.
+    all: BTreeMap<RankGeneration, (Had, bool)>,
+}
+
+impl Words {
+    pub(super) fn insert(&mut self, who: RankGeneration, had: Had) {
+        let before = self.all.get(&who);
+        let is_new = before.is_some_and(|(before, is_new)| *is_new || *before != had);
+        self.all.insert(who, (had, is_new));
+    }
+
+    pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
+        self.all.retain(|who, _| stays(*who));
+    }
+
+    /// Those of ranks that live, as far as this rank has seen.
+    pub(in crate::membership) fn living(&self) -> BTreeMap<RankGeneration, &Had> {
+        let living = self.all.iter().filter(|(_, (_, is_new))| *is_new);
+        living.map(|(who, (had, _))| (*who, had)).collect()
+    }
+}
+
+/// The record that this rank keeps is not in the store.
+#[derive(Debug)]
+pub(in crate::membership) struct Lost {
+    pub(in crate::membership) since: Instant,
+    /// This rank was in touch with the store shortly before.
+    pub(in crate::membership) touched: bool,
+    /// The earlier record that stands there.
+    pub(super) stands: Option<(Place, Vec<u8>)>,
+    /// An event has said that the record is gone.
+    pub(in crate::membership) noticed: bool,
+    /// What this rank has written into the store to bring back its part of it.
+    pub(in crate::membership) restored: bool,
+    /// What was said last, and since when it is so; none behind a gap.
+    pub(in crate::membership) hush: Option<(BTreeMap<RankGeneration, Word>, Instant)>,
+    /// The last turn.
+    pub(in crate::membership) turned: Instant,
+    /// An event has said why the record cannot be written.
+    pub(in crate::membership) told: bool,
+}
+
+impl Lost {
+    /// The place of what stands in the store; the first of all if nothing does.
+    pub(in crate::membership) fn stands(&self) -> Place {
+        self.stands.as_ref().map_or_else(Place::default, |it| it.0)
+    }
+}
+
+impl GroupStore {
+    /// The record is gone if the store has none, or one that is older than this rank's. Of what was read, only what this rank knows of
+    /// itself and of ranks that have ended counts from now on.
+    fn lose(&mut self, stands: Option<(Place, Vec<u8>)>) {
+        let kept = &mut self.kept;
+        if let Some(lost) = &mut kept.lost {
+            lost.stands = stands;
+            return;
+        }
+        let now = Instant::now();
+        kept.lost = Some(Lost {
+            since: now,
+            touched: true,
+            stands,
+            noticed: false,
+            restored: false,
+            hush: None,
+            turned: now,
+            told: false,
+        });
+        kept.rows.clear();
+        kept.promises.clear();
+        kept.goodbyes.clear();
+        kept.named.clear();
+        // Words are read again, and count when they have changed meanwhile.
+        kept.words = Words::default();
+        (kept.since_all, kept.since_number, kept.count) = (0, 0, None);
+    }
+
+    /// What was read of the record tells that the store has lost a later one.
+    pub(super) fn stands_behind(&mut self, record: &Record, text: &[u8]) {
+        self.lose(Some((Place::of(record), text.to_vec())));
+    }
+
+    /// The record may be gone: another rank has removed something, or says that it is.
+    pub(in crate::membership) fn doubt(&mut self) {
+        self.doubts |= self.kept.lost.is_none();
+    }
+
+    /// Whether any rank says that the store has lost a record that it had.
+    pub(in crate::membership) fn is_told_of_lost(&mut self) -> Result<bool, StoreError> {
+        Ok(!self.call(|store| store.list(HAD))?.is_empty())
+    }
+
+    /// Looks for the record if something has shown that the store may have lost it: a lease of this rank, or the revision of the store.
+    pub(in crate::membership) fn check_record(&mut self) -> Result<(), StoreError> {
+        if !self.doubts {
+            return Ok(());
+        }
+        if self.kept.record.is_none() {
+            // A newcomer that has read nothing yet keeps its name in a store that has lost it.
+            if self.takings > 1 {
+                note_generation_of(self)?;
+                self.take_place()?;
+            }
+            self.doubts = false;
+            return Ok(());
+        }
+        match self.call(|store| store.try_get(RECORD)) {
+            Ok(None) => self.lose(None),
+            // A look says what is to be said of one that cannot be read.
+            Ok(Some(text)) => {
+                if let Ok(stands) = parse_record(&text, self.slots) {
+                    self.take_over_newest(&stands, text);
+                }
+            }
+            Err(error) if error.is_unreadable() => {}
+            Err(error) => return Err(error),
+        }
+        self.doubts = false;
+        Ok(())
+    }
+
+    /// The record was to be replaced, and there is none.
+    pub(super) fn is_missing(&mut self) {
+        self.lose(None);
+    }
+
+    /// Writes what only this rank, or any member, can bring back: bounds, its place, and the newest generation that it knows of each
+    /// slot, so that none is drawn twice.
+    pub(in crate::membership) fn restore(&mut self) -> Result<(), StoreError> {
+        let (own, bounds) = (self.own, self.bounds.clone());
+        if !bounds.is_empty() {
+            self.call(|store| store.compare_and_set(CONFIG, None, &bounds))?;
+        }
+        let mut newest: BTreeMap<u32, u32> = self.kept.seen.clone();
+        let mut note = |(slot, generation): RankGeneration| {
+            let newest = newest.entry(slot).or_default();
+            *newest = generation.max(*newest);
+        };
+        if let Some(record) = &self.kept.record {
+            record.admitted.iter().for_each(&mut note);
+            record.members.iter().for_each(&mut note);
+        }
+        note(own);
+        for of in newest {
+            self.call(|store| note_generation(store, of))?;
+        }
+        self.take_place()
+    }
+
+    /// Takes the place of this rank's name again. If another process has it, [`GroupStore::has_namesake`] says so.
+    fn take_place(&mut self) -> Result<(), StoreError> {
+        let (key, token) = (key("taken", self.own), self.token.clone());
+        let taken = self.call(|store| store.compare_and_set(&key, None, &token))?;
+        let stands = match taken {
+            true => return Ok(()),
+            false => self.call(|store| store.try_get(&key))?,
+        };
+        self.namesake = stands.is_some_and(|stands| stands != token);
+        Ok(())
+    }
+
+    /// Whether another process has drawn this rank's generation from a store that had lost it, and has its place.
+    pub(in crate::membership) fn has_namesake(&self) -> bool {
+        self.namesake
+    }
+
+    /// The text of the newest record that this rank has had.
+    pub(in crate::membership) fn had_text(&self) -> String {
+        String::from_utf8_lossy(&self.kept.text).into_owned()
+    }
+
+    /// A rank says that it has had a later record than the one that stands in the store, which may be all that this rank has had.
+    fn take_over_newest(&mut self, stands: &Record, text: Vec<u8>) {
+        let newest = self.kept.words.all.iter();
+        let newest = newest.max_by_key(|(_, (had, _))| had.word().place);
+        if let Some(who) = newest.map(|(who, _)| *who) {
+            self.take_over(who);
+        }
+        let own = self.kept.record.as_deref().map(Place::of);
+        if own > Some(Place::of(stands)) {
+            self.lose(Some((Place::of(stands), text)));
+        }
+    }
+
+    /// Takes over the record that `who` says to have had, if it is later than this rank's. Returns whether it did.
+    pub(in crate::membership) fn take_over(&mut self, who: RankGeneration) -> bool {
+        let Some((had, _)) = self.kept.words.all.get(&who) else {
+            return false;
+        };
+        let text = had.record.clone().into_bytes();
+        let later = parse_record(&text, self.slots).ok().filter(|later| {
+            let newest = self.kept.record.as_deref();
+            newest.is_none_or(|newest| Place::of(newest) < Place::of(later))
+        });
+        later.is_some_and(|later| self.kept.keep_record(Ok(later), &text).is_ok())
+    }
+
+    /// Says what this rank has had.
+    pub(in crate::membership) fn say_had(&mut self, had: &Had) -> Result<(), StoreError> {
+        let (key, text) = (had_key(self.own), text(had));
+        self.call(|store| store.put(&key, &text))
+    }
+
+    /// Writes `new` where the store has nothing, or the earlier record that was read. Returns whether this rank did.
+    pub(in crate::membership) fn write_anew(&mut self, new: &Record) -> Result<bool, StoreError> {
+        let text = record_text(new, self.slots);
+        let stands = self.kept.lost.as_ref().and_then(|lost| lost.stands.clone());
+        let expected = stands.as_ref().map(|(_, text)| text.as_slice());
+        self.call(|store| store.compare_and_set(RECORD, expected, &text))
+    }
+
+    /// Reads what stands in the place of the record. A look does not show that a record was removed.
+    pub(in crate::membership) fn read_lost(&mut self) -> Result<(), StoreError> {
+        let found = match self.call(|store| store.try_get(RECORD)) {
+            Err(error) if error.is_unreadable() => return Ok(()),
+            found => found?,
+        };
+        let Some(text) = found else {
+            self.lose(None);
+            return Ok(());
+        };
+        let own = self.kept.record.as_deref().map(Place::of);
+        match parse_record(&text, self.slots) {
+            Ok(record) if Some(Place::of(&record)) >= own => {
+                // A reason not to keep it was told by a look.
+                let _ = self.kept.keep_record(Ok(record), &text);
+                self.kept.since_number = self.kept.since;
+                self.find();
+            }
+            Ok(record) => self.lose(Some((Place::of(&record), text))),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A record that this rank follows is in the store again. All clocks against others start anew, as behind a gap.
+    pub(super) fn find(&mut self) {
+        if self.kept.lost.take().is_some() {
+            self.slowest = Duration::MAX;
+            self.kept.is_new = true;
+            self.kept.found_again = true;
+        }
+    }
+
+    /// The store needs this rank's word no more.
+    pub(in crate::membership) fn forget_had(&mut self) -> Result<(), StoreError> {
+        let key = had_key(self.own);
+        self.kept.words = Words::default();
+        self.call(|store| store.remove(&key)).map(drop)
+    }
+
+    /// Keeps the newest generation of each slot that has shown itself and was never a member.
+    pub(super) fn see_generation(&mut self, (slot, generation): RankGeneration) {
+        let admitted = |record: &Record| record.admitted.get(slot).unwrap_or(0);
+        let admitted = self.kept.record.as_deref().map_or(0, admitted);
+        if generation > admitted {
+            let seen = self.kept.seen.entry(slot).or_default();
+            *seen = generation.max(*seen);
+        }
+    }
+}
+
+fn note_generation_of(rank: &mut GroupStore) -> Result<bool, StoreError> {
+    let own = rank.own;
+    rank.call(|store| note_generation(store, own))
+}
+
+/// The names of some ranks, for a reader.
+pub(in crate::membership) fn named(ranks: &[RankGeneration]) -> String {
+    let some: BTreeSet<u32> = ranks.iter().map(|who| who.0).take(MOST_NAMED).collect();
+    let some: Vec<String> = some.iter().map(u32::to_string).collect();
+    match ranks.len().checked_sub(MOST_NAMED) {
+        Some(more) if more > 0 => format!("{} and {more} more", some.join(", ")),
+        _ => some.join(", "),
+    }
+}
