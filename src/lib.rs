@@ -73,6 +73,8 @@
 
 pub mod abi;
 pub mod config;
+#[doc(hidden)]
+pub mod deadline;
 pub mod engine;
 pub mod error;
 mod fabric;

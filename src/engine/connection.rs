@@ -7,7 +7,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, Known, PeerGone};
@@ -20,6 +20,7 @@ use super::report::Remote;
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::Pool;
+use crate::deadline::Looks;
 use crate::error::ThreadPanicked;
 use crate::provider::local::Seat;
 use crate::provider::{Host, Watched};
@@ -326,10 +327,10 @@ impl Control {
 
     /// Both ends are reset: each sends the notices that it has, and takes those of the other one meanwhile.
     fn part(&mut self) -> Result<(), RecoveryError> {
-        let end = Instant::now().checked_add(PARTING);
+        let mut looks = Looks::within(PARTING);
         let (mut is_over, mut is_theirs_over) = (false, false);
         while !is_over || self.wire.is_going() {
-            if end.is_some_and(|end| Instant::now() >= end) {
+            if looks.next().is_none() {
                 return Err(WireError::Late(PARTING).into());
             }
             if !self.wire.is_going() {
@@ -367,11 +368,19 @@ impl Control {
 
     /// Takes the notices that come before `last`. `false`: more came than the peer can have sent.
     fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
-        let end = Instant::now().checked_add(PARTING);
+        let mut looks = Looks::within(PARTING);
         // Its End may stand before its Reset, and before that what it has said of lanes.
         let mut others = 2 + 4 * MOST_QPS;
-        while others > 0 && end.is_none_or(|end| Instant::now() < end) {
-            let message = self.wire.receive()?;
+        while others > 0 {
+            let is_late = looks.next().is_none_or(|left| left.is_zero());
+            // Behind the deadline what has come is still heard, and nothing is waited for.
+            let message = match is_late {
+                false => self.wire.receive()?,
+                true => match self.wire.try_receive()? {
+                    Some(message) => message,
+                    None => return Ok(false),
+                },
+            };
             if message == *last {
                 return Ok(true);
             }

@@ -18,6 +18,7 @@ use super::local::{LocalWay, PeerPath};
 use super::rails::{Crossing, NO_RAIL, number_of};
 use super::share;
 use super::slots::TransferId;
+use crate::deadline::Looks;
 use crate::error::ThreadPanicked;
 use crate::provider::local::Reach;
 use crate::provider::{Cause, Wake};
@@ -586,13 +587,12 @@ impl Link {
 
     /// Waits until no lane is left. `false`: the time is over.
     pub(super) fn wait_for_lanes(&self, most: Duration) -> bool {
-        let end = Instant::now() + most;
+        let mut looks = Looks::within(most);
         let mut state = self.state();
         while state.lanes.iter().any(|lane| lane.is_held) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let Some(left) = looks.next() else {
                 return false;
-            }
+            };
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -648,17 +648,17 @@ impl Link {
 
     /// Waits until no transfer runs. How many do when the time is over.
     pub(super) fn drain(&self, most: Duration) -> u32 {
-        let end = Instant::now() + most;
         let mut state = self.state();
-        loop {
-            let running = self.running.load(Ordering::Acquire);
-            let left = end.saturating_duration_since(Instant::now());
-            if running == 0 || left.is_zero() {
-                return running;
+        let mut running = 0;
+        for left in Looks::within(most) {
+            running = self.running.load(Ordering::Acquire);
+            if running == 0 {
+                break;
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        running
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

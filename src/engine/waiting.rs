@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::error::EngineError;
 use super::host::Engine;
@@ -17,6 +17,7 @@ use super::peer::Peer;
 use super::plan::Operation;
 use super::slots::{Status, TransferId};
 use super::transfers::{Options, Prepared, Transfers};
+use crate::deadline::Looks;
 
 /// Longest sleep of a thread without a look: of one that has no deadline.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -138,19 +139,15 @@ impl Waiting {
         most: Duration,
         mut look: impl FnMut() -> Result<Option<T>, EngineError>,
     ) -> Result<Option<T>, EngineError> {
-        let end = Instant::now().checked_add(most);
+        let looks = Looks::within(most);
         if let Some(found) = look()? {
             return Ok(Some(found));
         }
         let _here = self.enter();
         let mut seen = self.state().turn;
-        loop {
+        for left in looks {
             if let Some(found) = look()? {
                 return Ok(Some(found));
-            }
-            let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Ok(None);
             }
             let same = |state: &mut State| state.turn == seen;
             let waited = self
@@ -159,6 +156,7 @@ impl Waiting {
             let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             seen = state.turn;
         }
+        Ok(None)
     }
 
     /// Repeats `attempt` until it returns a result or an error that `is_full` does not accept. If the time is over first, it
@@ -355,6 +353,20 @@ mod tests {
             found,
             Poll::Ready(Err(EngineError::ForeignId { .. }))
         ));
+    }
+
+    #[test]
+    fn what_happens_while_the_last_look_lasts_is_found_by_one_more() {
+        let (waiting, most) = (Waiting::default(), Duration::from_millis(1));
+        let mut looks = 0;
+        let found = waiting.until(most, || {
+            looks += 1;
+            if looks == 2 {
+                std::thread::sleep(2 * most);
+            }
+            Ok((looks > 2).then_some(looks))
+        });
+        assert_eq!(found, Ok(Some(3)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::error::Distrust;
 use super::frames::{CLEAR, Frames, MOST_BYTES, NOISE, NOTICE, SEALED, Stage, VERSION, put};
 use super::notices::{NoticeError, Record};
 use super::seal::Seal;
+use crate::deadline::Looks;
 use crate::fabric::PortRecord;
 use crate::provider::local::{LocalOffer, Place};
 use crate::provider::mlx5::Offer;
@@ -200,7 +201,9 @@ impl Wire {
         self.post_frame(kind, body)?;
         while self.is_going() {
             self.wait()?;
-            self.take_in()?;
+            if self.take_in()? {
+                return Err(WireError::Late(self.most));
+            }
             self.flush()?;
         }
         Ok(())
@@ -232,6 +235,8 @@ impl Wire {
     /// Sends what the system takes.
     pub(super) fn flush(&mut self) -> Result<(), WireError> {
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
+        // Before the stream is tried, so that the system has had its whole time when it takes nothing.
+        let now = Instant::now();
         while self.is_going() {
             match self.stream.write(&self.going[self.gone..]) {
                 Ok(0) => return Err(WireError::Closed),
@@ -243,7 +248,10 @@ impl Wire {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let until = || Instant::now().checked_add(self.most);
                     self.gone_until = self.gone_until.or_else(until);
-                    return self.check_time();
+                    return match self.gone_until.is_some_and(|until| until <= now) {
+                        true => Err(WireError::Late(self.most)),
+                        false => Ok(()),
+                    };
                 }
                 Err(error) => return Err(failed(error)),
             }
@@ -275,30 +283,35 @@ impl Wire {
 
     fn wait_for<T>(&mut self, read: Read<T>) -> Result<T, WireError> {
         let until = Instant::now().checked_add(self.most);
-        loop {
+        for left in Looks::by(Instant::now, until) {
             if let Some(found) = self.look_for(read)? {
                 return Ok(found);
             }
             // However slowly its bytes come.
             self.come_until = until;
-            self.wait()?;
-            self.flush()?;
+            if !left.is_zero() {
+                self.wait()?;
+                self.flush()?;
+            }
         }
+        Err(WireError::Late(self.most))
     }
 
     fn look_for<T>(&mut self, read: Read<T>) -> Result<Option<T>, WireError> {
         if let Some(found) = self.take_out(read)? {
             return Ok(Some(found));
         }
-        self.take_in()?;
+        let is_late = self.take_in()?;
         if let Some(found) = self.take_out(read)? {
             return Ok(Some(found));
         }
         if self.is_closed {
             return Err(WireError::Closed);
         }
-        self.check_time()?;
-        Ok(None)
+        match is_late {
+            true => Err(WireError::Late(self.most)),
+            false => Ok(None),
+        }
     }
 
     /// How long it may be before something must have come or gone.
@@ -312,8 +325,9 @@ impl Wire {
         self.come.has_whole()
     }
 
-    /// Reads what has come, up to two frames.
-    fn take_in(&mut self) -> Result<(), WireError> {
+    /// Reads what has come, up to two frames. Whether the rest of one is still missing after the time in which it must come.
+    fn take_in(&mut self) -> Result<bool, WireError> {
+        let now = Instant::now();
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
         let mut bytes = [0; 1 << 14];
         while !self.is_closed && self.come.has_room() {
@@ -335,7 +349,7 @@ impl Wire {
             true => self.come_until.or_else(until),
             false => None,
         };
-        Ok(())
+        Ok(self.come_until.is_some_and(|until| until <= now))
     }
 
     fn add(&mut self, bytes: &[u8]) -> Result<(), WireError> {
@@ -361,7 +375,6 @@ impl Wire {
 
     /// Sleeps until something comes, or goes if it is to, or the patience is over.
     pub(super) fn wait(&self) -> Result<(), WireError> {
-        self.check_time()?;
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, !self.is_closed && self.come.has_room());
         flags.set(PollFlags::OUT, self.is_going());
@@ -375,13 +388,6 @@ impl Wire {
         match poll(&mut polled, most.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(WireError::Io(errno.into())),
-        }
-    }
-
-    fn check_time(&self) -> Result<(), WireError> {
-        match self.patience() {
-            Some(Duration::ZERO) => Err(WireError::Late(self.most)),
-            _ => Ok(()),
         }
     }
 }
@@ -615,6 +621,40 @@ mod tests {
         let [_to, from] = pair();
         let found = Wire::new(from, Duration::from_millis(20)).receive();
         assert!(matches!(found, Err(WireError::Late(_))), "{found:?}");
+    }
+
+    #[test]
+    fn time_that_passes_between_two_looks_costs_no_frame_that_has_come() {
+        let [mut to, from] = pair();
+        let mut wire = Wire::new(from, HANG);
+        let ready = frame(VERSION, 1, 7, br#""ready""#);
+        to.write_all(&ready[..5]).unwrap();
+        until("half a frame has come", || {
+            assert!(!wire.take_in().unwrap());
+            wire.come.left() == &ready[..5]
+        });
+        to.write_all(&ready[5..]).unwrap();
+        // The thread stands still here for longer than the rest may take.
+        wire.come_until = Some(Instant::now());
+        wire.wait().unwrap();
+        until("the rest has come", || {
+            wire.come_until = Some(Instant::now() + HANG);
+            wire.take_in().unwrap();
+            wire.has_whole()
+        });
+        assert_eq!(wire.try_receive().unwrap(), Some(Message::Ready));
+        // What has not come behind the deadline is late.
+        to.write_all(&ready[..5]).unwrap();
+        until("half a frame is late", || {
+            wire.come_until = Some(Instant::now());
+            match wire.try_receive() {
+                Err(WireError::Late(_)) => true,
+                found => {
+                    assert_eq!(found.unwrap(), None);
+                    false
+                }
+            }
+        });
     }
 
     #[test]

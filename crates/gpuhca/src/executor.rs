@@ -7,12 +7,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::GpuhcaError;
 use super::abi::{
     GpuhcaParams, HcaCq, HcaCqProgress, HcaHostWords, HcaKey, HcaQp, HcaQpProgress, VERSION,
 };
+use warpverbs::deadline::Looks;
 use warpverbs::gpu::{Event, Gpu, HostMapped, Launch};
 
 /// How long softhca waits for the blocks to finish a pass.
@@ -95,7 +96,7 @@ impl Shared {
     /// Waits until each block has finished a pass that began with `generation`. Returns 0, `ETIMEDOUT` if a block has not in time,
     /// or `ESHUTDOWN` if the kernel has ended. An ended kernel no longer uses the tables.
     fn settle(&self, generation: u64) -> i32 {
-        let until = Instant::now() + PATIENCE;
+        let mut looks = Looks::within(PATIENCE);
         for block in 0..self.blocks as usize {
             let seen = self.seen.u64_at(block * size_of::<u64>());
             // Acquire: pairs with the block's release at the end of its pass. Generations are far from wrapping.
@@ -103,7 +104,7 @@ impl Shared {
                 if self.event.is_done() {
                     return libc::ESHUTDOWN;
                 }
-                if Instant::now() > until {
+                if looks.next().is_none() {
                     return libc::ETIMEDOUT;
                 }
                 thread::yield_now();

@@ -6,7 +6,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::driver::sys::{
     self, CUevent, CUevent_flags, CUgraph, CUgraphExec, CUresult, CUstream, CUstream_flags,
@@ -15,6 +15,7 @@ use cudarc::driver::sys::{
 
 use super::driver::{Device, check, error_name, log};
 use super::module::Module;
+use crate::deadline::Looks;
 use crate::gpu::launch::Completion;
 use crate::gpu::stream::{Graph, Queue, Replay};
 use crate::gpu::{Event, GpuError, Stream};
@@ -147,19 +148,16 @@ impl CudaStream {
 
     /// Waits until nothing is in the stream, at most `timeout`; whether that is so.
     fn wait_idle(&self, timeout: Duration) -> Result<bool, GpuError> {
-        let start = Instant::now();
-        loop {
+        for left in Looks::within(timeout) {
             self.device.bind()?;
             // SAFETY: the stream lives, and its context is current.
             let state = unsafe { sys::cuStreamQuery(self.raw) };
             if state != CUresult::CUDA_ERROR_NOT_READY {
                 return check("cuStreamQuery", state).map(|()| true);
             }
-            if start.elapsed() >= timeout {
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_micros(100));
+            std::thread::sleep(left.min(Duration::from_micros(100)));
         }
+        Ok(false)
     }
 
     /// Whether launches are recorded now, by any capture. The context is current.
@@ -399,22 +397,18 @@ impl CudaEvent {
 
 impl Completion for CudaEvent {
     fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
-        let start = Instant::now();
         let mut pause = Duration::from_micros(2);
-        loop {
+        for left in Looks::within(timeout) {
             if let Some(result) = self.query() {
                 return result;
-            }
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Err(GpuError::Timeout {
-                    kernel: self.kernel.clone(),
-                    waited: timeout,
-                });
             }
             std::thread::sleep(pause.min(left));
             pause = (2 * pause).min(Duration::from_millis(1));
         }
+        Err(GpuError::Timeout {
+            kernel: self.kernel.clone(),
+            waited: timeout,
+        })
     }
 
     fn is_done(&self) -> bool {

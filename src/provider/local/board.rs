@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rendezvous::Process;
 
@@ -19,6 +19,7 @@ use super::admitted::Admitted;
 use super::counts::{COUNT_WORDS, CountWords, PAGE};
 use super::names::{ALL_WORDS, IpcName, MemoryName, NAMES};
 use super::words::Words;
+use crate::deadline::Looks;
 use crate::gpu::{FileName, Gpu, SharedFile};
 
 /// Peers of a kind at a time.
@@ -371,18 +372,15 @@ impl Board {
                 }
             }
         }
-        let end = Instant::now() + most;
-        loop {
+        for left in Looks::within(most) {
             busy.retain(|(word, value, _)| word.load(Ordering::SeqCst) == *value);
             if busy.is_empty() {
                 return 0;
             }
-            std::thread::sleep(LOOK);
             busy.retain(|(_, _, process)| !process.has_ended());
-            if Instant::now() >= end {
-                return u32::try_from(busy.len()).unwrap_or(u32::MAX);
-            }
+            std::thread::sleep(LOOK.min(left));
         }
+        u32::try_from(busy.len()).unwrap_or(u32::MAX)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

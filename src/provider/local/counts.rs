@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::thread::futex::{self, Flags};
 
 use super::board::{Board, FIRST_COUNT};
 use super::words::Words;
+use crate::deadline::Looks;
 use crate::gpu::SharedFile;
 use crate::provider::ProviderError;
 
@@ -85,14 +86,12 @@ impl Counts {
 
     /// Waits until `look` has found something, or the time is over.
     pub(crate) fn until<T>(&self, most: Duration, look: impl Fn() -> Option<T>) -> Option<T> {
-        let end = Instant::now().checked_add(most);
         let words = self.words();
-        loop {
+        for left in Looks::within(most) {
             let bell = words.half(BELL).load(Ordering::SeqCst);
             let sleepers = words.half(SLEEPERS);
             sleepers.fetch_add(1, Ordering::SeqCst);
             let found = look();
-            let left = end.map_or(NAP, |end| end.saturating_duration_since(Instant::now()));
             if found.is_none()
                 && !left.is_zero()
                 && let Ok(left) = Timespec::try_from(left.min(NAP))
@@ -101,10 +100,11 @@ impl Counts {
                 let _ = futex::wait(words.half(BELL), Flags::empty(), bell, Some(&left));
             }
             sleepers.fetch_sub(1, Ordering::SeqCst);
-            if found.is_some() || left.is_zero() {
+            if found.is_some() {
                 return found;
             }
         }
+        None
     }
 }
 
@@ -142,5 +142,27 @@ impl<'a> CountWords<'a> {
         if let Err(errno) = futex::wake(bell, Flags::empty(), u32::MAX >> 1) {
             tracing::error!("threads that wait for a counter are not woken: {errno}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_while_the_last_look_lasts_is_found_by_one_more() {
+        let counts = Counts::new(None).unwrap();
+        let count = || counts.word(7).unwrap().load(Ordering::SeqCst);
+        let most = Duration::from_millis(1);
+        let look = || {
+            let found = (count() > 0).then(count);
+            std::thread::sleep(2 * most);
+            assert!(counts.add(7));
+            found
+        };
+        assert_eq!(counts.until(most, look), Some(1));
+        // No time is one look.
+        assert_eq!(counts.until(Duration::ZERO, look), Some(2));
+        assert_eq!(counts.until(Duration::ZERO, || None::<u64>), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The module table of ARCHITECTURE.md, enforced: which module may use which in `src/`, between the crates and in `kernels/`.
 //! Every module which opens `unsafe` says why. Device headers say what their fences and functions do. Programs of other tests are
 //! not run as tests. Names of tests are short, and every test program has its entry in Cargo.toml. Documentation of public items says
-//! more than their names.
+//! more than their names. Waits read the clock before each look.
 
 mod children;
 mod headers;
@@ -11,6 +11,7 @@ mod programs;
 mod repeats;
 mod scan;
 mod tables;
+mod waits;
 
 use scan::{Language, RootName, code_of, root_names, tokens};
 use std::path::{Component, Path, PathBuf};
@@ -22,29 +23,44 @@ const MODULES: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("error", &[]),
     ("config", &[]),
+    ("deadline", &[]),
     ("topology", &["config"]),
     (
         "verbs",
         &["sys", "memheap", "abi", "topology", "error", "config"],
     ),
-    ("gpu", &["abi", "topology", "error", "config"]),
+    ("gpu", &["abi", "topology", "error", "config", "deadline"]),
     ("fabric", &["verbs", "gpu", "topology", "error", "config"]),
-    ("provider", &["verbs", "gpu", "fabric", "error", "config"]),
+    (
+        "provider",
+        &["verbs", "gpu", "fabric", "error", "config", "deadline"],
+    ),
     (
         "team",
         &[
-            "fabric", "verbs", "gpu", "abi", "topology", "error", "config",
+            "fabric", "verbs", "gpu", "abi", "topology", "error", "config", "deadline",
         ],
     ),
-    ("membership", &["team", "verbs", "abi", "error", "config"]),
+    (
+        "membership",
+        &["team", "verbs", "abi", "error", "config", "deadline"],
+    ),
     (
         "moe",
-        &["membership", "team", "gpu", "abi", "error", "config"],
+        &[
+            "membership",
+            "team",
+            "gpu",
+            "abi",
+            "error",
+            "config",
+            "deadline",
+        ],
     ),
     (
         "engine",
         &[
-            "provider", "fabric", "verbs", "gpu", "topology", "error", "config",
+            "provider", "fabric", "verbs", "gpu", "topology", "error", "config", "deadline",
         ],
     ),
     (
@@ -69,6 +85,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
             "team",
             "engine",
             "error",
+            "deadline",
         ],
     ),
     ("softhca", &[]),
@@ -272,6 +289,7 @@ fn check_source(source: &Source) -> Vec<String> {
             violations.extend(children::check(source));
             violations.extend(names::check(source));
             violations.extend(repeats::check(source));
+            violations.extend(waits::check(source));
             if let Some(module) = source.module() {
                 violations.extend(check_module(source, module));
             }

@@ -5,7 +5,7 @@ use super::{CRATE_USERS, HEADER_LAYERS, HEADERS, MODULES, root};
 use std::collections::BTreeSet;
 
 /// What every module may use, so that the table of ARCHITECTURE.md does not say it.
-const EVERYWHERE: [&str; 2] = ["error", "config"];
+const EVERYWHERE: [&str; 3] = ["error", "config", "deadline"];
 
 type Names = BTreeSet<String>;
 
@@ -124,6 +124,10 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     (
         "config",
         "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership`, `moe`, `provider` and `engine` use `config` and `error`, `topology` uses `config`",
+    ),
+    (
+        "deadline",
+        "the order of clock and look of all waits of the host (`Looks`). `gpu`, `provider`, `team`, `membership`, `moe` and `engine` use it",
     ),
 ];
 
