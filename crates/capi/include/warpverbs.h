@@ -206,6 +206,17 @@
 // `text` names all.
 #define WV_EVENT_GOES_ROUND 22
 
+// wv_group_event.kind: `detail` newcomers of `rank`, one after the other, came to nothing. Members take the next one in
+// `duration_ns` after the last of them, or later.
+#define WV_EVENT_HELD_BACK 23
+
+// wv_group_event.kind: the store is without the group's record, for `duration_ns` as far as is known. `text` says what the ranks
+// wait for, and what to do.
+#define WV_EVENT_RECORD_LOST 24
+
+// wv_group_event.kind: the group's record, of view `epoch`, stands in the store again, which was without it for `duration_ns`.
+#define WV_EVENT_RECORD_BACK 25
+
 // wv_group_event.cause: a cause that this header does not know; `text` names it.
 #define WV_CAUSE_OTHER 0
 
@@ -653,6 +664,10 @@ typedef struct wv_call_report {
     uint32_t complete;
     // Ranks with which one did not.
     uint32_t troubled_ranks;
+    // 1: its dispatch has offered the staging memory for a combine with WV_COMBINE_ZERO_COPY.
+    uint32_t offered;
+    // Calls of the layer at this rank, up to this one, that found no free send buffer and so sent nothing. Wraps.
+    uint32_t unbuffered;
 } wv_call_report;
 
 // The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
@@ -752,6 +767,9 @@ typedef struct wv_combine_input {
     uint32_t reserved;
     // Longest wait of each phase of the combine, ns. 0: that of its dispatch.
     uint64_t deadline_ns;
+    // With WV_COMBINE_ZERO_COPY, in the shape of `y`: from where a call copies whose dispatch offered no staging memory
+    // (`staging` 0 of the dispatch output). NULL: such a combine is refused. 16-byte aligned.
+    const void *copy_from;
 } wv_combine_input;
 
 // Output of a combine: device memory. WV_INIT first.
@@ -1424,8 +1442,9 @@ enum wv_status wv_call_create(const struct wv_moe *moe, struct wv_call **call) W
 // No kernel or graph uses it.
 enum wv_status wv_call_destroy(struct wv_call *call) WV_NOEXCEPT;
 
-// Gets the result of the phases that have ended, of those that are asked about. WV_INCOMPLETE if a rank's part is missing: the
-// report is then filled in all the same, and wv_last_error() says what happened with which rank.
+// Gets the result of the phases that have ended, of those that are asked about. WV_INCOMPLETE if a rank's part is missing,
+// WV_PEER_MISMATCH if that is because ranks pass arguments that differ: the report is then filled in all the same, and
+// wv_last_error() says what happened with which rank. Asks the store why a rank was missed, once for each call.
 //
 // Requires:
 // `report` is a struct.

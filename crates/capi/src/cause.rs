@@ -86,7 +86,7 @@ fn of_team(error: &TeamError) -> wv_status {
             WV_BAD_ARGUMENT
         }
         TeamError::RankTaken { .. } => WV_RANK_TAKEN,
-        TeamError::Mismatch { .. } => WV_PEER_MISMATCH,
+        TeamError::Mismatch { .. } | TeamError::Differs { .. } => WV_PEER_MISMATCH,
         TeamError::PeerFailed { .. } | TeamError::PeerEnded { .. } => WV_PEER_FAILED,
         TeamError::Absent { .. } => WV_PEER_ABSENT,
         TeamError::LeftOut { .. } => WV_EXPELLED,
@@ -132,8 +132,10 @@ fn of_moe(error: &MoeError) -> wv_status {
         | MoeError::PeerNeeded { .. }
         | MoeError::PeerOpen { .. } => WV_BUSY,
         MoeError::Call(_) => WV_INCOMPLETE,
+        MoeError::Arguments(_) => WV_PEER_MISMATCH,
         MoeError::Team(error) => of_team(error),
         MoeError::Gpu(error) => of_gpu(error),
+        MoeError::NotMade { source, .. } => of_moe(source),
         _ => WV_OTHER,
     }
 }
@@ -352,6 +354,7 @@ mod tests {
             state: GroupState::Expelled,
             wanted: GroupState::Serving,
             waited: Duration::ZERO,
+            why: None,
         };
         assert_eq!(Failure::from(state).status, WV_EXPELLED);
     }

@@ -65,6 +65,14 @@ pub const WV_EVENT_WAITS: u32 = 21;
 /// wv_group_event.kind: what is posted to `rank` on some rails goes by other rails. `detail` has a bit for each of rails 0 to 31;
 /// `text` names all.
 pub const WV_EVENT_GOES_ROUND: u32 = 22;
+/// wv_group_event.kind: `detail` newcomers of `rank`, one after the other, came to nothing. Members take the next one in
+/// `duration_ns` after the last of them, or later.
+pub const WV_EVENT_HELD_BACK: u32 = 23;
+/// wv_group_event.kind: the store is without the group's record, for `duration_ns` as far as is known. `text` says what the ranks
+/// wait for, and what to do.
+pub const WV_EVENT_RECORD_LOST: u32 = 24;
+/// wv_group_event.kind: the group's record, of view `epoch`, stands in the store again, which was without it for `duration_ns`.
+pub const WV_EVENT_RECORD_BACK: u32 = 25;
 
 /// wv_group_event.cause: a cause that this header does not know; `text` names it.
 pub const WV_CAUSE_OTHER: u32 = 0;
@@ -216,70 +224,50 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
         kept.members = members.keys().collect();
         kept.generations = members.values().collect();
     };
-    let (kind, text) = match what {
+    let text = match what {
+        GroupEventKind::Failed { error } | GroupEventKind::StoreLost { error } => error.clone(),
+        what => what.to_string(),
+    };
+    told.kind = match what {
         GroupEventKind::Suspected { rank, cause } => {
             told.rank = *rank;
             (told.cause, told.detail) = number(cause);
-            (
-                WV_EVENT_SUSPECTED,
-                format!("rank {rank} is suspected: {cause}"),
-            )
+            WV_EVENT_SUSPECTED
         }
         GroupEventKind::Trusted { rank } => {
             told.rank = *rank;
-            (
-                WV_EVENT_TRUSTED,
-                format!("rank {rank} is suspected no longer"),
-            )
+            WV_EVENT_TRUSTED
         }
         GroupEventKind::Masked { ranks } => {
             kept.members.clone_from(ranks);
-            (
-                WV_EVENT_MASKED,
-                format!("kernels do not wait for ranks {ranks:?}"),
-            )
+            WV_EVENT_MASKED
         }
         GroupEventKind::Proposed { proposal, members } => {
             told.proposal = *proposal;
             with_generations(&mut kept, members);
-            (
-                WV_EVENT_PROPOSED,
-                format!("proposal {proposal} of ranks {:?}", kept.members),
-            )
+            WV_EVENT_PROPOSED
         }
         GroupEventKind::Promised { proposal, last } => {
             told.proposal = *proposal;
             told.call = last.unwrap_or(0);
-            (
-                WV_EVENT_PROMISED,
-                format!("proposal {proposal} is promised"),
-            )
+            WV_EVENT_PROMISED
         }
         GroupEventKind::Fenced { ranks } => {
             kept.members.clone_from(ranks);
-            (
-                WV_EVENT_FENCED,
-                format!("the QPs to ranks {ranks:?} are in error"),
-            )
+            WV_EVENT_FENCED
         }
         GroupEventKind::Viewed(view) => {
             (told.epoch, told.call) = (view.epoch, view.first);
             with_generations(&mut kept, &view.members);
-            (WV_EVENT_VIEWED, view.to_string())
+            WV_EVENT_VIEWED
         }
         GroupEventKind::Resumed { epoch, held } => {
             (told.epoch, told.duration_ns) = (*epoch, nanos(*held));
-            (
-                WV_EVENT_RESUMED,
-                format!("calls start in view {epoch}, after {held:.1?}"),
-            )
+            WV_EVENT_RESUMED
         }
         GroupEventKind::Cleared { rank } => {
             told.rank = *rank;
-            (
-                WV_EVENT_CLEARED,
-                format!("nothing is left of the rank {rank} before"),
-            )
+            WV_EVENT_CLEARED
         }
         GroupEventKind::Connected {
             rank,
@@ -287,87 +275,69 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
             took,
         } => {
             (told.rank, told.generation, told.duration_ns) = (*rank, *generation, nanos(*took));
-            (
-                WV_EVENT_CONNECTED,
-                format!("rank {rank} of generation {generation} is connected"),
-            )
+            WV_EVENT_CONNECTED
         }
         GroupEventKind::GoesRound { rank, rails } => {
             told.rank = *rank;
             let bit = |rail: &u32| 1u32.checked_shl(*rail).unwrap_or(0);
             told.detail = rails.iter().fold(0, |bits, rail| bits | bit(rail));
-            (
-                WV_EVENT_GOES_ROUND,
-                format!("what is posted to rank {rank} on rails {rails:?} goes by others"),
-            )
+            WV_EVENT_GOES_ROUND
         }
         GroupEventKind::NotConnected {
-            rank,
-            generation,
-            error,
+            rank, generation, ..
         } => {
             (told.rank, told.generation) = (*rank, *generation);
-            (
-                WV_EVENT_NOT_CONNECTED,
-                format!("rank {rank} of generation {generation} is not connected: {error}"),
-            )
+            WV_EVENT_NOT_CONNECTED
         }
-        GroupEventKind::Failed { error } => (WV_EVENT_FAILED, error.clone()),
-        GroupEventKind::StoreLost { error } => (WV_EVENT_STORE_LOST, error.clone()),
-        GroupEventKind::SlowStore { p99, lease_ttl } => {
+        GroupEventKind::Failed { .. } => WV_EVENT_FAILED,
+        GroupEventKind::StoreLost { .. } => WV_EVENT_STORE_LOST,
+        GroupEventKind::SlowStore { p99, .. } => {
             told.duration_ns = nanos(*p99);
-            (
-                WV_EVENT_SLOW_STORE,
-                format!(
-                    "calls of the store take up to {p99:.1?}, more than a sixth of the {lease_ttl:.1?} for which a lease lives"
-                ),
-            )
+            WV_EVENT_SLOW_STORE
         }
         GroupEventKind::Waits { rank, generation } => {
             (told.rank, told.generation) = (*rank, *generation);
-            (
-                WV_EVENT_WAITS,
-                format!(
-                    "generation {generation} of rank {rank} is a member still; this one waits until it is gone"
-                ),
-            )
+            WV_EVENT_WAITS
+        }
+        GroupEventKind::HeldBack {
+            rank,
+            failures,
+            wait,
+        } => {
+            (told.rank, told.detail, told.duration_ns) = (*rank, *failures, nanos(*wait));
+            WV_EVENT_HELD_BACK
+        }
+        GroupEventKind::RecordLost { lost, .. } => {
+            told.duration_ns = nanos(*lost);
+            WV_EVENT_RECORD_LOST
+        }
+        GroupEventKind::RecordBack { epoch, lost } => {
+            (told.epoch, told.duration_ns) = (*epoch, nanos(*lost));
+            WV_EVENT_RECORD_BACK
         }
         GroupEventKind::StoreBack { away } => {
             told.duration_ns = nanos(*away);
-            (
-                WV_EVENT_STORE_BACK,
-                format!("the store answers, after {away:.1?}"),
-            )
+            WV_EVENT_STORE_BACK
         }
         GroupEventKind::RailDown { rail } => {
             told.detail = number_of(*rail);
-            (
-                WV_EVENT_RAIL_DOWN,
-                format!("the port of rail {rail} is down"),
-            )
+            WV_EVENT_RAIL_DOWN
         }
         GroupEventKind::RailUp { rail } => {
             told.detail = number_of(*rail);
-            (WV_EVENT_RAIL_UP, format!("the port of rail {rail} is up"))
+            WV_EVENT_RAIL_UP
         }
         GroupEventKind::RailLost { rail } => {
             told.detail = number_of(*rail);
-            (
-                WV_EVENT_RAIL_LOST,
-                format!("the HCA of rail {rail} has failed for good"),
-            )
+            WV_EVENT_RAIL_LOST
         }
-        GroupEventKind::Panicked(panicked) => (WV_EVENT_PANICKED, panicked.to_string()),
+        GroupEventKind::Panicked(_) => WV_EVENT_PANICKED,
         GroupEventKind::Ended(how) => {
             told.state = state(*how);
-            (
-                WV_EVENT_ENDED,
-                format!("this generation has ended: {how:?}"),
-            )
+            WV_EVENT_ENDED
         }
-        other => (WV_EVENT_OTHER, format!("{other:?}")),
+        _ => WV_EVENT_OTHER,
     };
-    told.kind = kind;
     kept.text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     (told, kept)
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::moe::{
-    Deadlines, Format, Moe, MoeCall, MoeConfig, Returns, RowLayout, Scales, required_bytes,
+    Deadlines, Format, Moe, MoeCall, MoeConfig, MoeError, Returns, RowLayout, Scales,
+    required_bytes,
 };
 use warpverbs::team::Team;
 
@@ -149,6 +150,10 @@ pub struct wv_call_report {
     pub complete: u32,
     /// Ranks with which one did not.
     pub troubled_ranks: u32,
+    /// 1: its dispatch has offered the staging memory for a combine with WV_COMBINE_ZERO_COPY.
+    pub offered: u32,
+    /// Calls of the layer at this rank, up to this one, that found no free send buffer and so sent nothing. Wraps.
+    pub unbuffered: u32,
 }
 
 sized!(wv_call_report {
@@ -156,7 +161,9 @@ sized!(wv_call_report {
     phases,
     status,
     complete,
-    troubled_ranks
+    troubled_ranks,
+    offered,
+    unbuffered
 });
 
 /// Waiting times of a layer, in ns. WV_INIT first.
@@ -417,8 +424,9 @@ pub unsafe extern "C" fn wv_call_destroy(call: *mut wv_call) -> wv_status {
     guard(|| wv_call::take_back("call", call))
 }
 
-/// Gets the result of the phases that have ended, of those that are asked about. WV_INCOMPLETE if a rank's part is missing: the
-/// report is then filled in all the same, and wv_last_error() says what happened with which rank.
+/// Gets the result of the phases that have ended, of those that are asked about. WV_INCOMPLETE if a rank's part is missing,
+/// WV_PEER_MISMATCH if that is because ranks pass arguments that differ: the report is then filled in all the same, and
+/// wv_last_error() says what happened with which rank. Asks the store why a rank was missed, once for each call.
 ///
 /// # Safety
 /// `report` is a struct.
@@ -438,9 +446,14 @@ pub unsafe extern "C" fn wv_report(call: *const wv_call, report: *mut wv_call_re
             status: found.phases.map(|status| status.0),
             complete: complete.into(),
             troubled_ranks: u32::try_from(troubled).unwrap_or(u32::MAX),
+            offered: found.offered.into(),
+            unbuffered: found.unbuffered,
         });
         if complete {
             return Ok(());
+        }
+        if let Some(found) = call.call.difference(&found) {
+            return Err(MoeError::Arguments(Box::new(found)).into());
         }
         Err(Failure::new(wv_status::WV_INCOMPLETE, found.to_string()))
     })

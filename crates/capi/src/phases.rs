@@ -137,13 +137,17 @@ pub struct wv_combine_input {
     pub reserved: u32,
     /// Longest wait of each phase of the combine, ns. 0: that of its dispatch.
     pub deadline_ns: u64,
+    /// With WV_COMBINE_ZERO_COPY, in the shape of `y`: from where a call copies whose dispatch offered no staging memory
+    /// (`staging` 0 of the dispatch output). NULL: such a combine is refused. 16-byte aligned.
+    pub copy_from: *const c_void,
 }
 
 sized!(wv_combine_input {
     y,
     flags,
     reserved,
-    deadline_ns
+    deadline_ns,
+    copy_from
 });
 
 /// Output of a combine: device memory. WV_INIT first.
@@ -246,6 +250,7 @@ impl wv_combine_input {
         Ok(CombineInput::default()
             .with_y(address(self.y))
             .with_zero_copy(self.flags & WV_COMBINE_ZERO_COPY != 0)
+            .with_copy_from(address(self.copy_from))
             .with_unweighted(self.flags & WV_COMBINE_UNWEIGHTED != 0)
             .with_deadline(own_deadline(self.deadline_ns)))
     }
@@ -488,6 +493,7 @@ mod tests {
             flags: 8,
             reserved: 0,
             deadline_ns: 0,
+            copy_from: ptr::null(),
         };
         let error = input.read().unwrap_err();
         assert_eq!(

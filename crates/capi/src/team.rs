@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use warpverbs::abi::Window;
 use warpverbs::config::{Config, Reader};
+use warpverbs::deadline::Looks;
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::team::{CloseReport, RankSet, Store, Team, TeamConfig};
@@ -310,16 +311,18 @@ impl wv_team_config {
                     "the address of an array",
                 ));
             }
+            let mut looks = Looks::until(until);
             let view = loop {
+                let Some(left) = looks.next() else {
+                    let words = "no group meets in the store, so this rank can join none";
+                    return Err(Failure::new(wv_status::WV_TIMEOUT, words));
+                };
                 if let Some(view) = newest_view(store, team.ranks)? {
                     break view;
                 }
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    let words = "no group meets in the store, so this rank can join none";
-                    return Err(Failure::new(wv_status::WV_TIMEOUT, words));
+                if !left.is_zero() {
+                    store.wait_for_change(left.min(LOOK));
                 }
-                store.wait_for_change(left.min(LOOK));
             };
             view.members.into_keys().collect()
         } else {
