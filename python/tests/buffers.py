@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import resource
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +212,34 @@ def without_a_store() -> None:
         for ask in (ranks.meeting, ranks.run_id):
             with pytest.raises(warpverbs.Refused, match="has no store in which its ranks could meet; pass store="):
                 ask()
+
+
+@contextmanager
+def short(of: int) -> Iterator[None]:
+    """This process gets fewer than ``of`` bytes more meanwhile."""
+    kilobytes = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize:")).split()[1]
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (int(kilobytes) * 1024 + of, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def out_of_memory(masks: str) -> None:
+    """Rank 1 has no memory for a layer: all ranks hear it, with the argument that asks for it. When it has some, all make the layer."""
+    with groups.world() as group:
+        buffer = buffer_of(group, enable_shrink=masks == "masks")
+        buffer.warm_up(MOST, HIDDEN, EXPERTS, 2, use_fp8=False)
+        for most in (2048, 4096):
+            asked = f"max_tokens={most} .*A smaller max_tokens takes less"
+            if buffer.rank == 1:
+                with short(1 << 25), pytest.raises(warpverbs.Error, match=asked):
+                    buffer.warm_up(most, 4096, EXPERTS, 2, use_fp8=False)
+            else:
+                with pytest.raises(warpverbs.TeamError, match=f"rank 1 failed: memory for .*{asked}") as failed:
+                    buffer.warm_up(most, 4096, EXPERTS, 2, use_fp8=False)
+                assert failed.value.ranks == (1,)
+            dist.barrier()
+            buffer.warm_up(most, 4096, EXPERTS, 2, use_fp8=False)
+        whole(buffer)

@@ -82,7 +82,7 @@ async def heard_all(members: warpverbs.Group, count: int) -> dict[str, float]:
                 members.suspect(1, "so says the test")
                 # One view parts the pair, and the next unites it.
                 members.wait_view(before.epoch + 2, LONG)
-                masked += sum(words.startswith("Masked") for _, words in members.events())
+                masked += sum(words.startswith("masked: ") for _, words in members.events())
                 assert read.acquire(timeout=LONG), f"the loop has not read a view behind {before} of {masked} changes of the mask"
         finally:
             members.leave(LONG)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any, NoReturn
 
+import differing
 import groups
 import pytest
 import torch
@@ -208,6 +210,32 @@ def left_out() -> None:
     dist.barrier()
     assert bool((calls.sums(MOST, HIDDEN) == 1).all())
     groups.finish()
+
+
+def masked(of: str, what: str) -> None:
+    """Rank 2 is killed before its ``dispatch``, or between that and its ``combine``, under buffers with masks: the others do not wait for
+    their deadline, and mask it alone."""
+    if rank_2_is_killed():
+        return
+    rank, _ = groups.start()
+    left = dist.new_group([0, 1, 3])
+    calls = differing.Calls(of, True, LONG)
+    calls.whole()
+    open_batch = calls.dispatch(differing.ALL) if what == "combine" else None
+    dist.barrier()
+    if rank == 2:
+        die()
+    began = time.monotonic()
+    sums = calls.combine(*open_batch) if open_batch else calls.sums()
+    waited = time.monotonic() - began
+    # The deadline of the call is the longest wait of its phases for a rank that lives.
+    assert waited < LONG, waited
+    assert calls.masked() == [2]
+    assert bool((sums == 0.75).all()), sums[:, 0]
+    for _ in range(3):
+        assert bool((calls.sums() == 0.75).all())
+        assert calls.masked() == [2]
+    dist.barrier(group=left)
 
 
 def die() -> NoReturn:

@@ -408,22 +408,6 @@ def one_memory() -> None:
         assert len(buffer._place._layers) == 2
 
 
-def other_shapes(what: str) -> None:
-    """Ranks whose calls differ in format or maxT take no rows of each other, and each names the other by the next call."""
-    rank, _ = groups.start()
-    buffer = deep_ep.Buffer(dist.group.WORLD, low_latency_mode=True, join_timeout=groups.LONG)
-    case = replace(CASE, choices="random")
-    whole(buffer, Arguments(), case, 1)
-    own = oracle.batches(replace(case, max_tokens=4), 2, 2)[rank]
-    ids = own.experts.long()
-    fp8, most = (rank == 1, 8) if what == "format" else (False, 8 - rank)
-    buffer.low_latency_dispatch(own.x, ids, most, case.experts, use_fp8=fp8)
-    with pytest.raises(warpverbs.RankLost, match="its call has another format or max_tokens than this rank's") as raised:
-        buffer.low_latency_dispatch(own.x, ids, 8, case.experts)
-    assert raised.value.ranks == (1 - rank,)
-    groups.finish()
-
-
 class Ops(TorchDispatchMode):
     """What torch is asked to compute in its block."""
 

@@ -29,6 +29,11 @@ def test_two_ranks(run_ranks, function):
     run_ranks(2, f"buffers:{function}").check()
 
 
+@pytest.mark.parametrize("masks", ["masks", "no masks"])
+def test_a_layer_that_one_rank_had_no_memory_for_is_made_later(run_ranks, masks):
+    run_ranks(4, "buffers:out_of_memory", masks).check()
+
+
 def test_the_first_dispatch_waits_longer(run_ranks, tmp_path):
     run_ranks(2, "buffers:warm_deadline", str(tmp_path / "waited")).check()
 

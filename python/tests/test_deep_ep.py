@@ -48,11 +48,6 @@ def test_two_ranks(run_ranks, function):
     run_ranks(2, f"low_latency:{function}").check()
 
 
-@pytest.mark.parametrize("what", ["format", "maxT"])
-def test_ranks_whose_calls_differ_name_each_other(run_ranks, what):
-    run_ranks(2, "low_latency:other_shapes", what).check()
-
-
 @pytest.mark.parametrize("shrink", ["shrink", "no shrink"])
 def test_a_rank_that_stops_is_masked_or_named(run_ranks, shrink):
     run_ranks(2, "low_latency:one_stops", shrink).check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sampled import cases
 
 
 @pytest.mark.parametrize("of", ["deep_ep", "mooncake_ep"])
@@ -24,3 +25,8 @@ def test_without_masks_the_first_call_of_a_new_shape_names_the_dead_rank(run_ran
 
 def test_a_rank_that_others_went_on_without_hears_so(run_ranks):
     run_ranks(3, "killed:left_out").check()
+
+
+@cases("of,what", [("deep_ep", "dispatch"), ("mooncake_ep", "combine")], ("deep_ep", "mooncake_ep"), ("dispatch", "combine"))
+def test_with_masks_the_others_do_not_wait_for_their_deadline(run_ranks, of, what):
+    run_ranks(4, "killed:masked", of, what).check()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Mapping
+from types import MappingProxyType
 
 __all__ = [
     "ConfigError",
@@ -34,10 +36,11 @@ class Refused(Error, ValueError):
 class TeamError(Error):
     """The ranks did not meet, do not agree on something, or one of them has given up.
 
-    ``ranks`` is the rank that has given up, or whose process has ended; empty for other errors.
+    ``ranks`` is the rank that has given up, or whose process has ended; empty for other errors. ``ended`` says that its process has.
     """
 
     ranks: tuple[int, ...] = ()
+    ended: bool = False
 
 
 class TimeoutError(Error, builtins.TimeoutError):
@@ -65,7 +68,16 @@ class MoeError(Error):
 
     ``ranks`` are the ranks whose part is missing. ``phase`` is the phase with the first fault, 0 to 3: dispatch send, dispatch receive,
     combine send, combine receive. ``call`` is the number of the call.
+
+    If ranks pass arguments that differ, ``argument`` is the name of one, and ``values`` has two ranks with the value of each, in words.
+    ``ranks`` are then those of which something is missing here for that reason. They live, and no mask has changed. If the ranks were
+    making the memory of a shape, ``call`` is None.
     """
+
+    argument: str | None = None
+    values: Mapping[int, str] = MappingProxyType({})
+    #: Name of the layer of ``call``, where ranks were in that and this one made another.
+    _layer: str = ""
 
     def __init__(self, text: str, ranks: tuple[int, ...] = (), phase: int | None = None, call: int | None = None) -> None:
         super().__init__(text)

@@ -126,7 +126,8 @@ class Group:
         return Counters(**self._native.counters())
 
     def events(self) -> list[tuple[float, str]]:
-        """The events since the last call: seconds since the start of the group, and the event in words."""
+        """The events since the last call: seconds since the start of the group, and the event in words. They begin with its kind, as
+        ``waits: generation 1 of rank 2 is a member still; ..``; docs/newcomer.md has all kinds, what they mean and what to do."""
         return list(self._native.events())
 
     def wait(self, state: str, timeout: float) -> None:

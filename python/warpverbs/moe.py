@@ -37,6 +37,10 @@ class Report(NamedTuple):
     phase: int | None
     #: All of it in words.
     text: str
+    #: Whether its dispatch has offered the layer's own memory for a combine with ``staging=True``.
+    offered: bool
+    #: Calls of the layer, up to this one, that found no free send buffer and so sent nothing.
+    unbuffered: int
 
 
 class Received:
@@ -183,6 +187,8 @@ class Moe:
     :param returns: ``sums``: combine sends back one row for each rank, weighted by dispatch's weights; ``rows``: one for each expert,
         weighted at combine.
     :param local_experts: places for experts that each rank has. 0: as many as the placement uses.
+    :param failing_links: links to peers that may fail within the patience of the HCA while calls with all others go on, 0 to 14. Each
+        takes two more send buffers of ``max_tokens`` tokens.
     :param placement: the experts of each rank, in the order of their local numbers. None: contiguous blocks.
     """
 
@@ -199,13 +205,14 @@ class Moe:
         layout: str = "expert",
         returns: str = "sums",
         local_experts: int = 0,
+        failing_links: int = 1,
         placement: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.team = team
         self.name = name
         self.hidden, self.experts, self.top_k, self.max_tokens = hidden, experts, top_k, max_tokens
         self.layout, self.returns = layout, returns
-        shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts)
+        shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts, failing_links)
         self.format = shape[4]
         self._payload, self._scale_bytes = shape[5], shape[6]
         table = None if placement is None else [list(held) for held in placement]
@@ -219,6 +226,8 @@ class Moe:
         self.on_cpu: bool = team.on_cpu
         #: CUDA's number of the GPU that its tensors lie on; None for the CPU.
         self.gpu: int | None = team.gpu
+        #: Ranks whose processes have ended, and for which no call waits any more.
+        self._dead: set[int] = set()
         self._shapes: dict[tuple[str | None, int | None], CallShape] = {}
         self._own = self._shape_of(None, None)
         #: What combine writes as ``active`` where a call gives no tensor: that of the layer's group.
@@ -236,11 +245,12 @@ class Moe:
         layout: str = "expert",
         returns: str = "sums",
         local_experts: int = 0,
+        failing_links: int = 1,
     ) -> dict[str, int]:
         """Bytes of device memory that a layer of this shape takes at each of ``ranks``, without making it. The library allocates
         ``slots``, ``staging``, ``signals``, ``state`` and ``handle`` (for each call). The caller allocates ``recv_x``, ``recv_scales``
         and ``y``."""
-        shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts)
+        shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts, failing_links)
         return dict(_native.required_bytes(shape, ranks))
 
     def call(self) -> Call:
@@ -288,6 +298,12 @@ class Moe:
     def last_fault(self) -> str | None:
         """The newest fault in words; None if no call had one. Reads host memory, without a sync."""
         return self._native.last_fault()
+
+    @property
+    def unbuffered(self) -> int:
+        """Calls so far that found no free send buffer, and so sent nothing: links to more ranks than ``failing_links`` failed within the
+        patience of the HCA. Reads host memory, without a sync."""
+        return self._native.unbuffered
 
     def staging(self, set: int) -> Any:
         """The memory from which combine sends with ``staging=True``, as a torch tensor ``[L, R·T, H]``, or ``[R, T, H]`` by rank. ``set``
@@ -360,9 +376,16 @@ class Moe:
             raise Refused(f"max_tokens of a call is {rows!r}; it must be 1 to {self.max_tokens}, that of the layer")
         own = format is not None and format != self.format
         native = (FORMATS.index(format) + 1 if format is not None and own else 0, 0 if rows == self.max_tokens else rows)
+        if any(native):
+            self._native.announce(*native)
         form = self.format if format is None else format
         before, behind = self._outputs(form, rows)
         return CallShape(form, rows, native, before, behind, self._form(form, rows, before, native))
+
+    def _mark_dead(self, rank: int) -> None:
+        if rank not in self._dead:
+            self._native.mark_dead(rank)
+            self._dead.add(rank)
 
     def _form(self, format: str, rows: int, outputs: list[_Output], native: tuple[int, int]) -> _native.Form | None:
         torch = _arrays.torch()
@@ -436,7 +459,8 @@ def _shape(
     layout: str,
     returns: str,
     local_experts: int,
-) -> tuple[int, int, int, int, str, int, int, str, str, int]:
+    failing_links: int,
+) -> tuple[int, int, int, int, str, int, int, str, str, int, int]:
     """The shape as the native module takes it."""
     if isinstance(format, str):
         word, payload, scale = format, 0, 0
@@ -452,11 +476,12 @@ def _shape(
         "bytes of format": payload,
         "scale bytes of format": scale,
         "local_experts": local_experts,
+        "failing_links": failing_links,
     }
     for name, value in numbers.items():
         if not isinstance(value, int) or not 0 <= value < 1 << 32:
             raise Refused(f"{name} is {value!r}; it must be a whole number below 2^32")
-    return hidden, experts, top_k, max_tokens, word, payload, scale, layout, returns, local_experts
+    return hidden, experts, top_k, max_tokens, word, payload, scale, layout, returns, local_experts, failing_links
 
 
 def _nanoseconds(deadline: float | None) -> int:
@@ -630,19 +655,26 @@ class Call:
     def report(self) -> Report:
         """How the call went so far. The phases that it speaks of have ended."""
         found = self._native.report()
-        return Report(found["call"], found["epoch"], found["complete"], tuple(found["ranks"]), found["phase"], found["text"])
+        words = found["phase"], found["text"], found["offered"], found["unbuffered"]
+        return Report(found["call"], found["epoch"], found["complete"], tuple(found["ranks"]), *words)
 
     def check(self) -> Report:
-        """The same; raises :class:`MoeError` unless everything went through for every rank."""
+        """The same; raises :class:`MoeError` unless everything went through for every rank. Then it asks the store whether ranks pass
+        arguments that differ."""
         report = self.report()
         if not report.complete:
+            differs = self._native.difference()
+            if differs is not None:
+                raise differs
             raise MoeError(report.text, report.ranks, report.phase, report.call)
         return report
 
     def staging(self) -> Any:
-        """The tensor that this call's combine sends from with ``staging=True``; see :meth:`Moe.staging`. Its dispatch has ended."""
+        """The tensor that this call's combine sends from with ``staging=True``; see :meth:`Moe.staging`. Its dispatch has ended. None
+        while an HCA still reads that memory: the combine of this call takes ``y``."""
         self._check_staging()
-        return self.moe.staging(self.report().call % 2)
+        report = self.report()
+        return self.moe.staging(report.call % 2) if report.offered else None
 
     def _send_tensors(
         self,
@@ -690,14 +722,29 @@ class Call:
         if event.ended or not self.moe.on_cpu:
             return result
         doubt = False
+        ended: list[int] = []
         while True:
             try:
                 event.wait(LOOK)
                 return result
             except TimeoutError:
                 # Without a group or a mask, a rank that has given up would be waited for in vain.
-                if not self._masked:
+                if self._masked:
+                    ended = self._leave_ended(ended)
+                else:
                     doubt = self._look_at_others(event, doubt)
+
+    def _leave_ended(self, before: list[int]) -> list[int]:
+        """Ends the waits for ranks whose processes have ended, where that was so at the look ``before``, too: a rank's last words may be
+        on their way at first. Returns the ranks that have ended. A group does this by itself, for its members."""
+        team = self.moe.team
+        if team._native.closed or team._groups:
+            return []
+        ended = team._native.ended_ranks()
+        for rank in ended:
+            if rank in before:
+                self.moe._mark_dead(rank)
+        return ended
 
     def _look_at_others(self, event: _native.Event, doubt: bool) -> bool:
         """Raises if another rank has given up while this one waits for ``event``; see :meth:`Team._end_if_others_failed`."""

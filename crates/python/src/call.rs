@@ -15,9 +15,9 @@ use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeError,
 };
 
-use crate::error::{Raise, raise};
+use crate::error::{Raise, raise, raise_difference};
 use crate::form::Form;
-use crate::interrupt::SIGNALS;
+use crate::interrupt::{self, SIGNALS};
 use crate::moe::format_at;
 use crate::origin::Origin;
 
@@ -438,6 +438,17 @@ impl Call {
         })
     }
 
+    /// The exception of arguments in which ranks differ, where that is why the call is not complete. Asks the store.
+    fn difference(&self, py: Python<'_>) -> PyResult<Option<PyErr>> {
+        self.origin.check(py, "the call")?;
+        let found = interrupt::detach(py, || {
+            let report = self.handle().report()?;
+            Ok::<_, MoeError>(self.handle().difference(&report))
+        })?;
+        let found = found.map_err(|error| error.raise(py))?;
+        Ok(found.map(|found| raise_difference(py, &found)))
+    }
+
     /// The result of the phases that have ended: number, stage, whether it is complete, its words, and the ranks whose part is
     /// missing.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -452,6 +463,8 @@ impl Call {
         all.set_item("complete", report.is_complete())?;
         all.set_item("ranks", report.troubled().collect::<Vec<u32>>())?;
         all.set_item("phase", report.fault.as_ref().map(|fault| fault.phase))?;
+        all.set_item("offered", report.offered)?;
+        all.set_item("unbuffered", report.unbuffered)?;
         all.set_item("text", report.to_string())?;
         Ok(all)
     }

@@ -1,15 +1,17 @@
 //! Errors of the runtime as exceptions of `warpverbs.errors`, with their text.
 
+use std::collections::BTreeMap;
 use std::error::Error as StdError;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use warpverbs::config::ConfigError;
 use warpverbs::engine::{EngineError, HostError, ProviderError};
 use warpverbs::error::{Error, Part};
 use warpverbs::gpu::GpuError;
 use warpverbs::membership::GroupError;
-use warpverbs::moe::MoeError;
+use warpverbs::moe::{Difference, MoeError};
 use warpverbs::team::{StoreError, TeamError};
 
 /// The class `name` of `warpverbs.errors`, made with `text`. An interpreter that is shutting down may have lost the module; then
@@ -35,18 +37,30 @@ pub(crate) trait Raise {
         None
     }
 
+    /// Whether the process of that rank has ended.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// The exception, with the text of the error.
     fn raise(self, py: Python<'_>) -> PyErr
     where
         Self: StdError + Sized,
     {
-        let raised = raise(py, self.class(), self.to_string());
-        if let Some(rank) = self.rank() {
-            // A RuntimeError of an interpreter that is shutting down takes the attribute, too.
-            let _ = raised.value(py).setattr("ranks", (rank,));
-        }
-        raised
+        raise_as(py, &self, self.to_string())
     }
+}
+
+fn raise_as(py: Python<'_>, error: &impl Raise, text: String) -> PyErr {
+    let raised = raise(py, error.class(), text);
+    if let Some(rank) = error.rank() {
+        // A RuntimeError of an interpreter that is shutting down takes the attribute, too.
+        let _ = raised.value(py).setattr("ranks", (rank,));
+    }
+    if error.has_ended() {
+        let _ = raised.value(py).setattr("ended", true);
+    }
+    raised
 }
 
 impl Raise for ConfigError {
@@ -71,14 +85,46 @@ impl Raise for TeamError {
             _ => None,
         }
     }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::PeerEnded { .. })
+    }
+}
+
+/// The exception of ranks that differ in an argument.
+pub(crate) fn raise_difference(py: Python<'_>, found: &Difference) -> PyErr {
+    let raised = raise(py, "MoeError", found.to_string());
+    let values = [
+        (found.first_rank, &found.first),
+        (found.second_rank, &found.second),
+    ];
+    let value = raised.value(py);
+    // A RuntimeError of an interpreter that is shutting down takes the attributes, too.
+    let _ = value.setattr("argument", &found.argument);
+    let _ = value.setattr("values", BTreeMap::from(values));
+    if found.call.is_some() {
+        let _ = value.setattr("call", found.call);
+        let _ = value.setattr("phase", found.phase);
+        let _ = value.setattr("_layer", &found.layer);
+    }
+    let _ = PyTuple::new(py, &found.missed).and_then(|ranks| value.setattr("ranks", ranks));
+    raised
 }
 
 impl Raise for MoeError {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Arguments(found) => raise_difference(py, &found),
+            other => raise_as(py, &other, other.to_string()),
+        }
+    }
+
     fn class(&self) -> &'static str {
         match self {
             Self::Team(error) => error.class(),
             Self::Gpu(error) => error.class(),
-            Self::Call(_) => "MoeError",
+            Self::NotMade { source, .. } => source.class(),
+            Self::Call(_) | Self::Arguments(_) => "MoeError",
             _ => "Refused",
         }
     }
@@ -86,8 +132,13 @@ impl Raise for MoeError {
     fn rank(&self) -> Option<u32> {
         match self {
             Self::Team(error) => error.rank(),
+            Self::NotMade { source, .. } => source.rank(),
             _ => None,
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Team(error) if error.has_ended())
     }
 }
 

@@ -130,12 +130,15 @@ impl Group {
         Ok(all)
     }
 
-    /// What has happened since the last call: seconds since the start of the group, and words.
+    /// What has happened since the last call: seconds since the start of the group, and the kind with words.
     fn events(&self, py: Python<'_>) -> PyResult<Vec<(f64, String)>> {
         let events = self.get(py)?.events();
         let told = events.into_iter().map(|event| {
             let at = event.at.saturating_duration_since(self.start);
-            (at.as_secs_f64(), format!("{:?}", event.what))
+            (
+                at.as_secs_f64(),
+                format!("{}: {}", event.what.name(), event.what),
+            )
         });
         Ok(told.collect())
     }
@@ -217,7 +220,7 @@ impl Group {
         seconds: f64,
         wait: impl Fn(Duration) -> Result<T, GroupError> + Sync,
     ) -> PyResult<T> {
-        let mut left = seconds_of(py, "timeout", seconds)?;
+        let (mut left, start) = (seconds_of(py, "timeout", seconds)?, Instant::now());
         loop {
             let slice = left.min(SIGNALS);
             // Before the wait: it may end just before the state does.
@@ -228,6 +231,19 @@ impl Group {
                 Ok(there) => return Ok(there),
                 Err(GroupError::State { .. }) if !left.is_zero() && !over => {
                     py.check_signals()?;
+                }
+                // The caller has waited for all slices.
+                Err(GroupError::State {
+                    state, wanted, why, ..
+                }) => {
+                    let waited = start.elapsed();
+                    let whole = GroupError::State {
+                        state,
+                        wanted,
+                        waited,
+                        why,
+                    };
+                    return Err(whole.raise(py));
                 }
                 Err(error) => return Err(error.raise(py)),
             }

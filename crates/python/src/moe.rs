@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use warpverbs::abi::MoeCause;
 use warpverbs::gpu::Stream;
 use warpverbs::moe::{
     Deadlines, Format, MoeConfig, Placement, PlacementPolicy, Returns, RowLayout, Scales,
@@ -11,16 +12,28 @@ use warpverbs::moe::{
 
 use crate::call::Call;
 use crate::dlpack::Memory;
-use crate::error::{Raise, raise};
+use crate::error::{Raise, raise, raise_difference};
 use crate::interrupt;
 use crate::origin::Origin;
 use crate::team::{Team, runs_on_cpu, seconds_of};
 
 /// Shape of a layer: hidden, experts, top_k, max_tokens, format, payload bytes, scale bytes, layout, returns, local experts.
-type Shape = (u32, u32, u32, u32, String, u32, u32, String, String, u32);
+type Shape = (
+    u32,
+    u32,
+    u32,
+    u32,
+    String,
+    u32,
+    u32,
+    String,
+    String,
+    u32,
+    u32,
+);
 
-/// Of a fault: number of the call, phase, ranks that were missed, words.
-type FaultParts = (u32, u32, Vec<u32>, String);
+/// Of a fault: number of the call, phase, ranks that were missed, words, and whether the call found no free send buffer.
+type FaultParts = (u32, u32, Vec<u32>, String, bool);
 
 /// A MoE layer. `warpverbs.Moe` wraps it.
 #[pyclass(frozen, module = "warpverbs._native")]
@@ -63,8 +76,19 @@ pub(crate) fn format_at(py: Python<'_>, place: u8) -> PyResult<Option<Format>> {
 }
 
 fn config(py: Python<'_>, shape: &Shape) -> PyResult<MoeConfig> {
-    let (hidden, experts, top_k, max_tokens, format, payload, scale, layout, returns, local) =
-        shape;
+    let (
+        hidden,
+        experts,
+        top_k,
+        max_tokens,
+        format,
+        payload,
+        scale,
+        layout,
+        returns,
+        local,
+        failing,
+    ) = shape;
     let opaque = Format::Opaque {
         payload_bytes: *payload,
         scale_bytes: *scale,
@@ -83,7 +107,8 @@ fn config(py: Python<'_>, shape: &Shape) -> PyResult<MoeConfig> {
         .with_format(word(py, "format", format, &formats)?)
         .with_layout(word(py, "layout", layout, &layouts)?)
         .with_returns(word(py, "returns", returns, &all_returns)?)
-        .with_local_experts(*local))
+        .with_local_experts(*local)
+        .with_failing_links(*failing))
 }
 
 /// Bytes of device memory that a layer of this shape takes at each of `ranks`, by what they are for.
@@ -225,6 +250,12 @@ impl Moe {
         Ok(self.moe.suspected())
     }
 
+    /// Calls so far that found no free send buffer, and so sent nothing. Host memory: no sync.
+    #[getter]
+    fn unbuffered(&self) -> u32 {
+        self.moe.unbuffered()
+    }
+
     /// The newest fault in words. Host memory: no sync.
     fn last_fault(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.origin.check(py, "the layer")?;
@@ -237,16 +268,64 @@ impl Moe {
         self.moe.faults()
     }
 
-    /// The newest fault by parts; with no ranks it is this rank's own.
+    /// The newest fault by parts: with no ranks this rank was refused, aborted or without a buffer, and with this rank the others have gone on without it.
     fn fault(&self, py: Python<'_>) -> PyResult<Option<FaultParts>> {
         self.origin.check(py, "the layer")?;
         Ok(self.moe.last_fault().map(|fault| {
             let mut ranks = fault.suspects.clone();
-            ranks.extend(fault.peer);
+            let own = fault.cause == MoeCause::MISSED_CALL && fault.peer.is_none();
+            ranks.extend(if own {
+                Some(self.moe.team().rank())
+            } else {
+                fault.peer
+            });
             ranks.sort_unstable();
             ranks.dedup();
-            (fault.call, fault.phase, ranks, fault.to_string())
+            let unbuffered = fault.cause == MoeCause::NO_BUFFER;
+            (
+                fault.call,
+                fault.phase,
+                ranks,
+                fault.to_string(),
+                unbuffered,
+            )
         }))
+    }
+
+    /// The exception of arguments in which ranks differ, where the newest fault is of those. Asks the store.
+    fn difference(&self, py: Python<'_>) -> PyResult<Option<PyErr>> {
+        self.origin.check(py, "the layer")?;
+        let found = interrupt::detach(py, || self.moe.difference())?;
+        Ok(found.map(|found| raise_difference(py, &found)))
+    }
+
+    /// Tells the other ranks the shape of calls that follow: as of a dispatch.
+    fn announce(&self, py: Python<'_>, format: u8, max_tokens: u32) -> PyResult<()> {
+        self.origin.check(py, "the layer")?;
+        let format = format_at(py, format)?;
+        interrupt::detach(py, || self.moe.announce(format, max_tokens))?
+            .map_err(|error| error.raise(py))
+    }
+
+    /// `rank` was waited for in vain, and lives. No kernel of the layer runs.
+    fn trust(&self, py: Python<'_>, rank: u32) -> PyResult<()> {
+        self.origin.check(py, "the layer")?;
+        py.detach(|| self.moe.trust(rank))
+            .map_err(|error| error.raise(py))
+    }
+
+    /// Leaves out calls up to `call`. No kernel of the layer runs.
+    fn skip_to(&self, py: Python<'_>, call: u32) -> PyResult<()> {
+        self.origin.check(py, "the layer")?;
+        py.detach(|| self.moe.skip_to(call))
+            .map_err(|error| error.raise(py))
+    }
+
+    /// The process of `rank` has ended: no call waits for it any more.
+    fn mark_dead(&self, py: Python<'_>, rank: u32) -> PyResult<()> {
+        self.origin.check(py, "the layer")?;
+        py.detach(|| self.moe.mark_dead(rank))
+            .map_err(|error| error.raise(py))
     }
 
     /// Numbers of calls that have started and ended.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use warpverbs::error::Error;
 use warpverbs::membership::{GroupError, newest_view, next_generation};
+use warpverbs::moe::Difference;
 use warpverbs::team::{RankSet, Store, TeamConfig};
 
 use crate::config::config;
 use crate::dlpack::Memory;
-use crate::error::{Raise, raise};
+use crate::error::{Raise, raise, raise_difference};
 use crate::interrupt;
 use crate::native_store;
 use crate::origin::Origin;
@@ -204,12 +205,27 @@ impl Team {
         Ok(looked.err().map(|error| error.raise(py)))
     }
 
+    /// Other founders on this machine whose processes have ended.
+    fn ended_ranks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let team = self.get(py)?;
+        Ok(py.detach(|| team.ended_ranks()))
+    }
+
+    /// Writes what this rank makes with the others now, by the names and values of its arguments.
+    fn wants(&self, py: Python<'_>, layer: &str, arguments: Vec<(String, String)>) -> PyResult<()> {
+        let team = self.get(py)?;
+        interrupt::detach(py, || team.wants(layer, &arguments))?.map_err(|error| error.raise(py))
+    }
+
     /// The founders that go on, the same at all of them; waits for those in `awaited` that live.
     fn living(&self, py: Python<'_>, name: &str, awaited: Vec<u32>) -> PyResult<Vec<u32>> {
         let team = self.get(py)?;
         let awaited = awaited.into_iter().collect();
         let agreed = interrupt::detach(py, || team.living(name, awaited))?;
-        let living = agreed.map_err(|error| error.raise(py))?;
+        let living = agreed.map_err(|error| match Difference::try_from(error) {
+            Ok(found) => raise_difference(py, &found),
+            Err(error) => error.raise(py),
+        })?;
         Ok(living.iter().collect())
     }
 

@@ -89,6 +89,12 @@ class Calls:
         """Where its layers lie."""
         raise NotImplementedError
 
+    @property
+    def unbuffered(self) -> int:
+        """Calls of its layers so far that found no free send buffer, and so sent nothing: the links to several ranks failed within the
+        patience of the HCA. Engines do not know this name. Reads host memory, without a sync."""
+        return sum(layer.moe.unbuffered for layer in self._place.made())
+
     def _run_on(self, team: Team) -> None:
         """Notes where the kernels of ``team`` run."""
         self._on_cpu, self._gpu, self._ranks = team.on_cpu, team.gpu, team.ranks
@@ -161,7 +167,7 @@ class Calls:
 
         def both() -> None:
             batch.call._dispatch(given, x, used, received)
-            batch.received, batch.stage = None, "dispatched"
+            batch.has_dispatched(received)
 
         try:
             return self._at_once(batch, "dispatch", both, async_finish)
@@ -190,9 +196,14 @@ class Calls:
         layer, call = batch.layer, batch.call
         written = {"wait_ns": wait_ns, "active": active, "active_in_place": active is not None}
 
+        def ended() -> None:
+            layer.end(batch, "combined")
+            if self._on_cpu:
+                layer.differ(active)
+
         def both() -> None:
             call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
-            layer.end(batch, "combined")
+            ended()
 
         def send() -> None:
             sent = call.combine_send(y, staging=staging, deadline=deadline)
@@ -201,7 +212,7 @@ class Calls:
 
         def receive() -> None:
             call.combine_receive(out, topk_weights, **written)
-            layer.end(batch, "combined")
+            ended()
 
         if not layer.turn.acquire(False):
             raise Refused(BUSY)
@@ -323,7 +334,11 @@ class Calls:
             return own
         if not self._on_cpu:
             batch.layer.wait()
-        return batch.call.staging()
+        staging = batch.call.staging()
+        if staging is None:  # an HCA still reads the layer's own memory for a rank that is late or gone
+            shape = (batch.layer.moe.room, self._ranks * batch.shape.max_tokens, batch.shape.hidden)
+            staging = batch.own = torch.zeros(shape, dtype=torch.bfloat16, device=self._device)
+        return staging
 
     def _own_of(self, batch: Batch) -> Any:
         """The memory from which combine of ``batch`` sends with ``zero_copy``, if the layer was made for more tokens. None otherwise: the

@@ -30,6 +30,8 @@ BUSY = (
 PHASES = ("dispatch send", "dispatch receive", "combine send", "combine receive")
 #: Layers of a team: each takes three of its 16 windows.
 LAYERS = 5
+#: How long a call that has missed a rank waits for a store of Python's, seconds.
+PATIENCE = 1.0
 
 
 class Names(NamedTuple):
@@ -51,6 +53,11 @@ class Shape(NamedTuple):
     experts: int
     top_k: int
     format: str
+
+    def arguments(self) -> list[tuple[str, str]]:
+        """What all ranks give alike when they make a layer, by the names that errors have for it."""
+        names = {"hidden": self.hidden, "experts": self.experts, "top-k": self.top_k, "max_tokens": self.max_tokens}
+        return [(name, str(value)) for name, value in names.items()]
 
     def fits(self, other: Shape) -> bool:
         """Whether a layer that was made for ``other`` has room for calls of this shape. It has room for any format, because it is made
@@ -166,12 +173,25 @@ class Batch:
     def receive(self) -> None:
         """Receives what its dispatch has sent."""
         received, self.received = self.received, None
+        assert received is not None, "nothing was sent yet"
         try:
             self.call.dispatch_receive(received)
         except (Refused, TypeError):
             self.received = received
             raise
-        self.stage = "dispatched"
+        self.has_dispatched(received)
+
+    def has_dispatched(self, received: Received) -> None:
+        """Its dispatch is launched; on the CPU it has ended. Raises if ranks differ in their arguments: no combine follows then."""
+        self.received, self.stage = None, "dispatched"
+        if not self.call.moe.on_cpu:
+            return
+        try:
+            self.layer.differ(received.active if received.active_in_place else None)
+        except MoeError:
+            self.call.abandon()
+            self.layer.end(self, "left")
+            raise
 
 
 class Hook:
@@ -214,13 +234,13 @@ class Layer:
     :param shape: the largest of these calls.
     """
 
-    def __init__(self, team: Team, shape: Shape, names: Names, fate: Fate, number: int = 0) -> None:
+    def __init__(self, team: Team, shape: Shape, names: Names, fate: Fate, name: str = "layer-0") -> None:
         self.shape, self.names, self.fate = shape, names, fate
         self._log = logging.getLogger(names.log)
         self.moe = Moe(
             team,
             # The same at all ranks: one that passes another shape is named, with what is different.
-            f"layer-{number}",
+            name,
             hidden=shape.hidden,
             experts=shape.experts,
             top_k=shape.top_k,
@@ -236,8 +256,12 @@ class Layer:
         #: context manager that refuses cost 0.4 us of a dispatch, whose goal is 8.
         self.turn = threading.Lock()
         #: The newest fault that was looked at, and the number of faults then.
-        self._seen: tuple[int, int, list[int], str] | None = None
+        self._seen: tuple[int, int, list[int], str, bool] | None = None
         self._faults = 0
+        #: The number of faults when ranks were last found to give the same arguments, or not.
+        self._argued = 0
+        #: The thread that asks a store of Python's why a rank was missed.
+        self._asking: threading.Thread | None = None
         #: The stream of the last launch, and an event behind it: what a layer sends is in one order at all ranks.
         self._last: tuple[Any, Any] | None = None
         self._log.info("%r", self.moe)
@@ -311,8 +335,49 @@ class Layer:
                     "They are now; call every hook"
                 )
 
+    def differ(self, mask: Any) -> None:
+        """Raises if phases have shown, since the last look, that ranks give arguments that differ. Ranks that are missed for this reason
+        live, so they keep their places in ``mask``. Asks the store, if ranks were missed."""
+        native = self.moe._native
+        number = native.faults
+        if number == self._argued:
+            return
+        self._argued = number
+        found = self._difference()
+        if found is None:
+            return
+        self._faults, self._seen = number, native.fault()
+        for rank in found.ranks:
+            if mask is not None:
+                mask[rank] = 1
+            # On a GPU a kernel may run. There the next word of the rank does it.
+            if self.moe.on_cpu:
+                native.trust(rank)
+        raise found
+
+    def _difference(self) -> MoeError | None:
+        native = self.moe._native
+        if not self.moe.team._borrowed:
+            return native.difference()
+        # It may not answer, because a rank holds it: the call does not wait for it as long as torch would.
+        if self._asking is not None and self._asking.is_alive():
+            return None
+        answers: list[MoeError | None] = []
+
+        def ask() -> None:
+            try:
+                answers.append(native.difference())
+            except Error as error:
+                self._log.debug("the store does not say why a rank was missed: %s", error)
+
+        self._asking = threading.Thread(target=ask, name="why a rank was missed", daemon=True)
+        self._asking.start()
+        self._asking.join(PATIENCE)
+        return answers[0] if answers else None
+
     def check(self, tolerant: bool) -> RankLost | None:
-        """What the newest phases have missed, if that is new: an error for the next call; with ``tolerant`` a line in the log."""
+        """What the newest phases have missed, if that is new: an error for the next call; with ``tolerant`` a line in the log. There a call
+        without a send buffer is such a line, too: the calls of all others go on, and so do later ones of this rank."""
         native = self.moe._native
         # Read before the record, which is then as new or newer.
         number = native.faults
@@ -325,8 +390,8 @@ class Layer:
         if found == self._seen:
             return None
         self._seen = found
-        call, phase, ranks, text = found
-        if not ranks:
+        call, phase, ranks, text, unbuffered = found
+        if not ranks and not (tolerant and unbuffered):
             raise MoeError(f"an earlier call was not complete: {text}", (), phase, call)
         if tolerant:
             self._log.warning("%s", text)
@@ -394,6 +459,10 @@ class Layers:
         None."""
         raise NotImplementedError
 
+    def made(self) -> list[Layer]:
+        """The layers that serve calls, each once."""
+        return list({id(served.layer): served.layer for served in self._served.values()}.values())
+
     def served(self, active: Any, *numbers: Any) -> Served:
         """Calls of the shape with these numbers."""
         found = self._served.get(numbers)
@@ -460,6 +529,16 @@ class Place(Layers):
         for layer in self._layers:
             if shape.fits(layer.shape):
                 return layer
+        try:
+            return self._made(shape, active)
+        except MoeError as error:
+            # The others have made a call of an older layer without this rank, which makes the next one with them.
+            for layer in self._layers:
+                if error.call is not None and layer.moe.name == error._layer and layer.moe.on_cpu:
+                    layer.moe._native.skip_to(error.call)
+            raise
+
+    def _made(self, shape: Shape, active: Any) -> Layer:
         can_be_made(self.team, shape)
         if active is None:
             try:
@@ -484,17 +563,25 @@ class Place(Layers):
             try:
                 return self._make(shape, members)
             except (TeamError, TimeoutError) as error:
-                # A rank that has died meanwhile is not counted again. The team is over: what has failed in it was published there.
+                if isinstance(error, TeamError) and not error.ended and self.team._native.ended_process() is None:
+                    # All live, and all hear why one of them could not make it. The next call of all makes it.
+                    raise
+                # A rank that has died meanwhile is not counted again. The team is over: a rank of it is gone.
                 failed, tried, self._members = error, members, []
 
     def _living(self, shape: Shape, awaited: list[int]) -> list[int]:
         """The ranks that make the next layer, the same at all of them."""
         if self._left_out is not None:
             raise self._left_out
+        self._want(shape)
         self._counts += 1
         try:
             # In the team that all have: a newer one may have been made by some alone.
             members = self.teams[0]._native.living(f"layer-{self._counts}", awaited)
+        except MoeError:
+            # Others are in a call with other arguments, and have not counted.
+            self._counts -= 1
+            raise
         except TeamError as error:
             if self.team.rank not in error.ranks:
                 raise
@@ -513,12 +600,22 @@ class Place(Layers):
     def _make(self, shape: Shape, members: list[int]) -> Layer:
         """A layer of these ranks, in the newest team if it has the same and room for another."""
         if members != self._members or self._held == LAYERS:
+            self._want(shape)
             self.teams.append(self._meet(members))
             self._members, self._held = members, 0
-        layer = Layer(self.team, shape, self.names, self.fate, len(self._layers))
+        layer = Layer(self.team, shape, self.names, self.fate, self._next_name())
         self._held += 1
         self._layers.append(layer)
         return layer
+
+    def _next_name(self) -> str:
+        """Name of the layer that is made next, the same at all ranks."""
+        return f"layer-{len(self._layers)}"
+
+    def _want(self, shape: Shape) -> None:
+        """Tells ranks that miss this one in a call that it makes a layer instead."""
+        for team in self.teams:
+            team._native.wants(self._next_name(), shape.arguments())
 
     def holds(self, layer: Layer) -> bool:
         """Whether ``layer`` is one of its own."""

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import torch
 
 from .. import _arrays
-from ..errors import Refused
+from ..errors import Error, RankLost, Refused
 from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
-from ._layers import Handle, Hook, Layer, Place, Shape
+from ._layers import Batch, Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
 from .utils.event import EventHandle, EventOverlap
 
@@ -148,7 +148,8 @@ class Buffer(Calls):
         round_scale: bool = False,
         use_ue8m0: bool = False,
     ) -> None:
-        """Makes the layer of a shape, together with the other ranks: before the capture of a CUDA graph that dispatches it."""
+        """Makes the layer of a shape, together with the other ranks: before the capture of a CUDA graph that dispatches it. Where one rank
+        cannot, as it has no memory, all of them raise with its reason, and all can call it again."""
         form = format_of(use_fp8, round_scale, use_ue8m0)
         active = self._active if self.enable_shrink else None
         self._place.layer(Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, form), active)
@@ -251,7 +252,12 @@ class Buffer(Calls):
         place = self._place
         batch = self._batch(handle)
         layer = batch.layer
-        self._look(place, layer)
+        try:
+            self._look(place, layer)
+        except RankLost as lost:
+            self._send_last(batch, x, zero_copy)
+            place.fate.lost = lost
+            raise
         self._check_choices(batch, topk_idx)
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
@@ -403,12 +409,31 @@ class Buffer(Calls):
     # Steps of the calls.
 
     def _look(self, place: Place, layer: Layer) -> None:
-        """Raises what earlier calls of the layer have left: ranks that were missed, hooks that were not called."""
+        """Raises what earlier calls of the layer have left: ranks that differ in their arguments, or were missed, hooks that were not
+        called."""
+        layer.differ(self._active if self.enable_shrink else None)
         lost = layer.check(self.enable_shrink)
         if lost is not None:
             place.fate.lost = lost
             raise lost
         layer.settle()
+
+    def _send_last(self, batch: Batch, x: Any, zero_copy: bool) -> None:
+        """Sends back the rows of a batch that ends here, because a rank was missed. The ranks that were not missed get what they wait for.
+        A late one sees that its rows came too late, and so names itself and no other."""
+        layer, call = batch.layer, batch.call
+        if batch.stage != "dispatched" or zero_copy or not layer.turn.acquire(False):
+            return
+
+        def send() -> None:
+            call._ended(call.combine_send(x), None)
+
+        try:
+            layer.launch(None if self._on_cpu else self._current(), send)
+        except (Error, TypeError) as error:
+            log.debug("the last rows of batch %s are not sent back: %s", batch.number, error)
+        finally:
+            layer.turn.release()
 
     def _mask(self, call: str) -> Any:
         _ = self._place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import weakref
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 from .. import _c10d
 from ..deep_ep._layers import Layer, Layers, Names, Place, Shape, can_be_made
-from ..errors import RankLost, Refused, TimeoutError
+from ..errors import Error, RankLost, Refused, TimeoutError
 from ..group import Group, View
 from ..team import Team
 
@@ -51,6 +52,8 @@ class Elastic(Layers):
         self._limit = self.team._native.join_timeout
         self._layer: Layer | None = None
         self._members: Group | None = None
+        #: Whether the newest call asked for another layer.
+        self._refused = False
 
     def layer(self, shape: Shape, active: Any) -> Layer:
         """The layer, which the first use makes: founders together, and a rank that was started again on its own. A group keeps its members,
@@ -62,6 +65,9 @@ class Elastic(Layers):
             self._members.wait("serving", self._limit)
             self._layer = layer
         if not shape.fits(self._layer.shape):
+            # The others may be in a call, and miss this rank.
+            self._want(shape.arguments())
+            self._refused = True
             raise Refused(
                 f"the shape is {shape}, and it was made for {self._layer.shape} and less; a buffer with a store of its own has "
                 "one layer, since its group serves one: begin with the largest maxT, and make another Buffer for other numbers"
@@ -72,8 +78,18 @@ class Elastic(Layers):
         """Whether ``layer`` is its own."""
         return self._layer is layer
 
+    def _want(self, arguments: list[tuple[str, str]]) -> None:
+        """Tells ranks that miss this one in a call that it asks for something else; no arguments take that back."""
+        try:
+            self.team._native.wants("another layer", arguments)
+        except Error as error:
+            logging.getLogger(NAMES.log).warning("other ranks do not learn what rank %s asks for: %s", self.team.rank, error)
+
     def check(self) -> None:
-        """Raises if this rank is no member any more."""
+        """Raises if this rank is no member any more. A call follows that its layer serves."""
+        if self._refused:
+            self._refused = False
+            self._want([])
         state = None if self._members is None else self._members.state
         if state in ("expelled", "left", "broken"):
             rank = self.team.rank

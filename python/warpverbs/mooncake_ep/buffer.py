@@ -167,7 +167,7 @@ class Buffer(Calls):
         form = format_of(use_fp8 is not False)
         place = self._place
         served = place.served(active_ranks, num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
-        self._look(place, served.layer)
+        self._look(place, served.layer, active_ranks)
         received, handle, event, hook = self._dispatch(
             served, x, topk_idx, active_ranks, None, None, deadline, async_finish, return_recv_hook
         )
@@ -202,7 +202,7 @@ class Buffer(Calls):
         place = self._place
         batch = self._batch(handle)
         layer = batch.layer
-        self._look(place, layer)
+        self._look(place, layer, active_ranks)
         self._check_choices(batch, topk_idx)
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
@@ -240,10 +240,12 @@ class Buffer(Calls):
 
     # Steps of the calls.
 
-    def _look(self, place: Fixed | Elastic, layer: Layer) -> None:
-        """Logs ranks that earlier calls of the layer have missed; raises if this rank is out, or if a hook was not called."""
+    def _look(self, place: Fixed | Elastic, layer: Layer, active_ranks: Any) -> None:
+        """Logs ranks that earlier calls of the layer have missed; raises if this rank is out, if ranks differ in their arguments, or if a
+        hook was not called."""
         if isinstance(place, Elastic):
             place.check()
+        layer.differ(active_ranks)
         layer.check(True)
         layer.settle()
 
