@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::BenchError;
 use super::ranks::{devices_of, together};
+use warpverbs::deadline::Looks;
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
@@ -196,13 +197,14 @@ fn come_back(
 
 /// Connects with all of `peers`, whichever of them comes first.
 fn connect(team: &Team, mut peers: Vec<(u32, u32)>) -> Result<(), TeamError> {
-    let deadline = Instant::now() + LONG;
+    let mut looks = Looks::within(LONG);
     while !peers.is_empty() {
+        let left = looks.next().unwrap_or(Duration::ZERO);
         let mut later = Vec::new();
         for (peer, generation) in peers {
             match team.connect_peer(peer, generation, Duration::from_micros(200)) {
                 Ok(()) => team.open_peer(peer)?,
-                Err(TeamError::Absent { .. }) if Instant::now() < deadline => {
+                Err(TeamError::Absent { .. }) if !left.is_zero() => {
                     later.push((peer, generation));
                 }
                 Err(error) => return Err(error),

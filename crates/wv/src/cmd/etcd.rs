@@ -5,11 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::tied;
+use warpverbs::deadline::Looks;
 
 /// Servers that come up do so within this time.
 const START: Duration = Duration::from_secs(60);
@@ -70,16 +71,16 @@ impl Etcd {
             for member in &mut etcd.members {
                 member.start().map_err(|error| refused(&error))?;
             }
-            let start = Instant::now();
+            let mut looks = Looks::within(START);
             while etcd.all_run() {
+                let Some(left) = looks.next() else {
+                    let words = format!("its servers have no leader within {START:?}");
+                    return Err(refused(&words));
+                };
                 if etcd.leader().is_some() {
                     return Ok(etcd);
                 }
-                if start.elapsed() >= START {
-                    let words = format!("its servers have no leader within {START:?}");
-                    return Err(refused(&words));
-                }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(LOOK.min(left));
             }
         }
         Err(refused(&"it ends when it is started as a server"))
@@ -236,9 +237,11 @@ impl Member {
         // The state stays to be waited for, by `end` among others.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let options = options | WaitIdOptions::NOWAIT;
-        let start = Instant::now();
-        while start.elapsed() < STOP && matches!(waitid(id.clone(), options), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(1));
+        for left in Looks::within(STOP) {
+            if !matches!(waitid(id.clone(), options), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(1)));
         }
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use warpverbs::membership::{GroupReport, OpenProposal, RankReport, read_group};
+use warpverbs::membership::{GroupReport, HeldBackReport, OpenProposal, RankReport, read_group};
 use warpverbs::team::open_store;
 
 use super::output;
@@ -69,6 +69,7 @@ fn json_of(report: &GroupReport) -> Value {
             "broken": of.broken,
             "overdue": of.overdue,
             "ended": of.ended,
+            "unbuffered": of.unbuffered,
         })
     };
     let proposal = |of: &OpenProposal| {
@@ -81,6 +82,13 @@ fn json_of(report: &GroupReport) -> Value {
             "parts": of.parts,
         })
     };
+    let held_back = |of: &HeldBackReport| {
+        json!({
+            "rank": of.rank,
+            "failures": of.failures,
+            "leases": of.leases,
+        })
+    };
     json!({
         "slots": report.slots,
         "epoch": view.epoch,
@@ -89,6 +97,7 @@ fn json_of(report: &GroupReport) -> Value {
         "parted": view.parted,
         "proposal": report.proposal.as_ref().map(proposal),
         "ranks": report.ranks.iter().map(rank).collect::<Vec<_>>(),
+        "held_back": report.held_back.iter().map(held_back).collect::<Vec<_>>(),
         "odd": report.odd,
     })
 }
@@ -103,6 +112,7 @@ impl fmt::Display for Shown<'_> {
             view,
             proposal,
             ranks,
+            held_back,
             odd,
             ..
         } = self.0;
@@ -128,6 +138,16 @@ impl fmt::Display for Shown<'_> {
                 f,
                 "{:>5} {:>10}  {stands}{said}",
                 rank.rank, rank.generation
+            )?;
+        }
+        for slot in held_back {
+            writeln!(
+                f,
+                "rank {} is held back: {} newcomers of it, one after the other, served for less than ten leases; the next one is \
+                 taken in {} after the last of them, or later",
+                slot.rank,
+                slot.failures,
+                counted(slot.leases as usize, "lease"),
             )?;
         }
         odd.iter()
@@ -182,6 +202,11 @@ fn says(rank: &RankReport) -> String {
         ("has seen the end of", &rank.ended),
     ];
     let said = all.iter().filter(|(_, ranks)| !ranks.is_empty());
-    said.map(|(words, ranks)| format!("; {words} {ranks:?}"))
-        .collect()
+    let mut text: String = said
+        .map(|(words, ranks)| format!("; {words} {ranks:?}"))
+        .collect();
+    if rank.unbuffered > 0 {
+        text += &format!("; {} calls found no send buffer", rank.unbuffered);
+    }
+    text
 }

@@ -6,7 +6,7 @@
 use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use super::output;
 use super::sim::{self, SimArgs};
 use warpverbs::config::{Config, ConfigError};
+use warpverbs::deadline::Looks;
 use warpverbs::error::Error;
 use warpverbs::internal::tell_failure;
 use warpverbs::team::{RankDevices, Store, StoreError, TeamConfig, open_store};
@@ -106,9 +107,8 @@ impl Job {
         topic: &str,
         timeout: Duration,
     ) -> Result<Vec<Option<T>>, StoreError> {
-        let until = Instant::now() + timeout;
         let mut told: Vec<Option<T>> = (0..self.config.ranks).map(|_| None).collect();
-        loop {
+        for left in Looks::within(timeout) {
             for (rank, told) in (0..).zip(&mut told) {
                 if told.is_none() {
                     let value = self.store.try_get(&self.key(topic, rank))?;
@@ -116,11 +116,14 @@ impl Job {
                 }
             }
             let is_over = told.iter().all(Option::is_some) || !self.failures()?.is_empty();
-            if is_over || Instant::now() >= until {
-                return Ok(told);
+            if is_over {
+                break;
             }
-            self.store.wait_for_change(LOOK);
+            if !left.is_zero() {
+                self.store.wait_for_change(LOOK.min(left));
+            }
         }
+        Ok(told)
     }
 
     /// Ends with this cause, which is said once.
@@ -145,14 +148,15 @@ impl Job {
     /// Prints all causes, if this is the rank that does.
     fn say_once(&self, own: &Cause) {
         let is_first = self.prints() && !own.is_taken;
-        let begin = Instant::now();
         let is_printed = || matches!(self.store.try_get(&self.key("printed", "")), Ok(Some(_)));
         let patience = if is_first { GRACE } else { PRINTED };
-        while begin.elapsed() < patience {
+        for left in Looks::within(patience) {
             if !is_first && is_printed() {
                 return;
             }
-            self.store.wait_for_change(LOOK);
+            if !left.is_zero() {
+                self.store.wait_for_change(LOOK.min(left));
+            }
         }
         let claimed = self
             .store

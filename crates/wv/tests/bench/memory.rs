@@ -36,10 +36,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static GLOBAL: Counting = Counting;
 
-/// Most bytes of a rank in peace: its driver, its row, its events, its part of the store and of the simulated QPs.
-const RANK: usize = 12 << 10;
+/// Most bytes of a rank in peace: its driver, its row, its events, its part of the store and of the simulated QPs, and the newest record as
+/// it stood in the store, which a rank writes anew where the store has lost it.
+const RANK: usize = 16 << 10;
 /// Most bytes that a rank keeps of each other rank.
-const PEER: usize = 4;
+const PEER: usize = 8;
 /// Bound of every wait.
 const LONG: Duration = Duration::from_secs(120);
 

@@ -612,7 +612,7 @@ fn wait_for_ranks(runtime: &Path, count: usize) -> Vec<u32> {
 /// Waits until `count` ranks have come to the barrier before their steps.
 fn wait_for_steps(runtime: &Path, count: usize) {
     for rank in 0..count {
-        wait_for_record(runtime, &format!("barrier/start/{rank}"));
+        wait_for_record(runtime, &format!("barrier/start/1/{rank}"));
     }
 }
 

@@ -4,6 +4,7 @@
 //! reference of the BF16 tokens, from which they may differ as far as the format makes them.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::experts::expert;
@@ -128,7 +129,8 @@ pub(super) fn combine(
     }
 }
 
-/// The same where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. How many are not.
+/// The same where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. Of each of these the ranks
+/// whose experts it lacks.
 pub(super) fn combine_of(
     config: &MoeConfig,
     placement: &Placement,
@@ -136,7 +138,7 @@ pub(super) fn combine_of(
     batch: &Batch,
     got: &Combined,
     seen: &[u32],
-) -> Result<u32, String> {
+) -> Result<Vec<BTreeSet<u32>>, String> {
     let hidden = config.hidden as usize;
     let there = |other: u32| seen.contains(&other);
     let want = reference::combine_seen(config, placement, rank, batch, there, expert);
@@ -156,8 +158,35 @@ pub(super) fn combine_of(
         Some((token, (got, want))) => Err(format!(
             "combine from {seen:?}: token {token} is valid: {got}, reference {want}"
         )),
-        None => Ok(want.token_valid.iter().map(|valid| u32::from(!valid)).sum()),
+        None => {
+            let invalid = (0..).zip(&want.token_valid).filter(|(_, valid)| !**valid);
+            let lacks =
+                |(token, _): (u32, &bool)| lacking(config, placement, rank, batch, token, there);
+            Ok(invalid.map(lacks).collect())
+        }
     }
+}
+
+/// The ranks without `there` whose experts the token chose.
+fn lacking(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batch: &Batch,
+    token: u32,
+    there: impl Fn(u32) -> bool,
+) -> BTreeSet<u32> {
+    let top_k = config.top_k as usize;
+    let choices = batch
+        .experts
+        .iter()
+        .skip(token as usize * top_k)
+        .take(top_k);
+    let homes = choices.filter_map(|expert| {
+        let slot = placement.choose(*expert, token, rank, |_| true)?;
+        Some(placement.homes()[slot as usize].rank)
+    });
+    homes.filter(|home| !there(*home)).collect()
 }
 
 /// The first element that differs, in words.
@@ -251,6 +280,23 @@ mod tests {
             verdict(&invalid).unwrap_err(),
             "combine: token 2 has lost an expert"
         );
+    }
+
+    #[test]
+    fn a_token_lacks_the_ranks_that_are_not_seen_and_hold_an_expert_of_it() {
+        let (placement, batch) = (Placement::blocks(2, 2), batch(1.0));
+        let of = |seen: &[u32]| {
+            let there = |rank: u32| seen.contains(&rank);
+            let want = reference::combine_seen(&SHAPE, &placement, 0, &batch, there, expert);
+            let got = Combined {
+                out: want.out,
+                token_valid: want.token_valid,
+            };
+            combine_of(&SHAPE, &placement, 0, &batch, &got, seen).unwrap()
+        };
+        assert_eq!(of(&[0, 1]), []);
+        assert_eq!(of(&[0]), [[1].into()]);
+        assert_eq!(of(&[]), [[0].into(), [1].into(), [0].into()]);
     }
 
     #[test]

@@ -159,6 +159,10 @@ impl DisturbedStore {
 }
 
 impl Store for DisturbedStore {
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
     fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),

@@ -66,6 +66,17 @@ pub enum DemoError {
         /// How many.
         count: u64,
     },
+    /// The machine gave the ranks too little time for a verdict on their tokens.
+    #[error(
+        "not judged: in {calls} of {of} calls after deeds the machine gave a rank without a deed no time for a quarter of a deadline; \
+         at most a tenth may be; run it on a machine with less load, with fewer --ranks, or with a longer --deadline"
+    )]
+    NotJudged {
+        /// Calls that do not count.
+        calls: u64,
+        /// All calls of undisturbed ranks after deeds.
+        of: u64,
+    },
     /// The result was not written.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -108,6 +119,16 @@ impl From<EtcdError> for DemoError {
 }
 
 impl DemoError {
+    /// The status of a command that ends so.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::NotJudged { .. } => 3,
+            input if input.is_input() => 2,
+            _ => 1,
+        }
+    }
+
     pub(super) fn file(path: &Path, reason: &dyn ToString) -> Self {
         Self::File {
             path: path.to_owned(),

@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,12 @@ pub(super) enum Instruction {
     Store(StoreFault),
     /// This step is the last.
     Last(u32),
+    /// It sleeps for so many milliseconds before its next call.
+    Late(u64),
+    /// It makes its next call with other arguments than the others. For programs of Python.
+    Arguments,
+    /// It takes back all ranks that it masks before this call. For programs of Python.
+    TakeBack(u32),
 }
 
 /// Threads of a rank process.
@@ -53,6 +60,8 @@ static LAST: AtomicU32 = AtomicU32::new(u32::MAX);
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// All steps are done, and the others may still need this rank's memory.
 static DONE: AtomicBool = AtomicBool::new(false);
+/// How long the rank sleeps before its next call, in milliseconds.
+static LATE_MS: AtomicU64 = AtomicU64::new(0);
 /// Until when threads that were signalled sleep: nanoseconds of `CLOCK_MONOTONIC`.
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -67,6 +76,14 @@ pub(super) fn disturbed(store: Arc<dyn Store>) -> Arc<dyn Store> {
 /// Not a step behind this one is to be made.
 pub(super) fn last_step() -> u32 {
     LAST.load(Ordering::Relaxed)
+}
+
+/// How long to sleep before the next call, if that was ordered; once.
+pub(super) fn lateness() -> Option<Duration> {
+    match LATE_MS.swap(0, Ordering::Relaxed) {
+        0 => None,
+        ms => Some(Duration::from_millis(ms)),
+    }
 }
 
 /// From now on the process ends by itself when its input does.
@@ -116,6 +133,10 @@ fn obey(instruction: Instruction) -> Result<(), String> {
         }
         Instruction::Faults(spec) => own_faults::set(&spec)?,
         Instruction::Store(fault) => STORE_FAULTS.set(fault),
+        Instruction::Late(ms) => LATE_MS.store(ms, Ordering::Relaxed),
+        Instruction::Arguments | Instruction::TakeBack(_) => {
+            return Err("it is for programs of Python".to_owned());
+        }
     }
     Ok(())
 }
@@ -204,7 +225,7 @@ fn now_ns() -> u64 {
 mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn threads_have_different_names() {
@@ -279,6 +300,9 @@ mod tests {
                 late: None,
             }),
             Instruction::Last(12),
+            Instruction::Late(700),
+            Instruction::Arguments,
+            Instruction::TakeBack(9),
         ];
         for instruction in instructions {
             let line = serde_json::to_string(&instruction).unwrap();

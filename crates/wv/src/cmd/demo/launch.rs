@@ -17,6 +17,7 @@ use crate::cmd::log;
 use crate::cmd::output;
 use crate::cmd::tied;
 use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
+use warpverbs::deadline::Looks;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::internal::tell_failure;
 use warpverbs::team::{Store, open_store};
@@ -96,6 +97,42 @@ impl Workplace {
                 .env("SOFTHCA_DEVICES", rails.to_string());
         }
         Ok(command)
+    }
+}
+
+/// Ranks that are programs of Python: they drive a Buffer of DeepEP's or Mooncake's names with masks.
+#[derive(Clone, Debug)]
+pub(super) struct Buffers {
+    /// The Python that has warpverbs and torch.
+    pub(super) python: PathBuf,
+    /// Which Buffer, as the program takes it.
+    pub(super) name: String,
+}
+
+impl Workplace {
+    /// What starts a rank that is a program of Python.
+    pub(super) fn python(
+        &self,
+        (rank, rails): (u32, u32),
+        preload: Option<&OsString>,
+        buffers: &Buffers,
+    ) -> Command {
+        let mut command = Command::new(&buffers.python);
+        tied::tie(&mut command);
+        command
+            .args(["-m", "warpverbs._chaos", "--buffer", &buffers.name])
+            .arg("--spec")
+            .arg(self.spec())
+            .args(["--rank", &rank.to_string()])
+            .env("OMP_NUM_THREADS", "1")
+            .env("WARPVERBS_GPU", "simt");
+        if let Some(preload) = preload {
+            command
+                .env("LD_PRELOAD", preload)
+                .env("SOFTHCA_DIR", self.hcas())
+                .env("SOFTHCA_DEVICES", rails.to_string());
+        }
+        command
     }
 }
 
@@ -221,12 +258,11 @@ impl Ranks {
 
     /// Waits for a process that has closed its output.
     fn reap(&mut self, rank: usize) -> Option<ExitStatus> {
-        let until = Instant::now() + ENDING;
-        while Instant::now() < until {
+        for left in Looks::within(ENDING) {
             if let Ok(Some(status)) = self.children[rank].try_wait() {
                 return Some(status);
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(left.min(Duration::from_millis(1)));
         }
         let _ = self.children[rank].kill();
         self.children[rank].wait().ok()

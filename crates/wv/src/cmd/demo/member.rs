@@ -1,9 +1,10 @@
 //! A rank whose fellows may die: each step is checked for what the report of its call says of them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::chaos::{Record, RecordKind, unix_us};
+use super::chaos::{Loss, Record, RecordKind, unix_us};
 use super::messages::{Message, tell};
 use super::rank::Rank;
 use super::{DemoError, check, instructions};
@@ -11,7 +12,7 @@ use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::internal::{MoeInternal, TeamInternal};
 use warpverbs::membership::{self, Group, GroupConfig, GroupState};
-use warpverbs::moe::{Batch, Fault};
+use warpverbs::moe::{Batch, CallReport, Fault};
 
 /// Between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);
@@ -49,7 +50,7 @@ impl Rank {
         let config = defaults
             .with_lease_ttl(lease)
             .with_error_bound(Some(Duration::from_secs(1)));
-        self.watch_clock(lease);
+        self.watch_clock(Duration::from_millis(self.spec.deadline_ms));
         let group = Group::start(self.moe.team(), self.moe.clone(), &config)?;
         self.tell_what(unix_us(), RecordKind::Asks);
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
@@ -79,6 +80,9 @@ impl Rank {
                 std::thread::sleep(LOOK);
                 continue;
             }
+            if let Some(late) = instructions::lateness() {
+                std::thread::sleep(late);
+            }
             if kills {
                 let _ = tell(&Message::Begins { step: number });
             }
@@ -97,18 +101,18 @@ impl Rank {
         Ok(())
     }
 
-    /// A thread that only looks at the clock reports when it stood still for a quarter of a lease. The others may then have
+    /// A thread that only looks at the clock reports when it stood still for a quarter of a deadline. The others may then have
     /// missed this process.
-    fn watch_clock(&self, lease: Duration) {
+    fn watch_clock(&self, deadline: Duration) {
         let (began_us, team) = (self.spec.began_us, self.moe.team());
         let (rank, generation) = (team.rank(), team.config().generation);
         let look = move || {
             let mut before = Instant::now();
             loop {
-                std::thread::sleep(lease / 40);
+                std::thread::sleep(deadline / 40);
                 let stood = before.elapsed();
                 before = Instant::now();
-                if stood >= lease / 4 {
+                if stood >= deadline / 4 {
                     let ms = u64::try_from(stood.as_millis()).unwrap_or(u64::MAX);
                     let _ = tell(&Message::Event(Record {
                         us: unix_us().saturating_sub(began_us),
@@ -177,12 +181,15 @@ impl Rank {
         let missing: Vec<u32> = missing.map(|(other, _)| other).collect();
         let (config, placement) = (self.moe.config(), self.work.placement());
         let lost = check::combine_of(config, placement, rank, &own, &combined, &seen);
+        let lost = lost.map_err(wrong)?;
+        let cause = |of: u32| cause(&report, of, aborted);
         Ok(RecordKind::Step {
             step: report.call,
             epoch: (!aborted).then_some(report.epoch),
             tokens: config.max_tokens,
-            lost: lost.map_err(wrong)?,
+            lost: u32::try_from(lost.len()).unwrap_or(u32::MAX),
             missing,
+            losses: Some(losses(&lost, cause)),
             took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
         })
     }
@@ -232,7 +239,7 @@ impl Rank {
                 }
                 membership::GroupEventKind::Ended(GroupState::Expelled) => RecordKind::Expelled,
                 other => RecordKind::Notes {
-                    words: format!("{other:?}"),
+                    words: format!("{}: {other}", other.name()),
                 },
             };
             self.tell_what(us, what);
@@ -246,5 +253,55 @@ impl Rank {
             generation: self.moe.team().config().generation,
             what,
         }));
+    }
+}
+
+/// Lost tokens by the ranks whose experts each lacks.
+fn losses(lost: &[BTreeSet<u32>], cause: impl Fn(u32) -> String) -> Vec<Loss> {
+    let mut sets: BTreeMap<&BTreeSet<u32>, u32> = BTreeMap::new();
+    for of in lost {
+        *sets.entry(of).or_default() += 1;
+    }
+    let loss = |(of, tokens): (&BTreeSet<u32>, u32)| Loss {
+        tokens,
+        of: of.iter().copied().collect(),
+        causes: of.iter().map(|rank| cause(*rank)).collect(),
+    };
+    sets.into_iter().map(loss).collect()
+}
+
+/// Why rows of rank `of` are missing from a call.
+fn cause(report: &CallReport, of: u32, aborted: bool) -> String {
+    let peer = &report.peers[of as usize];
+    match () {
+        () if aborted => "no view covers the call".to_owned(),
+        () if report.no_buffer => "no send buffer was free".to_owned(),
+        () if of == report.rank => "this rank sent nothing".to_owned(),
+        () if peer.member == 0 => "no member of the view".to_owned(),
+        () if peer.cause != MoeCause::NONE => peer.cause.to_string(),
+        () if peer.active == 0 => "masked".to_owned(),
+        () if peer.dispatch_received != Outcome::ACCEPTED => {
+            format!("dispatch {}", peer.dispatch_received)
+        }
+        () if peer.combine_received == Outcome::ACCEPTED => "rows did not come back".to_owned(),
+        () => format!("combine {}", peer.combine_received),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_tokens_are_counted_by_the_ranks_whose_experts_they_lack() {
+        let lost = [&[1][..], &[1, 2], &[1]].map(|of| of.iter().copied().collect());
+        let found = losses(&lost, |rank| format!("cause {rank}"));
+        let loss = |tokens, of: &[u32]| Loss {
+            tokens,
+            of: of.to_vec(),
+            causes: of.iter().map(|rank| format!("cause {rank}")).collect(),
+        };
+        assert_eq!(found, [loss(2, &[1]), loss(1, &[1, 2])]);
+        assert_eq!(losses(&[], |_| String::new()), []);
     }
 }

@@ -70,10 +70,7 @@ fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
         Err(error) => error,
     };
     output::say(format_args!("{command}: {error}"));
-    match error.is_input() {
-        true => ExitCode::from(2),
-        false => ExitCode::FAILURE,
-    }
+    ExitCode::from(error.status())
 }
 
 fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {

@@ -21,6 +21,8 @@ const STARTED: Duration = Duration::from_millis(100);
 
 /// Longest call of the store, which holds up everything else that is to be done.
 const CALL: Duration = Duration::from_millis(500);
+/// Of two processes for one place one serves within so long.
+const TWO_COME: Duration = Duration::from_secs(20);
 /// Servers that were started serve within so long, or have another leader.
 const ELECTION: Duration = Duration::from_secs(5);
 
@@ -59,6 +61,10 @@ enum Ending {
     StartServers(Vec<usize>),
     /// They go on.
     ResumeServers(Vec<usize>),
+    /// Another process is started for the place of this rank.
+    Rival(u32),
+    /// Of two processes for the place of this rank the one that does not serve is killed, at the latest then.
+    OneStays(u32, Instant),
     /// Until then.
     Nothing,
 }
@@ -66,6 +72,7 @@ enum Ending {
 /// Faults of one HCA that deeds have asked for, until their times.
 #[derive(Default)]
 struct HcaFaults {
+    /// Items of a spec, without their times.
     parts: Vec<(Instant, String)>,
     port: Option<Instant>,
 }
@@ -77,7 +84,7 @@ impl HcaFaults {
         let left = |until: &Instant| milliseconds(until.saturating_duration_since(now));
         let parts = self.parts.iter();
         let mut spec: String = parts
-            .map(|(until, address)| format!(",partition={address}@..{}ms", left(until)))
+            .map(|(until, item)| format!(",{item}@..{}ms", left(until)))
             .collect();
         // A new spec replaces the end of an earlier one, so a port that was down once comes up by each.
         if let Some(until) = &self.port {
@@ -117,11 +124,13 @@ impl Acts {
         all.map(|(at, _)| *at).min()
     }
 
-    /// Whether a deed kills every process that runs as `rank`, again and again.
+    /// Whether a deed kills every process that runs as `rank`, or lets two come for its place.
     pub(super) fn is_looping(&self, rank: u32) -> bool {
         let all = self.under_way.iter().flat_map(|deed| &deed.left);
-        all.into_iter()
-            .any(|(_, ending)| matches!(ending, Ending::Kill(of, _) if *of == rank))
+        all.into_iter().any(|(_, ending)| match ending {
+            Ending::Kill(of, _) | Ending::Rival(of) | Ending::OneStays(of, _) => *of == rank,
+            _ => false,
+        })
     }
 
     /// Begins `deed`.
@@ -149,6 +158,82 @@ impl Acts {
                 left.push((now, Ending::Kill(rank, back)));
                 left.push((now + back + STARTED, Ending::Nothing));
             }
+            Deed::NoPidfd { rank, back } => {
+                begun.how = Disturbance::NoPidfd;
+                begun.ranks = vec![rank];
+                note(fleet, begun);
+                left.push((now, Ending::Kill(rank, back)));
+                left.push((now + back + STARTED, Ending::Nothing));
+            }
+            Deed::Host { ranks: two, back } => {
+                begun.how = Disturbance::Host;
+                begun.ranks.clone_from(&two);
+                note(fleet, begun);
+                left.extend(two.iter().map(|rank| (now, Ending::Kill(*rank, back))));
+                left.push((now + back + STARTED, Ending::Nothing));
+            }
+            Deed::LinkJoiner { rank, back, time } => {
+                begun.how = Disturbance::LinkJoiner;
+                begun.ranks = vec![rank];
+                begun.words = format!("for {time:?}");
+                note(fleet, begun);
+                fleet.loses_link(rank, now + back + time);
+                left.push((now, Ending::Kill(rank, back)));
+                left.push((now + back + time.max(STARTED), Ending::Nothing));
+            }
+            Deed::Twice { rank, back, apart } => {
+                begun.how = Disturbance::Twice;
+                begun.ranks = vec![rank];
+                begun.words = format!("{apart:?} apart");
+                note(fleet, begun);
+                let second = now + back + apart;
+                left.push((now, Ending::Kill(rank, back)));
+                left.push((second, Ending::Rival(rank)));
+                left.push((second + CALL, Ending::OneStays(rank, second + TWO_COME)));
+            }
+            Deed::Late { rank, time } => {
+                begun.how = Disturbance::Late;
+                begun.ranks = vec![rank];
+                begun.words = format!("by {time:?}");
+                note(fleet, begun);
+                if let Some(who) = self.disturb(fleet, rank, Disturbance::Late) {
+                    let late = Instruction::Late(milliseconds(time));
+                    fleet.processes.instruct(rank, &late);
+                    left.push((now + time, Ending::Calm(who, false)));
+                }
+            }
+            Deed::Arguments { rank } => {
+                begun.how = Disturbance::Arguments;
+                begun.ranks = vec![rank];
+                note(fleet, begun);
+                if let Some(who) = self.disturb(fleet, rank, Disturbance::Arguments) {
+                    fleet.processes.instruct(rank, &Instruction::Arguments);
+                    left.push((now + CALL, Ending::Calm(who, false)));
+                }
+            }
+            Deed::OneWay {
+                rank,
+                other,
+                out,
+                time,
+            } => {
+                let (item, way) = match out {
+                    true => ("partition-out", "to"),
+                    false => ("partition-in", "from"),
+                };
+                begun.how = Disturbance::OneWay;
+                begun.ranks = vec![rank];
+                begun.pairs = vec![(rank.min(other), rank.max(other))];
+                begun.words = format!("nothing passes {way} rank {other}");
+                note(fleet, begun);
+                if let Some(who) = self.disturb(fleet, rank, Disturbance::OneWay) {
+                    let known = addresses[other as usize].iter();
+                    let parts = known.map(|address| (now + time, format!("{item}={address}")));
+                    self.hcas.entry(who).or_default().parts.extend(parts);
+                    self.tell_hca(fleet, who);
+                    left.push((now + time, Ending::Calm(who, false)));
+                }
+            }
             Deed::CrashLoop { rank, back, lives } => {
                 begun.how = Disturbance::CrashLoop;
                 begun.ranks = vec![rank];
@@ -174,7 +259,7 @@ impl Acts {
                     let known = from
                         .iter()
                         .flat_map(|other| addresses[*other as usize].clone());
-                    let parts = known.map(|address| (now + time, address));
+                    let parts = known.map(|address| (now + time, format!("partition={address}")));
                     self.hcas.entry(who).or_default().parts.extend(parts);
                     self.tell_hca(fleet, who);
                     left.push((now + time, Ending::Calm(who, false)));
@@ -189,7 +274,7 @@ impl Acts {
                     // HCAs of one rail talk to each other only.
                     let others = (0..).zip(addresses).filter(|(other, _)| *other != rank);
                     let ends = others.filter_map(|(_, rails): (u32, _)| rails.get(rail).cloned());
-                    let parts = ends.map(|address| (now + time, address));
+                    let parts = ends.map(|address| (now + time, format!("partition={address}")));
                     self.hcas.entry(who).or_default().parts.extend(parts);
                     self.tell_hca(fleet, who);
                     left.push((now + time, Ending::Calm(who, false)));
@@ -394,6 +479,13 @@ impl Acts {
                         }
                     }
                 }
+                Ending::Rival(rank) => fleet.start_rival(rank)?,
+                Ending::OneStays(rank, last) => {
+                    if !fleet.keeps_one(rank, Instant::now() >= last) {
+                        let again = (Instant::now() + CALL, Ending::OneStays(rank, last));
+                        self.under_way[place].left.push(again);
+                    }
+                }
                 Ending::Nothing => {}
             }
         }
@@ -444,7 +536,8 @@ impl Acts {
 
     fn tell_hca(&mut self, fleet: &mut Fleet<'_>, who: RankGeneration) {
         let more = self.hcas.entry(who).or_default().spec(Instant::now());
-        let spec = format!("{}{more}", self.faults);
+        let link = fleet.link_fault(who.0);
+        let spec = format!("{}{more}{link}", self.faults);
         fleet.processes.instruct(who.0, &Instruction::Faults(spec));
     }
 }
@@ -462,7 +555,10 @@ mod tests {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut faults = HcaFaults::default();
         assert_eq!(faults.spec(now), "");
-        faults.parts.push((now + second, "127.0.0.1".to_owned()));
+        let item = |name: &str| name.to_owned();
+        faults
+            .parts
+            .push((now + second, item("partition=127.0.0.1")));
         faults.port = Some(now + 2 * second);
         assert_eq!(
             faults.spec(now),
@@ -470,10 +566,10 @@ mod tests {
         );
         faults
             .parts
-            .push((now + 3 * second, "127.0.0.2".to_owned()));
+            .push((now + 3 * second, item("partition-out=127.0.0.2")));
         assert_eq!(
             faults.spec(now + second),
-            ",partition=127.0.0.2@..2000ms,port-down@0ms,port-up@1000ms"
+            ",partition-out=127.0.0.2@..2000ms,port-down@0ms,port-up@1000ms"
         );
         // The port comes up whatever became of the earlier spec.
         assert_eq!(faults.spec(now + 3 * second), ",port-up@0ms");

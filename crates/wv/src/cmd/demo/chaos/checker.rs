@@ -8,28 +8,56 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::DemoError;
-use super::event::{Begun, Disturbance, Record, RecordKind, parse};
+use super::event::{Begun, Disturbance, Loss, Record, RecordKind, parse};
+use super::tokens::{Judged, Tokens};
 use super::verdict::{self, Verdict, What};
 use super::watch::Watch;
 use crate::cmd::output;
 
-/// Judges the story in the file at `path`.
-pub(super) fn run(path: &Path) -> Result<(), DemoError> {
+/// Judges the story in the file at `path`, the tokens that undisturbed ranks lost only with `judges_tokens`.
+pub(super) fn run(path: &Path, judges_tokens: bool) -> Result<(), DemoError> {
     let text = std::fs::read_to_string(path).map_err(|error| DemoError::file(path, &error))?;
     let records = parse(&text).map_err(|error| DemoError::file(path, &error))?;
-    let verdicts = of(&records);
+    if let Some(words) = uncounted(&records) {
+        return Err(DemoError::file(path, &words));
+    }
+    let mut verdicts = of(&records);
+    let tokens = Tokens::of(&records).filter(|_| judges_tokens);
+    let tokens = tokens.map(|tokens| tokens.judged());
+    if let Some(Judged::Lost(lost)) = &tokens {
+        verdicts.extend(verdict::of_tokens(lost));
+    }
     match verdicts.is_empty() {
         true => {
             let is_deed = |record: &&Record| matches!(record.what, RecordKind::Deed(_));
             let deeds = records.iter().filter(is_deed).count();
             let count = records.len();
             let words = format!("{count} records, {deeds} deeds: nothing that may not be\n");
-            Ok(output::print(&words)?)
+            output::print(&words)?;
+            match tokens {
+                Some(Judged::Starved { calls, of }) => Err(DemoError::NotJudged { calls, of }),
+                _ => Ok(()),
+            }
         }
         false => Err(DemoError::Ranks {
             messages: verdicts.iter().map(ToString::to_string).collect(),
         }),
     }
+}
+
+/// Why a story says nothing of tokens: it has steps without their counts, or no deadline.
+fn uncounted(records: &[Record]) -> Option<String> {
+    let lacks = |record: &Record| match &record.what {
+        RecordKind::Plan { deadline_ms: 0, .. } => Some("the deadline of its ranks"),
+        RecordKind::Step { losses: None, .. } => {
+            Some("counts of the tokens that undisturbed ranks lost")
+        }
+        _ => None,
+    };
+    let what = records.iter().find_map(lacks)?;
+    Some(format!(
+        "the story lacks {what}, since an earlier wv wrote it; run that seed again with this one"
+    ))
 }
 
 /// What may not be in a story whose `records` are in the order of their times.
@@ -46,6 +74,7 @@ fn of(records: &[Record]) -> Vec<Verdict> {
     verdicts.extend(unstarted(records).into_iter().map(odd));
     verdicts.extend(steps(records).into_iter().map(odd));
     verdicts.extend(failures(records).into_iter().map(odd));
+    verdicts.extend(miscounted(records).into_iter().map(odd));
     verdicts
 }
 
@@ -112,7 +141,7 @@ fn unstarted(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records {
         let (rank, generation) = (record.rank, record.generation);
-        if record.what == RecordKind::Started {
+        if [RecordKind::Started, RecordKind::Rival].contains(&record.what) {
             known.insert((rank, generation));
         } else if !record.what.is_done_to() && known.insert((rank, generation)) {
             let ms = record.us / 1000;
@@ -135,7 +164,7 @@ impl Done {
     /// Whether a deed of this kind does it.
     fn is_of(self, how: Disturbance) -> bool {
         match self {
-            Self::Killed => matches!(how, Disturbance::Kill | Disturbance::CrashLoop),
+            Self::Killed => how.kills(),
             Self::Disturbed(done) => done == how,
         }
     }
@@ -152,6 +181,8 @@ impl Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     One,
+    /// Those of one host.
+    Two,
     All,
     /// The store, or what is in it: no rank is disturbed.
     Store,
@@ -166,7 +197,14 @@ fn target(how: Disturbance) -> Target {
         | Disturbance::Freeze
         | Disturbance::Partition
         | Disturbance::Rail
-        | Disturbance::PortOne => Target::One,
+        | Disturbance::PortOne
+        | Disturbance::Late
+        | Disturbance::NoPidfd
+        | Disturbance::OneWay
+        | Disturbance::LinkJoiner
+        | Disturbance::Twice
+        | Disturbance::Arguments => Target::One,
+        Disturbance::Host => Target::Two,
         Disturbance::PauseAll | Disturbance::PortsAll => Target::All,
         Disturbance::StorePause
         | Disturbance::StoreSlow
@@ -187,6 +225,7 @@ fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
     let named: BTreeSet<u32> = of.iter().copied().collect();
     let wanted = match target(*how) {
         Target::One => 1,
+        Target::Two => 2,
         Target::All => ranks as usize,
         Target::Store => 0,
     };
@@ -195,7 +234,8 @@ fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
             "names the ranks {of:?}; it is done to {wanted} of {ranks}"
         ));
     }
-    if (*how == Disturbance::Partition) == pairs.is_empty() {
+    let cuts = matches!(how, Disturbance::Partition | Disturbance::OneWay);
+    if cuts == pairs.is_empty() {
         return Some(format!("cuts the pairs {pairs:?}"));
     }
     let cannot =
@@ -231,6 +271,30 @@ fn steps(records: &[Record]) -> Vec<String> {
     wrong
 }
 
+/// Steps whose lost tokens are not the sum of their counts, or whose counts name no rank or no cause.
+fn miscounted(records: &[Record]) -> Vec<String> {
+    let wrong = records.iter().filter_map(|record| match &record.what {
+        RecordKind::Step {
+            step,
+            lost,
+            losses: Some(losses),
+            ..
+        } => {
+            let sum: u64 = losses.iter().map(|loss| u64::from(loss.tokens)).sum();
+            let named = |loss: &Loss| !loss.of.is_empty() && loss.of.len() == loss.causes.len();
+            let right = sum == u64::from(*lost) && losses.iter().all(named);
+            let (rank, ms) = (record.rank, record.us / 1000);
+            (!right).then(|| {
+                format!(
+                    "rank {rank} at {ms} ms: step {step} lost {lost} tokens, and its counts say {losses:?}"
+                )
+            })
+        }
+        _ => None,
+    });
+    wrong.collect()
+}
+
 /// What ranks have failed with: a changed result of a call is one.
 fn failures(records: &[Record]) -> Vec<String> {
     let failed = records.iter().filter_map(|record| match &record.what {
@@ -255,6 +319,8 @@ mod tests {
         let plan = RecordKind::Plan {
             ranks: 4,
             lease_ms: 2000,
+            deadline_ms: 500,
+            masks: false,
         };
         let mut story = vec![told(0, 0, 0, plan)];
         for rank in 0..4 {
@@ -283,6 +349,7 @@ mod tests {
             tokens: 1,
             lost: 0,
             missing: Vec::new(),
+            losses: Some(Vec::new()),
             took_us: 1,
         };
         told(us, rank, 1, what)
@@ -312,7 +379,7 @@ mod tests {
         of(story).iter().map(ToString::to_string).collect()
     }
 
-    const KINDS: [(Disturbance, &[u32]); 15] = [
+    const KINDS: [(Disturbance, &[u32]); 22] = [
         (Disturbance::Kill, &[1]),
         (Disturbance::CrashLoop, &[1]),
         (Disturbance::HostFreeze, &[1]),
@@ -328,20 +395,80 @@ mod tests {
         (Disturbance::StoreRestart, &[]),
         (Disturbance::LeaderLoss, &[]),
         (Disturbance::Garbage, &[]),
+        (Disturbance::Late, &[1]),
+        (Disturbance::NoPidfd, &[1]),
+        (Disturbance::OneWay, &[1]),
+        (Disturbance::Host, &[1, 2]),
+        (Disturbance::LinkJoiner, &[1]),
+        (Disturbance::Twice, &[1]),
+        (Disturbance::Arguments, &[1]),
     ];
 
     fn cuts(how: Disturbance) -> &'static [(u32, u32)] {
         match how {
             Disturbance::Partition => &[(0, 1), (1, 3)],
+            Disturbance::OneWay => &[(0, 1)],
             _ => &[],
         }
+    }
+
+    #[test]
+    fn a_story_without_counts_of_tokens_is_refused() {
+        let mut story = begin();
+        assert_eq!(uncounted(&story), None);
+        story.push(told(1200 * MS, 0, 1, old_step()));
+        let words = uncounted(&story).unwrap();
+        let said = "the story lacks counts of the tokens that undisturbed ranks lost";
+        assert!(words.starts_with(said), "{words}");
+        let mut story = begin();
+        story[0].what = RecordKind::Plan {
+            ranks: 4,
+            lease_ms: 2000,
+            deadline_ms: 0,
+            masks: false,
+        };
+        let words = uncounted(&story).unwrap();
+        assert!(words.starts_with("the story lacks the deadline"), "{words}");
+    }
+
+    /// As stories of before have it.
+    fn old_step() -> RecordKind {
+        let text =
+            r#"{"what":"step","step":2,"epoch":1,"tokens":1,"lost":0,"missing":[],"took_us":1}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_step_whose_counts_are_not_what_it_lost_is_reported() {
+        let with = |lost: u32, counted: u32, causes: &[&str]| {
+            let mut story = begin();
+            let loss = Loss {
+                tokens: counted,
+                of: vec![2],
+                causes: causes.iter().map(|&cause| cause.to_owned()).collect(),
+            };
+            let what = RecordKind::Step {
+                step: 2,
+                epoch: Some(1),
+                tokens: 16,
+                lost,
+                missing: Vec::new(),
+                losses: Some(vec![loss]),
+                took_us: 1,
+            };
+            story.push(told(1200 * MS, 0, 1, what));
+            words(&story).len()
+        };
+        assert_eq!(with(3, 3, &["timeout"]), 0);
+        assert_eq!(with(3, 2, &["timeout"]), 1);
+        assert_eq!(with(3, 3, &[]), 1);
     }
 
     #[test]
     fn a_deed_of_each_kind_disturbs_no_rank_but_those_it_names() {
         for (how, ranks) in KINDS {
             let done = match how {
-                Disturbance::Kill | Disturbance::CrashLoop => RecordKind::Killed,
+                how if how.kills() => RecordKind::Killed,
                 how => RecordKind::Disturbed { how },
             };
             let to = |rank: u32| vec![told(2500 * MS, rank, 1, done.clone())];
@@ -386,6 +513,7 @@ mod tests {
         for (how, ranks) in KINDS {
             let wrong: &[&[u32]] = match target(how) {
                 Target::One => &[&[], &[0, 1], &[4]],
+                Target::Two => &[&[], &[1], &[1, 1], &[0, 4], &[0, 1, 2]],
                 Target::All => &[&[], &[1], &[0, 1, 2], &[0, 1, 2, 2], &[0, 1, 2, 3, 4]],
                 Target::Store => &[&[0], &[0, 1, 2, 3]],
             };

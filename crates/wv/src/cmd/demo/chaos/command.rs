@@ -1,25 +1,27 @@
 //! `wv chaos`: things go wrong at random, by a seed, while rank processes dispatch and combine.
 
+use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::input::Inputs;
-use super::super::{DemoError, DemoOptions, Run, exit_code, member};
+use super::super::launch::Buffers;
+use super::super::{DemoError, Run, exit_code, member};
 use super::acts::Acts;
 use super::checker;
-use super::deeds::{ALL, Deeds, Kind, SHORTEST_PAUSE};
+use super::deeds::{Deeds, Kind};
 use super::event::{Record, RecordKind};
-use super::fleet::{Fleet, News, milliseconds};
-use super::program::{self, Drive};
+use super::fleet::{Fleet, News, Ranks, milliseconds};
+use super::options::ChaosOptions;
+use super::processes::RankGeneration;
+use super::program;
 use super::publish;
+use super::tokens::{Judged, Tokens};
 use super::verdict;
 use super::watch::Watch;
 use crate::cmd::etcd::Etcd;
-use crate::cmd::time;
 
 /// What happens is judged so much later.
 const JUDGE: Duration = Duration::from_secs(2);
@@ -29,124 +31,19 @@ const LOOK: Duration = Duration::from_millis(50);
 const LAST_STEPS: u32 = 50;
 /// Time for every rank to hear which step is the last.
 const HEAR: f64 = 2.0;
-/// Most software HCAs of a rank.
-const MOST_RAILS: u32 = 4;
-/// Longest run, in minutes.
-const MOST_MINUTES: f64 = 24.0 * 60.0;
-/// Longest time that all may be asked to stand still, in seconds.
-const MOST_PAUSE: f64 = 600.0;
+/// The same where no rank is away.
+const HEAR_SOON: f64 = 0.5;
+/// Ranks that differ by so many calls take each other back. One that is further behind has so long to catch up.
+const NEAR: u32 = 20;
+const CATCH_UP: Duration = Duration::from_secs(10);
 /// Longest time for the last steps.
 const LAST: Duration = Duration::from_secs(120);
-
-/// Options of `wv chaos`.
-#[derive(clap::Args, Clone, Debug)]
-pub struct ChaosOptions {
-    /// Rank processes, 3 to 64
-    #[arg(long, default_value_t = 6)]
-    ranks: u32,
-    /// Time in which the command does its deeds, in minutes
-    #[arg(long, default_value_t = 1.0)]
-    minutes: f64,
-    /// End after so many deeds, if that is earlier
-    #[arg(long, value_name = "COUNT")]
-    deeds: Option<u32>,
-    /// Seed of the deeds and of the ranks that they hit
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Packets that are lost, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
-    loss: f64,
-    /// Do only deeds of this kind; may be given several times
-    #[arg(long, value_enum)]
-    only: Vec<Kind>,
-    /// Only kill ranks
-    #[arg(long, conflicts_with = "only")]
-    kills_only: bool,
-    /// Most deeds at once, which leave two ranks alone; without it most ranks are always left alone
-    #[arg(long, value_name = "COUNT")]
-    at_once: Option<u16>,
-    /// Longest time in which all processes stand still, at most 600. Times are drawn from 0.1 s on, short and long alike. Without
-    /// it they last up to 6 s
-    #[arg(long, value_name = "SECONDS")]
-    longest_pause: Option<f64>,
-    /// Software HCAs of each rank, 1 to 4
-    #[arg(long, default_value_t = 1)]
-    rails: u32,
-    /// Let the ranks meet in an etcd of 1 or 3 servers that the command starts; without it in a directory, which has no server
-    #[arg(long, value_name = "SERVERS")]
-    etcd: Option<u16>,
-    /// The program of those servers
-    #[arg(
-        long,
-        value_name = "PROGRAM",
-        default_value = "etcd",
-        requires = "etcd"
-    )]
-    etcd_program: PathBuf,
-    /// Longest wait of a device call, in milliseconds, 50 to 60,000
-    #[arg(long, default_value_t = 500)]
-    deadline: u64,
-    /// Longest time without a step of a rank; a longer one fails the run [default: 30; 120 with --program]
-    #[arg(long, value_name = "SECONDS", value_parser = time::seconds())]
-    patience: Option<u64>,
-    /// Tokens of each rank in each step
-    #[arg(long, default_value_t = 16)]
-    tokens: u32,
-    /// BF16 elements of a token, a multiple of 8
-    #[arg(long, default_value_t = 128)]
-    hidden: u32,
-    /// Kill the ranks of this program of Python, one after the other, --deeds times [default with it: 20]. The program must report
-    /// what its ranks do as python/examples/elastic.py does
-    #[arg(long, value_name = "FILE.py", conflicts_with_all = NOT_OF_PROGRAMS)]
-    program: Option<PathBuf>,
-    /// The Python that has warpverbs and torch
-    #[arg(
-        long,
-        value_name = "PROGRAM",
-        default_value = "python3",
-        requires = "program"
-    )]
-    python: PathBuf,
-    /// Draw the state of each rank over time
-    #[arg(long, value_name = "FILE.svg")]
-    timeline: Option<PathBuf>,
-    /// Write every deed and every report of a rank, one JSON object a line. A run that fails writes them in any case, to a new file
-    #[arg(long, value_name = "FILE.jsonl")]
-    story: Option<PathBuf>,
-    /// Judge the story of an earlier run, and do nothing else
-    #[arg(long, value_name = "FILE.jsonl", exclusive = true)]
-    judge: Option<PathBuf>,
-    /// The figures as one JSON object on stdout; everything else goes to stderr
-    #[arg(long)]
-    json: bool,
-}
-
-/// Options of which programs of Python know nothing.
-const NOT_OF_PROGRAMS: [&str; 12] = [
-    "minutes",
-    "only",
-    "kills_only",
-    "at_once",
-    "longest_pause",
-    "rails",
-    "etcd",
-    "deadline",
-    "tokens",
-    "hidden",
-    "timeline",
-    "story",
-];
-/// Longest wait for the next step of a rank, and for that of a program of Python, whose ranks import torch when they come back.
-const PATIENCE: u64 = 30;
-const PATIENCE_OF_PROGRAMS: u64 = 120;
-/// Deaths in a program of Python.
-const DEATHS: u32 = 20;
 
 /// Runs it and prints what it cost.
 #[must_use]
 pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
     if let Some(story) = &options.judge {
-        return exit_code("wv chaos", &checker::run(story));
+        return exit_code("wv chaos", &checker::run(story, !options.tokens_not_judged));
     }
     let ended = run_to_the_end(options);
     exit_code(&format!("wv chaos: seed {}", options.seed), &ended)
@@ -162,7 +59,15 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     run.spec.membership = true;
     run.spec.deadline_ms = options.deadline;
     run.spec.rails = options.rails;
-    let faults = (options.loss > 0.0).then(|| options.faults());
+    let (kinds, spaces) = options.possible()?;
+    let ranks = Ranks {
+        faults: (options.loss > 0.0).then(|| options.faults()),
+        spaces,
+        buffers: options.buffer.map(|kind| Buffers {
+            python: options.python.clone(),
+            name: kind.module().to_owned(),
+        }),
+    };
     let lease = member::lease(options.deadline);
     let at_once = options.at_once.map(usize::from);
     let etcd = options
@@ -175,148 +80,70 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let acts = Acts::new(&run, etcd, options.faults())?;
     let mut chaos = Chaos {
         options,
-        fleet: Fleet::start(&run, inputs.ranks, faults)?,
-        deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once)
+        fleet: Fleet::start(&run, inputs.ranks, ranks)?,
+        deeds: Deeds::new(options.seed, &kinds, lease, at_once)
+            .with_deadline(Duration::from_millis(options.deadline))
             .with_rails(options.rails)
             .with_longest_pause(options.longest_pause.map(Duration::from_secs_f64)),
         acts,
-        watch: Watch::new(Duration::from_secs(
-            options.patience.unwrap_or(PATIENCE).max(1),
-        )),
+        watch: Watch::new(options.patience()),
         addresses: vec![Vec::new(); inputs.ranks as usize],
+        rivals: BTreeMap::new(),
         seen: (0, 0),
         judge_at: None,
+        masks: Masks::default(),
         began: Instant::now(),
         bar: bar(),
     };
     let plan = RecordKind::Plan {
         ranks: inputs.ranks,
         lease_ms: milliseconds(lease),
+        deadline_ms: options.deadline,
+        masks: options.buffer.is_some(),
     };
     chaos.fleet.processes.note_all(plan);
     let ended = chaos.run().and_then(|()| chaos.judge());
     chaos.bar.finish_and_clear();
     let records = chaos.fleet.story();
+    let judged = match options.tokens_not_judged {
+        true => Ok(()),
+        false => judged(&records),
+    };
     match &options.story {
         Some(path) => std::fs::File::create(path)
             .and_then(|file| write_story(file, &records))
             .map_err(|error| DemoError::file(path, &error))?,
         // The same seed meets other times: a run that fails is not had again.
-        None if ended.is_err() => keep_story(options.seed, &records)?,
+        None if ended.is_err() || judged.is_err() => keep_story(options.seed, &records)?,
         None => {}
     }
-    publish(&records, options.timeline.as_deref(), options.json, ended)
+    publish(&records, options.timeline.as_deref(), options.json, ended)?;
+    judged
 }
 
-impl ChaosOptions {
-    fn demo(&self) -> Result<DemoOptions, DemoError> {
-        let refused = |words: String| Err(DemoError::Option(words));
-        if self.ranks < 3 {
-            return refused(format!("--ranks is {}; it must be 3 to 64", self.ranks));
-        }
-        if !(0.0..=50.0).contains(&self.loss) {
-            return refused(format!(
-                "--loss is {}; it must be 0 to 50 percent",
-                self.loss
-            ));
-        }
-        if !(0.0..=MOST_MINUTES).contains(&self.minutes) {
-            let minutes = self.minutes;
-            return refused(format!(
-                "--minutes is {minutes}; it must be 0 to {MOST_MINUTES}"
-            ));
-        }
-        if self.at_once == Some(0) {
-            return refused("--at-once is 0; it must be at least 1".to_owned());
-        }
-        if let Some(seconds) = self.longest_pause
-            && !(SHORTEST_PAUSE.as_secs_f64()..=MOST_PAUSE).contains(&seconds)
-        {
-            return refused(format!(
-                "--longest-pause is {seconds}; it must be 0.1 to {MOST_PAUSE} seconds"
-            ));
-        }
-        if let Some(servers) = self.etcd.filter(|servers| ![1, 3].contains(servers)) {
-            return refused(format!("--etcd is {servers}; it must be 1 or 3"));
-        }
-        if !(1..=MOST_RAILS).contains(&self.rails) {
-            let rails = self.rails;
-            return refused(format!("--rails is {rails}; it must be 1 to {MOST_RAILS}"));
-        }
-        if self.rails == 1 && self.only.contains(&Kind::Rail) {
-            return refused(
-                "--only rail is not possible where ranks have one rail; add --rails 2".to_owned(),
-            );
-        }
-        let has = self.etcd.unwrap_or(0);
-        if let Some(kind) = self.only.iter().find(|kind| kind.servers() > has) {
-            let name = kind.to_possible_value();
-            let name = name.as_ref().map_or("", |name| name.get_name());
-            let (store, least) = match has {
-                0 => (
-                    "in a directory, which has no server".to_owned(),
-                    kind.servers(),
-                ),
-                _ => (format!("in an etcd of {has}"), kind.servers()),
-            };
-            return refused(format!(
-                "--only {name} is not possible where ranks meet {store}; add --etcd {least}"
-            ));
-        }
-        if !(50..=60_000).contains(&self.deadline) {
-            let deadline = self.deadline;
-            return refused(format!(
-                "--deadline is {deadline}; it must be 50 to 60000 ms"
-            ));
-        }
-        Ok(DemoOptions {
-            ranks: self.ranks,
-            tokens: self.tokens,
-            hidden: Some(self.hidden),
-            experts: Some(self.ranks * 4),
-            top_k: Some(4),
-            steps: u32::MAX,
-            seed: self.seed,
-            // Freezes and partitions are those of the software HCA and of kernels on the CPU.
-            device: "sim".to_owned(),
-            gpu: "simt".to_owned(),
-            ..DemoOptions::default()
-        })
+/// What the tokens of a whole run say of it.
+fn judged(records: &[Record]) -> Result<(), DemoError> {
+    match Tokens::of(records).map(|tokens| tokens.judged()) {
+        None | Some(Judged::Good) => Ok(()),
+        Some(Judged::Starved { calls, of }) => Err(DemoError::NotJudged { calls, of }),
+        Some(Judged::Lost(lost)) => Err(DemoError::Ranks {
+            messages: verdict::of_tokens(&lost)
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        }),
     }
+}
 
-    fn drive<'a>(&'a self, program: &'a Path) -> Drive<'a> {
-        Drive {
-            program,
-            python: &self.python,
-            ranks: self.ranks,
-            deaths: self.deeds.unwrap_or(DEATHS),
-            seed: self.seed,
-            fault: (self.loss > 0.0).then(|| self.faults()),
-            patience: Duration::from_secs(self.patience.unwrap_or(PATIENCE_OF_PROGRAMS).max(1)),
-            json: self.json,
-        }
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        match self.kills_only {
-            true => vec![Kind::Kills],
-            false if self.only.is_empty() => {
-                let has = self.etcd.unwrap_or(0);
-                let may = |kind: &Kind| kind.servers() <= has && kind.rails() <= self.rails;
-                ALL.into_iter().filter(may).collect()
-            }
-            false => self.only.clone(),
-        }
-    }
-
-    /// What always goes wrong with packets: the loss.
-    fn faults(&self) -> String {
-        let loss = match self.loss > 0.0 {
-            true => format!(",drop={}%", self.loss),
-            false => String::new(),
-        };
-        format!("seed={}{loss}", self.seed)
-    }
+/// What ranks that mask each other have taken back.
+#[derive(Debug, Default)]
+struct Masks {
+    /// Deeds done by then.
+    deeds: u32,
+    /// The call before which they did.
+    back_at: u32,
+    /// Since when nothing is done.
+    since: Option<Instant>,
 }
 
 /// A run.
@@ -328,10 +155,13 @@ struct Chaos<'a> {
     watch: Watch,
     /// Of the HCAs of each rank, by rail.
     addresses: Vec<Vec<String>>,
+    /// Of second processes for a place, which may get it.
+    rivals: BTreeMap<RankGeneration, Vec<String>>,
     /// Records of the ranks, and deeds, that the watch has seen.
     seen: (usize, usize),
     /// When the story so far is to be judged.
     judge_at: Option<Instant>,
+    masks: Masks,
     began: Instant,
     bar: ProgressBar,
 }
@@ -348,7 +178,9 @@ impl Chaos<'_> {
             if Instant::now() >= next {
                 let calm = self.watch.calm().into_iter();
                 let calm: Vec<u32> = calm.filter(|rank| !self.acts.is_looping(*rank)).collect();
-                if let Some(deed) = self.deeds.next(&calm, ranks, self.acts.under_way()) {
+                if self.are_masked() {
+                    // A deed of a Buffer begins when all ranks are whole.
+                } else if let Some(deed) = self.deeds.next(&calm, ranks, self.acts.under_way()) {
                     let acts = &mut self.acts;
                     acts.begin(&mut self.fleet, &self.addresses, ranks, deed)?;
                 }
@@ -397,7 +229,8 @@ impl Chaos<'_> {
         loop {
             self.turn(Instant::now() + LOOK)?;
             let ranks = self.options.ranks;
-            let quiet = self.acts.under_way() == 0 && self.watch.calm().len() == ranks as usize;
+            let calm = self.watch.calm().len() == ranks as usize;
+            let quiet = self.acts.under_way() == 0 && calm && !self.are_masked();
             if !quiet || !self.watch.is_whole(ranks) {
                 since = Instant::now();
                 self.judge_at.get_or_insert(since + JUDGE);
@@ -407,8 +240,43 @@ impl Chaos<'_> {
         }
     }
 
+    /// Whether some ranks may mask others: a deed was done, and they have not taken all back since.
+    fn are_masked(&self) -> bool {
+        let back = self.masks.back_at;
+        let open = self.masks.deeds < self.acts.done || self.watch.oldest_step() < back;
+        self.options.buffer.is_some() && open
+    }
+
+    /// Programs of Python take back the ranks that they mask, all before one call, when no deed is under way and none is behind.
+    fn take_back(&mut self) {
+        if self.options.buffer.is_none() || self.masks.deeds == self.acts.done {
+            return;
+        }
+        let ranks = self.options.ranks as usize;
+        if self.acts.under_way() > 0 || self.watch.calm().len() < ranks {
+            self.masks.since = None;
+            return;
+        }
+        let since = *self.masks.since.get_or_insert_with(Instant::now);
+        let behind = self.watch.newest_step() - self.watch.oldest_step();
+        if behind > NEAR && since.elapsed() < CATCH_UP {
+            return;
+        }
+        self.masks = Masks {
+            deeds: self.acts.done,
+            back_at: self.step_in(HEAR_SOON, NEAR),
+            since: None,
+        };
+        self.fleet.take_back(self.masks.back_at);
+    }
+
     /// A step that no rank has made yet when all ranks have read of it.
     fn last_step(&self) -> u32 {
+        self.step_in(HEAR, LAST_STEPS)
+    }
+
+    /// So many steps after the one that ranks make in so many seconds.
+    fn step_in(&self, seconds: f64, steps: u32) -> u32 {
         let newest = self.watch.newest_step();
         let rate = f64::from(newest) / self.began.elapsed().as_secs_f64().max(0.1);
         #[expect(
@@ -416,13 +284,14 @@ impl Chaos<'_> {
             clippy::cast_sign_loss,
             reason = "saturates"
         )]
-        let more = (rate * HEAR) as u32;
-        newest.saturating_add(more).saturating_add(LAST_STEPS)
+        let more = (rate * seconds) as u32;
+        newest.saturating_add(more).saturating_add(steps)
     }
 
     /// Listens until something is to be done, at most until `until`, and looks at what may not happen.
     fn turn(&mut self, until: Instant) -> Result<(), DemoError> {
         self.acts.turn(&mut self.fleet)?;
+        self.take_back();
         let rejoin = self.fleet.start_again()?;
         let now = Instant::now();
         if self.judge_at.is_some_and(|at| at <= now) {
@@ -434,16 +303,38 @@ impl Chaos<'_> {
             .flatten();
         let next = next.fold(until, Instant::min);
         match self.fleet.listen(next)? {
-            Some(News::Ended(who)) => {
-                let back = self.deeds.back();
-                self.fleet.rejoin(who, back);
-            }
-            Some(News::Addresses((rank, _), addresses)) => {
-                self.addresses[rank as usize] = addresses;
+            Some(News::Ended(who)) => match self.fleet.promote(who.0) {
+                Some(rival) => {
+                    if let Some(addresses) = self.rivals.remove(&rival) {
+                        self.addresses[rival.0 as usize] = addresses;
+                    }
+                    self.replay(rival)?;
+                }
+                None => {
+                    let back = self.deeds.back();
+                    self.fleet.rejoin(who, back);
+                }
+            },
+            Some(News::Addresses(who, addresses)) => {
+                match self.fleet.processes.generation(who.0) == Some(who.1) {
+                    true => self.addresses[who.0 as usize] = addresses,
+                    false => drop(self.rivals.insert(who, addresses)),
+                }
             }
             _ => {}
         }
         self.look()
+    }
+
+    /// Shows the watch what a process said before it had its place.
+    fn replay(&mut self, who: RankGeneration) -> Result<(), DemoError> {
+        self.look()?;
+        let said = |record: &&Record| (record.rank, record.generation) == who;
+        for record in self.fleet.records.iter().filter(said) {
+            // What it ran in which view was checked with the others' steps or is checked with its next one.
+            let _ = self.watch.see(record, Instant::now());
+        }
+        Ok(())
     }
 
     /// What may not have happened ends the run.

@@ -39,6 +39,21 @@ pub(super) enum Kind {
     LeaderLoss,
     /// One rail of several of the rank carries nothing; needs --rails 2
     Rail,
+    /// The rank sleeps between two calls, for one to three deadlines
+    Late,
+    /// SIGKILL to a rank in a PID namespace of its own, so that no pidfd of another rank sees it; skipped where no such namespace
+    /// can be made
+    NoPidfd,
+    /// No packet passes from the rank to one other, or from that one to the rank
+    OneWay,
+    /// SIGKILL to two ranks at once; needs 5 ranks
+    Host,
+    /// SIGKILL; no packet reaches the process that takes the place
+    LinkJoiner,
+    /// SIGKILL; two processes take the place
+    Twice,
+    /// A call of the rank has another maxT than the calls of the others; needs --buffer
+    Arguments,
 }
 
 impl Kind {
@@ -55,10 +70,28 @@ impl Kind {
             _ => 0,
         }
     }
+
+    /// Ranks that it needs at least.
+    pub(super) fn ranks(self) -> u32 {
+        if self == Self::Host { 5 } else { 3 }
+    }
+
+    /// Whether it can be done to ranks that are programs of Python, which dispatch with masks and form no group.
+    pub(super) fn is_of_buffers(self) -> bool {
+        matches!(
+            self,
+            Self::Late | Self::Freezes | Self::Partitions | Self::OneWay | Self::Arguments
+        )
+    }
+
+    /// Whether it can be done to the ranks of the demo.
+    pub(super) fn is_of_demo(self) -> bool {
+        self != Self::Arguments
+    }
 }
 
 /// All kinds. Those that need no etcd come first, so that a seed does the same with and without one.
-pub(super) const ALL: [Kind; 15] = [
+pub(super) const ALL: [Kind; 22] = [
     Kind::Kills,
     Kind::HostFreezes,
     Kind::KernelFreezes,
@@ -71,6 +104,13 @@ pub(super) const ALL: [Kind; 15] = [
     Kind::PortsAll,
     Kind::Garbage,
     Kind::CrashLoop,
+    Kind::Late,
+    Kind::NoPidfd,
+    Kind::OneWay,
+    Kind::Host,
+    Kind::LinkJoiner,
+    Kind::Twice,
+    Kind::Arguments,
     Kind::StoreRestart,
     Kind::LeaderLoss,
     Kind::Rail,
@@ -130,6 +170,38 @@ pub(super) enum Deed {
         back: Duration,
         lives: Vec<Duration>,
     },
+    /// The rank sleeps for the time before its next call.
+    Late { rank: u32, time: Duration },
+    /// The rank, which lives in a PID namespace, dies, and comes back after the time.
+    NoPidfd { rank: u32, back: Duration },
+    /// Nothing passes from the rank to another one (`out`), or from that one to the rank, for the time.
+    OneWay {
+        rank: u32,
+        other: u32,
+        out: bool,
+        time: Duration,
+    },
+    /// These ranks die at once, and each comes back after the time.
+    Host { ranks: Vec<u32>, back: Duration },
+    /// The rank dies. Nothing passes to and from the process that comes back for the time.
+    LinkJoiner {
+        rank: u32,
+        back: Duration,
+        time: Duration,
+    },
+    /// The rank dies. A process comes back, and another one so much later.
+    Twice {
+        rank: u32,
+        back: Duration,
+        apart: Duration,
+    },
+    /// The rank makes a call with other arguments.
+    Arguments { rank: u32 },
+}
+
+/// Whether chaos gives `rank` a PID namespace of its own, where it can and one is asked for: the others see its pidfd no more.
+pub(super) fn has_own_space(rank: u32) -> bool {
+    rank % 2 == 1
 }
 
 /// Shortest time that all stand still, where a longest was asked for.
@@ -151,6 +223,12 @@ pub(super) struct Deeds {
     rails: usize,
     /// Longest time that all stand still; none: as long as anything is done.
     longest_pause: Option<Duration>,
+    /// Longest wait of a device call.
+    deadline: Duration,
+    /// Of targets that not every rank can be.
+    others: fastrand::Rng,
+    /// A deed whose target is not there yet.
+    held: Option<Deed>,
 }
 
 impl Deeds {
@@ -165,7 +243,15 @@ impl Deeds {
             at_once,
             rails: 1,
             longest_pause: None,
+            deadline: Duration::from_millis(500),
+            others: fastrand::Rng::with_seed(!seed),
+            held: None,
         }
+    }
+
+    /// At ranks whose device calls wait no longer.
+    pub(super) fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     /// At ranks with so many HCAs each.
@@ -204,6 +290,42 @@ impl Deeds {
         if !may || calm.len() as u64 * 2 <= least {
             return None;
         }
+        let deed = match self.held.take() {
+            Some(deed) => deed,
+            None => self.draw(calm, ranks)?,
+        };
+        self.aim(deed, calm, least)
+    }
+
+    /// The deed at ranks that it can be done to. If there are none it is kept until there are, so that a seed does the same on every
+    /// machine.
+    fn aim(&mut self, deed: Deed, calm: &[u32], least: u64) -> Option<Deed> {
+        let aimed = match &deed {
+            Deed::Host { back, .. } if calm.len() as u64 * 2 > least + 2 => Some(Deed::Host {
+                ranks: self.others.choose_multiple(calm.iter().copied(), 2),
+                back: *back,
+            }),
+            Deed::Host { .. } => None,
+            Deed::NoPidfd { back, .. } => {
+                let back = *back;
+                let those: Vec<u32> = calm
+                    .iter()
+                    .copied()
+                    .filter(|of| has_own_space(*of))
+                    .collect();
+                let rank = self.others.choice(&those).copied();
+                rank.map(|rank| Deed::NoPidfd { rank, back })
+            }
+            _ => return Some(deed),
+        };
+        if aimed.is_none() {
+            self.held = Some(deed);
+        }
+        aimed
+    }
+
+    /// The next deed by the seed, at one of `calm`.
+    fn draw(&mut self, calm: &[u32], ranks: u32) -> Option<Deed> {
         let rank = *self.random.choice(calm)?;
         let kind = *self.random.choice(&self.kinds)?;
         let disturb = |how, time| Deed::Disturb { rank, how, time };
@@ -262,6 +384,38 @@ impl Deeds {
                 seed: self.random.u64(..),
                 time: self.time(),
             },
+            Kind::Late => Deed::Late {
+                rank,
+                time: self.deadline + self.up_to(2 * self.deadline),
+            },
+            Kind::NoPidfd => Deed::NoPidfd {
+                rank,
+                back: self.back(),
+            },
+            Kind::OneWay => {
+                let others: Vec<u32> = (0..ranks).filter(|other| *other != rank).collect();
+                Deed::OneWay {
+                    rank,
+                    other: *self.random.choice(&others)?,
+                    out: self.random.bool(),
+                    time: self.time(),
+                }
+            }
+            Kind::Host => Deed::Host {
+                ranks: Vec::new(),
+                back: self.back(),
+            },
+            Kind::LinkJoiner => Deed::LinkJoiner {
+                rank,
+                back: self.back(),
+                time: self.time(),
+            },
+            Kind::Twice => Deed::Twice {
+                rank,
+                back: self.back(),
+                apart: Duration::from_millis(self.random.u64(50..=300)),
+            },
+            Kind::Arguments => Deed::Arguments { rank },
             Kind::CrashLoop => {
                 let most = self.random.usize(1..=4);
                 let lives = (0..most).map(|_| self.random.u64(0..2000));
@@ -311,7 +465,14 @@ mod tests {
             | Deed::Part { rank, .. }
             | Deed::Garbage { rank, .. }
             | Deed::Rail { rank, .. }
-            | Deed::CrashLoop { rank, .. } => Some(*rank),
+            | Deed::CrashLoop { rank, .. }
+            | Deed::Late { rank, .. }
+            | Deed::NoPidfd { rank, .. }
+            | Deed::OneWay { rank, .. }
+            | Deed::LinkJoiner { rank, .. }
+            | Deed::Twice { rank, .. }
+            | Deed::Arguments { rank } => Some(*rank),
+            Deed::Host { ranks, .. } => ranks.first().copied(),
             Deed::Port { rank, .. } => *rank,
             Deed::PauseAll { .. }
             | Deed::StorePause { .. }
@@ -326,7 +487,7 @@ mod tests {
         let some = |seed: u64| {
             let mut deeds = deeds(seed, &[]);
             (0..200)
-                .map(|_| (deeds.pause(), deeds.next(&[1, 2, 4, 5], 5, 9)))
+                .map(|_| (deeds.pause(), deeds.next(&[0, 1, 2, 4, 5], 5, 9)))
                 .collect::<Vec<_>>()
         };
         assert_eq!(some(7), some(7));
@@ -334,9 +495,13 @@ mod tests {
         let done: Vec<Deed> = some(7).into_iter().filter_map(|(_, deed)| deed).collect();
         assert_eq!(done.len(), 200);
         let targets = done.iter().filter_map(target);
-        assert!(targets.into_iter().all(|rank| [1, 2, 4, 5].contains(&rank)));
+        assert!(
+            targets
+                .into_iter()
+                .all(|rank| [0, 1, 2, 4, 5].contains(&rank))
+        );
         let kills = done.iter().filter(|deed| matches!(deed, Deed::Kill { .. }));
-        assert!((5..60).contains(&kills.count()));
+        assert!((3..60).contains(&kills.count()));
         for deed in &done {
             match deed {
                 Deed::Part { rank, from, .. } => {
@@ -348,10 +513,21 @@ mod tests {
                     assert!((100..=10_000).contains(&time.as_millis()), "{deed:?}");
                 }
                 Deed::CrashLoop { lives, .. } => assert!((1..=4).contains(&lives.len())),
+                Deed::Late { time, .. } => {
+                    assert!((500..=1500).contains(&time.as_millis()), "{deed:?}");
+                }
+                Deed::NoPidfd { rank, .. } => assert!(has_own_space(*rank), "{deed:?}"),
+                Deed::OneWay { rank, other, .. } => assert!(rank != other, "{deed:?}"),
+                Deed::Host { ranks, .. } => {
+                    assert!(ranks.len() == 2 && ranks[0] != ranks[1], "{deed:?}");
+                }
+                Deed::Twice { apart, .. } => {
+                    assert!((50..=300).contains(&apart.as_millis()), "{deed:?}");
+                }
                 _ => {}
             }
         }
-        let mut deeds = deeds(7, &[]);
+        let mut deeds = deeds(7, &[Kind::Kills]);
         assert_eq!(
             deeds.next(&[0, 1, 2], 5, 0),
             None,
@@ -388,16 +564,38 @@ mod tests {
     #[test]
     fn so_many_at_once_as_were_asked_for_and_two_ranks_are_left_alone() {
         let mut deeds = Deeds::new(7, &ALL, LEASE, Some(3));
-        assert!(deeds.next(&[0, 1, 2], 6, 2).is_some());
+        assert!(deeds.next(&[0, 1, 2, 3], 6, 2).is_some());
         assert_eq!(deeds.next(&[0, 1, 2], 6, 3), None);
         assert_eq!(deeds.next(&[0, 1], 6, 0), None);
     }
 
     #[test]
+    fn a_deed_whose_targets_are_not_there_yet_waits_for_them() {
+        let mut host = deeds(7, &[Kind::Host]);
+        assert_eq!(
+            host.next(&[0, 1, 2, 3, 4], 6, 0),
+            None,
+            "half would be left"
+        );
+        let Some(Deed::Host { ranks, .. }) = host.next(&[0, 1, 2, 3, 4, 5], 6, 0) else {
+            panic!("six are calm");
+        };
+        assert!(ranks.len() == 2 && ranks[0] != ranks[1], "{ranks:?}");
+        let mut dead = deeds(7, &[Kind::NoPidfd]);
+        let next = dead.next(&[0, 2, 4, 6, 8], 6, 0);
+        assert_eq!(next, None, "none lives in a namespace");
+        let next = dead.next(&[0, 2, 3, 4, 6], 6, 0);
+        assert!(
+            matches!(next, Some(Deed::NoPidfd { rank: 3, .. })),
+            "{next:?}"
+        );
+    }
+
+    #[test]
     fn every_kind_is_done() {
         let mut deeds = deeds(1, &[]);
-        let all: Vec<Deed> = (0..300)
-            .map(|_| deeds.next(&[0, 1, 2], 3, 0).unwrap())
+        let all: Vec<Deed> = (0..400)
+            .map(|_| deeds.next(&[0, 1, 2, 3, 4, 5], 6, 0).unwrap())
             .collect();
         let kinds: std::collections::HashSet<String> = all
             .iter()
@@ -431,15 +629,15 @@ mod tests {
             while done.len() < 100 {
                 deeds.pause();
                 if slow {
-                    assert_eq!(deeds.next(&[0, 1], 6, 0), None);
+                    assert_eq!(deeds.next(&[0, 1], 7, 0), None);
                     deeds.pause();
                 }
                 let calm = if slow {
-                    &[1, 2, 3, 4, 5][..]
+                    &[1, 2, 3, 4, 5, 6][..]
                 } else {
-                    &[0, 1, 2, 3, 4, 5]
+                    &[0, 1, 2, 3, 4, 5, 6]
                 };
-                done.push(match deeds.next(calm, 6, 0).unwrap() {
+                done.push(match deeds.next(calm, 7, 0).unwrap() {
                     Deed::Kill { .. } => None,
                     Deed::Disturb { how, time, .. } => Some(format!("{how:?} {time:?}")),
                     Deed::Part { from, time, .. } => Some(format!("{} {time:?}", from.len())),
@@ -447,6 +645,11 @@ mod tests {
                     Deed::CrashLoop { lives, .. } => Some(format!("{lives:?}")),
                     Deed::Rail { rail, time, .. } => Some(format!("rail {rail} {time:?}")),
                     Deed::Port { rank, time } => Some(format!("{} {time:?}", rank.is_some())),
+                    Deed::Late { time, .. } => Some(format!("late {time:?}")),
+                    Deed::OneWay { out, time, .. } => Some(format!("one way {out} {time:?}")),
+                    Deed::LinkJoiner { time, .. } => Some(format!("joiner {time:?}")),
+                    Deed::Twice { apart, .. } => Some(format!("twice {apart:?}")),
+                    Deed::NoPidfd { .. } | Deed::Host { .. } | Deed::Arguments { .. } => None,
                     other => Some(format!("{other:?}")),
                 });
             }

@@ -48,6 +48,20 @@ pub(crate) enum Disturbance {
     PortsAll,
     /// A key of the group, or of its team, holds garbage.
     Garbage,
+    /// It sleeps between two calls.
+    Late,
+    /// Its process is killed, and no pidfd of another rank sees that.
+    NoPidfd,
+    /// Nothing passes between it and another in one direction.
+    OneWay,
+    /// Two processes are killed at once.
+    Host,
+    /// Its process is killed, and the next one has no link.
+    LinkJoiner,
+    /// Its process is killed, and two others come in its place.
+    Twice,
+    /// It makes a call with other arguments than the others.
+    Arguments,
 }
 
 impl Disturbance {
@@ -68,7 +82,27 @@ impl Disturbance {
             Self::PortOne => "port down",
             Self::PortsAll => "all ports down",
             Self::Garbage => "garbage",
+            Self::Late => "late",
+            Self::NoPidfd => "kill without a pidfd",
+            Self::OneWay => "one way",
+            Self::Host => "host",
+            Self::LinkJoiner => "newcomer without a link",
+            Self::Twice => "two for one place",
+            Self::Arguments => "arguments",
         }
+    }
+
+    /// Whether it kills processes.
+    pub(crate) fn kills(self) -> bool {
+        matches!(
+            self,
+            Self::Kill
+                | Self::CrashLoop
+                | Self::NoPidfd
+                | Self::Host
+                | Self::LinkJoiner
+                | Self::Twice
+        )
     }
 }
 
@@ -76,8 +110,19 @@ impl Disturbance {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub(crate) enum RecordKind {
-    /// The run has so many ranks, whose leases last so long.
-    Plan { ranks: u32, lease_ms: u64 },
+    /// The run has so many ranks, whose leases last so long. Their device calls wait no longer than the deadline.
+    Plan {
+        ranks: u32,
+        lease_ms: u64,
+        /// 0 in stories of before: their ranks counted no tokens of undisturbed ranks.
+        #[serde(default)]
+        deadline_ms: u64,
+        /// Ranks mask each other, and take back what they mask when they are told to.
+        #[serde(default)]
+        masks: bool,
+    },
+    /// All ranks take back those that they mask before this call.
+    TakesBack { step: u32 },
     /// A deed begins.
     Deed(Begun),
     /// The deed is over, and ranks that it killed have been started again.
@@ -86,6 +131,8 @@ pub(crate) enum RecordKind {
     GaveUp { message: String },
     /// Its process was started.
     Started,
+    /// A second process was started for its place.
+    Rival,
     /// Its process was killed.
     Killed,
     /// Something is done to it.
@@ -125,6 +172,9 @@ pub(crate) enum RecordKind {
         lost: u32,
         /// Members of the view from which rows did not come.
         missing: Vec<u32>,
+        /// The lost tokens by the ranks whose experts they lack. None in stories of before.
+        #[serde(default)]
+        losses: Option<Vec<Loss>>,
         /// From its begin to the last token, without the checks.
         took_us: u64,
     },
@@ -136,6 +186,16 @@ pub(crate) enum RecordKind {
     Expelled,
     /// Another event of its group, in words.
     Notes { words: String },
+}
+
+/// Tokens of one call that lack experts of the same ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loss {
+    pub(crate) tokens: u32,
+    /// The ranks whose experts they lack, ascending.
+    pub(crate) of: Vec<u32>,
+    /// Why rows of each of these are missing, in the same order.
+    pub(crate) causes: Vec<String>,
 }
 
 /// A deed, and the ranks that it disturbs.
@@ -158,10 +218,12 @@ impl RecordKind {
         matches!(
             self,
             Self::Plan { .. }
+                | Self::TakesBack { .. }
                 | Self::Deed(_)
                 | Self::DeedOver { .. }
                 | Self::GaveUp { .. }
                 | Self::Started
+                | Self::Rival
                 | Self::Killed
                 | Self::Disturbed { .. }
                 | Self::Calm

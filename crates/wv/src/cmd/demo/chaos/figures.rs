@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::event::{Disturbance, Record, RecordKind};
 use super::pace::Pace;
+use super::table;
 use super::times::Times;
+use super::tokens::Tokens;
 
 /// What was done to a rank counts as the cause of what others find for so long behind its end.
 const AFTERMATH_US: u64 = 2_000_000;
@@ -66,6 +68,8 @@ pub(super) struct Figures {
     pub(super) commands: u64,
     pub(super) commands_per_rank: u64,
     pub(super) bytes: u64,
+    /// Tokens that undisturbed ranks lost of undisturbed ranks. None of a run that has no deeds of chaos.
+    pub(super) undisturbed: Option<Tokens>,
 }
 
 /// A rank to which something was done.
@@ -142,6 +146,7 @@ impl Figures {
             step: pace.step,
             recover: pace.recover,
             gap: pace.gap,
+            undisturbed: Tokens::of(records),
             ..tally.figures
         };
         for times in [
@@ -205,6 +210,9 @@ impl Figures {
             ("gap", &self.gap),
         ] {
             let _ = writeln!(out, "{name:<10} {times}");
+        }
+        if let Some(tokens) = &self.undisturbed {
+            out += &table::of(tokens);
         }
         out
     }
@@ -311,10 +319,12 @@ impl Tally {
                 }
             }
             RecordKind::Plan { .. }
+            | RecordKind::TakesBack { .. }
             | RecordKind::DeedOver { .. }
             | RecordKind::GaveUp { .. }
             | RecordKind::Failed { .. }
             | RecordKind::Stood { .. }
+            | RecordKind::Rival
             | RecordKind::Notes { .. } => {}
             RecordKind::Expelled => {
                 self.figures.expelled += 1;
@@ -492,6 +502,7 @@ mod tests {
                 tokens,
                 lost,
                 missing,
+                losses: Some(Vec::new()),
                 took_us,
             };
             told(us, rank, 1, what)
@@ -536,6 +547,7 @@ mod tests {
                 tokens,
                 lost,
                 missing,
+                losses: Some(Vec::new()),
                 took_us,
             };
             told(us, 2, 1, what)

@@ -2,14 +2,19 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::super::disturbed_store::StoreFault;
 use super::super::instructions::Instruction;
+use super::super::launch::Buffers;
 use super::super::messages::Message;
 use super::super::{DemoError, Run};
+use super::deeds::has_own_space;
 use super::event::{Record, RecordKind};
 use super::processes::{Heard, Processes, RankGeneration};
+use super::spaces;
+use super::unix_us;
 use crate::cmd::log;
 
 /// A rank that is done ends within this time.
@@ -23,8 +28,11 @@ const LENIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Fleet<'a> {
     run: &'a Run,
     pub(super) processes: Processes,
-    /// `SOFTHCA_FAULT` of every rank.
-    faults: Option<String>,
+    ranks: Ranks,
+    /// Until when the processes that come for the place of each rank have no link.
+    links: BTreeMap<u32, Instant>,
+    /// The number of the newest process of each rank.
+    newest: BTreeMap<u32, u32>,
     /// Generations whose end is no failure: killed, or dropped by the others.
     over: BTreeSet<RankGeneration>,
     rejoins: Vec<(Instant, RankGeneration)>,
@@ -45,6 +53,17 @@ pub(super) struct Fleet<'a> {
     pub(super) records: Vec<Record>,
 }
 
+/// How rank processes are started.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranks {
+    /// `SOFTHCA_FAULT` of every rank.
+    pub(super) faults: Option<String>,
+    /// Those of [`has_own_space`] live in PID namespaces of their own.
+    pub(super) spaces: bool,
+    /// They are programs of Python, not those of the demo.
+    pub(super) buffers: Option<Buffers>,
+}
+
 /// What keeps newcomers out.
 #[derive(Debug, Default)]
 struct Excuses {
@@ -52,6 +71,8 @@ struct Excuses {
     store: Option<Instant>,
     /// Processes that a deed takes the port from: one that has just started may find it down when it opens its HCA.
     ports: BTreeSet<RankGeneration>,
+    /// Processes without a link, and of two that come for one place both.
+    processes: BTreeSet<RankGeneration>,
 }
 
 impl Excuses {
@@ -62,7 +83,8 @@ impl Excuses {
     /// Founders have none: nothing is done before they serve.
     fn hold(&self, who: RankGeneration, now: Instant) -> bool {
         let store = self.store.is_some_and(|until| now <= until);
-        who.1 > 1 && (store || self.ports.contains(&who))
+        let process = self.ports.contains(&who) || self.processes.contains(&who);
+        who.1 > 1 && (store || process)
     }
 }
 
@@ -85,16 +107,14 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 
 impl<'a> Fleet<'a> {
     /// Starts all ranks of `run`.
-    pub(super) fn start(
-        run: &'a Run,
-        ranks: u32,
-        faults: Option<String>,
-    ) -> Result<Self, DemoError> {
+    pub(super) fn start(run: &'a Run, count: u32, ranks: Ranks) -> Result<Self, DemoError> {
         run.place.write(&run.spec)?;
         let mut fleet = Self {
             run,
             processes: Processes::new(run.spec.began_us),
-            faults,
+            ranks,
+            links: BTreeMap::new(),
+            newest: BTreeMap::new(),
             over: BTreeSet::new(),
             rejoins: Vec::new(),
             finished: BTreeMap::new(),
@@ -107,7 +127,7 @@ impl<'a> Fleet<'a> {
             said: BTreeMap::new(),
             records: Vec::new(),
         };
-        for rank in 0..ranks {
+        for rank in 0..count {
             fleet.start_rank((rank, 1))?;
         }
         Ok(fleet)
@@ -115,19 +135,42 @@ impl<'a> Fleet<'a> {
 
     /// Starts a process, which founds the group or, as a later generation, joins it.
     fn start_rank(&mut self, who: RankGeneration) -> Result<(), DemoError> {
+        let rank = who.0;
+        let mut command = self.command(who)?;
+        let started = self.processes.start(who, &mut command);
+        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))?;
+        if !self.link_fault(rank).is_empty() {
+            self.excuses.processes.insert(who);
+        }
+        self.told_to_newcomer(rank);
+        Ok(())
+    }
+
+    /// What starts a process.
+    fn command(&mut self, who: RankGeneration) -> Result<Command, DemoError> {
         let (rank, generation) = who;
-        let mut command = {
-            let of = (rank, self.run.spec.rails);
-            self.run.place.command(of, self.run.device.preload())?
+        let (place, preload) = (&self.run.place, self.run.device.preload());
+        let of = (rank, self.run.spec.rails);
+        let mut command = match &self.ranks.buffers {
+            Some(buffers) => place.python(of, preload, buffers),
+            None => place.command(of, preload)?,
         };
         if generation > 1 {
             command.arg("--joins");
         }
-        if let Some(faults) = &self.faults {
-            command.env("SOFTHCA_FAULT", faults);
+        let faults = self.ranks.faults.clone().unwrap_or_default() + &self.link_fault(rank);
+        if !faults.is_empty() {
+            command.env("SOFTHCA_FAULT", faults.trim_start_matches(','));
         }
-        let started = self.processes.start(who, &mut command);
-        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))?;
+        self.newest.insert(rank, generation);
+        Ok(match self.ranks.spaces && has_own_space(rank) {
+            true => spaces::in_own(&command),
+            false => command,
+        })
+    }
+
+    /// What a process hears that has just come.
+    fn told_to_newcomer(&mut self, rank: u32) {
         self.finished.remove(&rank);
         if let Some(last) = self.last {
             self.processes.instruct(rank, &Instruction::Last(last));
@@ -139,7 +182,69 @@ impl<'a> Fleet<'a> {
             let fault = StoreFault { ms, ..fault };
             self.processes.instruct(rank, &Instruction::Store(fault));
         }
-        Ok(())
+    }
+
+    /// Nothing passes to and from processes that come for the place of `rank` until then.
+    pub(super) fn loses_link(&mut self, rank: u32, until: Instant) {
+        self.links.insert(rank, until);
+    }
+
+    /// An item for `SOFTHCA_FAULT` if the process of `rank` has no link.
+    pub(super) fn link_fault(&self, rank: u32) -> String {
+        let until = self.links.get(&rank);
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        match left.map_or(0, milliseconds) {
+            0 => String::new(),
+            ms => format!(",partition=*@..{ms}ms"),
+        }
+    }
+
+    /// Starts another process for the place of `rank`, beside the one that runs.
+    pub(super) fn start_rival(&mut self, rank: u32) -> Result<(), DemoError> {
+        let before = self.newest.get(&rank).copied().unwrap_or(1);
+        let who = (rank, before + 1);
+        self.excuses.processes.extend([(rank, before), who]);
+        let mut command = self.command(who)?;
+        let started = self.processes.start_rival(who, &mut command);
+        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))
+    }
+
+    /// Whether no more than one process stands for the place of `rank`. Of two the one that serves stays; if none does `at_last`, the
+    /// first.
+    pub(super) fn keeps_one(&mut self, rank: u32, at_last: bool) -> bool {
+        let Some(rival) = self.processes.rival(rank) else {
+            return true;
+        };
+        let first = self.processes.generation(rank);
+        let serves = |generation: u32| self.views.contains_key(&(rank, generation));
+        match first {
+            Some(first) if serves(first) || at_last => {
+                self.over.insert((rank, rival));
+                self.processes.end_rival((rank, rival));
+                true
+            }
+            Some(first) if serves(rival) => {
+                self.over.insert((rank, first));
+                self.processes.end_for_rival(rank);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The rival of `rank`, if it lives, has the place from now on.
+    pub(super) fn promote(&mut self, rank: u32) -> Option<RankGeneration> {
+        let generation = self.processes.promote(rank)?;
+        self.told_to_newcomer(rank);
+        Some((rank, generation))
+    }
+
+    /// Programs of Python take back the ranks that they mask before this call.
+    pub(super) fn take_back(&mut self, step: u32) {
+        self.processes.note_all(RecordKind::TakesBack { step });
+        for rank in self.processes.running() {
+            self.processes.instruct(rank, &Instruction::TakeBack(step));
+        }
     }
 
     /// The store of every rank, and of those that come meanwhile, is disturbed so.
@@ -169,7 +274,8 @@ impl<'a> Fleet<'a> {
 
     fn gives_up(&mut self, who: RankGeneration, message: String) {
         if self.over.insert(who) {
-            self.processes.note(who.0, RecordKind::GaveUp { message });
+            let what = RecordKind::GaveUp { message };
+            self.processes.note_of(unix_us(), who, what);
         }
     }
 
@@ -196,8 +302,9 @@ impl<'a> Fleet<'a> {
 
     /// The next generation of a rank that is over comes after so long.
     pub(super) fn rejoin(&mut self, (rank, generation): RankGeneration, after: Duration) {
+        let newest = self.newest.get(&rank).copied().unwrap_or(0).max(generation);
         self.rejoins
-            .push((Instant::now() + after, (rank, generation + 1)));
+            .push((Instant::now() + after, (rank, newest + 1)));
     }
 
     /// Starts those whose time has come, and says when the next comes.
@@ -245,6 +352,10 @@ impl<'a> Fleet<'a> {
                 log::pass_on(who.0, &line);
                 self.said.insert(who.0, line);
             }
+            Heard::Closed if self.processes.rival(who.0) == Some(who.1) => {
+                self.over.insert(who);
+                self.processes.end_rival(who);
+            }
             Heard::Closed if !self.over.contains(&who) && self.is_kept_out(who) => {
                 self.gives_up(who, "its process ended".to_owned());
                 self.processes.reap(who.0, ENDING);
@@ -289,6 +400,7 @@ impl<'a> Fleet<'a> {
             Ok(Message::Failed { message, .. }) if self.is_kept_out(who) => {
                 self.gives_up(who, message);
             }
+            Ok(Message::Failed { .. }) if self.over.contains(&who) => {}
             Ok(Message::Failed { message, .. }) => self.fail(rank, message),
             Ok(Message::Joined { addresses, .. }) => return News::Addresses(who, addresses),
             Ok(Message::Verified { .. } | Message::Done(_)) => {}

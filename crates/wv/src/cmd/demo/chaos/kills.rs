@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::input::Inputs;
 use super::super::{DemoError, DemoOptions, Run};
-use super::fleet::{Fleet, News};
+use super::fleet::{Fleet, News, Ranks};
 use super::plan::Kill;
 use super::{check_format, publish};
 
@@ -18,7 +18,7 @@ pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Resul
     check(options, inputs)?;
     let mut run = Run::prepare(options)?;
     run.spec.membership = true;
-    let mut fleet = Fleet::start(&run, inputs.ranks, None)?;
+    let mut fleet = Fleet::start(&run, inputs.ranks, Ranks::default())?;
     let ended = watch(&mut fleet, options, run.limit).and_then(|()| fleet.end());
     let timeline = options.timeline.as_deref();
     publish(&fleet.story(), timeline, options.json, ended)
@@ -62,6 +62,8 @@ fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Resul
         if fleet.is_done() {
             return Ok(());
         }
+        // Read before it listens: what has come by the end is heard.
+        let is_late = Instant::now() >= end;
         match fleet.listen(next.map_or(end, |next| next.min(end)))? {
             Some(News::Begins(who, step)) => {
                 let due = |kill: &Kill| kill.rank == who.0 && kill.step <= step;
@@ -77,7 +79,7 @@ fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Resul
                 fleet.fail(rank, "the others have dropped it".to_owned());
                 return Err(fleet.failed());
             }
-            None if Instant::now() >= end => {
+            None if is_late => {
                 return Err(DemoError::Timeout {
                     seconds: limit.as_secs(),
                     progress: format!("ranks {:?} are done", fleet.finished.keys()),

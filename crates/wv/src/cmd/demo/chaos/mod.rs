@@ -5,6 +5,7 @@
 //! collected as records, from which the final table and `--timeline` are made.
 
 mod acts;
+mod away;
 mod checker;
 mod command;
 mod deeds;
@@ -13,12 +14,16 @@ mod figures;
 mod fleet;
 mod garbage;
 mod kills;
+mod options;
 mod pace;
 mod plan;
 mod processes;
 mod program;
+mod spaces;
+mod table;
 mod timeline;
 mod times;
+mod tokens;
 mod told;
 mod verdict;
 mod watch;
@@ -26,10 +31,12 @@ mod watch;
 use std::path::Path;
 use std::time::SystemTime;
 
-pub use command::{ChaosOptions, run as run_chaos};
-pub(super) use event::{Record, RecordKind};
+pub use command::run as run_chaos;
+
+pub(super) use event::{Loss, Record, RecordKind};
 use figures::Figures;
 pub(super) use kills::run as run_kills;
+pub use options::ChaosOptions;
 pub use plan::Kill;
 
 use super::DemoError;

@@ -176,6 +176,7 @@ mod tests {
             tokens: 1,
             lost: 0,
             missing: Vec::new(),
+            losses: Some(Vec::new()),
             took_us,
         };
         told(us, rank, 1, what)

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use super::super::instructions::Instruction;
 use super::event::{Record, RecordKind};
+use super::spaces;
 use super::unix_us;
+use warpverbs::deadline::Looks;
 use warpverbs::error::ThreadPanicked;
 
 /// What came from a rank.
@@ -31,6 +33,8 @@ pub(super) type RankGeneration = (u32, u32);
 #[derive(Debug)]
 pub(super) struct Processes {
     running: BTreeMap<u32, Running>,
+    /// Second processes for the place of a rank.
+    rivals: BTreeMap<u32, Running>,
     heard: Receiver<(RankGeneration, Heard)>,
     sender: Sender<(RankGeneration, Heard)>,
     /// Microseconds since 1970.
@@ -53,6 +57,7 @@ impl Processes {
         let (sender, heard) = channel();
         Self {
             running: BTreeMap::new(),
+            rivals: BTreeMap::new(),
             heard,
             sender,
             began_us,
@@ -61,11 +66,65 @@ impl Processes {
     }
 
     /// Starts generation `generation` of `rank`, whose earlier one has ended.
-    pub(super) fn start(
+    pub(super) fn start(&mut self, who: RankGeneration, command: &mut Command) -> io::Result<()> {
+        let rank = who.0;
+        let running = self.spawn(who, command)?;
+        if let Some(mut earlier) = self.running.insert(rank, running) {
+            end(&mut earlier.child);
+        }
+        self.note(rank, RecordKind::Started);
+        Ok(())
+    }
+
+    /// Starts a process beside the one that runs as this rank, for the same place.
+    pub(super) fn start_rival(
         &mut self,
-        (rank, generation): RankGeneration,
+        who: RankGeneration,
         command: &mut Command,
     ) -> io::Result<()> {
+        let running = self.spawn(who, command)?;
+        if let Some(mut earlier) = self.rivals.insert(who.0, running) {
+            end(&mut earlier.child);
+        }
+        self.note_of(unix_us(), who, RecordKind::Rival);
+        Ok(())
+    }
+
+    /// The generation of the second process for the place of `rank`.
+    pub(super) fn rival(&self, rank: u32) -> Option<u32> {
+        self.rivals.get(&rank).map(|running| running.generation)
+    }
+
+    /// Ends a second process, which has not got the place.
+    pub(super) fn end_rival(&mut self, (rank, generation): RankGeneration) {
+        if self.rival(rank) == Some(generation)
+            && let Some(mut rival) = self.rivals.remove(&rank)
+        {
+            end(&mut rival.child);
+        }
+    }
+
+    /// Ends the first process for the place of `rank`, which has not got it.
+    pub(super) fn end_for_rival(&mut self, rank: u32) {
+        if let Some(first) = self.running.get_mut(&rank) {
+            end(&mut first.child);
+        }
+    }
+
+    /// The second process has the place of `rank`, whose first one has ended. Returns its generation.
+    pub(super) fn promote(&mut self, rank: u32) -> Option<u32> {
+        let rival = self.rivals.remove(&rank)?;
+        let generation = rival.generation;
+        self.running.insert(rank, rival);
+        self.note(rank, RecordKind::Started);
+        Some(generation)
+    }
+
+    fn spawn(
+        &self,
+        (rank, generation): RankGeneration,
+        command: &mut Command,
+    ) -> io::Result<Running> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -83,16 +142,11 @@ impl Processes {
             );
             listen(who, errors, self.sender.clone(), Heard::Said, None);
         }
-        let running = Running {
+        Ok(Running {
             generation,
             child,
             input,
-        };
-        if let Some(mut earlier) = self.running.insert(rank, running) {
-            end(&mut earlier.child);
-        }
-        self.note(rank, RecordKind::Started);
-        Ok(())
+        })
     }
 
     /// Sends SIGKILL at once. Returns whether a process ran as `rank`.
@@ -121,7 +175,7 @@ impl Processes {
         // The process is a child that has not been waited for, so its number is its own.
         self.running
             .get(&rank)
-            .is_some_and(|running| kill_process(Pid::from_child(&running.child), signal).is_ok())
+            .is_some_and(|running| kill_process(spaces::process_of(&running.child), signal).is_ok())
     }
 
     /// Sends an instruction to a rank on its standard input. Returns whether a process could read it.
@@ -140,7 +194,8 @@ impl Processes {
         let Some(running) = self.running.get(&rank) else {
             return "none".to_owned();
         };
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id()));
+        let process = spaces::process_of(&running.child).as_raw_nonzero();
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
         let stats = tasks.into_iter().flatten().filter_map(|task| {
             let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
             // NUMBER (NAME) STATE ..
@@ -166,12 +221,11 @@ impl Processes {
     pub(super) fn reap(&mut self, rank: u32, timeout: Duration) -> Option<ExitStatus> {
         let mut running = self.running.remove(&rank)?;
         running.input = None;
-        let start = Instant::now();
-        while start.elapsed() < timeout {
+        for left in Looks::within(timeout) {
             if let Ok(Some(status)) = running.child.try_wait() {
                 return Some(status);
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(left.min(Duration::from_millis(1)));
         }
         end(&mut running.child);
         None
@@ -207,6 +261,16 @@ impl Processes {
             .running
             .get(&rank)
             .map_or(0, |running| running.generation);
+        self.note_of(at_us, (rank, generation), what);
+    }
+
+    /// The same of a process that may be the second one for its place.
+    pub(super) fn note_of(
+        &mut self,
+        at_us: u64,
+        (rank, generation): RankGeneration,
+        what: RecordKind,
+    ) {
         self.deeds.push(Record {
             us: at_us.saturating_sub(self.began_us),
             rank,
@@ -218,7 +282,7 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        for running in self.running.values_mut() {
+        for running in self.running.values_mut().chain(self.rivals.values_mut()) {
             end(&mut running.child);
         }
     }
@@ -227,7 +291,8 @@ impl Drop for Processes {
 /// Kills it, stopped or not, and takes its status.
 fn end(child: &mut Child) {
     if !matches!(child.try_wait(), Ok(Some(_))) {
-        let _ = child.kill();
+        // One in a namespace takes what has started it along.
+        let _ = kill_process(spaces::process_of(child), Signal::KILL);
         let _ = child.wait();
     }
 }
@@ -258,6 +323,7 @@ fn listen(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -312,6 +378,46 @@ mod tests {
         assert!(processes.deeds().is_sorted_by_key(|record| record.us));
         let status = processes.reap(2, LONG).unwrap();
         assert!(status.success(), "its input ended: {status}");
+    }
+
+    #[test]
+    fn a_second_process_for_a_place_gets_it_when_the_first_ends() {
+        let mut processes = Processes::new(unix_us());
+        processes.start((2, 2), &mut Command::new("cat")).unwrap();
+        processes
+            .start_rival((2, 3), &mut Command::new("cat"))
+            .unwrap();
+        assert_eq!(
+            (processes.generation(2), processes.rival(2)),
+            (Some(2), Some(3))
+        );
+        processes.end_for_rival(2);
+        processes.reap(2, LONG);
+        assert_eq!(processes.promote(2), Some(3));
+        assert_eq!(
+            (processes.generation(2), processes.rival(2)),
+            (Some(3), None)
+        );
+        assert_eq!(processes.promote(2), None);
+        assert!(processes.instruct(2, &Instruction::Last(7)));
+        assert_eq!(told(&processes, (2, 3)), r#"{"last":7}"#);
+        // Or it ends itself.
+        processes
+            .start_rival((2, 4), &mut Command::new("cat"))
+            .unwrap();
+        processes.end_rival((2, 3));
+        assert_eq!(processes.rival(2), Some(4), "that is another one");
+        processes.end_rival((2, 4));
+        assert_eq!(processes.rival(2), None);
+        assert_eq!(
+            whats(&processes),
+            [
+                (2, 2, RecordKind::Started),
+                (2, 3, RecordKind::Rival),
+                (2, 3, RecordKind::Started),
+                (2, 4, RecordKind::Rival)
+            ]
+        );
     }
 
     #[test]

@@ -165,8 +165,10 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
         RecordKind::Expelled | RecordKind::GaveUp { .. } => tracks.entry(rank).or_default().end(),
         RecordKind::Plan { .. }
         | RecordKind::Deed(_)
+        | RecordKind::TakesBack { .. }
         | RecordKind::DeedOver { .. }
         | RecordKind::Stood { .. }
+        | RecordKind::Rival
         | RecordKind::Disturbed { .. }
         | RecordKind::Calm
         | RecordKind::Failed { .. }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::event::{Begun, Disturbance, Record, RecordKind};
+use super::tokens::Lost;
 
 /// Behind the last deed a view of all is reached within so long, and the time that slots wait whose newcomers came to nothing.
 const REACHED_US: u64 = 30_000_000;
@@ -44,6 +45,11 @@ pub(super) enum What {
         count: u64,
         deeds: u64,
     },
+    /// Undisturbed ranks lost tokens of undisturbed ranks, in calls that no deed explains.
+    Tokens {
+        tokens: u64,
+        calls: usize,
+    },
     /// Something else that may not be, or that a deed cannot have done.
     Odd {
         words: String,
@@ -76,6 +82,11 @@ impl fmt::Display for Verdict {
                 f,
                 "{count} proposals for {deeds} deeds; at most {PROPOSALS} for each are allowed"
             )?,
+            What::Tokens { tokens, calls } => write!(
+                f,
+                "undisturbed ranks lost {tokens} tokens of undisturbed ranks in {calls} calls, later than in the call of a deed and the \
+                 next one"
+            )?,
             What::Odd { words } => f.write_str(words)?,
         }
         for line in self.evidence.iter().take(SHOWN) {
@@ -91,7 +102,9 @@ impl fmt::Display for Verdict {
 /// What `records`, in the order of their times, show. A run without a plan is none of chaos, and is not judged.
 pub(super) fn of(records: &[Record]) -> Vec<Verdict> {
     let plan = records.iter().find_map(|record| match record.what {
-        RecordKind::Plan { ranks, lease_ms } => Some((ranks, lease_ms * 1000)),
+        RecordKind::Plan {
+            ranks, lease_ms, ..
+        } => Some((ranks, lease_ms * 1000)),
         _ => None,
     });
     let Some((ranks, lease_us)) = plan else {
@@ -107,6 +120,16 @@ pub(super) fn of(records: &[Record]) -> Vec<Verdict> {
     verdicts.extend(story.not_reached());
     verdicts.extend(story.proposals());
     verdicts
+}
+
+/// The verdict on calls that lost tokens; none if there are none.
+pub(super) fn of_tokens(lost: &[Lost]) -> Option<Verdict> {
+    let what = What::Tokens {
+        tokens: lost.iter().map(|of| of.tokens).sum(),
+        calls: lost.len(),
+    };
+    let evidence = lost.iter().map(Lost::in_words).collect();
+    (!lost.is_empty()).then_some(Verdict { what, evidence })
 }
 
 /// A deed, from its begin to its end.
@@ -246,14 +269,14 @@ impl<'a> Story<'a> {
         until: u64,
     ) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
-        self.is_ill(rank, from, until)
+        self.is_ill(rank, self.has_served(rank, generation), from, until)
             || self.stood(rank, generation, from.saturating_sub(aftermath), until)
             || self.is_cut_off(rank, members, from, until)
     }
 
     /// Whether a deed was done to `rank` alone. Of pairs that are cut only the sides count. A rank whose one rail carries nothing has
-    /// others, and its pairs go round that one.
-    fn is_ill(&self, rank: u32, from: u64, until: u64) -> bool {
+    /// others, and its pairs go round that one. Of two processes for one place the one that `serves` in it stays.
+    fn is_ill(&self, rank: u32, serves: bool, from: u64, until: u64) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
         self.deeds.iter().any(|deed| {
             deed.begun.pairs.is_empty()
@@ -261,6 +284,15 @@ impl<'a> Story<'a> {
                 && deed.is_alone(self.ranks)
                 && deed.begun.ranks.contains(&rank)
                 && deed.touches(from, until, aftermath)
+                && !(deed.begun.how == Disturbance::Twice && serves)
+        })
+    }
+
+    /// Whether this generation has served, so that no other process may take its place.
+    fn has_served(&self, rank: u32, generation: u32) -> bool {
+        self.records.iter().any(|record| {
+            (record.rank, record.generation) == (rank, generation)
+                && matches!(record.what, RecordKind::Serves { .. })
         })
     }
 
@@ -293,7 +325,7 @@ impl<'a> Story<'a> {
             is_outside(rank, all(), then)
         };
         // All of the time together. A rank that was disturbed alone may be missing on either side.
-        let well = all().filter(|of| *of == rank || !self.is_ill(*of, from, until));
+        let well = all().filter(|of| *of == rank || !self.is_ill(*of, false, from, until));
         cuts().any(at_once) || is_outside(rank, well, cuts())
     }
 
@@ -368,8 +400,7 @@ impl<'a> Story<'a> {
                 _ => {}
             }
         }
-        let killed =
-            |deed: &&Deed<'_>| matches!(deed.begun.how, Disturbance::Kill | Disturbance::CrashLoop);
+        let killed = |deed: &&Deed<'_>| deed.begun.how.kills();
         let loops = deaths.saturating_sub(self.deeds.iter().filter(killed).count() as u64);
         let (count, deeds) = (numbers.len() as u64, self.deeds.len() as u64 + loops);
         if count <= PROPOSALS * deeds {
@@ -443,7 +474,8 @@ type View<'a> = (u32, &'a [u32], &'a [(u32, u32)]);
 /// The newest view of each rank.
 #[derive(Default)]
 struct Standing<'a> {
-    views: BTreeMap<u32, View<'a>>,
+    /// By slot, with the generation that serves in it.
+    views: BTreeMap<u32, (u32, View<'a>)>,
 }
 
 impl<'a> Standing<'a> {
@@ -455,23 +487,36 @@ impl<'a> Standing<'a> {
                 parted,
                 ..
             } => {
-                self.views.insert(record.rank, (*epoch, members, parted));
+                let view = (*epoch, &members[..], &parted[..]);
+                self.views.insert(record.rank, (record.generation, view));
             }
             RecordKind::Started
             | RecordKind::Killed
             | RecordKind::Expelled
-            | RecordKind::GaveUp { .. } => drop(self.views.remove(&record.rank)),
+            | RecordKind::GaveUp { .. } => {
+                // One that came in its place before may serve already.
+                let serving = self
+                    .views
+                    .get(&record.rank)
+                    .map(|(generation, _)| *generation);
+                let is_new = record.what == RecordKind::Started;
+                if serving
+                    .is_some_and(|of| of < record.generation || !is_new && of == record.generation)
+                {
+                    self.views.remove(&record.rank);
+                }
+            }
             _ => {}
         }
     }
 
     /// Whether all serve in one view of all, and nothing is parted.
     fn is_whole(&self, ranks: u32) -> bool {
-        let newest = self.views.values().map(|view| view.0).max();
+        let newest = self.views.values().map(|(_, view)| view.0).max();
         (0..ranks).all(|rank| {
             self.views
                 .get(&rank)
-                .is_some_and(|(epoch, members, parted)| {
+                .is_some_and(|(_, (epoch, members, parted))| {
                     Some(*epoch) == newest && members.len() == ranks as usize && parted.is_empty()
                 })
         })
@@ -480,7 +525,7 @@ impl<'a> Standing<'a> {
     fn in_words(&self, rank: u32) -> String {
         match self.views.get(&rank) {
             None => format!("rank {rank} serves in no view"),
-            Some((epoch, members, parted)) => {
+            Some((_, (epoch, members, parted))) => {
                 format!("rank {rank} is in view {epoch} of {members:?}, parted {parted:?}")
             }
         }
@@ -500,6 +545,8 @@ mod tests {
         let plan = RecordKind::Plan {
             ranks: RANKS,
             lease_ms: 2000,
+            deadline_ms: 500,
+            masks: false,
         };
         let mut story = vec![told(0, 0, 0, plan)];
         for rank in 0..RANKS {
@@ -626,6 +673,36 @@ mod tests {
         assert!(with(Disturbance::LeaderLoss, &[], 7 * S, 11 * S));
         assert!(with(Disturbance::Garbage, &[], 7 * S, 11 * S));
         assert!(with(Disturbance::Kill, &[0], 7 * S, 11 * S));
+        let expelled = with(Disturbance::Twice, &[2], 7 * S, 11 * S);
+        assert!(expelled, "it served, and another came for its place");
+    }
+
+    #[test]
+    fn of_two_processes_for_a_place_the_one_that_never_served_may_go() {
+        let mut story = begin();
+        deed(&mut story, Disturbance::Twice, &[2], 7 * S, 11 * S);
+        story.push(told(9 * S, 2, 3, RecordKind::Expelled));
+        assert!(!for_nothing(story));
+    }
+
+    #[test]
+    fn calls_that_lost_tokens_are_one_verdict_that_names_each() {
+        assert_eq!(of_tokens(&[]), None);
+        let lost = |call| Lost {
+            us: S,
+            rank: 2,
+            call,
+            tokens: 3,
+            of: vec![(0, "timeout".to_owned())],
+            deed: "deed 1, late at [1], 500 ms before".to_owned(),
+        };
+        let words = of_tokens(&[lost(7), lost(8)]).unwrap().to_string();
+        assert!(
+            words.starts_with("undisturbed ranks lost 6 tokens of undisturbed ranks in 2 calls"),
+            "{words}"
+        );
+        let first = "rank 2 lost 3 tokens in call 7 (rank 0: timeout), after deed 1, late at [1]";
+        assert!(words.contains(first), "{words}");
     }
 
     #[test]

@@ -59,8 +59,10 @@ impl Watch {
     /// # Errors
     /// A step that a member of a view has run in an earlier one, in words.
     pub(super) fn see(&mut self, record: &Record, now: Instant) -> Result<(), String> {
-        if let RecordKind::Plan { .. } | RecordKind::Deed(_) | RecordKind::DeedOver { .. } =
-            &record.what
+        if let RecordKind::Plan { .. }
+        | RecordKind::TakesBack { .. }
+        | RecordKind::Deed(_)
+        | RecordKind::DeedOver { .. } = &record.what
         {
             return Ok(());
         }
@@ -197,6 +199,11 @@ impl Watch {
         self.ranks.values().map(|rank| rank.step).max().unwrap_or(0)
     }
 
+    /// The step of the rank that is behind all others.
+    pub(super) fn oldest_step(&self) -> u32 {
+        self.ranks.values().map(|rank| rank.step).min().unwrap_or(0)
+    }
+
     /// Step and view of the newest rank, then a letter for the state of each rank: `.` absent, `-` comes, `!` disturbed.
     pub(super) fn line(&self, ranks: u32) -> String {
         let letter = |number: u32| match self.ranks.get(&number) {
@@ -244,6 +251,7 @@ mod tests {
             tokens: 1,
             lost: 0,
             missing: Vec::new(),
+            losses: Some(Vec::new()),
             took_us: 1,
         }
     }

@@ -1,0 +1,432 @@
+//! When each rank counts as disturbed: from the deed that names it until it must be whole again.
+//!
+//! A rank that was away is behind by the calls that the others have made meanwhile. It makes them up at its own pace, and then has two
+//! deadlines. A rank that was killed or dropped is away until its next generation serves. A pair whose QPs a cut has failed is away
+//! until a view unites it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::event::{Record, RecordKind};
+
+/// A cut pair that a view parts so long after the cut was parted by it.
+const BROKEN_US: u64 = 15_000_000;
+/// A rank that is dropped within so many leases after a deed was dropped for it.
+const DROPPED_LEASES: u64 = 5;
+/// Steps of which the middle one is a rank's own time for a call.
+const PACE: usize = 50;
+
+/// Times from which and until which something holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: u64,
+    pub(super) until: u64,
+}
+
+impl Span {
+    pub(super) fn touches(self, from: u64, until: u64) -> bool {
+        self.from <= until && self.until >= from
+    }
+}
+
+/// Limits of a run, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) lease_us: u64,
+    pub(super) deadline_us: u64,
+    /// The ranks mask each other, and take back what they mask when they are told to.
+    pub(super) masks: bool,
+}
+
+/// When deeds disturb each rank, and when the machine does.
+#[derive(Debug, Default)]
+pub(super) struct Away {
+    by_deed: BTreeMap<u32, Vec<Span>>,
+    /// Times in which the process of some rank without a deed got no time.
+    by_machine: Vec<Span>,
+}
+
+/// What is known of one rank.
+#[derive(Default)]
+struct Known {
+    /// Deeds that name it and are under way.
+    deeds: BTreeSet<u32>,
+    /// The generation that serves.
+    serving: Option<u32>,
+    /// It was killed or dropped, and no next generation serves.
+    gone: bool,
+    /// Its newest view parts it from another rank, by a deed.
+    parted: bool,
+    /// The others may mask it, for a deed, and have not taken it back.
+    masked: bool,
+    /// The call before which all ranks are taken back.
+    taken_back: Option<u32>,
+    /// The last step, and when it ended.
+    step: u32,
+    stepped: Option<u64>,
+    /// Times between its last steps while nothing was done to it.
+    gaps: Vec<u64>,
+    spans: Vec<Span>,
+}
+
+impl Known {
+    fn is_held(&self) -> bool {
+        !self.deeds.is_empty() || self.gone || self.parted || self.masked
+    }
+
+    /// Whether something done to it before `us` explains what comes within `after`.
+    fn was_away(&self, us: u64, after: u64) -> bool {
+        let last = self.spans.last();
+        last.is_some_and(|span| span.until.saturating_add(after) >= us)
+    }
+
+    /// It is away from `us` on, or on. What came shortly after an earlier time belongs to that.
+    fn begin(&mut self, us: u64, after: u64) {
+        let open = u64::MAX;
+        match self.spans.last_mut() {
+            Some(last) if last.until.saturating_add(after) >= us => last.until = open,
+            _ => self.spans.push(Span {
+                from: us,
+                until: open,
+            }),
+        }
+    }
+
+    /// The middle of the times that it takes for a call; `common` if it has made none.
+    fn pace(&self, common: u64) -> u64 {
+        middle(&self.gaps).unwrap_or(common)
+    }
+}
+
+impl Away {
+    /// What `records`, in the order of their times, say.
+    pub(super) fn of(records: &[Record], limits: Limits) -> Self {
+        let mut ranks: BTreeMap<u32, Known> = BTreeMap::new();
+        let mut stood = Vec::new();
+        for record in records {
+            if let RecordKind::Deed(begun) = &record.what {
+                for rank in &begun.ranks {
+                    let known = ranks.entry(*rank).or_default();
+                    known.deeds.insert(begun.deed);
+                    known.masked = limits.masks;
+                    known.taken_back = None;
+                    known.begin(record.us, 0);
+                }
+                continue;
+            }
+            if let RecordKind::DeedOver { deed } = record.what {
+                let all: Vec<u32> = ranks.keys().copied().collect();
+                for rank in all {
+                    if ranks.entry(rank).or_default().deeds.remove(&deed) {
+                        settle(&mut ranks, rank, record.us, limits);
+                    }
+                }
+                continue;
+            }
+            if let RecordKind::TakesBack { step } = record.what {
+                for known in ranks
+                    .values_mut()
+                    .filter(|known| known.masked && known.deeds.is_empty())
+                {
+                    known.taken_back = Some(step);
+                }
+                continue;
+            }
+            if let RecordKind::Stood { ms } = record.what {
+                let busy = ranks
+                    .get(&record.rank)
+                    .is_some_and(|of| of.was_away(record.us, 0));
+                if !busy {
+                    stood.push(starved(&ranks, record, ms * 1000, limits));
+                }
+                continue;
+            }
+            see(&mut ranks, record, limits);
+        }
+        let spans = |(rank, known): (u32, Known)| (rank, known.spans);
+        Self {
+            by_deed: ranks.into_iter().map(spans).collect(),
+            by_machine: stood,
+        }
+    }
+
+    /// Whether `rank` is disturbed at some time in `from..=until`.
+    pub(super) fn is_away(&self, rank: u32, from: u64, until: u64) -> bool {
+        let spans = self.by_deed.get(&rank).into_iter().flatten();
+        spans.into_iter().any(|span| span.touches(from, until))
+    }
+
+    /// Whether the machine kept some rank without a deed from running.
+    pub(super) fn is_starved(&self, from: u64, until: u64) -> bool {
+        self.by_machine.iter().any(|span| span.touches(from, until))
+    }
+}
+
+/// What a record of one rank says.
+fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
+    let (us, rank) = (record.us, record.rank);
+    let known = ranks.entry(rank).or_default();
+    match &record.what {
+        RecordKind::Started => known.stepped = None,
+        // Another one may serve in the place of a process that ends.
+        RecordKind::Killed | RecordKind::Expelled | RecordKind::GaveUp { .. }
+            if known
+                .serving
+                .is_some_and(|serving| serving > record.generation) => {}
+        RecordKind::Killed => {
+            known.gone = true;
+            known.begin(us, 0);
+        }
+        RecordKind::Expelled | RecordKind::GaveUp { .. } => {
+            // One that is dropped with no deed before is no disturbed rank: nothing excuses what the others lose.
+            let after = DROPPED_LEASES * limits.lease_us;
+            if known.was_away(us, after) {
+                known.gone = true;
+                known.begin(us, after);
+            }
+        }
+        RecordKind::Serves { parted, .. } => {
+            let has_pair = parted.iter().any(|&(a, b)| a == rank || b == rank);
+            known.serving = Some(record.generation);
+            known.gone = false;
+            known.parted = has_pair && known.was_away(us, BROKEN_US);
+            if known.parted {
+                known.begin(us, BROKEN_US);
+            }
+            settle(ranks, rank, us, limits);
+        }
+        RecordKind::Step { step, .. } => {
+            let gap = known.stepped.map(|before| us.saturating_sub(before));
+            known.step = *step;
+            known.stepped = Some(us);
+            if let Some(gap) = gap.filter(|_| !known.was_away(us, 0)) {
+                if known.gaps.len() == PACE {
+                    known.gaps.remove(0);
+                }
+                known.gaps.push(gap);
+            }
+            // The masks are those of the program until then.
+            if known.taken_back.is_some_and(|call| call <= *step) {
+                known.taken_back = None;
+                known.masked = false;
+                settle(ranks, rank, us, limits);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// If nothing more is done to `rank`, its time ends when it must have caught up.
+fn settle(ranks: &mut BTreeMap<u32, Known>, rank: u32, us: u64, limits: Limits) {
+    let until = us.saturating_add(catching_up(ranks, rank, limits));
+    let known = ranks.entry(rank).or_default();
+    if known.is_held() {
+        return;
+    }
+    if let Some(last) = known.spans.last_mut().filter(|last| last.until == u64::MAX) {
+        last.until = until;
+    }
+}
+
+/// How long `rank`, which is behind the others, may take until it is whole: its calls at its own pace, and two deadlines.
+fn catching_up(ranks: &BTreeMap<u32, Known>, rank: u32, limits: Limits) -> u64 {
+    let newest = ranks.values().map(|known| known.step).max().unwrap_or(0);
+    let gaps: Vec<u64> = ranks
+        .values()
+        .flat_map(|known| known.gaps.clone())
+        .collect();
+    let common = middle(&gaps).unwrap_or(limits.deadline_us);
+    let behind = ranks.get(&rank).filter(|known| known.stepped.is_some());
+    let missed = behind.map_or(0, |known| u64::from(newest.saturating_sub(known.step)));
+    let pace = ranks.get(&rank).map_or(common, |known| known.pace(common));
+    missed
+        .saturating_mul(pace)
+        .saturating_add(2 * limits.deadline_us)
+}
+
+/// The time in which a rank without a deed stood still for so long. One that missed a deadline then catches up.
+fn starved(ranks: &BTreeMap<u32, Known>, record: &Record, long_us: u64, limits: Limits) -> Span {
+    let more = match long_us >= limits.deadline_us {
+        true => catching_up(ranks, record.rank, limits),
+        false => 0,
+    };
+    Span {
+        from: record.us.saturating_sub(long_us),
+        until: record.us.saturating_add(more),
+    }
+}
+
+fn middle(times: &[u64]) -> Option<u64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::recorded::told;
+    use super::super::event::{Begun, Disturbance};
+    use super::*;
+
+    const MS: u64 = 1000;
+    const LIMITS: Limits = Limits {
+        lease_us: 2_000_000,
+        deadline_us: 500_000,
+        masks: false,
+    };
+
+    fn step(ms: u64, rank: u32, step: u32) -> Record {
+        let what = RecordKind::Step {
+            step,
+            epoch: Some(1),
+            tokens: 16,
+            lost: 0,
+            missing: Vec::new(),
+            losses: Some(Vec::new()),
+            took_us: 1,
+        };
+        told(ms * MS, rank, 1, what)
+    }
+
+    fn serves(ms: u64, rank: u32, parted: &[(u32, u32)]) -> Record {
+        let what = RecordKind::Serves {
+            epoch: 1,
+            members: vec![0, 1],
+            parted: parted.to_vec(),
+            commands: 0,
+            bytes: 0,
+        };
+        told(ms * MS, rank, 1, what)
+    }
+
+    fn deed(ms: u64, deed: u32, rank: u32) -> Record {
+        let begun = Begun {
+            deed,
+            how: Disturbance::Freeze,
+            ranks: vec![rank],
+            pairs: Vec::new(),
+            words: String::new(),
+        };
+        told(ms * MS, 0, 0, RecordKind::Deed(begun))
+    }
+
+    fn over(ms: u64, deed: u32) -> Record {
+        told(ms * MS, 0, 0, RecordKind::DeedOver { deed })
+    }
+
+    /// Two ranks that make a step each 10 ms until 1 s; then rank 1 makes none until 2 s.
+    fn begin() -> Vec<Record> {
+        let mut story = vec![serves(1, 0, &[]), serves(1, 1, &[])];
+        for n in 1..=100 {
+            story.push(step(n * 10, 0, u32::try_from(n).unwrap()));
+            story.push(step(n * 10, 1, u32::try_from(n).unwrap()));
+        }
+        for n in 101..=200 {
+            story.push(step(n * 10, 0, u32::try_from(n).unwrap()));
+        }
+        story
+    }
+
+    fn spans(mut story: Vec<Record>, rank: u32) -> Vec<[u64; 2]> {
+        story.sort_by_key(|record| record.us);
+        let away = Away::of(&story, LIMITS);
+        let ms = |us: u64| if us == u64::MAX { us } else { us / MS };
+        let spans = away.by_deed.get(&rank).into_iter().flatten();
+        spans.map(|span| [ms(span.from), ms(span.until)]).collect()
+    }
+
+    #[test]
+    fn a_rank_that_was_away_has_its_own_pace_and_two_deadlines_to_catch_up() {
+        let mut story = begin();
+        story.extend([deed(1005, 1, 1), over(2000, 1)]);
+        // 100 calls of 10 ms, and 1 s.
+        assert_eq!(spans(story.clone(), 1), [[1005, 4000]]);
+        assert_eq!(spans(story.clone(), 0), [[0; 2]; 0]);
+        // One that slept twice is one time, and a later deed another.
+        story.extend([deed(3000, 2, 1), over(3010, 2), deed(9000, 3, 1)]);
+        assert_eq!(
+            spans(story, 1),
+            [[1005, 5010], [9000, u64::MAX]],
+            "100 calls are still missed at 3.01 s"
+        );
+    }
+
+    #[test]
+    fn a_dead_rank_is_away_until_its_next_generation_serves() {
+        let mut story = begin();
+        story.extend([
+            deed(1005, 1, 1),
+            told(1005 * MS, 1, 1, RecordKind::Killed),
+            over(1200, 1),
+            told(1300 * MS, 1, 2, RecordKind::Started),
+        ]);
+        assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+        story.push(serves(1800, 1, &[]));
+        assert_eq!(spans(story, 1), [[1005, 2800]], "it has missed no call");
+    }
+
+    #[test]
+    fn a_pair_that_a_cut_has_failed_is_away_until_a_view_unites_it() {
+        let mut story = begin();
+        story.extend([deed(1005, 1, 1), over(2000, 1), serves(5000, 1, &[(0, 1)])]);
+        assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+        story.push(serves(8000, 1, &[]));
+        assert_eq!(spans(story, 1), [[1005, 10_000]]);
+        // A pair that a view parts with no deed before is no deed's.
+        let mut story = begin();
+        story.push(serves(1500, 1, &[(0, 1)]));
+        assert_eq!(spans(story, 1), [[0; 2]; 0]);
+    }
+
+    #[test]
+    fn where_ranks_mask_each_other_a_rank_is_away_until_all_take_it_back() {
+        let limits = Limits {
+            masks: true,
+            ..LIMITS
+        };
+        let mut story = begin();
+        story.extend([deed(1005, 1, 1), over(1100, 1)]);
+        let until = |story: &[Record]| {
+            let mut story = story.to_vec();
+            story.sort_by_key(|record| record.us);
+            let away = Away::of(&story, limits);
+            away.by_deed[&1].last().unwrap().until
+        };
+        story.push(told(2001 * MS, 0, 0, RecordKind::TakesBack { step: 230 }));
+        story.push(step(2100, 1, 229));
+        assert_eq!(until(&story), u64::MAX);
+        // From its own call on it is whole in two deadlines.
+        story.push(step(2110, 1, 230));
+        assert_eq!(until(&story), 3110 * MS);
+    }
+
+    #[test]
+    fn a_rank_that_is_dropped_is_away_only_if_a_deed_explains_it() {
+        let dropped = |ms: u64| {
+            let mut story = begin();
+            story.extend([deed(1005, 1, 1), over(2000, 1)]);
+            story.push(told(ms * MS, 1, 1, RecordKind::Expelled));
+            spans(story, 1)
+        };
+        assert_eq!(dropped(14_000), [[1005, u64::MAX]]);
+        assert_eq!(dropped(14_001), [[1005, 4000]]);
+    }
+
+    #[test]
+    fn what_the_machine_does_to_a_rank_without_a_deed_is_no_deed() {
+        let starved = |rank: u32, ms: u64| {
+            let mut story = begin();
+            story.extend([deed(1005, 1, 1), over(2000, 1)]);
+            story.push(told(1500 * MS, rank, 1, RecordKind::Stood { ms }));
+            story.sort_by_key(|record| record.us);
+            Away::of(&story, LIMITS).by_machine
+        };
+        let span = |from: u64, until: u64| Span {
+            from: from * MS,
+            until: until * MS,
+        };
+        assert_eq!(starved(1, 130), [], "it has a deed");
+        assert_eq!(starved(0, 130), [span(1370, 1500)]);
+        // It was there all the time by its steps: two deadlines alone.
+        assert_eq!(starved(0, 500), [span(1000, 2500)]);
+    }
+}

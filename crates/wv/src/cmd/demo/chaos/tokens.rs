@@ -1,0 +1,273 @@
+//! Counts the tokens that undisturbed ranks lost of undisturbed ranks, by the story alone.
+//!
+//! A call counts if a deed has begun before it ends, and its rank is not disturbed. A token of it is lost if it lacks experts of a rank
+//! that is not disturbed. That may happen in the call in which a deed happens, and in the next one. In any other call it may not.
+//! Calls in which the machine gave a rank without a deed no time do not count.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::away::{Away, Limits};
+use super::event::{Begun, Loss, Record, RecordKind};
+
+/// Of so many calls after deeds the machine may starve one.
+const STARVED: u64 = 10;
+
+/// Tokens lost after deeds of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) deeds: u64,
+    /// Calls of undisturbed ranks after such a deed and before the next one, and their tokens.
+    pub(super) calls: u64,
+    pub(super) tokens: u64,
+    /// Tokens lost in the call in which a deed happened, or the next one.
+    pub(super) lost_at_once: u64,
+    /// Tokens lost in later calls, and the longest time from a deed to the end of such a call.
+    pub(super) lost_later: u64,
+    pub(super) longest_ms: u64,
+    /// All lost tokens by cause.
+    pub(super) causes: BTreeMap<String, u64>,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Tokens {
+    /// By kind of the last deed before the end of a call.
+    pub(super) deeds: BTreeMap<&'static str, Row>,
+    /// Calls of undisturbed ranks after the first deed.
+    pub(super) calls: u64,
+    /// Of those, the calls that do not count, and the tokens lost in them.
+    pub(super) starved_calls: u64,
+    pub(super) starved_tokens: u64,
+    /// Calls that lost tokens later than a deed explains.
+    #[serde(skip)]
+    pub(super) wrong: Vec<Lost>,
+}
+
+/// A call of an undisturbed rank that lost tokens of undisturbed ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) us: u64,
+    pub(super) rank: u32,
+    pub(super) call: u32,
+    pub(super) tokens: u64,
+    /// The undisturbed ranks whose experts they lack, each with the cause.
+    pub(super) of: Vec<(u32, String)>,
+    /// The last deed before, in words.
+    pub(super) deed: String,
+}
+
+impl Lost {
+    pub(super) fn in_words(&self) -> String {
+        let of = self.of.iter();
+        let of: Vec<String> = of
+            .map(|(rank, cause)| format!("rank {rank}: {cause}"))
+            .collect();
+        format!(
+            "{} ms: rank {} lost {} tokens in call {} ({}), after {}",
+            self.us / 1000,
+            self.rank,
+            self.tokens,
+            self.call,
+            of.join(", "),
+            self.deed
+        )
+    }
+}
+
+/// What the tokens say of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// No undisturbed rank lost a token that it may not lose.
+    Good,
+    /// These calls lost tokens.
+    Lost(Vec<Lost>),
+    /// The machine starved too many calls.
+    Starved { calls: u64, of: u64 },
+}
+
+/// One call of a rank.
+struct Call<'a> {
+    rank: u32,
+    number: u32,
+    /// When the call before it began, when it began, and when it ended.
+    before: u64,
+    from: u64,
+    until: u64,
+    tokens: u32,
+    losses: &'a [Loss],
+}
+
+/// A deed that has begun.
+#[derive(Clone, Copy)]
+struct Since<'a> {
+    us: u64,
+    begun: &'a Begun,
+}
+
+impl Tokens {
+    /// What `records`, in the order of their times, add up to. A story without a plan, or without counts of tokens, has none.
+    pub(super) fn of(records: &[Record]) -> Option<Self> {
+        let limits = records.iter().find_map(|record| match record.what {
+            RecordKind::Plan {
+                lease_ms,
+                deadline_ms,
+                masks,
+                ..
+            } if deadline_ms > 0 => Some(Limits {
+                masks,
+                lease_us: lease_ms * 1000,
+                deadline_us: deadline_ms * 1000,
+            }),
+            _ => None,
+        })?;
+        let away = Away::of(records, limits);
+        let mut tokens = Self::default();
+        let deeds: Vec<Since<'_>> = records.iter().filter_map(since).collect();
+        for deed in &deeds {
+            tokens.deeds.entry(deed.begun.how.name()).or_default().deeds += 1;
+        }
+        let is_event = |what: &RecordKind| {
+            matches!(
+                what,
+                RecordKind::Deed(_) | RecordKind::Killed | RecordKind::Disturbed { .. }
+            )
+        };
+        let events = records.iter().filter(|record| is_event(&record.what));
+        let events: Vec<u64> = events.map(|record| record.us).collect();
+        for call in calls(records)? {
+            let next = deeds.partition_point(|deed| deed.us <= call.until);
+            if let Some(last) = next.checked_sub(1) {
+                tokens.count(&call, deeds[last], &events, &away);
+            }
+        }
+        Some(tokens)
+    }
+
+    fn count(&mut self, call: &Call<'_>, deed: Since<'_>, events: &[u64], away: &Away) {
+        let (from, until) = (call.from, call.until);
+        if away.is_away(call.rank, from, until) {
+            return;
+        }
+        let well = |rank: u32| !away.is_away(rank, from, until);
+        let lost = losses(call, well);
+        let count: u64 = lost.iter().map(|(tokens, _)| tokens).sum();
+        self.calls += 1;
+        if away.is_starved(from, until) {
+            self.starved_calls += 1;
+            self.starved_tokens += count;
+            return;
+        }
+        let row = self.deeds.entry(deed.begun.how.name()).or_default();
+        row.calls += 1;
+        row.tokens += u64::from(call.tokens);
+        if count == 0 {
+            return;
+        }
+        for (tokens, of) in &lost {
+            if let Some((_, cause)) = of.first() {
+                *row.causes.entry(cause.clone()).or_default() += tokens;
+            }
+        }
+        row.longest_ms = row.longest_ms.max((until - deed.us) / 1000);
+        let at_once = events.iter().any(|us| (call.before..=until).contains(us));
+        if at_once {
+            row.lost_at_once += count;
+            return;
+        }
+        row.lost_later += count;
+        let mut of: BTreeMap<u32, String> = BTreeMap::new();
+        of.extend(lost.into_iter().flat_map(|(_, of)| of));
+        let Begun {
+            deed: number,
+            how,
+            ranks,
+            ..
+        } = deed.begun;
+        self.wrong.push(Lost {
+            us: until,
+            rank: call.rank,
+            call: call.number,
+            tokens: count,
+            of: of.into_iter().collect(),
+            deed: format!(
+                "deed {number}, {} at {ranks:?}, {} ms before",
+                how.name(),
+                (until - deed.us) / 1000
+            ),
+        });
+    }
+
+    /// Whether the run is good, by its tokens.
+    pub(super) fn judged(&self) -> Judged {
+        match () {
+            () if self.starved_calls * STARVED > self.calls => Judged::Starved {
+                calls: self.starved_calls,
+                of: self.calls,
+            },
+            () if self.wrong.is_empty() => Judged::Good,
+            () => Judged::Lost(self.wrong.clone()),
+        }
+    }
+}
+
+fn since(record: &Record) -> Option<Since<'_>> {
+    match &record.what {
+        RecordKind::Deed(begun) => Some(Since {
+            us: record.us,
+            begun,
+        }),
+        _ => None,
+    }
+}
+
+/// The calls of all ranks, in the order of their ends. None if a step lacks its counts.
+fn calls(records: &[Record]) -> Option<Vec<Call<'_>>> {
+    // When the newest call of each rank began, and when it ended; before the first one, when the rank served.
+    let mut last: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut calls = Vec::new();
+    for record in records {
+        match &record.what {
+            RecordKind::Started => drop(last.remove(&record.rank)),
+            RecordKind::Serves { .. } => {
+                last.entry(record.rank).or_insert((record.us, record.us));
+            }
+            RecordKind::Step {
+                step,
+                tokens,
+                losses,
+                ..
+            } => {
+                let losses = losses.as_deref()?;
+                let begin = last.get(&record.rank).copied();
+                let (before, from) = begin.unwrap_or((record.us, record.us));
+                calls.push(Call {
+                    rank: record.rank,
+                    number: *step,
+                    before,
+                    from,
+                    until: record.us,
+                    tokens: *tokens,
+                    losses,
+                });
+                last.insert(record.rank, (from, record.us));
+            }
+            _ => {}
+        }
+    }
+    Some(calls)
+}
+
+/// Tokens that lack experts of ranks that are `well`, with these ranks and the causes.
+fn losses(call: &Call<'_>, well: impl Fn(u32) -> bool) -> Vec<(u64, Vec<(u32, String)>)> {
+    let of_well = |loss: &Loss| {
+        let pairs = loss.of.iter().copied().zip(loss.causes.iter().cloned());
+        let of: Vec<(u32, String)> = pairs.filter(|(rank, _)| well(*rank)).collect();
+        (!of.is_empty()).then_some((u64::from(loss.tokens), of))
+    };
+    call.losses.iter().filter_map(of_well).collect()
+}
+
+#[cfg(test)]
+mod tests;
