@@ -167,3 +167,38 @@ fn the_map_of_the_architecture_is_short() {
         "ARCHITECTURE.md has {bytes} bytes, at most {MOST_BYTES_OF_THE_MAP} are allowed: move a part to docs/design"
     );
 }
+
+/// The kinds that the rows of the tables of `page` begin with.
+fn kinds_on(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let kinds = rows.filter_map(|row| row.split_once("` |"));
+    kinds.map(|(kind, _)| kind.to_owned()).collect()
+}
+
+#[test]
+fn the_page_of_newcomers_has_each_event_of_a_group_with_a_remedy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let events = fs::read_to_string(root.join("src/membership/event.rs")).unwrap();
+    // The compiler sees to it that this function names every kind.
+    let names = events.split_once("pub fn name(").expect("it is there").1;
+    let names = names.split_once("\n    }\n").expect("it ends").0;
+    let arms = names.lines().filter_map(|line| line.split_once("=> \""));
+    let kinds: BTreeSet<String> = arms
+        .filter_map(|(_, name)| Some(name.split_once('"')?.0.to_owned()))
+        .collect();
+    assert!(kinds.len() >= 23, "{kinds:?}");
+    let page = fs::read_to_string(docs().join("newcomer.md")).unwrap();
+    let there = kinds_on(&page);
+    let missing: Vec<_> = kinds.difference(&there).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/newcomer.md has no row of {missing:?}"
+    );
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let is_whole = cells.len() == 3 && cells.iter().all(|cell| !cell.is_empty());
+        assert!(is_whole, "a row says kind, meaning and what to do: {row}");
+    }
+    let planted = kinds_on("| event | it |\n|---|---|\n| `waits` | a | b |\n");
+    assert_eq!(planted, ["waits".to_owned()].into());
+}

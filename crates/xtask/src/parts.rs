@@ -37,7 +37,7 @@ device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverb
 device      warpverbs::put_mutants warpverbs::team
 engine      models::engine warpverbs::engine
 moe         models::moe moe-reference warpverbs::moe.faults:: warpverbs::moe.graphs:: warpverbs::moe.grid:: warpverbs::moe.layers::
-moe         warpverbs::moe.options:: warpverbs::moe.orders:: warpverbs::moe.team:: warpverbs::moe_* warpverbs-capi*
+moe         warpverbs::moe.arguments:: warpverbs::moe.options:: warpverbs::moe.orders:: warpverbs::moe.team:: warpverbs::moe_* warpverbs-capi*
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";
 

@@ -297,7 +297,59 @@ fn chaos(file: &Value) -> String {
         )
         .unwrap();
     }
-    format!("{table}\n{}", origin(file))
+    format!("{table}\n{}{}", tokens(file), origin(file))
+}
+
+/// Tokens that undisturbed ranks lost of undisturbed ranks, by run and by kind of deed. Nothing of runs that did not count them.
+fn tokens(file: &Value) -> String {
+    let mut rows = String::new();
+    for run in file["runs"].as_array().unwrap() {
+        let command = text(&run["command"]);
+        let counted = &run["result"]["undisturbed"];
+        for (deed, row) in counted["deeds"].as_object().into_iter().flatten() {
+            let of = |name: &str| count(number(&row[name]));
+            let causes = row["causes"].as_object().into_iter().flatten();
+            let causes: Vec<String> = causes
+                .map(|(cause, tokens)| format!("{cause} {}", count(number(tokens))))
+                .collect();
+            writeln!(
+                rows,
+                "| `{}` | {deed} | {} | {} | {} | {} | {} | {} | {} |",
+                command.strip_prefix("wv ").unwrap_or(command),
+                of("deeds"),
+                of("calls"),
+                of("tokens"),
+                of("lost_at_once"),
+                of("lost_later"),
+                of("longest_ms"),
+                causes.join(", "),
+            )
+            .unwrap();
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!(
+            "| `wv` | last deed | deeds | calls of undisturbed ranks | their tokens | lost in the call of a deed or the next one | lost later \
+             | longest time, ms | causes |\n|---|---|--:|--:|--:|--:|--:|--:|---|\n{rows}\n"
+        ),
+    }
+}
+
+#[test]
+fn tokens_of_undisturbed_ranks_are_a_row_for_each_kind_of_deed() {
+    let row = serde_json::json!({
+        "deeds": 2, "calls": 1200, "tokens": 19_200, "lost_at_once": 16, "lost_later": 0, "longest_ms": 40, "causes": { "timeout": 16 },
+    });
+    let file = serde_json::json!({ "runs": [
+        { "command": "wv chaos --seed 1", "result": { "undisturbed": { "deeds": { "late": row } } } },
+        { "command": "wv chaos --seed 2", "result": {} },
+    ] });
+    let table = tokens(&file);
+    let row = "| `chaos --seed 1` | late | 2 | 1,200 | 19,200 | 16 | 0 | 40 | timeout 16 |";
+    assert!(table.lines().any(|line| line == row), "{table}");
+    assert_eq!(table.lines().count(), 4, "{table}");
+    assert_eq!(tokens(&serde_json::json!({ "runs": [] })), "");
 }
 
 /// The lines of each command.
