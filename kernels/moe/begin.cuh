@@ -383,11 +383,14 @@ WV_DEVICE void begin_send(const Call& call) {
 }
 
 /// Finds out which send buffers an HCA still reads for `peer`, but for that of the call before,
-/// which this call does not take anyway. One thread.
+/// which this call does not take anyway. After `begin_send`. One thread.
 WV_DEVICE void find_busy(const Call& call, uint32_t peer) {
+  const MoePeer& state = call.moe.peers[peer];
+  // The look for the credit has found that the HCA has carried this set.
+  const bool carried = call.is_active(peer) && state.credit <= AWAITED;
   for (uint32_t set = 0; set < SETS; ++set) {
-    const uint32_t buffer = call.moe.peers[peer].buffer[set];
-    if (buffer == call.handle.recent) continue;
+    const uint32_t buffer = state.buffer[set];
+    if (buffer == call.handle.recent || (carried && set == call.set())) continue;
     if (is_done(call, peer, signal_index(KIND_DISPATCH, set))) continue;
     platform::or_relaxed_sys(&call.handle.busy, 1u << buffer);
   }

@@ -179,15 +179,16 @@ WV_DEVICE Credit first_look(const Call& call, uint32_t peer) {
   return found == GIVEN || (waits && !is_stuck(call, peer)) ? found : LATE;
 }
 
-/// Why `peer` is not waited for: its QP has failed, or it was waited for in vain before. One
-/// thread.
+/// Why `peer` is not waited for: its QP has failed, the host has ended all waits, or it was waited
+/// for in vain before. One thread.
 WV_DEVICE Status why_late(const Call& call, uint32_t peer) {
   const QpContext* const qp = call.qp_to(peer);
-  const Status fault = Watch{qp == nullptr ? nullptr : &qp->err, nullptr}.fault();
+  const Watch watch{qp == nullptr ? nullptr : &qp->err, &call.team.config->abort};
+  const Status fault = watch.fault();
   return fault != Status::ok ? fault : Status::timeout;
 }
 
-/// The credit of `peer` has not come. `status` says why. One thread.
+/// What is due from `peer`, or to it, has failed. `status` says why. One thread.
 WV_DEVICE_COLD void lose(const Call& call, uint32_t peer, Status status) {
   call.report(status == Status::closed ? Status::aborted : status);
   record_failure(call, peer, status);

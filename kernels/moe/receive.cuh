@@ -66,9 +66,9 @@ WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival
 /// Takes down that `peer` was waited for in vain.
 WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool foreign) {
   suspect(call, peer);
-  call.report(status == Status::closed ? Status::aborted : status);
-  if (foreign && status == Status::timeout) return record_fault(call, MoeCause::epoch, peer);
-  record_failure(call, peer, status);
+  if (!foreign || status != Status::timeout) return lose(call, peer, status);
+  call.report(status);
+  record_fault(call, MoeCause::epoch, peer);
 }
 
 /// Waits for the data word of every active peer, and calls `settle(peer, arrival)` by one thread

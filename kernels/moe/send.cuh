@@ -64,8 +64,7 @@ WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
 WV_DEVICE_COLD Outcome fail(const Call& call, uint32_t peer, Status status) {
   if (lane() != 0) return Outcome::failed;
   suspect(call, peer);
-  call.report(status == Status::closed ? Status::aborted : status);
-  record_failure(call, peer, status);
+  lose(call, peer, status);
   return Outcome::failed;
 }
 
