@@ -277,6 +277,6 @@ def one_never_comes() -> None:
 def other_shape() -> None:
     """Ranks that make a layer of different shapes get an error with both values."""
     team = warpverbs.Team(join_timeout=LONG)
-    with pytest.raises(warpverbs.TeamError, match="hidden is 64 at rank 0 but 128 at rank 1"):
+    with pytest.raises(warpverbs.MoeError, match="hidden is 64 at rank 0 but 128 at rank 1"):
         warpverbs.Moe(team, "other", hidden=64 * (team.rank + 1), experts=4, top_k=2, max_tokens=4)
     team.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -100,7 +101,9 @@ def wrong_calls() -> None:
     wrong("rank alone", lambda: warpverbs.Team(rank=0))
     wrong("a rank beyond", lambda: warpverbs.Team(2, 2, "file:///nowhere"))
     wrong("no store", lambda: warpverbs.Team(0, 2, ""))
-    wrong("a device that is none", lambda: warpverbs.Team(0, 1, device="mlx5_9"))
+    # A rank takes its place in the store before it opens a device, so that the others hear of a failure. The place must be free.
+    with tempfile.TemporaryDirectory() as fresh:
+        wrong("a device that is none", lambda: warpverbs.Team(0, 1, f"file://{fresh}", device="mlx5_9"))
     wrong("a GPU that is none", lambda: warpverbs.Team(0, 1, gpu="seven"))
     wrong("a depth beyond", lambda: warpverbs.Team(0, 1, log_depth=16))
     wrong("a deadline of 0", lambda: warpverbs.Team(0, 1, deadline=0))

@@ -44,11 +44,11 @@ OTHERS = {
     },
 }
 BOTH = {
-    "another hidden at another rank": ("TeamError", "hidden is 64 at rank 0 but 128 at rank 1"),
-    "another format at another rank": ("TeamError", "format is Bf16 at rank 0 but Fp8(F32) at rank 1"),
-    "another max_tokens at another rank": ("TeamError", "max_tokens is 8 at rank 0 but 9 at rank 1"),
-    "another layout at another rank": ("TeamError", "layout is ExpertMajor at rank 0 but RankMajor at rank 1"),
-    "a name that is none": ("TeamError", "'moe-my layer/"),
+    "another hidden at another rank": ("MoeError", "hidden is 64 at rank 0 but 128 at rank 1"),
+    "another format at another rank": ("MoeError", "format is Bf16 at rank 0 but Fp8(F32) at rank 1"),
+    "another max_tokens at another rank": ("MoeError", "max_tokens is 8 at rank 0 but 9 at rank 1"),
+    "another layout at another rank": ("MoeError", "layout is ExpertMajor at rank 0 but RankMajor at rank 1"),
+    "a name that is none": ("TeamError", "'layer/my layer/"),
 }
 RANKS = [
     {
@@ -125,7 +125,7 @@ def test_ranks_that_do_not_do_the_same_are_told_so(run_ranks, tmp_path):
         kind, text = found.pop("another name at another rank")
         print(f"{'another name at another rank':50} {kind:12} {text}")
         assert kind in ("TimeoutError", "TeamError")
-        assert re.search(r"rank \d has not come within 1.0s \(moe-layer\.\d\)", text)
+        assert re.search(r"rank \d has not come within 1.0s \(layer/layer\.\d\)", text)
         compare(found, wanted)
 
 
