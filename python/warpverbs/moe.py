@@ -263,8 +263,8 @@ class Moe:
 
     def set_deadlines(self, steady: float, warm: float | None = None, warm_calls: int = 0, change: float | None = None) -> None:
         """Sets how long a phase waits for other ranks, seconds: ``steady`` in general, ``warm`` in the first ``warm_calls`` calls.
-        ``change`` is how long calls are held while members change."""
-        warm, change = steady if warm is None else warm, steady if change is None else change
+        ``change`` is how long calls are held while members change, before they are lost: 10 s, or ``steady`` if that is longer."""
+        warm, change = steady if warm is None else warm, max(steady, 10.0) if change is None else change
         for name, seconds in {"steady": steady, "warm": warm, "change": change}.items():
             if not 0 < seconds < 1e9:
                 raise Refused(f"{name} is {seconds} seconds; it must be positive and below 10^9")

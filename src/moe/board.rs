@@ -53,14 +53,16 @@ pub(super) struct Addresses {
 #[non_exhaustive]
 pub struct Deadlines {
     /// Longest wait of a phase. It may be shorter than the time in which the HCA gives up on a peer
-    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times). Then calls after a death may send
-    /// nothing to any rank until the HCA has given up. The HCA may still read the memory that these calls would send from.
+    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times). Calls go on meanwhile, and send that
+    /// peer nothing.
     pub steady: Duration,
     /// The same in the first `warm_calls` calls.
     pub warm: Duration,
     /// Calls that are warm-up.
     pub warm_calls: u32,
-    /// Longest time for which a call is held back, or clocks stand still, while a change is prepared.
+    /// Longest time for which a call is held back, or clocks stand still, while a change is prepared. A call that is held for
+    /// longer is lost at every rank. So it should not be less than the time in which a group finds out that a member does not
+    /// answer. [`Deadlines::new`] takes [`CHANGE`](Self::CHANGE), or `steady` if that is longer.
     pub change: Duration,
 }
 
@@ -74,14 +76,19 @@ setters! {
 }
 
 impl Deadlines {
-    /// The same wait in every call, and as long for a change.
+    /// How long a change of members may take where nothing else is said, 10 s. With leases of 2 s a member that has stopped
+    /// answering is dropped in less.
+    pub const CHANGE: Duration = Duration::from_secs(10);
+
+    /// The same wait in every call.
     #[must_use]
     pub const fn new(steady: Duration) -> Self {
+        let is_long = steady.as_nanos() > Self::CHANGE.as_nanos();
         Self {
             steady,
             warm: steady,
             warm_calls: 0,
-            change: steady,
+            change: if is_long { steady } else { Self::CHANGE },
         }
     }
 }
@@ -526,6 +533,14 @@ mod tests {
     }
 
     #[test]
+    fn a_change_may_take_longer_than_a_short_deadline() {
+        for (steady, change) in [(0, 10), (1, 10), (10, 10), (11, 11)] {
+            let deadlines = Deadlines::new(Duration::from_secs(steady));
+            assert_eq!(deadlines.change, Duration::from_secs(change));
+        }
+    }
+
+    #[test]
     fn times_beyond_every_clock_count_as_its_end_and_none_as_none() {
         let (clock, phase_ns) = clock_of(&Deadlines::new(Duration::MAX));
         assert_eq!(
@@ -538,9 +553,10 @@ mod tests {
             longest,
             Duration::from_nanos(u64::MAX) + Duration::from_secs(60)
         );
-        let (clock, phase_ns) = clock_of(&Deadlines::new(Duration::ZERO));
+        let all = |time| Deadlines::new(time).with_change(time);
+        let (clock, phase_ns) = clock_of(&all(Duration::ZERO));
         assert_eq!((clock.steady_ns, phase_ns), (0, 0));
-        let (_, phase_ns) = clock_of(&Deadlines::new(Duration::from_nanos(7)));
+        let (_, phase_ns) = clock_of(&all(Duration::from_nanos(7)));
         assert_eq!(phase_ns, 2 * (2 * 7 + 7));
     }
 }

@@ -642,7 +642,8 @@ typedef struct wv_deadlines {
     uint64_t steady_ns;
     // The same in the first `warm_calls` calls. 0: `steady_ns`.
     uint64_t warm_ns;
-    // Longest time for which a call is held while the group changes its view; then it ends `aborted`. 0: `steady_ns`.
+    // Longest time for which a call is held while the group changes its view; then it ends `aborted`. 0: the longer of 10 s and
+    // `steady_ns`.
     uint64_t change_ns;
     // Calls that are warm-up.
     uint32_t warm_calls;

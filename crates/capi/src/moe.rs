@@ -176,7 +176,8 @@ pub struct wv_deadlines {
     pub steady_ns: u64,
     /// The same in the first `warm_calls` calls. 0: `steady_ns`.
     pub warm_ns: u64,
-    /// Longest time for which a call is held while the group changes its view; then it ends `aborted`. 0: `steady_ns`.
+    /// Longest time for which a call is held while the group changes its view; then it ends `aborted`. 0: the longer of 10 s and
+    /// `steady_ns`.
     pub change_ns: u64,
     /// Calls that are warm-up.
     pub warm_calls: u32,
@@ -391,7 +392,7 @@ pub unsafe extern "C" fn wv_moe_set_deadlines(
         };
         let mut wanted = Deadlines::new(or(given.steady_ns, moe.team().config().deadline));
         wanted.warm = or(given.warm_ns, wanted.steady);
-        wanted.change = or(given.change_ns, wanted.steady);
+        wanted.change = or(given.change_ns, wanted.change);
         wanted.warm_calls = given.warm_calls;
         Ok(moe.set_deadlines(&wanted)?)
     })
