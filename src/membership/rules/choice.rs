@@ -96,15 +96,7 @@ mod tests {
     use super::*;
 
     fn rules() -> Rules<Duration> {
-        let none = Duration::ZERO;
-        Rules::new(Bounds {
-            between: none,
-            call: none,
-            unheard: none,
-            stalled: none,
-            unanswered: none,
-            found: none,
-        })
+        Rules::new(Bounds::default())
     }
 
     fn set(slots: &[u32]) -> Slots {

@@ -17,7 +17,7 @@ impl Span for Duration {
 }
 
 /// How long each clock runs, and what is a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds<S> {
     /// Longer between the ends of two looks: a gap.
     pub(crate) between: S,
