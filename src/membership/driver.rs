@@ -12,6 +12,7 @@ use rendezvous::{Entry, MAX_LOOK, StoreError};
 
 use super::GroupError;
 use super::connector::Connector;
+use super::doubt::Doubt;
 use super::event::{Cause, GroupEventKind, GroupState};
 use super::group_store::{
     GOODBYES, GroupStore, LookAt, PROMISES, goodbye_key, over_key, promise_key, row_key,
@@ -81,6 +82,8 @@ pub(super) struct Driver {
     /// The ranks reported last, for each cause that follows from looks.
     pub(super) causes: BTreeMap<Cause, Slots>,
     preparing: Option<Slots>,
+    /// What it would propose, but for ranks of which it has heard nothing since.
+    pub(super) doubt: Option<Doubt>,
     /// This rank looks at all keys: it acts, or its turn to act has come.
     pub(super) reads: bool,
     /// The last look asked for all keys. Other ranks may have taken some words back meanwhile, so conclusions from those words need
@@ -166,6 +169,7 @@ impl Driver {
             tidying: Tidying::default(),
             causes: BTreeMap::new(),
             preparing: None,
+            doubt: None,
             reads: !founds,
             whole: false,
             rung: 0,
@@ -546,6 +550,12 @@ impl Driver {
                 let left = self.turn_left(record, &look, more);
                 if !left.is_zero() {
                     return Ok(TurnOutcome::Wait(left));
+                }
+                if let Step::Propose(new) = &step
+                    && self.is_in_doubt(record, new)?
+                {
+                    // Words wake no thread.
+                    return Ok(TurnOutcome::Wait(self.shared.bounds.lease_ttl / 8));
                 }
             }
             let concludes = matches!(step, Step::Propose(_) | Step::Commit(_) | Step::GiveUp);

@@ -73,6 +73,7 @@ mod config;
 mod connect;
 mod connector;
 mod counters;
+mod doubt;
 mod driver;
 mod error;
 mod event;

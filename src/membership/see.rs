@@ -523,8 +523,17 @@ impl Heard {
 
     /// Whether a call of this rank was under way within the stall bound.
     fn calls(&self, now: Instant) -> bool {
+        self.calls_within(self.contact, now)
+    }
+
+    /// Whether one was under way a moment ago.
+    pub(super) fn calls_lately(&self, now: Instant) -> bool {
+        self.calls_within(self.window, now)
+    }
+
+    fn calls_within(&self, window: Duration, now: Instant) -> bool {
         let (_, at) = self.last;
-        at.is_some_and(|at| now.duration_since(at) <= self.contact)
+        at.is_some_and(|at| now.duration_since(at) <= window)
     }
 
     /// The slots from which something was heard within `window`.

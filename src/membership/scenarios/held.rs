@@ -175,6 +175,36 @@ fn a_dead_rank_whose_end_no_process_sees_is_gone_by_its_lease() {
     world.check("a death that only a lease tells");
 }
 
+#[test]
+fn no_call_is_held_for_the_promise_of_a_rank_that_died_with_another() {
+    let mut world = world(5);
+    // Of the two that die at once no process sees the end of one.
+    lock(&world.wire.unseen).insert((3, 1));
+    drop(world.kill(3));
+    drop(world.kill(4));
+    world.until_whole(3, "without both");
+    for rank in world.ranks.values() {
+        let story = rank.story();
+        for event in rank.group().events() {
+            let GroupEventKind::Proposed { members, .. } = &event.what else {
+                continue;
+            };
+            let awaits = members.contains_key(3) && !members.contains_key(4);
+            assert!(!awaits, "its promise never comes: {event:?}\n{story}");
+        }
+    }
+    world.check("two deaths at once");
+}
+
+#[test]
+fn a_rank_of_which_nothing_is_heard_delays_a_drop_and_does_not_stop_it() {
+    let mut world = world(4);
+    lock(&world.wire.uncounted).insert(2);
+    drop(world.kill(3));
+    world.until_whole(3, "without the dead one");
+    world.check("a death beside a rank that is not heard");
+}
+
 /// Cuts these pairs of slots, or mends them.
 pub(super) fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
     let mut down = lock(&world.wire.links_down);

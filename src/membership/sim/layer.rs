@@ -216,6 +216,9 @@ impl FakeLayer {
                 && self.wire.carries(there, self.own)
             {
                 lock(&self.suspected).remove(&from);
+                if lock(&self.wire.uncounted).contains(&from) {
+                    return true;
+                }
                 let mut arrived = lock(&self.arrived);
                 let least = arrived.len().max(from as usize + 1);
                 arrived.resize(least, 0);

@@ -90,6 +90,8 @@ pub(in crate::membership) struct Wire {
     pub(in crate::membership) dead: Mutex<BTreeSet<RankGeneration>>,
     /// Generations whose end no process sees.
     pub(in crate::membership) unseen: Mutex<BTreeSet<RankGeneration>>,
+    /// Slots whose words arrive, and are not counted.
+    pub(in crate::membership) uncounted: Mutex<BTreeSet<u32>>,
     /// Pairs of slots, the lower first, between which nothing arrives.
     pub(in crate::membership) links_down: Mutex<BTreeSet<(u32, u32)>>,
     /// The words that were sent: by sender, call and receiving slot.

@@ -1,0 +1,108 @@
+//! A rank proposes to drop or part ranks only when it has heard a word of each rank that stays since it would propose that.
+//!
+//! Of two ranks that die at once, one may be known to be dead seconds earlier. A proposal that keeps the other one waits for its promise,
+//! and holds calls meanwhile. Without a proposal calls go on, and a rank that is away costs them its own experts only. So the proposal
+//! waits for the words, until it drops that rank as well. The wait has an end, because a rank that sends nothing may live. A rank that
+//! makes no calls awaits no words, and no rank awaits those of a peer to which its QPs have failed.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rendezvous::Looks;
+
+use super::GroupError;
+use super::driver::Driver;
+use super::rules::record::{Proposal, Record};
+use super::rules::slots::Slots;
+
+/// For this part of T a turn waits for words. A rank that makes calls is heard within a call.
+const PART: u32 = 64;
+
+/// What this rank would propose, and what it had heard then.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// In the record with this epoch and number.
+    epoch: u32,
+    number: u64,
+    since: Instant,
+    keep: Slots,
+    /// By slot: what the layer said when this rank first would have kept these ranks.
+    words: Vec<u64>,
+}
+
+impl Driver {
+    /// Whether a rank that `new` keeps may be dead as well.
+    pub(super) fn is_in_doubt(
+        &mut self,
+        record: &Record,
+        new: &Proposal,
+    ) -> Result<bool, GroupError> {
+        let now = Instant::now();
+        let parts = !new.parts.is_subset(&record.parted);
+        let takes_away = parts || new.keep != record.slots();
+        let before = self.doubt.take();
+        if record.open.is_some() || !takes_away || !self.heard.calls_lately(now) {
+            return Ok(false);
+        }
+        let of = |doubt: &Doubt| (doubt.epoch, doubt.number) == (record.epoch, record.number);
+        let before = before.filter(of);
+        let since = before.as_ref().map_or(now, |before| before.since);
+        let doubt = match before {
+            Some(before) if before.keep == new.keep => before,
+            _ => Doubt {
+                epoch: record.epoch,
+                number: record.number,
+                since,
+                keep: new.keep.clone(),
+                words: self.words()?,
+            },
+        };
+        // Their words do not come to this rank, and the pair is known to have failed.
+        let failed = new.parts.of(self.own.slot).with(&self.own.broken);
+        for left in Looks::within(self.shared.bounds.lease_ttl / PART) {
+            let mut silent = new.keep.without(&doubt.heard(&self.words()?));
+            silent.take_away(&failed);
+            silent.remove(self.own.slot);
+            if silent.is_empty() {
+                return Ok(false);
+            }
+            thread::sleep(left.min(Duration::from_millis(1)));
+        }
+        let longest = (self.rules.bounds.unheard + self.shared.bounds.lease_ttl).saturating_mul(2);
+        let is_over = since.elapsed() >= longest;
+        self.doubt = Some(doubt);
+        Ok(!is_over)
+    }
+
+    fn words(&self) -> Result<Vec<u64>, GroupError> {
+        self.shared.layer.heard().map_err(GroupError::Layer)
+    }
+}
+
+impl Doubt {
+    /// The slots of which the layer says another thing than when this began.
+    fn heard(&self, words: &[u64]) -> Slots {
+        let both = self.words.iter().zip(words);
+        let new = (0u32..).zip(both).filter(|(_, (before, now))| before != now);
+        new.map(|(slot, _)| slot).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_before_is_no_word_and_the_number_may_wrap() {
+        let doubt = Doubt {
+            epoch: 1,
+            number: 0,
+            since: Instant::now(),
+            keep: (0..4).collect(),
+            words: vec![5, 7, u64::MAX, 0],
+        };
+        assert!(doubt.heard(&[5, 7, u64::MAX, 0]).is_empty());
+        let some: Slots = [1, 2].into_iter().collect();
+        assert_eq!(doubt.heard(&[5, 8, 0, 0]), some);
+    }
+}
