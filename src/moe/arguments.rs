@@ -264,6 +264,8 @@ impl Arguments {
         };
         match &found {
             Some(found) => looked.found = Some((fault.call, found.clone())),
+            // The next call that misses them asks again.
+            None if team.asks_in_vain() => looked.unexplained = None,
             None => looked.unexplained = Some((fault.call, missed)),
         }
         found

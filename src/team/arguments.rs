@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rendezvous::{Store, StoreError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,12 @@ use super::{Team, TeamError};
 
 /// A rank that waits for others for longer looks whether they have refused its arguments.
 pub(super) const PEACE: Duration = Duration::from_secs(1);
-/// Longest call of the store of a rank that has missed another one.
+/// Longest call of the store of a rank that has missed another one, or a quarter of its deadline: its own call waits meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
+/// And the shortest such bound.
+const LEAST: Duration = Duration::from_millis(20);
+/// After a call of the store without an answer, the rank asks nothing for so many times the bound.
+const SILENCE: u32 = 16;
 
 /// Calls of a layer that a program has launched.
 #[derive(Debug)]
@@ -60,8 +65,12 @@ impl Launches {
 }
 
 /// What this rank knows of its own program.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arguments {
+    /// Longest call of the store.
+    look: Duration,
+    /// The store has not answered, and is not asked before then.
+    silent_until: Mutex<Option<Instant>>,
     /// Number of what it has wanted last; 0: nothing yet.
     serial: AtomicU32,
     /// The same while it may be refused; else 0.
@@ -157,6 +166,11 @@ impl Team {
         self.exchange.tell(&key, found);
     }
 
+    /// Whether the store has not answered what this rank wanted to know of the others a moment ago.
+    pub(crate) fn asks_in_vain(&self) -> bool {
+        self.exchange.is_silent()
+    }
+
     /// What `rank` has found last, if it can be read now.
     pub(crate) fn differs_of(&self, rank: u32) -> Option<Differs> {
         self.exchange.glance(&format!("differs/{rank}"))
@@ -164,6 +178,17 @@ impl Team {
 }
 
 impl Arguments {
+    /// Of a rank whose device calls wait for `deadline`.
+    pub(super) fn new(deadline: Duration) -> Self {
+        Self {
+            look: (deadline / 4).clamp(LEAST, LOOK),
+            silent_until: Mutex::default(),
+            serial: AtomicU32::default(),
+            open: AtomicU32::default(),
+            layers: Mutex::default(),
+        }
+    }
+
     fn layers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Weak<Launches>>> {
         // Whole after every operation.
         self.layers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -227,32 +252,56 @@ impl Exchange {
         Ok(())
     }
 
+    /// Whether the store has not answered a moment ago.
+    fn is_silent(&self) -> bool {
+        let until = self.arguments().silent_until.lock();
+        let until = *until.unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// What `ask` makes of the store, if it answers at once. A store that has not answered is not asked for a while, so that many
+    /// questions take no longer than one.
+    fn at_once<T>(
+        &self,
+        key: &str,
+        ask: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
+    ) -> Option<T> {
+        if self.is_silent() {
+            return None;
+        }
+        let own = self.arguments();
+        let error = match ask(&*self.store().bounded(own.look)) {
+            Ok(answer) => return Some(answer),
+            Err(error) => error,
+        };
+        tracing::debug!("the store does not answer about '{key}' now: {error}");
+        if error.is_unanswered() {
+            let until = own.silent_until.lock();
+            *until.unwrap_or_else(PoisonError::into_inner) =
+                Instant::now().checked_add(own.look * SILENCE);
+        }
+        None
+    }
+
     /// The value under `key`, if it is one and the store answers at once: a rank that has missed another one does not wait for it.
     fn glance<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        match self.store().bounded(LOOK).try_get(key) {
-            Ok(text) => serde_json::from_slice(&text?).ok(),
-            Err(error) => {
-                tracing::debug!("'{key}' cannot be read now: {error}");
-                None
-            }
-        }
+        let text = self.at_once(key, |store| store.try_get(key))??;
+        serde_json::from_slice(&text).ok()
     }
 
     /// Sets `key`, if the store answers at once.
     fn tell<T: Serialize>(&self, key: &str, value: &T) {
-        let told = self
-            .text(key, value)
-            .and_then(|text| Ok(self.store().bounded(LOOK).put(key, &text)?));
-        if let Err(error) = told {
-            tracing::debug!("'{key}' cannot be written now: {error}");
+        match self.text(key, value) {
+            Ok(text) => {
+                self.at_once(key, |store| store.put(key, &text));
+            }
+            Err(error) => tracing::debug!("'{key}' cannot be written: {error}"),
         }
     }
 
     /// Takes back this rank's part in a meeting that no other rank has come to.
     pub(super) fn withdraw(&self, key: &str) {
-        if let Err(error) = self.store().bounded(LOOK).remove(key) {
-            tracing::debug!("'{key}' cannot be removed now: {error}");
-        }
+        self.at_once(key, |store| store.remove(key));
     }
 }
 
@@ -314,6 +363,25 @@ mod tests {
             assert_eq!(exchange.store().list("living/first/here").unwrap(), [""; 0]);
             counted
         });
+    }
+
+    #[test]
+    fn many_questions_to_a_silent_store_take_no_longer_than_one() {
+        let dead = rendezvous::open_store("etcd://127.0.0.1:1/none", "run").unwrap();
+        let counted = rendezvous::Counted::new(dead);
+        let asked = counted.asked();
+        let exchange = Exchange::new(Arc::new(counted), &crate::team::TeamConfig::new(0, 4));
+        for rank in 0..100 {
+            assert_eq!(exchange.glance::<Wants>(&format!("wants/{rank}")), None);
+        }
+        exchange.tell("differs/0", &refusal(Vec::new()));
+        exchange.withdraw("living/first/here/0");
+        assert_eq!(asked.calls(), 1);
+        // A store that answers is asked each time.
+        let exchange = &exchanges(1, LONG)[0];
+        assert_eq!(exchange.glance::<Wants>("wants/1"), None);
+        exchange.wants("next", &pairs("8")).unwrap();
+        assert!(exchange.glance::<Wants>("wants/0").is_some());
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Exchange {
             failed: format!("{rank}.{generation}-{:08x}", fastrand::u32(..)),
             processes: Arc::default(),
             odd: Arc::default(),
-            arguments: Arc::default(),
+            arguments: Arc::new(Arguments::new(config.settings.deadline)),
             told_all: Arc::default(),
         }
     }
