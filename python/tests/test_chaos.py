@@ -1,11 +1,16 @@
-"""``wv chaos --buffer``: what its ranks find in their sums."""
+"""``wv chaos --buffer``: what its ranks find in their sums, and a run of each Buffer."""
 
 from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from warpverbs import _chaos
+from warpverbs import _chaos, sim
 
 RANKS = 4
 
@@ -45,3 +50,19 @@ def test_the_same_call_has_the_same_tokens_at_every_rank():
     assert torch.equal(one.x, same.x)
     assert torch.equal(one.experts, same.experts)
     assert not torch.equal(one.x, other.x)
+
+
+#: Status of a run of which the machine starved too many calls for a verdict on tokens.
+NOT_JUDGED = 3
+
+
+@pytest.mark.parametrize("names", ["deep-ep", "mooncake-ep"])
+def test_deeds_cost_the_healthy_ranks_of_a_buffer_no_token(names):
+    full = "WV_TEST_FULL" in os.environ
+    seed, deeds = (int.from_bytes(os.urandom(4), "little"), 60) if full else (7, 3)
+    print(f"seed {seed}")
+    run = ["--buffer", names, "--python", sys.executable, "--ranks", "4", "--minutes", "20", "--deeds", str(deeds), "--seed", str(seed)]
+    command = [str(sim.PREFIX / "bin" / "wv"), "chaos", *run, "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    assert ran.returncode in (0, NOT_JUDGED), (seed, ran.stdout[-2000:], ran.stderr[-4000:])
+    assert json.loads(ran.stdout)["deeds"] == deeds, (seed, ran.stdout)

@@ -17,7 +17,7 @@ pub const MAX_PAYLOAD_BYTES: u32 = MAX_HIDDEN * 2;
 pub const MAX_SCALE_BYTES: u32 = MAX_HIDDEN / 4;
 
 /// Most links that may fail: two send buffers for each, besides those of peace.
-const MAX_FAILING_LINKS: u32 = MOST_SEND_BUFFERS / SETS - 1;
+pub const MAX_FAILING_LINKS: u32 = MOST_SEND_BUFFERS / SETS - 1;
 
 /// What a token is made of on its way to the experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -49,8 +49,8 @@ pub use board::Deadlines;
 pub use call::MoeCall;
 pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
 pub use config::{
-    Format, Grid, MAX_EXPERTS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES, MoeConfig, Returns,
-    RowLayout, Scales,
+    Format, Grid, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
+    MoeConfig, Returns, RowLayout, Scales,
 };
 pub use error::MoeError;
 pub use fault::Fault;

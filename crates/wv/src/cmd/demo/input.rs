@@ -116,7 +116,8 @@ impl Inputs {
             )?)
             .with_max_tokens(options.tokens)
             .with_format(options.format.format())
-            .with_layout(options.layout.layout());
+            .with_layout(options.layout.layout())
+            .with_failing_links(options.failing_links);
         config.check(options.ranks)?;
         let inputs = Self {
             config,

@@ -110,10 +110,12 @@ pub(super) struct Buffers {
 }
 
 impl Workplace {
-    /// What starts a rank that is a program of Python.
+    /// What starts a rank that is a program of Python. Its HCAs do not give up on a peer for 8 s, which is longer than any cut of
+    /// [`chaos`](super::chaos): where there is no group, nothing makes a QP in error anew.
     pub(super) fn python(
         &self,
-        (rank, rails): (u32, u32),
+        rank: u32,
+        rails: u32,
         preload: Option<&OsString>,
         buffers: &Buffers,
     ) -> Command {
@@ -125,6 +127,7 @@ impl Workplace {
             .arg(self.spec())
             .args(["--rank", &rank.to_string()])
             .env("OMP_NUM_THREADS", "1")
+            .env("WARPVERBS_ACK_TIMEOUT", "18")
             .env("WARPVERBS_GPU", "simt");
         if let Some(preload) = preload {
             command

@@ -41,6 +41,9 @@ pub struct DemoOptions {
     /// How dispatch lays out what it received: by expert, or by rank with each token once
     #[arg(long, value_enum, default_value_t = LayoutKind::Expert)]
     pub layout: LayoutKind,
+    /// Links of a rank that may fail within the patience of its HCA while its calls with all others go on
+    #[arg(long, default_value_t = 1)]
+    pub failing_links: u32,
     /// Steps: dispatch, experts, combine, check
     #[arg(long, default_value_t = 8)]
     pub steps: u32,

@@ -150,10 +150,10 @@ impl<'a> Fleet<'a> {
     fn command(&mut self, who: RankGeneration) -> Result<Command, DemoError> {
         let (rank, generation) = who;
         let (place, preload) = (&self.run.place, self.run.device.preload());
-        let of = (rank, self.run.spec.rails);
+        let rails = self.run.spec.rails;
         let mut command = match &self.ranks.buffers {
-            Some(buffers) => place.python(of, preload, buffers),
-            None => place.command(of, preload)?,
+            Some(buffers) => place.python(rank, rails, preload, buffers),
+            None => place.command((rank, rails), preload)?,
         };
         if generation > 1 {
             command.arg("--joins");

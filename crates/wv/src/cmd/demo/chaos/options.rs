@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
+use warpverbs::moe::MAX_FAILING_LINKS;
+
 use super::super::{DemoError, DemoOptions};
 use super::deeds::{ALL, Kind, SHORTEST_PAUSE};
 use super::program::Drive;
@@ -254,6 +256,8 @@ impl ChaosOptions {
             hidden: Some(self.hidden),
             experts: Some(self.ranks * 4),
             top_k: Some(4),
+            // Deeds leave more than half of the ranks alone, and a link that a deed has failed may be failing still at the next one.
+            failing_links: (self.ranks / 2).min(MAX_FAILING_LINKS),
             steps: u32::MAX,
             seed: self.seed,
             // Freezes and partitions are those of the software HCA and of kernels on the CPU.
