@@ -1,7 +1,7 @@
 //! Ranks that call all the time, each checked against the reference for what its own report says of the call.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -10,37 +10,17 @@ use test_support::{limits, ranks};
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
 use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
-use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
+use warpverbs::moe::{Deadlines, Moe, MoeConfig};
 use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig};
 
-use crate::calls::one_call;
+use crate::caller::{Control, call_on, lock};
 pub(crate) use crate::calls::{Call, Point};
-use crate::graph::Replays;
 use crate::store::{Cut, CutStore, Spoils};
 use test_support::hca::hca_with;
-use test_support::moe::small::{SHAPE, TRAFFIC};
-use test_support::moe::{Setup, batch, join};
+use test_support::moe::small::SHAPE;
+use test_support::moe::{Setup, join};
 
 pub(crate) use test_support::limits::HANG as LONG;
-
-/// Between two calls of a rank: the ranks of many tests share the cores, and most of the time their tests wait.
-const PACE: Duration = Duration::from_millis(5);
-
-/// Orders for a rank.
-#[derive(Debug, Default)]
-pub(crate) struct Control {
-    /// The point at which it stops in its next call; 0: it goes on.
-    stop: AtomicU32,
-    /// It makes no call while this is set.
-    pause: AtomicBool,
-    /// It makes none for that reason.
-    rests: AtomicBool,
-    /// The last call that it makes; 0: none.
-    last: AtomicU32,
-    calls: Mutex<Vec<Call>>,
-    /// Why it ended badly.
-    broken: Mutex<Option<String>>,
-}
 
 /// One generation of a rank.
 pub(crate) struct Rank {
@@ -79,6 +59,15 @@ pub(crate) struct Plan {
     pub(crate) store: Arc<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
     /// Changes to values that ranks put.
     pub(crate) spoils: Spoils,
+    pub(crate) shape: MoeConfig,
+    /// How long calls may be held while members change.
+    pub(crate) change: Duration,
+    /// The HCA repeats for 8 * 4.096 us * 2^`ack_timeout`.
+    pub(crate) ack_timeout: u8,
+    /// From each rank to each other; none: the default.
+    pub(crate) qps: Option<u32>,
+    /// Dispatches that are sent before an earlier call is received.
+    pub(crate) ahead: usize,
 }
 
 impl Plan {
@@ -94,6 +83,11 @@ impl Plan {
             graphs: false,
             store: Arc::new(move || Arc::clone(&store)),
             spoils: Spoils::default(),
+            shape: SHAPE,
+            change: LONG,
+            ack_timeout: 15,
+            qps: None,
+            ahead: 0,
         }
     }
 }
@@ -128,7 +122,8 @@ impl Fleet {
     pub(crate) fn start(plan: Plan) -> Self {
         let mut setup = Setup::adverse(plan.slots);
         setup.team.deadline = plan.deadline;
-        setup.team.path.ack_timeout = Some(15);
+        setup.team.path.ack_timeout = Some(plan.ack_timeout);
+        setup.team.qps_per_peer = plan.qps.unwrap_or(setup.team.qps_per_peer);
         setup.team.members = Some(RankSet::first(plan.ranks));
         let outage = Cut::default();
         let make = |slot: u32| {
@@ -326,8 +321,8 @@ impl Rank {
         });
         let slot = team.rank;
         let team = join(team, &rails, way).unwrap();
-        let moe = Moe::new(&team, "layer", SHAPE).unwrap();
-        let deadlines = Deadlines::new(setup.team.deadline).with_change(LONG);
+        let moe = Moe::new(&team, "layer", plan.shape).unwrap();
+        let deadlines = Deadlines::new(setup.team.deadline).with_change(plan.change);
         moe.set_deadlines(&deadlines).unwrap();
         let group = Group::start(&team, moe.clone(), &plan.group).unwrap();
         let mut rank = Self {
@@ -341,7 +336,7 @@ impl Rank {
             control: Arc::default(),
             caller: None,
         };
-        rank.call(plan.graphs);
+        rank.call(plan);
         rank
     }
 
@@ -350,7 +345,8 @@ impl Rank {
     }
 
     /// Begins to make calls.
-    fn call(&mut self, graphs: bool) {
+    fn call(&mut self, plan: &Plan) {
+        let (graphs, ahead) = (plan.graphs, plan.ahead);
         let (control, moe) = (Arc::clone(&self.control), Arc::clone(&self.moe));
         let group = Arc::downgrade(self.group.as_ref().expect("it has just begun"));
         let joins = moe.team().config().joins();
@@ -364,7 +360,7 @@ impl Rank {
             while joins && waits() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, graphs));
+            let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, graphs, ahead));
             if let Err(panic) = std::panic::catch_unwind(body) {
                 let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
                 *lock(&control.broken) = Some(text);
@@ -376,6 +372,12 @@ impl Rank {
         lock(&self.control.calls).clone()
     }
 
+    /// Its last `count` calls.
+    pub(crate) fn newest(&self, count: usize) -> Vec<Call> {
+        let calls = lock(&self.control.calls);
+        calls[calls.len().saturating_sub(count)..].to_vec()
+    }
+
     /// Panics if a call was not what it should be.
     pub(crate) fn check(&self) {
         if let Some(broken) = lock(&self.control.broken).as_ref() {
@@ -383,9 +385,14 @@ impl Rank {
         }
     }
 
+    /// It will stop for good at `point` of a call.
+    pub(crate) fn stop(&self, point: Point) {
+        self.control.stop.store(point as u32, Ordering::Relaxed);
+    }
+
     /// It stops for good at `point` of a call, and waits until it has.
     pub(crate) fn stop_at(&mut self, point: Point) {
-        self.control.stop.store(point as u32, Ordering::Relaxed);
+        self.stop(point);
         self.join_caller();
     }
 
@@ -435,43 +442,5 @@ impl Rank {
             calls.len(),
             group.map(Group::events)
         )
-    }
-}
-
-fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Calls until the test orders its end.
-fn call_on(control: &Control, moe: &Arc<Moe>, graphs: bool) {
-    let mut work = Workspace::new(moe).unwrap();
-    let replays = graphs.then(|| Replays::capture(moe));
-    loop {
-        while control.pause.load(Ordering::Relaxed) {
-            control.rests.store(true, Ordering::Release);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        control.rests.store(false, Ordering::Release);
-        let number = moe.started().wrapping_add(1);
-        let last = control.last.load(Ordering::Relaxed);
-        if last != 0 && number > last {
-            return;
-        }
-        let batches: Vec<Batch> = (0..moe.team().ranks())
-            .map(|rank| batch(&SHAPE, TRAFFIC, 7, number, rank))
-            .collect();
-        let stops = |point: Point| control.stop.load(Ordering::Relaxed) == point as u32;
-        let slot = moe.team().rank();
-        let called = match &replays {
-            None => one_call(moe, &mut work, &batches, slot, &stops),
-            Some(_) if stops(Point::Send) => None,
-            Some(replays) => Some(replays.replay(&batches[slot as usize])),
-        };
-        let Some(call) = called else {
-            return;
-        };
-        assert_eq!(call.number, number);
-        lock(&control.calls).push(call);
-        std::thread::sleep(PACE);
     }
 }

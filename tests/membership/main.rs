@@ -1,5 +1,7 @@
 //! Ranks that die, leave and come back while the others dispatch and combine: real layers on software HCAs and simt.
 
+mod availability;
+mod caller;
 mod calls;
 mod deaths;
 #[cfg(feature = "etcd")]
