@@ -8,6 +8,7 @@ use super::event::GroupEventKind;
 use super::rules::clocks::back_off;
 use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared, Traces};
+use super::transport::Meeting;
 use crate::team::TeamError;
 
 /// Time between two looks at calls that have to end first, and at a parted pair whose other end has not come. Also the time before
@@ -16,6 +17,13 @@ use crate::team::TeamError;
 const LOOK: Duration = Duration::from_millis(2);
 /// The longest of those intervals, in looks.
 const MOST_LOOKS: u32 = 16;
+/// Time before the first look at a newcomer whose QPs are being proven. The longest time between two looks is [`MOST_LOOKS`] times
+/// that.
+const PROVE: Duration = Duration::from_millis(2);
+/// Time between two looks at a newcomer that is connected and is no member yet: the other end may have begun anew.
+const FOLLOW: Duration = Duration::from_secs(1);
+/// A newcomer counts as not reached when its QPs have carried nothing for so many times as long as an HCA tries.
+const PATIENCES: u32 = 2;
 /// Time before a connection to a newcomer that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Time between two looks at a parted pair that is connected: the other end may have begun anew.
@@ -40,6 +48,8 @@ pub(super) struct Schedule {
     failures: BTreeMap<RankGeneration, u32>,
     /// Looks in a row that have not found the newcomer.
     waits: BTreeMap<RankGeneration, u32>,
+    /// Looks in a row that have not found the newcomer's QPs proven.
+    proofs: BTreeMap<RankGeneration, u32>,
     /// Newcomers that have not answered in time, and that were reported.
     late: BTreeSet<RankGeneration>,
     /// Newcomers that this rank has not met, and for how long it had tried at the last report.
@@ -67,6 +77,8 @@ enum Trouble {
     /// A record of the other end cannot be read. The other end has not written it yet, or will write it again.
     Missing(String),
     Failed(String),
+    /// QPs to a newcomer carry nothing: the HCA has given one up.
+    Unreached(String),
 }
 
 impl From<TeamError> for Trouble {
@@ -111,12 +123,18 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
         drop(inner);
         schedule.last = who;
         let pause = match connect(shared, who, parted) {
-            Ok(true) => {
+            Ok(Meeting::Proven) => {
                 schedule.waits.remove(&who);
-                CHECK
+                schedule.proofs.remove(&who);
+                if parted { CHECK } else { FOLLOW }
             }
-            Ok(false) if parted => LOOK,
-            Ok(false) => {
+            Ok(_) if parted => LOOK,
+            Ok(Meeting::Unproven) => {
+                let cause = "both have made QPs, and a write on one of them has no answer";
+                schedule.tell_unmet(shared, who, Some(cause));
+                wait_again(&mut schedule.proofs, who, PROVE, MOST_LOOKS)
+            }
+            Ok(Meeting::Absent) => {
                 schedule.tell_late(shared, who);
                 schedule.tell_unmet(shared, who, None);
                 wait_again(&mut schedule.waits, who, LOOK, MOST_LOOKS)
@@ -131,6 +149,7 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
                 CHECK
             }
             Err(Trouble::Failed(error)) => {
+                schedule.tell_unmet(shared, who, Some(&error));
                 let (rank, generation) = who;
                 shared.tell(GroupEventKind::NotConnected {
                     rank,
@@ -146,6 +165,12 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
                     ),
                     false => AGAIN,
                 }
+            }
+            // An HCA has given up. The next attempt has new QPs' numbers in the store, so it does not come at once.
+            Err(Trouble::Unreached(error)) => {
+                schedule.tell_unmet(shared, who, Some(&error));
+                let unit = shared.bounds.error;
+                wait_again(&mut schedule.failures, who, unit, MOST_BOUNDS)
             }
         };
         schedule.next.insert(who, Instant::now() + pause);
@@ -225,6 +250,7 @@ impl Schedule {
             |who: &RankGeneration| inner.wanted.contains(who) || inner.parted.contains(who);
         self.next.retain(|who, _| is_target(who));
         self.waits.retain(|who, _| is_target(who));
+        self.proofs.retain(|who, _| is_target(who));
         self.late.retain(is_target);
         self.unmet
             .retain(|who, _| inner.begun.contains_key(who) && is_target(who));
@@ -232,8 +258,9 @@ impl Schedule {
             self.odd.clear();
         }
         let members = inner.suspects.members();
+        let is_member = |who: &RankGeneration| members.get(who.0) == Some(who.1);
         self.failures
-            .retain(|(slot, generation), _| members.get(*slot) == Some(*generation));
+            .retain(|who, _| is_member(who) || inner.wanted.contains(who));
     }
 }
 
@@ -282,8 +309,9 @@ fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     let free = |(slot, _): &&RankGeneration| {
         !inner.suspects.members().contains_key(*slot) && !says_farewell(inner, *slot)
     };
-    let missing = inner.wanted.difference(&inner.connected).filter(free);
-    let mut all: Vec<RankGeneration> = missing.chain(&inner.parted).copied().collect();
+    // Those that are connected, too: the other end may begin anew before it is a member.
+    let wanted = inner.wanted.iter().filter(free);
+    let mut all: Vec<RankGeneration> = wanted.chain(&inner.parted).copied().collect();
     all.retain(|(slot, _)| is_cleared(shared, inner, *slot));
     all.sort_unstable();
     all
@@ -345,10 +373,16 @@ fn release(shared: &Shared, over: &[(u32, u32)]) {
     }
 }
 
-/// Whether the QPs are connected now; if not, the other end has not come yet.
-fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, Trouble> {
+/// How far the two ends are.
+fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting, Trouble> {
     let (rank, generation) = who;
-    let since = *shared.lock().begun.entry(who).or_insert_with(Instant::now);
+    let since = {
+        let mut inner = shared.lock();
+        match inner.connected.contains(&who) {
+            true => Instant::now(),
+            false => *inner.begun.entry(who).or_insert_with(Instant::now),
+        }
+    };
     if shared.lock().traces.contains_key(&rank) {
         // Of a parted pair the other end lives, and nothing of it arrives, since the QPs here are in Err.
         let silent = match parted {
@@ -356,7 +390,7 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, T
             false => shared.transport.is_silent(rank, generation),
         };
         if !silent? {
-            return Ok(false);
+            return Ok(Meeting::Absent);
         }
         let cleared = shared.layer.clear_peer(rank);
         cleared.map_err(|error| Trouble::Failed(format!("clearing its words: {error}")))?;
@@ -367,11 +401,22 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, T
         inner.tell(GroupEventKind::Cleared { rank });
     }
     let connected = match parted {
-        true => shared.transport.reunite_peer(rank, generation),
+        true => {
+            let united = shared.transport.reunite_peer(rank, generation);
+            united.map(|united| match united {
+                true => Meeting::Proven,
+                false => Meeting::Absent,
+            })
+        }
         false => {
             // A generation that was connected before has lost its QPs now, if it came no further.
-            shared.lock().connected.retain(|(slot, _)| *slot != rank);
-            shared.transport.connect_peer(rank, generation)
+            let other = |of: &RankGeneration| of.0 == rank && *of != who;
+            shared.lock().forget_pairs(other);
+            // Read before the look that it judges.
+            let late = is_late(shared, who);
+            let connected = shared.transport.connect_peer(rank, generation);
+            prove(shared, who, &connected, late);
+            connected
         }
     };
     let mut inner = shared.lock();
@@ -380,15 +425,23 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, T
         true => inner.parted.contains(&who) && !inner.traces.contains_key(&rank),
         false => inner.wanted.contains(&who),
     };
-    if !matches!(connected, Ok(true)) || !is_target {
+    if !matches!(connected, Ok(Meeting::Proven)) || !is_target {
         if inner.connected.remove(&who) {
             inner.news = true;
             shared.notify();
         }
-        return Ok(connected.map(|_| false)?);
+        return match connected {
+            Ok(Meeting::Proven) => Ok(Meeting::Absent),
+            Err(error @ TeamError::Unreached { .. }) if !parted => {
+                Err(Trouble::Unreached(error.to_string()))
+            }
+            connected => Ok(connected?),
+        };
     }
     if inner.connected.insert(who) {
         inner.begun.remove(&who);
+        inner.unproven.remove(&who);
+        inner.proving.remove(&who);
         if inner.suspects.mend(rank) {
             inner.tell(GroupEventKind::Trusted { rank });
         }
@@ -405,5 +458,32 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, T
         }
         shared.notify();
     }
-    Ok(true)
+    Ok(Meeting::Proven)
+}
+
+/// Whether the QPs to a newcomer have been tried for twice as long as an HCA does.
+fn is_late(shared: &Shared, who: RankGeneration) -> bool {
+    let bound = shared.transport.patience().saturating_mul(PATIENCES);
+    let inner = shared.lock();
+    let since = inner.proving.get(&who);
+    since.is_some_and(|since| since.elapsed() >= bound)
+}
+
+/// A newcomer whose QPs are made and have carried nothing counts as not reached when they are `late`, until they carry.
+fn prove(shared: &Shared, who: RankGeneration, connected: &Result<Meeting, TeamError>, late: bool) {
+    let is_made = match connected {
+        Ok(Meeting::Unproven) | Err(TeamError::Unreached { .. }) => true,
+        Ok(Meeting::Absent | Meeting::Proven) | Err(_) => false,
+    };
+    let mut inner = shared.lock();
+    // Of a member of the view the view says how the pair is; it may have taken the newcomer in during this try.
+    let is_member = inner.suspects.members().get(who.0) == Some(who.1);
+    if !is_made || is_member || !inner.wanted.contains(&who) {
+        return;
+    }
+    inner.proving.entry(who).or_insert_with(Instant::now);
+    if late && inner.unproven.insert(who) {
+        inner.news = true;
+        shared.notify();
+    }
 }

@@ -104,6 +104,8 @@ pub(super) struct Driver {
     /// Looks in a row that have found nothing to do.
     peace: u32,
     said_hello: bool,
+    /// This newcomer reaches too few members, and has reported that.
+    waits_for_reach: bool,
     /// The earlier generation of its slot for whose end this rank waits.
     waits_for: Option<u32>,
     /// The store has failed in this turn.
@@ -180,6 +182,7 @@ impl Driver {
             look_due: true,
             peace: 0,
             said_hello: false,
+            waits_for_reach: false,
             waits_for: None,
             store_refused: false,
             store_failures: 0,
@@ -338,6 +341,7 @@ impl Driver {
             ask.row = row.clone();
         }
         self.tell_causes(&record, &look, &row);
+        self.tell_reach(&record);
         self.connect(&record, &look);
         self.ask(&record)?;
         self.tell_layer(&record, &look)?;
@@ -784,6 +788,23 @@ impl Driver {
         Ok(())
     }
 
+    /// Reports once that this newcomer reaches too few members to come in.
+    fn tell_reach(&mut self, record: &Record) {
+        let waits = self.rules.waits_for_reach(&self.own, record);
+        let is_new = waits.is_some() && !self.waits_for_reach;
+        self.waits_for_reach = waits.is_some();
+        let Some(apart) = waits.filter(|_| is_new) else {
+            return;
+        };
+        let (members, apart) = (record.members.len(), apart.iter().collect::<Vec<u32>>());
+        let error = format!(
+            "this newcomer waits: writes to {} of {members} members, {apart:?}, get no answer, and it must reach more than half. \
+             It comes in when they do",
+            apart.len()
+        );
+        self.shared.tell(GroupEventKind::Failed { error });
+    }
+
     fn hello(&mut self) -> Result<(), GroupError> {
         if !self.said_hello {
             if let Some((key, text)) = self.shared.transport.hello()? {
@@ -812,7 +833,14 @@ impl Driver {
 
     /// Writes the row of this rank, if the store holds another one.
     fn tell_row(&mut self, record: &Record, row: &Row) -> Result<(), GroupError> {
-        let connected = self.shared.lock().connected.iter().copied().collect();
+        let (connected, unproven) = {
+            let inner = self.shared.lock();
+            let unproven = inner.unproven.difference(&inner.connected);
+            (
+                inner.connected.iter().copied().collect(),
+                unproven.copied().collect(),
+            )
+        };
         let own = self.own();
         let says = row.behind || row.accuses();
         let stored = StoredRow {
@@ -829,6 +857,7 @@ impl Driver {
             unbuffered: self.shared.layer.unbuffered(),
             connected,
             held: self.held(record),
+            unproven,
         };
         // Another writer may have replaced the row, also by text that is no row.
         let kept = self.store.kept.rows.get(&own);
@@ -867,6 +896,7 @@ impl Driver {
         let connected = |row: &StoredRow, slot: u32| row.connected.get(slot);
         let mut slots = row.connected.keys().chain(parted.iter());
         new && (row.takings, row.through) == (told.takings, told.through)
+            && row.unproven == told.unproven
             && slots.all(|slot| connected(row, slot) == connected(told, slot))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rendezvous::Store;
 
 use super::event::Cause;
-use super::transport::{Alarm, Transport};
+use super::transport::{Alarm, Meeting, Transport};
 use crate::abi::Status;
 use crate::team::{Sweep, Team, TeamError};
 use crate::verbs::{HcaEvent, QpState};
@@ -71,13 +71,25 @@ impl Transport for Team {
         self.connected_generation(peer).unwrap_or(0)
     }
 
-    fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
-        match Self::connect_peer(self, peer, generation, PATIENCE) {
-            Ok(()) => Ok(true),
-            // The other end, or a kernel that has to leave first.
-            Err(TeamError::Absent { .. } | TeamError::Guarded { .. }) => Ok(false),
-            Err(error) => Err(error),
+    fn connect_peer(&self, peer: u32, generation: u32) -> Result<Meeting, TeamError> {
+        if !self.is_introduced(peer, generation)? {
+            match Self::connect_peer(self, peer, generation, PATIENCE) {
+                Ok(()) => {}
+                // The other end, or a kernel that has to leave first.
+                Err(TeamError::Absent { .. } | TeamError::Guarded { .. }) => {
+                    return Ok(Meeting::Absent);
+                }
+                Err(error) => return Err(error),
+            }
         }
+        match self.prove_peer(peer, generation)? {
+            true => Ok(Meeting::Proven),
+            false => Ok(Meeting::Unproven),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Self::patience(self)
     }
 
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {

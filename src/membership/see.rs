@@ -50,6 +50,8 @@ impl Driver {
         };
         let connected = inner.connected.iter().filter(|who| named(**who));
         self.own.connected = connected.map(|who| who.0).collect();
+        let unproven = inner.unproven.iter().filter(|who| named(**who));
+        self.own.unproven = unproven.map(|who| who.0).collect();
         drop(inner);
 
         // By slot of the generation that the record names.

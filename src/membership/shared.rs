@@ -61,6 +61,10 @@ pub(super) struct Inner {
     pub(super) parted: BTreeSet<RankGeneration>,
     /// The ranks to which the QPs are connected.
     pub(super) connected: BTreeSet<RankGeneration>,
+    /// The ranks to which the QPs are made and carry nothing, longer than it may take to prove them.
+    pub(super) unproven: BTreeSet<RankGeneration>,
+    /// Since when QPs are being proven that have carried nothing yet.
+    pub(super) proving: BTreeMap<RankGeneration, Instant>,
     /// Since when connecting is tried.
     pub(super) begun: BTreeMap<RankGeneration, Instant>,
     /// Slots of which traces are left: its last holder was dropped, or is parted from this rank.
@@ -122,6 +126,8 @@ impl Shared {
             waits: false,
             parted: BTreeSet::new(),
             connected: BTreeSet::new(),
+            unproven: BTreeSet::new(),
+            proving: BTreeMap::new(),
             begun: BTreeMap::new(),
             traces: BTreeMap::new(),
             connects: false,
@@ -331,6 +337,13 @@ impl Inner {
         let mut others = members.filter(|who| who.0 != own).peekable();
         let lost = |who: RankGeneration| silent.contains(who.0) || self.parted.contains(&who);
         others.peek().is_some() && others.all(lost)
+    }
+
+    /// What was said of the QPs to these ranks is over.
+    pub(super) fn forget_pairs(&mut self, which: impl Fn(&RankGeneration) -> bool) {
+        self.connected.retain(|who| !which(who));
+        self.unproven.retain(|who| !which(who));
+        self.proving.retain(|who, _| !which(who));
     }
 
     /// Whether the thread that connects has something to do: QPs to connect, or memory to close.

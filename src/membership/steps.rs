@@ -250,6 +250,9 @@ impl Driver {
             inner.connected.remove(who);
         }
         inner.parted = parted;
+        // From now on the view says how a pair with it is.
+        inner.unproven.retain(|who| !stays(*who));
+        inner.proving.retain(|who, _| !stays(*who));
         inner.suspects.set_members(&record.members);
         self.opened.share(&record.members);
         inner.processes.retain(|who, _| stays(*who));

@@ -27,6 +27,17 @@ pub(super) enum Alarm {
     Qp(u32, u16),
 }
 
+/// How far a rank is with a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// The other end has not come yet.
+    Absent,
+    /// Both ends have made QPs, and a write on one of them has had no answer yet.
+    Unproven,
+    /// A write on each QP was answered.
+    Proven,
+}
+
 /// The QPs of one rank, as a group sees them.
 pub(super) trait Transport: Send + Sync + Debug {
     /// This rank's slot.
@@ -85,10 +96,15 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// The newest generation of `peer` with which the QPs were ever connected; 0: none. Earlier ones are over for this rank.
     fn newest(&self, peer: u32) -> u32;
 
-    /// Connects the QPs to `peer` with those of that generation, whatever state they are in. Does not wait for long: `false` if
-    /// the other end has not come yet; called again, it goes on. No kernel gets a guard of the peer before
-    /// [`Transport::open_peer`].
-    fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
+    /// Connects the QPs to `peer` with those of that generation, whatever state they are in, and proves them by a write on each. Does
+    /// not wait for long; called again, it goes on. No kernel gets a guard of the peer before [`Transport::open_peer`]. Until then
+    /// this rank may call it again to see whether the other end has begun anew.
+    ///
+    /// [`TeamError::Unreached`] is [`Meeting::Unproven`] too: the next call begins another attempt, and the caller waits before it.
+    fn connect_peer(&self, peer: u32, generation: u32) -> Result<Meeting, TeamError>;
+
+    /// The longest time for which an HCA tries before it gives a QP up.
+    fn patience(&self) -> Duration;
 
     /// Brings this rank and generation `generation` of `peer`, which was connected and has been failed, together again: on the same
     /// QPs, with the same keys. Both ends call it. It never waits. `true`: the QPs are connected, and a write has been answered on

@@ -367,21 +367,28 @@ mod tests {
 
     #[test]
     fn many_questions_to_a_silent_store_take_no_longer_than_one() {
-        let dead = rendezvous::open_store("etcd://127.0.0.1:1/none", "run").unwrap();
-        let counted = rendezvous::Counted::new(dead);
-        let asked = counted.asked();
-        let exchange = Exchange::new(Arc::new(counted), &crate::team::TeamConfig::new(0, 4));
-        for rank in 0..100 {
-            assert_eq!(exchange.glance::<Wants>(&format!("wants/{rank}")), None);
-        }
-        exchange.tell("differs/0", &refusal(Vec::new()));
-        exchange.withdraw("living/first/here/0");
-        assert_eq!(asked.calls(), 1);
-        // A store that answers is asked each time.
         let exchange = &exchanges(1, LONG)[0];
-        assert_eq!(exchange.glance::<Wants>("wants/1"), None);
-        exchange.wants("next", &pairs("8")).unwrap();
-        assert!(exchange.glance::<Wants>("wants/0").is_some());
+        let mut asked = 0;
+        // A refusal is an answer.
+        for _ in 0..2 {
+            let refused = exchange.at_once("no key", |store| {
+                asked += 1;
+                store.try_get("no key")
+            });
+            assert_eq!((refused, exchange.is_silent()), (None, false));
+        }
+        for _ in 0..100 {
+            let none: Option<()> = exchange.at_once("wants/1", |_| {
+                asked += 1;
+                Err(StoreError::Unreachable {
+                    store: "the store".to_owned(),
+                    waited: Duration::ZERO,
+                    cause: "it is away".to_owned(),
+                })
+            });
+            assert_eq!((none, exchange.is_silent()), (None, true));
+        }
+        assert_eq!(asked, 3);
     }
 
     #[test]

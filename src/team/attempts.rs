@@ -81,6 +81,16 @@ impl Reunion {
         self.attempt
     }
 
+    /// The first proof of the QPs to `generation` comes before any attempt: what it finds of rails holds for the first one.
+    pub(super) fn introduce(&mut self, generation: u32) {
+        if self.generation != generation {
+            *self = Self {
+                generation,
+                ..Self::default()
+            };
+        }
+    }
+
     pub(super) fn without(&self) -> RailSet {
         self.without
     }

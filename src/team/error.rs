@@ -178,15 +178,15 @@ pub enum TeamError {
         /// The rank that the other thread recovers.
         peer: u32,
     },
-    /// Two generations that were to come together again, and the first write of this one has failed.
+    /// Two generations that were to come together, and the first write of this one has failed.
     #[error(
-        "rank {peer} was not reached in attempt {attempt} to come together again: QP {qp} has failed with vendor syndrome and \
+        "rank {peer} was not reached in attempt {attempt} to come together: QP {qp} has failed with vendor syndrome and \
          syndrome {syndrome:#06x}; try again"
     )]
     Unreached {
         /// The rank that was not reached.
         peer: u32,
-        /// The attempt, from 1.
+        /// The attempt, from 1; 0: the first proof of a newcomer.
         attempt: u64,
         /// Place of the QP among those to that peer.
         qp: u32,

@@ -40,13 +40,15 @@ pub(super) struct Link {
     /// The address of the other end; set once the other end has published it.
     path: Option<PathAttr>,
     log_peer_reads: Option<u8>,
+    /// The index at which the present life has begun.
+    base: u64,
     /// The life that is being made.
     next: Option<NextLife>,
     /// Moved to Err, and not reset since.
     ended: bool,
     /// What the indices have skipped up to the life that the memory is filled in for.
     skipped: Skipped,
-    /// The probe of the life that is being made has been posted.
+    /// The probe of the life that is being made, or of the present one, has been posted.
     probed: bool,
 }
 
@@ -114,6 +116,7 @@ impl Link {
             far: None,
             path: None,
             log_peer_reads: None,
+            base: 0,
             next: None,
             ended: false,
             skipped: Skipped::default(),
@@ -369,14 +372,22 @@ impl Link {
         if let Some(next) = self.next.take().filter(|next| next.ready) {
             self.psn = next.psn;
             self.far = next.far;
+            self.base = next.base;
         }
     }
 
-    /// Posts the probe of the life that is being made, unless that has been done. In Rts.
+    /// The index at which the life begins that is being made, or else the present one.
+    fn life_base(&self) -> u64 {
+        self.next.map_or(self.base, |next| next.base)
+    }
+
+    /// Posts the probe of the life that is being made, or of the present one in which nothing was posted, unless that has been done.
+    /// In Rts.
     pub(super) fn post_probe(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         let doorbells = self.context(gpu)?.doorbells.wrapping_add(1);
-        if let (Some(Stage::Rts(qp)), Some(next), false) = (&self.stage, self.next, self.probed) {
-            qp.post_probe(next.base, doorbells, |addr, bytes| gpu.write(addr, bytes))?;
+        if let (Some(Stage::Rts(qp)), false) = (&self.stage, self.probed) {
+            let base = self.life_base();
+            qp.post_probe(base, doorbells, |addr, bytes| gpu.write(addr, bytes))?;
             self.probed = true;
         }
         Ok(())
@@ -392,8 +403,9 @@ impl Link {
 
     /// Counts the probe, which is done, so that kernels post behind it. May be called again.
     pub(super) fn count_probe(&self, gpu: &dyn Gpu) -> Result<(), TeamError> {
-        if let (Some(Stage::Rts(qp)), Some(next)) = (&self.stage, self.next) {
-            qp.count_probe(next.base, |addr, bytes| gpu.write(addr, bytes))?;
+        if let Some(Stage::Rts(qp)) = &self.stage {
+            let base = self.life_base();
+            qp.count_probe(base, |addr, bytes| gpu.write(addr, bytes))?;
         }
         Ok(())
     }

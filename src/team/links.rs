@@ -62,6 +62,8 @@ pub(super) struct PeerState {
     pub(super) connected: u32,
     /// The host has given the generation up, and no other was begun with.
     pub(super) failed: bool,
+    /// Since when the QPs are connected with a newcomer, until the first proof has succeeded.
+    pub(super) introduced: Option<Instant>,
     /// How kernels get at its windows.
     pub(super) reach: Reach,
     /// The generation that may store into windows of this rank, until it is over.
@@ -399,7 +401,7 @@ impl PeerState {
             for link in &mut self.links {
                 link.commit();
             }
-            (self.without, self.probed) = (RailSet::EMPTY, None);
+            (self.without, self.probed, self.introduced) = (RailSet::EMPTY, None, None);
             self.making = Some(making);
         }
     }

@@ -48,6 +48,7 @@ mod living;
 mod meeting;
 mod order;
 mod paths;
+mod prove;
 mod rails;
 mod ranks;
 mod rebuild;

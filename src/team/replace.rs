@@ -123,9 +123,10 @@ impl Team {
         // The host may have given it up meanwhile.
         self.check_generation(&state, peer, generation)?;
         let begun = self.begin_life(&mut state, peer, &known, &theirs);
-        if begun.is_err() {
+        match begun {
+            Ok(()) => (state.introduced, state.probed) = (Some(Instant::now()), None),
             // The hello may have been another writer's, whatever it says: the next try reads it again.
-            state.known = None;
+            Err(_) => state.known = None,
         }
         begun
     }

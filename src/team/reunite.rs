@@ -72,7 +72,10 @@ impl PeerState {
     }
 
     /// What the probes say, and the first QP that the HCA has given up, with the syndrome.
-    fn heard(&mut self, gpu: &dyn Gpu) -> Result<(Heard, Option<(u32, u32)>), TeamError> {
+    pub(super) fn heard(
+        &mut self,
+        gpu: &dyn Gpu,
+    ) -> Result<(Heard, Option<(u32, u32)>), TeamError> {
         let (mut heard, mut first) = (Heard::default(), None);
         let mut all = RailSet::EMPTY;
         for (qp, link) in self.carrying() {
@@ -162,6 +165,13 @@ impl Team {
             Some(met) if met.ready => self.step(peer, |state| self.prove(state, peer, &met)),
             _ => Ok(false),
         }
+    }
+
+    /// Whether the other end has published an attempt.
+    pub(super) fn has_begun(&self, peer: (u32, u32)) -> Result<bool, TeamError> {
+        let known = self.peer(peer.0)?.state().remote_qpns();
+        let own = (self.rank(), self.config.generation);
+        Ok(self.attempt_of(peer, own, &known)?.is_some())
     }
 
     /// The attempt that the other end has published, checked; none if it has published none.

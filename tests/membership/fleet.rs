@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use softhca::Hca;
+use softhca::{FaultSpec, Hca};
 use test_support::{limits, ranks};
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
@@ -68,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) qps: Option<u32>,
     /// Dispatches that are sent before an earlier call is received.
     pub(crate) ahead: usize,
+    /// What goes wrong at new HCAs, by rail; nothing at those of further rails.
+    pub(crate) faults: Vec<FaultSpec>,
 }
 
 impl Plan {
@@ -88,6 +90,7 @@ impl Plan {
             ack_timeout: 15,
             qps: None,
             ahead: 0,
+            faults: Vec::new(),
         }
     }
 }
@@ -161,6 +164,13 @@ impl Fleet {
         let team = self.next(slot);
         let rank = Rank::start(team, &self.setup, self.outage.clone(), &self.plan);
         self.ranks.push(rank);
+    }
+
+    /// The same, with these faults of its HCAs, by rail.
+    pub(crate) fn join_with(&mut self, slot: u32, faults: Vec<FaultSpec>) {
+        self.plan.faults = faults;
+        self.join(slot);
+        self.plan.faults = Vec::new();
     }
 
     /// What the next generation of `slot` joins with.
@@ -302,12 +312,16 @@ impl Fleet {
 
 impl Rank {
     fn start(team: TeamConfig, setup: &Setup, outage: Cut, plan: &Plan) -> Self {
-        let hca = |_| {
-            Arc::new(hca_with(softhca::HcaConfig {
+        let hca = |rail: usize| {
+            let hca = hca_with(softhca::HcaConfig {
                 adversary: setup.hca.adversary,
                 loopback: !plan.packets,
                 ..softhca::HcaConfig::default()
-            }))
+            });
+            if let Some(faults) = plan.faults.get(rail) {
+                hca.set_faults(faults);
+            }
+            Arc::new(hca)
         };
         let rails: Vec<Arc<Hca>> = (0..plan.rails).map(hca).collect();
         let cut = Cut::default();

@@ -17,6 +17,7 @@ mod log;
 mod named;
 mod nic;
 mod places;
+mod proof;
 mod records;
 mod spoiled;
 mod store;

@@ -43,8 +43,9 @@ fn window_g_no_rank_posts_to_a_newcomer_before_both_ends_receive() {
             let team = fleet.rank(rank).moe.team();
             let posted = team.counters(2, 0).unwrap().posted;
             let alone = fleet.rank(rank).members() == [0, 1];
+            // The host's proof is one write on each QP.
             assert!(
-                posted == 0 || !alone,
+                posted <= 1 || !alone,
                 "rank {rank} posts to a rank that is no member"
             );
         }

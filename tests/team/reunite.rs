@@ -834,7 +834,7 @@ fn connected_by_another_record(key: &str, change: impl Fn(&mut Value, &DrivenFle
     change(&mut record, &fleet);
     let changed = serde_json::to_vec(&record).unwrap();
     fleet.store.put(key, &changed).unwrap();
-    // The owner writes its welcome again in each of its tries, so the other end connects first.
+    // The owner looks at its welcome again as soon as it is told to, so the other end connects first.
     match fleet.connect_end(other, owner) {
         Ok(()) | Err(TeamError::Absent { .. }) => {}
         Err(error) => panic!("{error}"),

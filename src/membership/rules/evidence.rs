@@ -51,6 +51,8 @@ pub(crate) struct Own<S> {
     pub(crate) broken: Slots,
     /// Ranks to which its QPs were made anew: newcomers, and those that it is parted from.
     pub(crate) connected: Slots,
+    /// Ranks to which it has made QPs anew that carry nothing: of newcomers and of members that a newcomer has found.
+    pub(crate) unproven: Slots,
     /// Clocks of ranks unheard.
     pub(crate) unheard: BTreeMap<u32, Clock<S>>,
     /// Clocks of ranks without contact.
@@ -74,8 +76,10 @@ pub(crate) struct Row {
     pub(crate) overdue: Slots,
     /// Members of which a word has arrived since the last look, nothing being broken.
     pub(crate) meets: Slots,
-    /// Ranks to which its QPs were made anew.
+    /// Ranks to which its QPs were made anew, and have carried a write each way.
     pub(crate) connected: Slots,
+    /// Ranks to which they were made anew, and have carried none for twice as long as an HCA tries.
+    pub(crate) unproven: Slots,
     /// Members whose process it has seen to end, if it is the rank that reports ends for its machine.
     pub(crate) ended: Slots,
     /// Whether the view parts it from members, and it has calls to make before that view: till then it connects with none of them.
@@ -155,6 +159,7 @@ impl<S: Span> Own<S> {
             fenced: Slots::default(),
             broken: Slots::default(),
             connected: Slots::default(),
+            unproven: Slots::default(),
             unheard: BTreeMap::new(),
             apart: BTreeMap::new(),
             unanswered: (0, S::default()),
@@ -359,6 +364,7 @@ impl<S: Span> Rules<S> {
             broken,
             meets,
             connected: own.connected.clone(),
+            unproven: own.unproven.without(&own.connected),
             behind: look.behind && !record.parted.of(own.slot).is_empty(),
         }
     }

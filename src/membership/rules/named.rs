@@ -58,6 +58,10 @@ pub(crate) enum Rule {
     LeaversWait,
     /// P6: each generation by itself.
     EachGeneration,
+    /// P6: a pair of a newcomer counts as connected when a write each way was answered on each QP.
+    Proven,
+    /// P6: a newcomer comes in if it reaches more than half of the others.
+    LargerPart,
     /// P6: a rank keeps to one of the generations that ask for a slot.
     OneSuccessor,
     /// P6: it gives its QPs to no other while a proposal takes that one in.

@@ -47,7 +47,7 @@ pub(crate) struct Proposal {
     pub(crate) takes: Members,
     /// Members that go by themselves, and the last call of each.
     pub(crate) leaves: BTreeMap<u32, u32>,
-    /// Pairs of members that stay between which no call of the new view sends.
+    /// Pairs between which no call of the new view sends: of members that stay, or of newcomers with them or with each other.
     pub(crate) parts: Pairs,
 }
 
@@ -172,7 +172,8 @@ impl Record {
         if let Some(&stranger) = goes.into_iter().find(odd) {
             return Err(Refused::Strangers(stranger, stranger));
         }
-        match open.parts.outside(&open.keep) {
+        // A newcomer may come parted from some.
+        match open.parts.outside(&open.all()) {
             Some((a, b)) => Err(Refused::Strangers(a, b)),
             None => Ok(()),
         }
@@ -262,6 +263,11 @@ mod tests {
         assert_eq!(takes, Some(Refused::TakesMember(2)));
         let parts = refused(|it| it.parts.insert(1, 2));
         assert_eq!(parts, Some(Refused::Strangers(1, 2)));
+        let comes_parted = refused(|it| {
+            it.takes.extend([(3, 1)]);
+            it.parts.insert(1, 3);
+        });
+        assert_eq!(comes_parted, None);
         let goes = refused(|it| it.leaves.extend([(1, 4)]));
         assert_eq!(goes, Some(Refused::Strangers(1, 1)));
         let mut dropped = record();

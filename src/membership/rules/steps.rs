@@ -1,7 +1,9 @@
 //! Section 5: what a rank does next, P1 to P10 and leaves, as one pure function over its look.
 
+use std::collections::BTreeMap;
+
 use super::clocks::Span;
-use super::evidence::{Leaving, Limit, Look, Own, of_slots};
+use super::evidence::{Leaving, Limit, Look, Own, Row, of_slots};
 use super::named::{Rule, Rules};
 use super::record::{Promise, Proposal, Record, later, newer};
 use super::slots::{Pairs, Slots};
@@ -101,7 +103,8 @@ impl<S: Span> Rules<S> {
     /// P4. It never waits for QPs: a pair that broke meanwhile is broken in the new view and is parted by the next.
     fn promise(&self, own: &Own<S>, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
         if !own.is_member(record) {
-            return Step::Promise(Slots::default());
+            // What it has not proven is made anew when the view stands.
+            return Step::Promise(open.parts.of(own.slot));
         }
         // Newcomers first: no member closes before all of them have promised.
         let silent = |slot: u32| !look.promises.contains_key(&slot);
@@ -121,7 +124,7 @@ impl<S: Span> Rules<S> {
         // The ranks that go, without the leavers, and the ranks from which this one is parted.
         let leavers = open.leaves.keys().copied().collect();
         let mut fence = record.slots().without(&open.keep).without(&leavers);
-        let parted = open.parts.of(own.slot).and(&open.keep);
+        let parted = open.parts.of(own.slot).and(&open.all());
         fence.add(&parted.without(&record.parted.of(own.slot)));
         Step::Promise(fence)
     }
@@ -275,6 +278,7 @@ impl<S: Span> Rules<S> {
             takes.retain(|slot, _| !drop.contains(slot));
             return Some(Proposal {
                 by: own.slot,
+                parts: open.parts.inside(&open.keep.with(&takes.slots())),
                 takes,
                 ..open.clone()
             });
@@ -345,15 +349,18 @@ impl<S: Span> Rules<S> {
         }
         let asks = look.newcomers(record, self);
         let mut ready = Slots::default();
-        for (&slot, (_, row)) in &asks {
+        for &slot in asks.keys() {
             let all = keep.with(&ready);
-            let others = |other: u32| match asks.get(&other) {
-                Some((_, row)) if ready.contains(other) => row.connected.contains(slot),
-                _ => connected(other, slot),
+            let Some(apart) = self.apart(slot, &all, &asks, look) else {
+                continue;
             };
-            if all.is_subset(&row.connected) && all.iter().all(others) {
-                ready.insert(slot);
+            if !self.is_larger_part(&all, &apart) {
+                continue;
             }
+            for other in apart.iter() {
+                parts.insert(slot, other);
+            }
+            ready.insert(slot);
         }
         let takes = of_slots(&asks, &ready);
         (!takes.is_empty() || parts != record.parted).then(|| Proposal {
@@ -365,6 +372,52 @@ impl<S: Span> Rules<S> {
         })
     }
 
+    /// P6: those of `all` from which the newcomer in `slot` comes parted, since its pair with them is not proven. None if the two ends
+    /// of some pair have not both said how it is.
+    fn apart(
+        &self,
+        slot: u32,
+        all: &Slots,
+        asks: &BTreeMap<u32, (u32, &Row)>,
+        look: &Look<S>,
+    ) -> Option<Slots> {
+        let (_, own) = asks.get(&slot)?;
+        let mut apart = Slots::default();
+        for other in all.iter() {
+            let theirs = match asks.get(&other) {
+                Some((_, row)) => *row,
+                None => look
+                    .rows
+                    .get(&other)
+                    .filter(|_| look.holders.contains(other))?,
+            };
+            let says = |row: &Row, of: u32| match row.connected.contains(of) {
+                true => Some(true),
+                false => row.unproven.contains(of).then_some(false),
+            };
+            match (says(own, other)?, says(theirs, slot)?) {
+                (true, true) => {}
+                _ if !self.follows(Rule::Proven) => {}
+                _ => apart.insert(other),
+            }
+        }
+        Some(apart)
+    }
+
+    /// P6: whether a newcomer that comes parted from `apart` reaches more than half of `all`.
+    fn is_larger_part(&self, all: &Slots, apart: &Slots) -> bool {
+        let reaches = all.without(apart).len();
+        !self.follows(Rule::LargerPart) || apart.is_empty() || 2 * reaches > all.len()
+    }
+
+    /// P6: the members that this newcomer does not reach, if they are so many that it waits.
+    pub(crate) fn waits_for_reach(&self, own: &Own<S>, record: &Record) -> Option<Slots> {
+        let all = record.slots();
+        let apart = own.unproven.without(&own.connected).and(&all);
+        let waits = own.applied == 0 && !self.is_larger_part(&all, &apart);
+        waits.then_some(apart)
+    }
+
     /// The ranks of `keep` that have said goodbye, hold their leases and are not expelled. This rank does not count its own
     /// goodbye.
     fn leavers(
@@ -373,7 +426,7 @@ impl<S: Span> Rules<S> {
         keep: &Slots,
         look: &Look<S>,
         drop: &Slots,
-    ) -> std::collections::BTreeMap<u32, u32> {
+    ) -> BTreeMap<u32, u32> {
         let goes = |slot: u32| {
             slot != own.slot
                 && keep.contains(slot)
@@ -434,11 +487,10 @@ fn broken<S>(members: &Slots, look: &Look<S>) -> Pairs {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::super::clocks::Bounds;
-    use super::super::evidence::{Ask, Row};
+    use super::super::evidence::Ask;
     use super::super::record::Members;
     use super::*;
 

@@ -168,6 +168,65 @@ fn of_two_processes_for_one_place_one_comes_in_and_the_other_waits() {
     }
 }
 
+/// Waits until `there` for all ranks that live.
+fn until(world: &World, what: &str, there: impl Fn(&Rank) -> bool) {
+    let start = Instant::now();
+    while !world.ranks.values().all(&there) {
+        let stories = || -> Vec<String> { world.ranks.values().map(Rank::story).collect() };
+        assert!(start.elapsed() < LONG, "{what}: {}", stories().join("\n"));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_newcomer_that_one_member_does_not_reach_comes_in_parted_from_it() {
+    let mut world = memory(4, 4);
+    world.until_whole(3, "begin");
+    drop(world.kill(3));
+    world.until_whole(3, "without it");
+    lock(&world.wire.links_down).insert((1, 3));
+    world.join(3).unwrap();
+    let parted = |rank: &Rank| {
+        let view = rank.group().view();
+        view.is_some_and(|view| view.members.contains_key(3) && view.parted == [(1, 3)])
+    };
+    until(&world, "it comes in parted from one", parted);
+    lock(&world.wire.links_down).clear();
+    world.until_whole(3, "united");
+    world.check("parted");
+}
+
+#[test]
+fn a_newcomer_that_reaches_too_few_waits_and_comes_in_later() {
+    let mut world = memory(5, 5);
+    world.until_whole(3, "begin");
+    drop(world.kill(3));
+    world.until_whole(3, "without it");
+    let epoch = world.whole_view().unwrap();
+    lock(&world.wire.links_down).extend([(0, 3), (1, 3)]);
+    world.join(3).unwrap();
+    let newcomer = world.ranks.remove(&3).unwrap();
+    let start = Instant::now();
+    let waits = |event: &GroupEvent| match &event.what {
+        GroupEventKind::Failed { error } => {
+            error.contains("writes to 2 of 4 members, [0, 1], get no answer")
+        }
+        _ => false,
+    };
+    while !newcomer.group().events().iter().any(waits) {
+        assert!(start.elapsed() < LONG, "{}", newcomer.story());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Calls go on in the same view, and nothing is proposed.
+    world.until_whole(20, "while it waits");
+    assert_eq!(world.whole_view(), Some(epoch));
+    assert_eq!(newcomer.group().state(), GroupState::Joining);
+    lock(&world.wire.links_down).clear();
+    world.ranks.insert(3, newcomer);
+    world.until_whole(3, "with it");
+    world.check("a newcomer that waits");
+}
+
 #[test]
 fn a_lease_that_one_list_has_missed_keeps_no_newcomer_out() {
     let mut world = memory(5, 5);
@@ -180,6 +239,12 @@ fn a_lease_that_one_list_has_missed_keeps_no_newcomer_out() {
     let own = world.ranks[&3].own;
     let missed = (own, member_key((1, 1)));
     let newcomer = world.ranks.remove(&3).unwrap();
+    // It lists leases when one is missing that it has seen. It tries to connect with ranks whose leases it has seen.
+    let start = Instant::now();
+    while lock(&world.wire.refuse)[&(3, 2)] == u32::MAX {
+        assert!(start.elapsed() < LONG, "the newcomer sees no lease");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     lock(&world.wire.unlisted).insert(missed.clone());
     let start = Instant::now();
     while lock(&world.wire.unlisted).contains(&missed) {

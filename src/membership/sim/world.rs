@@ -16,7 +16,7 @@ use crate::membership::layer::Layer;
 use crate::membership::next_generation;
 use crate::membership::rules::record::{Members, RankGeneration};
 use crate::membership::rules::slots::Slots;
-use crate::membership::transport::{Alarm, Transport};
+use crate::membership::transport::{Alarm, Meeting, Transport};
 use crate::membership::{Group, GroupConfig, GroupError, GroupEventKind, GroupState};
 use crate::team::{Sweep, TeamError};
 
@@ -228,7 +228,11 @@ impl Transport for FakeTransport {
         lock(&self.wire.links).newest(self.own, peer)
     }
 
-    fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+    fn patience(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+
+    fn connect_peer(&self, peer: u32, generation: u32) -> Result<Meeting, TeamError> {
         if let Some(left) = lock(&self.wire.refuse).get_mut(&(self.own.0, peer))
             && *left > 0
         {
@@ -240,6 +244,14 @@ impl Transport for FakeTransport {
         let (link, newest) = (links.get(self.own, peer), links.newest(self.own, peer));
         match link {
             Some(link) if link.generation == generation && link.up => {}
+            // It has given up what it had not proven, and goes on by another life.
+            Some(link) if link.generation == generation && newest == generation => {
+                drop(links);
+                return Ok(match self.reunite_peer(peer, generation)? {
+                    true => Meeting::Proven,
+                    false => Meeting::Unproven,
+                });
+            }
             Some(link) if newest > generation || link.generation == generation => {
                 return Err(TeamError::limit("generation", generation, "newer"));
             }
@@ -255,7 +267,13 @@ impl Transport for FakeTransport {
             }
         }
         let there = links.get((peer, generation), self.own.0);
-        Ok(there.is_some_and(|there| there.generation == self.own.1))
+        drop(links);
+        let has_come = there.is_some_and(|there| there.generation == self.own.1);
+        Ok(match has_come {
+            false => Meeting::Absent,
+            true if self.wire.has_path(self.own, (peer, generation)) => Meeting::Proven,
+            true => Meeting::Unproven,
+        })
     }
 
     fn words(&self, peer: u32, generation: u32) -> [String; 2] {

@@ -32,6 +32,9 @@ pub(in crate::membership) struct StoredRow {
     pub(in crate::membership) connected: Members,
     /// By slot that members hold back: how many of its newcomers came to nothing, one after the other.
     pub(in crate::membership) held: Members,
+    /// Ranks that came, or members that this newcomer found, to which it has QPs that carry nothing yet: no write was answered on
+    /// each of them for longer than HCAs try.
+    pub(in crate::membership) unproven: Members,
 }
 
 impl StoredRow {
@@ -42,6 +45,7 @@ impl StoredRow {
         named: impl Fn(RankGeneration) -> bool,
     ) -> Row {
         let connected = self.connected.iter().filter(|who| named(*who));
+        let unproven = self.unproven.iter().filter(|who| named(*who));
         let of_view = |slots: &Slots| match self.epoch == epoch {
             true => slots.clone(),
             false => Slots::default(),
@@ -52,6 +56,7 @@ impl StoredRow {
             overdue: of_view(&self.overdue),
             meets: self.meets.clone(),
             connected: connected.map(|(slot, _)| slot).collect(),
+            unproven: unproven.map(|(slot, _)| slot).collect(),
             ended: of_view(&self.ended),
             behind: self.behind && self.epoch == epoch,
         }
@@ -86,6 +91,8 @@ struct Text {
     connected: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     held: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    unproven: String,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -113,6 +120,7 @@ pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
         unbuffered: row.unbuffered,
         connected: table_text(row.connected.iter(), slots),
         held: table_text(row.held.iter(), slots),
+        unproven: table_text(row.unproven.iter(), slots),
     };
     serde_json::to_vec(&text).expect("numbers and text")
 }
@@ -135,6 +143,7 @@ pub(in crate::membership) fn parse_row(value: &[u8], slots: u32) -> Result<Store
         unbuffered: text.unbuffered,
         connected: field("connected").generations(&text.connected)?,
         held: field("held").generations(&text.held)?,
+        unproven: field("unproven").generations(&text.unproven)?,
     })
 }
 
@@ -159,12 +168,13 @@ mod tests {
             unbuffered: u32::MAX,
             connected: [(5, 2), (69, u32::MAX)].into(),
             held: [(6, 3)].into(),
+            unproven: [(7, 3)].into(),
         };
         let text = row_text(&row);
         assert_eq!(parse_row(&text, 70).unwrap(), row);
         let text = String::from_utf8(text).unwrap();
         assert!(
-            text.contains("\"behind\":true,\"unbuffered\":4294967295,\"connected\":\"5,69=2,4294967295\",\"held\":\"6=3\""),
+            text.contains("\"behind\":true,\"unbuffered\":4294967295,\"connected\":\"5,69=2,4294967295\",\"held\":\"6=3\",\"unproven\":\"7=3\""),
             "{text}"
         );
         let quiet = StoredRow {

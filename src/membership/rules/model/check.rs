@@ -73,6 +73,38 @@ impl Model {
         ill & members != 0 && others.count() >= few
     }
 
+    /// N: a newcomer comes in whole with the members with which both ends have proven their QPs, and with more than half of all.
+    pub(super) fn proven(&self, state: &State, proposal: &Proposal) -> Result<(), Violation> {
+        for comes in proposal.takes.keys() {
+            let mut whole = 0;
+            for kept in proposal.keep.iter() {
+                if proposal.parts.contains(comes, kept) {
+                    continue;
+                }
+                whole += 1;
+                let says = |a: u32, b: u32| {
+                    let rank = &state.ranks[a as usize];
+                    rank.life != Life::Alive || state.rows[a as usize].connected.contains(b)
+                };
+                // A row that has just lapsed said so when the proposal was decided.
+                let lapsed = |a: u32| state.lease[a as usize] > super::LEASE;
+                if !(says(comes, kept) || lapsed(comes)) || !(says(kept, comes) || lapsed(kept)) {
+                    let text =
+                        format!("{comes} comes in, and {kept} has not proven the pair with it");
+                    self.fail("N", text)?;
+                }
+            }
+            if !proposal.keep.is_empty() && 2 * whole <= proposal.keep.len() {
+                let text = format!(
+                    "{comes} comes in and reaches {whole} of {}",
+                    proposal.keep.len()
+                );
+                self.fail("N", text)?;
+            }
+        }
+        Ok(())
+    }
+
     /// E2, E6, A2: the view `new`, which `open` becomes.
     pub(super) fn committed(
         &self,

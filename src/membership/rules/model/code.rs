@@ -142,7 +142,12 @@ impl<C: Codec> Coder<'_, C> {
             on.long(of);
             on.promise(promise);
         });
-        for set in [&mut own.fenced, &mut own.broken, &mut own.connected] {
+        for set in [
+            &mut own.fenced,
+            &mut own.broken,
+            &mut own.connected,
+            &mut own.unproven,
+        ] {
             self.set(set);
         }
         for clocks in [&mut own.unheard, &mut own.apart] {
@@ -166,11 +171,12 @@ impl<C: Codec> Coder<'_, C> {
             overdue,
             meets,
             connected,
+            unproven,
             ended,
             behind,
         } = row;
         self.codec.flag(behind);
-        for set in [unheard, broken, overdue, meets, connected, ended] {
+        for set in [unheard, broken, overdue, meets, connected, unproven, ended] {
             self.set(set);
         }
     }

@@ -18,6 +18,7 @@
 //! - A3: no cycle holds a proposal.
 //! - A4: no member closes for a newcomer that has not promised.
 //! - A5: a rank that is disturbed for good does not stay while others are well.
+//! - N: a newcomer comes in whole with members only where both ends have proven their QPs, and with more than half of them.
 //! - T: a rank that has left was part of every call that another ran in a view with it, and of no other call.
 //!
 //! An earlier prototype in Python has the same worlds. Where neither leases nor calls differ, the numbers of states are the same:

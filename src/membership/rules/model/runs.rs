@@ -85,6 +85,29 @@ const AGREEMENT: &[(&str, Config)] = &[
         },
     ),
     (
+        "newcomer, one is cut off",
+        Config {
+            ranks: 2,
+            budget: Budget {
+                join: 1,
+                cut1: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "newcomer, no path between two",
+        Config {
+            budget: Budget {
+                join: 1,
+                cutlink: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
         "newcomer, all stand still",
         Config {
             ranks: 2,
@@ -823,6 +846,34 @@ const LEFT_OUT: &[(&str, &str, Config)] = &[
                 ..NONE
             },
             left_out: &[Rule::AnswerGap],
+            ..BASE
+        },
+    ),
+    (
+        "QPs of a newcomer count before they have carried anything",
+        "N",
+        Config {
+            ranks: 2,
+            budget: Budget {
+                join: 1,
+                cut1: 1,
+                ..NONE
+            },
+            left_out: &[Rule::Proven],
+            ..BASE
+        },
+    ),
+    (
+        "a newcomer comes in that reaches nobody",
+        "N",
+        Config {
+            ranks: 2,
+            budget: Budget {
+                join: 1,
+                cut1: 1,
+                ..NONE
+            },
+            left_out: &[Rule::LargerPart],
             ..BASE
         },
     ),

@@ -195,9 +195,14 @@ impl Model {
             let lives = state.ranks[other as usize].life == Life::Alive;
             let answers = lives && state.world.paused & bit(other) == 0;
             let through = state.world.behind & (bit(slot) | bit(other)) == 0;
-            if answers && through && self.path(state, slot, other) {
+            let carries = self.path(state, slot, other);
+            if answers && through && carries {
                 own.connected.insert(other);
+                own.unproven.remove(other);
                 own.broken.remove(other);
+            } else if answers && !carries && !record.parted.contains(slot, other) {
+                // The two have told each other of their QPs, and nothing arrives.
+                own.unproven.insert(other);
             }
         }
         let row = self.rules.row(own, &record, &look, meets);
@@ -267,6 +272,7 @@ impl Model {
                 own.solo = false;
                 let parted = record.parted.of(slot);
                 own.connected.take_away(&record.slots().without(&parted));
+                own.unproven.take_away(&record.slots());
                 if own.leaving == Leaving::Said {
                     own.leaving = Leaving::Wants;
                 }
@@ -298,6 +304,10 @@ impl Model {
                     own.fenced.add(&fence);
                     own.broken.add(&fence);
                     own.connected.take_away(&fence);
+                } else {
+                    own.broken.add(&fence);
+                    own.connected.take_away(&fence);
+                    own.fenced.add(&fence);
                 }
                 return self.write(next, slot, Pending::Promise(promise));
             }
@@ -345,6 +355,7 @@ impl Model {
         match what {
             Pending::Promise(_) => unreachable!("done above"),
             Pending::Propose(proposal) => {
+                self.proven(&next, &proposal)?;
                 match record.propose(proposal) {
                     Ok(record) => next.record = record,
                     Err(why) => self.fail("refused", format!("{why:?}"))?,

@@ -264,8 +264,9 @@ impl Model {
             change(label, world.down, cut, 12, |left| left.cuthalf -= 1);
         }
         if budget.cutlink > 0 {
-            let label = new(None, "no path between 0 and 1");
-            let cut = pair(0, 1);
+            let other = self.newcomer().unwrap_or(1);
+            let label = new(None, "no path between 0 and another");
+            let cut = pair(0, other);
             change(label, world.down, cut, 0, |left| left.cutlink -= 1);
         }
     }
