@@ -253,7 +253,7 @@ impl Exchange {
     }
 
     /// Whether the store has not answered a moment ago.
-    fn is_silent(&self) -> bool {
+    pub(super) fn is_silent(&self) -> bool {
         let until = self.arguments().silent_until.lock();
         let until = *until.unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
@@ -261,7 +261,7 @@ impl Exchange {
 
     /// What `ask` makes of the store, if it answers at once. A store that has not answered is not asked for a while, so that many
     /// questions take no longer than one.
-    fn at_once<T>(
+    pub(super) fn at_once<T>(
         &self,
         key: &str,
         ask: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
@@ -328,6 +328,18 @@ mod tests {
         }
     }
 
+    /// The store does not answer once.
+    fn silence(exchange: &Exchange) {
+        let none: Option<()> = exchange.at_once("wants/1", |_| {
+            Err(StoreError::Unreachable {
+                store: "the store".to_owned(),
+                waited: Duration::ZERO,
+                cause: "it is away".to_owned(),
+            })
+        });
+        assert!(none.is_none());
+    }
+
     /// Makes `wait` of rank 1 of four, while rank 0 refuses what rank 1 wants now and rank 2 what it wanted before.
     fn refused(wait: impl FnOnce(&Exchange) -> Result<(), TeamError> + Send) {
         let exchanges = exchanges(4, LONG);
@@ -377,18 +389,27 @@ mod tests {
             });
             assert_eq!((refused, exchange.is_silent()), (None, false));
         }
+        silence(exchange);
         for _ in 0..100 {
-            let none: Option<()> = exchange.at_once("wants/1", |_| {
+            let none = exchange.at_once("wants/1", |store| {
                 asked += 1;
-                Err(StoreError::Unreachable {
-                    store: "the store".to_owned(),
-                    waited: Duration::ZERO,
-                    cause: "it is away".to_owned(),
-                })
+                store.try_get("wants/1")
             });
             assert_eq!((none, exchange.is_silent()), (None, true));
         }
-        assert_eq!(asked, 3);
+        assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn a_rank_whose_call_runs_waits_for_no_store_to_hear_who_gave_up() {
+        let exchanges = exchanges(2, LONG);
+        assert!(exchanges[0].failure_at_once().is_ok());
+        exchanges[1].fail_with("no memory");
+        let heard = exchanges[0].failure_at_once().unwrap_err();
+        assert_eq!(heard.to_string(), "rank 1 failed: no memory");
+        silence(&exchanges[0]);
+        assert!(exchanges[0].failure_at_once().is_ok());
+        assert!(exchanges[0].failure().is_err());
     }
 
     #[test]

@@ -224,14 +224,34 @@ impl Exchange {
     pub(super) fn failure(&self) -> Result<(), TeamError> {
         match self.joins {
             true => Ok(()),
-            // A later generation that fails has failed alone. A rank that the team has not has failed for all.
-            false => self.failure_among(|_, generation| generation == 1),
+            false => self.failure_in(&*self.store),
         }
     }
 
+    /// The same if the store answers at once: a rank whose own call runs does not wait for the store.
+    pub(super) fn failure_at_once(&self) -> Result<(), TeamError> {
+        if self.joins {
+            return Ok(());
+        }
+        let looked = self.at_once("failed", |store| match self.failure_in(store) {
+            Err(TeamError::Store(error)) => Err(error),
+            looked => Ok(looked),
+        });
+        looked.unwrap_or(Ok(()))
+    }
+
+    /// A later generation that fails has failed alone. A rank that the team has not has failed for all.
+    fn failure_in(&self, store: &dyn Store) -> Result<(), TeamError> {
+        self.failure_among(store, |_, generation| generation == 1)
+    }
+
     /// The failure of a rank `of` which, by rank and generation, that is.
-    fn failure_among(&self, of: impl Fn(u32, u32) -> bool) -> Result<(), TeamError> {
-        for name in self.store.list("failed")? {
+    fn failure_among(
+        &self,
+        store: &dyn Store,
+        of: impl Fn(u32, u32) -> bool,
+    ) -> Result<(), TeamError> {
+        for name in store.list("failed")? {
             let Some((rank, generation)) = failed::named(&name) else {
                 continue;
             };
@@ -239,7 +259,7 @@ impl Exchange {
                 continue;
             }
             let key = format!("failed/{name}");
-            let text = match self.store.try_get(&key) {
+            let text = match store.try_get(&key) {
                 Err(error) if error.is_unreadable() => {
                     self.count_as_missing(&key, &error);
                     continue;
@@ -557,7 +577,7 @@ impl Exchange {
         self.until(peer, topic, deadline, || {
             let found = self.read(peer, topic, &format!("{topic}/{peer}"))?;
             if found.is_none() {
-                self.failure_among(|rank, of| (rank, of) == (peer, generation))?;
+                self.failure_among(&*self.store, |rank, of| (rank, of) == (peer, generation))?;
             }
             Ok(found)
         })

@@ -431,6 +431,12 @@ impl Team {
         self.exchange.failure()
     }
 
+    /// The same if the store answers at once, for a rank whose call runs.
+    pub(crate) fn check_peers_at_once(&self) -> Result<(), TeamError> {
+        self.check_threads()?;
+        self.exchange.failure_at_once()
+    }
+
     /// Whether the processes of all other founders still run, as far as this machine can see. A process that is killed publishes no
     /// failure. This call cannot see processes of other machines. A rank that was replaced has ended, too, so a group does not make
     /// this call.

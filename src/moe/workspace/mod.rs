@@ -19,7 +19,6 @@ use super::{
 use crate::config::setters;
 use crate::deadline::Looks;
 use crate::gpu::{Event, GpuError, Stream};
-use crate::team::TeamError;
 use buffers::{Buffer, Buffers};
 use encoded::needs_bf16;
 pub use encoded::{Encoded, EncodedRow};
@@ -453,10 +452,7 @@ impl Workspace {
                 Err(GpuError::Timeout { .. }) if !left.is_zero() => {
                     if peers.is_ok() {
                         // A store that is away says nothing of the others, and calls need none.
-                        peers = match self.moe.team().check_peers() {
-                            Err(TeamError::Store(_)) => Ok(()),
-                            looked => looked,
-                        };
+                        peers = self.moe.team().check_peers_at_once();
                         if peers.is_err() {
                             self.moe.team().abort()?;
                         }
