@@ -1,4 +1,4 @@
-//! A rank proposes to drop or part ranks only when it has heard a word of each rank that stays since it would propose that.
+//! A rank proposes to drop or part ranks only when it has just heard a word of each rank that stays, after it would propose that.
 //!
 //! Of two ranks that die at once, one may be known to be dead seconds earlier. A proposal that keeps the other one waits for its promise,
 //! and holds calls meanwhile. Without a proposal calls go on, and a rank that is away costs them its own experts only. So the proposal
@@ -26,8 +26,10 @@ pub(super) struct Doubt {
     number: u64,
     since: Instant,
     keep: Slots,
-    /// By slot: what the layer said when this rank first would have kept these ranks.
+    /// By slot: what the layer said when it was read. That is not longer ago than a quarter of T and one turn, since a rank that was
+    /// heard long ago may be dead.
     words: Vec<u64>,
+    read: Instant,
 }
 
 impl Driver {
@@ -47,14 +49,16 @@ impl Driver {
         let of = |doubt: &Doubt| (doubt.epoch, doubt.number) == (record.epoch, record.number);
         let before = before.filter(of);
         let since = before.as_ref().map_or(now, |before| before.since);
+        let quarter = self.shared.bounds.lease_ttl / 4;
         let doubt = match before {
-            Some(before) if before.keep == new.keep => before,
+            Some(before) if before.keep == new.keep && now - before.read < quarter => before,
             _ => Doubt {
                 epoch: record.epoch,
                 number: record.number,
                 since,
                 keep: new.keep.clone(),
                 words: self.words()?,
+                read: now,
             },
         };
         // Their words do not come to this rank, and the pair is known to have failed.
@@ -83,7 +87,9 @@ impl Doubt {
     /// The slots of which the layer says another thing than when this began.
     fn heard(&self, words: &[u64]) -> Slots {
         let both = self.words.iter().zip(words);
-        let new = (0u32..).zip(both).filter(|(_, (before, now))| before != now);
+        let new = (0u32..)
+            .zip(both)
+            .filter(|(_, (before, now))| before != now);
         new.map(|(slot, _)| slot).collect()
     }
 }
@@ -100,6 +106,7 @@ mod tests {
             since: Instant::now(),
             keep: (0..4).collect(),
             words: vec![5, 7, u64::MAX, 0],
+            read: Instant::now(),
         };
         assert!(doubt.heard(&[5, 7, u64::MAX, 0]).is_empty());
         let some: Slots = [1, 2].into_iter().collect();
