@@ -2,17 +2,20 @@
 //!
 //! A call counts if a deed has begun before it ends, and its rank is not disturbed. A token of it is lost if it lacks experts of a rank
 //! that is not disturbed. That may happen in the call in which a deed happens, and in the next one. In any other call it may not.
+//! A rank that is told to pass other arguments does so in a later call. Each rank may lose one call to that, which says so.
 //! Calls in which the machine gave a rank without a deed no time do not count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::away::{Away, Limits};
-use super::event::{Begun, Loss, Record, RecordKind};
+use super::event::{Begun, Disturbance, Loss, Record, RecordKind};
 
 /// Of so many calls after deeds the machine may starve one.
 const STARVED: u64 = 10;
+/// How the cause begins where ranks differ in their arguments.
+const REFUSED: &str = "MoeError";
 
 /// Tokens lost after deeds of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -43,6 +46,15 @@ pub(super) struct Tokens {
     /// Calls that lost tokens later than a deed explains.
     #[serde(skip)]
     pub(super) wrong: Vec<Lost>,
+    #[serde(skip)]
+    refused: BTreeSet<Refusal>,
+}
+
+/// A rank has lost a call to this deed of arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Refusal {
+    deed: u32,
+    rank: u32,
 }
 
 /// A call of an undisturbed rank that lost tokens of undisturbed ranks.
@@ -139,14 +151,16 @@ impl Tokens {
         for call in calls(records)? {
             let next = deeds.partition_point(|deed| deed.us <= call.until);
             if let Some(last) = next.checked_sub(1) {
-                tokens.count(&call, deeds[last], &events, &away);
+                tokens.count(&call, &deeds[..=last], &events, &away);
             }
         }
         Some(tokens)
     }
 
-    fn count(&mut self, call: &Call<'_>, deed: Since<'_>, events: &[u64], away: &Away) {
+    /// Counts a call. `deeds` have begun before its end, at least one.
+    fn count(&mut self, call: &Call<'_>, deeds: &[Since<'_>], events: &[u64], away: &Away) {
         let (from, until) = (call.from, call.until);
+        let Some(deed) = deeds.last() else { return };
         if away.is_away(call.rank, from, until) {
             return;
         }
@@ -159,6 +173,7 @@ impl Tokens {
             self.starved_tokens += count;
             return;
         }
+        let is_refusal = count > 0 && self.is_first_refusal(call, deeds);
         let row = self.deeds.entry(deed.begun.how.name()).or_default();
         row.calls += 1;
         row.tokens += u64::from(call.tokens);
@@ -172,7 +187,7 @@ impl Tokens {
         }
         row.longest_ms = row.longest_ms.max((until - deed.us) / 1000);
         let at_once = events.iter().any(|us| (call.before..=until).contains(us));
-        if at_once {
+        if at_once || is_refusal {
             row.lost_at_once += count;
             return;
         }
@@ -197,6 +212,22 @@ impl Tokens {
                 (until - deed.us) / 1000
             ),
         });
+    }
+
+    /// Whether `call` is the first that its rank has lost to the newest deed of arguments.
+    fn is_first_refusal(&mut self, call: &Call<'_>, deeds: &[Since<'_>]) -> bool {
+        let causes = || call.losses.iter().flat_map(|loss| &loss.causes);
+        let newest = deeds
+            .iter()
+            .rev()
+            .find(|deed| deed.begun.how == Disturbance::Arguments);
+        let Some(deed) = newest.filter(|_| causes().any(|cause| cause.starts_with(REFUSED))) else {
+            return false;
+        };
+        self.refused.insert(Refusal {
+            deed: deed.begun.deed,
+            rank: call.rank,
+        })
     }
 
     /// Whether the run is good, by its tokens.

@@ -202,6 +202,33 @@ fn tokens_are_counted_under_the_newest_deed() {
 }
 
 #[test]
+fn each_rank_may_lose_one_call_to_other_arguments_of_a_rank() {
+    let refused = |at: &[u64], cause: &str| {
+        let mut story = story(|ms, by| match at.contains(&ms) && by != 1 {
+            true => vec![Loss {
+                tokens: 3,
+                of: vec![2],
+                causes: vec![cause.to_owned()],
+            }],
+            false => Vec::new(),
+        });
+        story.push(deed(1005, 1, Disturbance::Arguments, &[1]));
+        story.push(over(1200, 1));
+        story.sort_by_key(|record| record.us);
+        of(&story)
+    };
+    let kept = refused(&[1100], "MoeError in 1");
+    assert_eq!(kept.judged(), Judged::Good);
+    assert_eq!(kept.deeds["arguments"].lost_at_once, 9);
+    for broken in [
+        refused(&[1100, 1110], "MoeError in 1"),
+        refused(&[1100], TIMEOUT),
+    ] {
+        assert_eq!(broken.deeds["arguments"].lost_later, 9);
+    }
+}
+
+#[test]
 fn a_story_of_before_has_no_counts() {
     let mut old = frozen(|_, _| Vec::new());
     old.push(step(6010, 0, None));
