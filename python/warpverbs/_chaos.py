@@ -323,8 +323,13 @@ class Rank:
             at = orders.take_back
             if at is not None and number >= at:
                 orders.take_back = None
+                # Each is made to wait for the others from this call on, and one that was away may be far behind.
+                dist.barrier()
                 self.buffer.take_back()
             self.step(number, other=other)
+            # A rank that masks all others has nobody to pace it. Before they are one again the others would have to make as many calls.
+            if sum(self.buffer.active()) == 1 and orders.take_back is None:
+                time.sleep(self.deadline)
         if self._holder is not None:
             self._holder.kill()
             self._holder.wait()
