@@ -159,8 +159,10 @@ impl GroupStore {
                 false if asked.duration_since(renewed) < self.ttl / 3 => return Ok(()),
                 // `false` also where another has changed the key: it is written again while the lease lives.
                 false => {
-                    self.call(|store| store.renew_lease(&key, id))?
-                        || self.call(|store| store.put_leased(&key, &value, id))?
+                    let stands = self.call(|store| store.renew_lease(&key, id))?;
+                    // A directory that was removed and is there again takes the key anew, and has lost the record.
+                    self.doubts |= !stands;
+                    stands || self.call(|store| store.put_leased(&key, &value, id))?
                 }
             };
             if held {
