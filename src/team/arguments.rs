@@ -301,7 +301,10 @@ impl Exchange {
 
     /// Takes back this rank's part in a meeting that no other rank has come to.
     pub(super) fn withdraw(&self, key: &str) {
-        self.at_once(key, |store| store.remove(key));
+        // Also where the store has just been silent: nobody else removes it.
+        if let Err(error) = self.store().bounded(LOOK).remove(key) {
+            tracing::debug!("'{key}' cannot be removed now: {error}");
+        }
     }
 }
 
