@@ -87,7 +87,7 @@ impl World {
     }
 
     /// A founder that has read these words hears how its try has ended.
-    fn hears(&mut self, of: usize, (ended, made): (u32, bool), number: u32, words: [u8; RANKS]) {
+    fn hears(&mut self, of: usize, ended: u32, made: bool, number: u32, words: [u8; RANKS]) {
         let founder = &mut self.founders[of];
         founder.tries.heard = ended;
         founder.at = At::Idle;
@@ -119,7 +119,7 @@ impl World {
                 match self.record {
                     Some((ended, made)) if ended >= number && (!made || there) => {
                         let mut world = *self;
-                        world.hears(of, (ended, made), number, self.things());
+                        world.hears(of, ended, made, number, self.things());
                         next.push(world);
                     }
                     _ => {}
@@ -142,9 +142,9 @@ impl World {
                 let has_read = words.unwrap_or_else(|| self.things());
                 match world.set(number, read, made, spared) {
                     Some((_, true)) if !made && spared == Spared::Met => {
-                        world.hears(of, (number, false), number, has_read);
+                        world.hears(of, number, false, number, has_read);
                     }
-                    Some(stands) => world.hears(of, stands, number, has_read),
+                    Some((ended, made)) => world.hears(of, ended, made, number, has_read),
                     None => world.founders[of].at = At::Sets(number, self.record, words),
                 }
                 next.push(world);

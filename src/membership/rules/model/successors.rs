@@ -65,16 +65,8 @@ struct Successors {
 }
 
 impl Successors {
-    fn new((deaths, losses): (u8, u8), left_out: &'static [Rule]) -> Self {
-        let none = Ticks(0);
-        let mut rules = Rules::new(Bounds {
-            between: none,
-            call: none,
-            unheard: none,
-            stalled: none,
-            unanswered: none,
-            found: none,
-        });
+    fn new(deaths: u8, losses: u8, left_out: &'static [Rule]) -> Self {
+        let mut rules = Rules::new(Bounds::default());
         rules.left_out = left_out;
         Self {
             rules,
@@ -291,7 +283,8 @@ const WORLDS: [(u8, u8); 5] = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)];
 fn found(left_out: &'static [Rule]) -> Vec<&'static str> {
     let mut all = Vec::new();
     for world in WORLDS {
-        let found = search(&Successors::new(world, left_out));
+        let (deaths, losses) = world;
+        let found = search(&Successors::new(deaths, losses, left_out));
         eprintln!("{:>7} states, deaths and losses {world:?}", found.states);
         if let Some((broken, way)) = found.violation {
             eprintln!("{left_out:?}: {broken:?} after\n  {}", way.join("\n  "));
