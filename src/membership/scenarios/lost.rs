@@ -219,18 +219,21 @@ fn files_below(directory: &Path) -> Vec<String> {
     found
 }
 
+/// So many files are there or not by the moment of the look: less than the 28 of a generation that is over.
+const BETWEEN_WRITES: usize = 2;
+
 #[test]
 fn a_directory_does_not_grow_with_deaths_and_rejoins() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(FileStore::open(directory.path(), "run").unwrap());
     let mut world = world_of(store, 4, 4, CONFIG);
     world.until_whole(3, "begin");
-    let mut counts = Vec::new();
+    let mut counts: Vec<Vec<String>> = Vec::new();
     for round in 0..5 {
         dies_and_comes_back(&mut world, 1, 2 + round, &format!("round {round}"));
         // Two versions of a key are kept, and what is over is removed in turns: the fewest within some leases are what stays. A later round
-        // has as long as it takes to come to as few as the second one.
-        let few = counts.get(1).map_or(0, Vec::len);
+        // has as long as it takes to come to about as few as the second one, which may have met a moment between two writes.
+        let few = counts.get(1).map_or(0, |it| it.len() + BETWEEN_WRITES);
         let start = Instant::now();
         let mut least = files_below(directory.path());
         while least.len() > few && start.elapsed() < if round < 2 { 2 * TTL } else { LONG } {
@@ -245,7 +248,7 @@ fn a_directory_does_not_grow_with_deaths_and_rejoins() {
     }
     let (second, last) = (&counts[1], &counts[4]);
     assert!(
-        last.len() <= second.len() + 2,
+        last.len() <= second.len() + BETWEEN_WRITES,
         "{second:#?}\nthen\n{last:#?}"
     );
     assert!(!lock(&world.wire.dead).is_empty());
