@@ -279,7 +279,10 @@ impl Fleet {
         }
         for rank in &mut self.dead {
             rank.pause(false);
-            rank.stop_at(Point::Send);
+            rank.stop(Point::Send);
+            // What it still waits for never comes, and nothing else ends its waits before their deadlines.
+            rank.moe.team().abort().unwrap();
+            rank.join_caller();
         }
         let mut epochs = std::collections::BTreeMap::new();
         for rank in &self.ranks {
