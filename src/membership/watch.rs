@@ -179,7 +179,12 @@ impl Watch {
             }
         }
         if self.turn.is_multiple_of(ASK) {
-            let waits = self.shared.lock().suspects.because_of(&Cause::Timeout);
+            // Of a rank that is over, or whose QPs have failed, the HCA says nothing new.
+            let waits = {
+                let inner = self.shared.lock();
+                let told = inner.suspects.told();
+                inner.suspects.because_of(&Cause::Timeout).without(&told)
+            };
             waits.iter().for_each(|slot| self.ask(slot));
         }
     }

@@ -110,7 +110,7 @@ fn print(what: &str, value: &Value) {
 
 #[test]
 fn eight_ranks_are_killed_in_turn_and_no_survivor_fails_a_step() {
-    let count: usize = if full() { 100 } else { 8 };
+    let count: usize = if full() { 100 } else { 4 };
     let directory = tempfile::tempdir().unwrap();
     let story = directory.path().join("story.jsonl");
     // No rank's patience runs out on a machine that is busy: what the dead rank owes is known from its process.
@@ -190,7 +190,7 @@ fn all_serve_behind_each_death(story: &Path, ranks: u64) {
 
 /// Some deeds of these kinds, then quiet until all ranks serve and have settled. The seed chooses the deeds.
 fn chaos(seed: &str, loss: &str, kinds: &[&str]) -> Value {
-    let deeds = if full() { 100 } else { 10 };
+    let deeds = if full() { 100 } else { 7 };
     let mut demo = Demo::of(
         "chaos",
         &[
@@ -302,7 +302,7 @@ fn ports_and_paths_that_fail_and_come_back_leave_all_in_one_view() {
 
 /// SIGSTOP to all processes, and SIGCONT to one after the other, up to a lease apart: no rank is expelled.
 fn all_processes_stand_still(store: &[&str]) {
-    let (pauses, longest) = if full() { (50, "30") } else { (5, "2") };
+    let (pauses, longest) = if full() { (50, "30") } else { (3, "2") };
     let seed = match full() {
         true => fastrand::u64(1..1 << 32).to_string(),
         false => "9".to_owned(),
