@@ -346,7 +346,7 @@ mod tests {
         let (found, said) = run_script("sleep 1000 & sleep 1000", Duration::from_secs(1));
         assert_eq!(results(&found), [("a", Failed), ("b", Failed)]);
         assert!(found[1].why.contains("ended after 1 s"), "{found:?}");
-        assert!(said.starts_with("\nFAIL p::a: 0 of 2 tests, 1."), "{said}");
+        assert!(said.starts_with("\nFAIL p::a: 0 of 2 tests, "), "{said}");
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
         let end = "printf 'test a ... ok\ntest b ... ok\n\nsuccesses:\n    a\n    b\n\ntest result: ok.\n'";
         let (found, said) = run_script(end, LONG);
         assert_eq!(results(&found), [("a", Passed), ("b", Passed)]);
-        assert!(said.starts_with("ok   p::a: 2 of 2 tests, 0."), "{said}");
+        assert!(said.starts_with("ok   p::a: 2 of 2 tests, "), "{said}");
     }
 
     #[test]

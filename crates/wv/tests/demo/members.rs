@@ -190,7 +190,7 @@ fn all_serve_behind_each_death(story: &Path, ranks: u64) {
 
 /// Some deeds of these kinds, then quiet until all ranks serve and have settled. The seed chooses the deeds.
 fn chaos(seed: &str, loss: &str, kinds: &[&str]) -> Value {
-    let deeds = if full() { 100 } else { 7 };
+    let deeds = if full() { 100 } else { 10 };
     let mut demo = Demo::of(
         "chaos",
         &[
