@@ -59,9 +59,13 @@ mod tests {
             longest_ms: 1500,
             causes: [("timeout".to_owned(), 40), ("epoch".to_owned(), 8)].into(),
         };
-        let mut tokens = Tokens::default();
-        tokens.deeds = [("late", row), ("kill", Row::default())].into();
-        (tokens.calls, tokens.starved_calls, tokens.starved_tokens) = (1000, 100, 7);
+        let tokens = Tokens {
+            deeds: [("late", row), ("kill", Row::default())].into(),
+            calls: 1000,
+            starved_calls: 100,
+            starved_tokens: 7,
+            wrong: Vec::new(),
+        };
         let text = of(&tokens);
         let lines: Vec<&str> = text.lines().skip(3).collect();
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -2,7 +2,7 @@
 //!
 //! A call counts if a deed has begun before it ends, and its rank is not disturbed. A token of it is lost if it lacks experts of a rank
 //! that is not disturbed. That may happen in the call in which a deed happens, and in the next one. In any other call it may not.
-//! A rank that is told to pass other arguments does so in a later call. Each rank may lose one call to that, which says so.
+//! A rank that chaos tells to pass other arguments does so in a later call. Each rank may lose one call to that. Its causes name the error.
 //! Calls in which the machine gave a rank without a deed no time do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,14 @@ pub(super) struct Tokens {
     /// Calls that lost tokens later than a deed explains.
     #[serde(skip)]
     pub(super) wrong: Vec<Lost>,
-    #[serde(skip)]
+}
+
+/// Tokens while they are counted, and what that goes by.
+struct Count {
+    tokens: Tokens,
+    /// When something was done to a rank, in the order of times.
+    events: Vec<u64>,
+    away: Away,
     refused: BTreeSet<Refusal>,
 }
 
@@ -147,34 +154,53 @@ impl Tokens {
             )
         };
         let events = records.iter().filter(|record| is_event(&record.what));
-        let events: Vec<u64> = events.map(|record| record.us).collect();
+        let events = events.map(|record| record.us).collect();
+        let mut count = Count {
+            tokens,
+            events,
+            away,
+            refused: BTreeSet::new(),
+        };
         for call in calls(records)? {
-            let next = deeds.partition_point(|deed| deed.us <= call.until);
-            if let Some(last) = next.checked_sub(1) {
-                tokens.count(&call, &deeds[..=last], &events, &away);
-            }
+            let begun = deeds.partition_point(|deed| deed.us <= call.until);
+            count.add(&call, &deeds[..begun]);
         }
-        Some(tokens)
+        Some(count.tokens)
     }
 
-    /// Counts a call. `deeds` have begun before its end, at least one.
-    fn count(&mut self, call: &Call<'_>, deeds: &[Since<'_>], events: &[u64], away: &Away) {
+    /// Whether the run is good, by its tokens.
+    pub(super) fn judged(&self) -> Judged {
+        match () {
+            () if self.starved_calls * STARVED > self.calls => Judged::Starved {
+                calls: self.starved_calls,
+                of: self.calls,
+            },
+            () if self.wrong.is_empty() => Judged::Good,
+            () => Judged::Lost(self.wrong.clone()),
+        }
+    }
+}
+
+impl Count {
+    /// Counts a call, if one of `deeds` has begun before its end, as all of them have.
+    fn add(&mut self, call: &Call<'_>, deeds: &[Since<'_>]) {
         let (from, until) = (call.from, call.until);
         let Some(deed) = deeds.last() else { return };
+        let away = &self.away;
         if away.is_away(call.rank, from, until) {
             return;
         }
         let well = |rank: u32| !away.is_away(rank, from, until);
         let lost = losses(call, well);
         let count: u64 = lost.iter().map(|(tokens, _)| tokens).sum();
-        self.calls += 1;
+        self.tokens.calls += 1;
         if away.is_starved(from, until) {
-            self.starved_calls += 1;
-            self.starved_tokens += count;
+            self.tokens.starved_calls += 1;
+            self.tokens.starved_tokens += count;
             return;
         }
         let is_refusal = count > 0 && self.is_first_refusal(call, deeds);
-        let row = self.deeds.entry(deed.begun.how.name()).or_default();
+        let row = self.tokens.deeds.entry(deed.begun.how.name()).or_default();
         row.calls += 1;
         row.tokens += u64::from(call.tokens);
         if count == 0 {
@@ -186,7 +212,10 @@ impl Tokens {
             }
         }
         row.longest_ms = row.longest_ms.max((until - deed.us) / 1000);
-        let at_once = events.iter().any(|us| (call.before..=until).contains(us));
+        let at_once = self
+            .events
+            .iter()
+            .any(|us| (call.before..=until).contains(us));
         if at_once || is_refusal {
             row.lost_at_once += count;
             return;
@@ -200,7 +229,7 @@ impl Tokens {
             ranks,
             ..
         } = deed.begun;
-        self.wrong.push(Lost {
+        self.tokens.wrong.push(Lost {
             us: until,
             rank: call.rank,
             call: call.number,
@@ -228,18 +257,6 @@ impl Tokens {
             deed: deed.begun.deed,
             rank: call.rank,
         })
-    }
-
-    /// Whether the run is good, by its tokens.
-    pub(super) fn judged(&self) -> Judged {
-        match () {
-            () if self.starved_calls * STARVED > self.calls => Judged::Starved {
-                calls: self.starved_calls,
-                of: self.calls,
-            },
-            () if self.wrong.is_empty() => Judged::Good,
-            () => Judged::Lost(self.wrong.clone()),
-        }
     }
 }
 
