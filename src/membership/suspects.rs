@@ -121,6 +121,16 @@ impl Suspects {
         self.those(|of, _| of == cause)
     }
 
+    /// The members for which kernels wait in vain, without a cause that says why: no QP to them is known to have failed, and they are not
+    /// known to have ended.
+    pub(super) fn unexplained(&self) -> Slots {
+        let explains = |cause: &Cause| {
+            cause.breaks_pair() || matches!(cause, Cause::ProcessExit | Cause::Over)
+        };
+        let explained = self.those(|cause, _| explains(cause));
+        self.because_of(&Cause::Timeout).without(&explained)
+    }
+
     /// The members to which a QP has been of no use for `bound`.
     pub(super) fn broken(&self, now: Instant, bound: Duration) -> Slots {
         self.those(|cause, since| cause.breaks_pair() && now.duration_since(since) >= bound)
@@ -202,6 +212,27 @@ mod tests {
         );
         assert!(suspects.withdraw(1, &Cause::Timeout));
         assert!(!suspects.withdraw(1, &Cause::Timeout));
+    }
+
+    #[test]
+    fn a_wait_in_vain_is_unexplained_until_a_qp_or_the_rank_is_over() {
+        let start = Instant::now();
+        let found = |causes: &[Cause]| {
+            let mut suspects = of(&[0, 1, 2]);
+            for cause in causes {
+                suspects.add(1, cause.clone(), start);
+            }
+            suspects.unexplained()
+        };
+        for vague in [Cause::Unheard, Cause::Silent, Cause::Leaves, Cause::Overdue] {
+            assert_eq!(found(std::slice::from_ref(&vague)), set(&[]), "{vague:?}");
+            let both = [Cause::Timeout, vague];
+            assert_eq!(found(&both), set(&[1]), "{both:?}");
+        }
+        for certain in [Cause::ProcessExit, Cause::Over, Cause::QpFlushed] {
+            let both = [Cause::Timeout, certain];
+            assert_eq!(found(&both), set(&[]), "{both:?}");
+        }
     }
 
     #[test]

@@ -179,13 +179,8 @@ impl Watch {
             }
         }
         if self.turn.is_multiple_of(ASK) {
-            // Of a rank that is over, or whose QPs have failed, the HCA says nothing new.
-            let waits = {
-                let inner = self.shared.lock();
-                let told = inner.suspects.told();
-                inner.suspects.because_of(&Cause::Timeout).without(&told)
-            };
-            waits.iter().for_each(|slot| self.ask(slot));
+            let unexplained = self.shared.lock().suspects.unexplained();
+            unexplained.iter().for_each(|slot| self.ask(slot));
         }
     }
 }
