@@ -347,6 +347,7 @@ mod tests {
         assert_eq!(results(&found), [("a", Failed), ("b", Failed)]);
         assert!(found[1].why.contains("ended after 1 s"), "{found:?}");
         assert!(said.starts_with("\nFAIL p::a: 0 of 2 tests, "), "{said}");
+        assert!(said.contains(" s (was ended after 1 s)"), "{said}");
     }
 
     #[test]
@@ -364,6 +365,7 @@ mod tests {
         let (found, said) = run_script(end, LONG);
         assert_eq!(results(&found), [("a", Passed), ("b", Passed)]);
         assert!(said.starts_with("ok   p::a: 2 of 2 tests, "), "{said}");
+        assert!(said.ends_with(" s\n"), "{said}");
     }
 
     #[test]
