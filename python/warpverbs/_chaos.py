@@ -323,11 +323,11 @@ class Rank:
             at = orders.take_back
             if at is not None and number >= at:
                 orders.take_back = None
-                # Each is made to wait for the others from this call on, and one that was away may be far behind.
+                # From this call on each rank waits for the others, and a rank that was away may be far behind.
                 dist.barrier()
                 self.buffer.take_back()
             self.step(number, other=other)
-            # A rank that masks all others has nobody to pace it. Before they are one again the others would have to make as many calls.
+            # No other rank paces a rank that masks them all. Before all ranks meet again the others would have to make as many calls as it.
             if sum(self.buffer.active()) == 1 and orders.take_back is None:
                 time.sleep(self.deadline)
         if self._holder is not None:

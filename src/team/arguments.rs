@@ -301,7 +301,7 @@ impl Exchange {
 
     /// Takes back this rank's part in a meeting that no other rank has come to.
     pub(super) fn withdraw(&self, key: &str) {
-        // Also where the store has just been silent: nobody else removes it.
+        // No other rank removes this key. So this rank asks the store also where it has just been silent.
         if let Err(error) = self.store().bounded(LOOK).remove(key) {
             tracing::debug!("'{key}' cannot be removed now: {error}");
         }

@@ -280,7 +280,7 @@ impl Fleet {
         for rank in &mut self.dead {
             rank.pause(false);
             rank.stop(Point::Send);
-            // What it still waits for never comes, and nothing else ends its waits before their deadlines.
+            // No rank sends what the kernels of a dead rank still wait for. Without this they wait until their deadlines.
             rank.moe.team().abort().unwrap();
             rank.join_caller();
         }

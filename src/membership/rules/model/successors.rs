@@ -282,8 +282,7 @@ const WORLDS: [(u8, u8); 5] = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)];
 
 fn found(left_out: &'static [Rule]) -> Vec<&'static str> {
     let mut all = Vec::new();
-    for world in WORLDS {
-        let (deaths, losses) = world;
+    for world @ (deaths, losses) in WORLDS {
         let found = search(&Successors::new(deaths, losses, left_out));
         eprintln!("{:>7} states, deaths and losses {world:?}", found.states);
         if let Some((broken, way)) = found.violation {
