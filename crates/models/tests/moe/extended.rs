@@ -16,6 +16,8 @@
 //!   0 and 1. No run of skips grows to half of all numbers.
 //! - Carried (A11): work in flight is a missing credit. The link of rank 0 is cut as well, in one direction or both, for a while or for
 //!   ever. The others lose nothing in any call. Where work in flight to one peer stops the phase for all they do (`FlightStopsAll`).
+//! - Passed (A12): a call that a peer has passed by two sets awaits no rank. A healthy rank never takes a call for passed. It does where
+//!   one set is enough and a dispatch is sent one call ahead (`PassedBySets`).
 
 use models::moe::Property;
 use models::moe::signals::pattern::Pattern::{
@@ -346,4 +348,41 @@ pub(crate) fn mutants_of_work_in_flight() -> Vec<(Signals, Property)> {
         (cut.mutant(Mutant::FlightStopsAll), Property::S3),
         (back.mutant(Mutant::NoSkipWord), Property::S5),
     ]
+}
+
+fn passes(signals: Signals) -> Signals {
+    Signals {
+        passes: true,
+        ..signals
+    }
+}
+
+/// Calls that were passed await no rank: no healthy rank takes a call for passed.
+pub(crate) fn passed_calls() -> Vec<Signals> {
+    let cut = |pattern, ranks, calls, way: usize| {
+        passes(cuts(&gaps(pattern, ranks, calls, STOPPED)).swap_remove(way))
+    };
+    let slow = |pattern, calls| passes(carried(gaps(pattern, 3, calls, Clock::Slow)));
+    vec![
+        // Three ranks of five calls have too many states. Where no dispatch is sent ahead one set is enough, and three calls show it.
+        cut(DispatchOnly, 3, 3, 0).mutant(Mutant::PassedBySets),
+        slow(DispatchOnly, 4),
+        slow(Split, 3),
+        // The link is back, and rank 0 is behind by more than two sets.
+        cut(DispatchOnly, 2, 6, 3),
+        cut(Split, 2, 6, 3),
+        passes(carried(gaps(Split, 2, 6, Clock::Slow))),
+    ]
+}
+
+/// With `WV_TEST_FULL=1`.
+pub(crate) fn larger_passed_calls() -> Vec<Signals> {
+    let slow = |pattern, calls| passes(carried(gaps(pattern, 3, calls, Clock::Slow)));
+    vec![slow(Split, 4), slow(Fused, 2)]
+}
+
+/// Each breaks the property named with it.
+pub(crate) fn mutants_of_passed_calls() -> Vec<(Signals, Property)> {
+    let only = cuts(&gaps(Split, 3, 3, STOPPED)).swap_remove(0);
+    vec![(passes(only).mutant(Mutant::PassedBySets), Property::S3)]
 }

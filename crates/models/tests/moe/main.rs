@@ -264,6 +264,21 @@ fn every_mutant_of_work_in_flight_is_caught() {
 }
 
 #[test]
+fn no_rank_that_is_well_is_taken_for_passed() {
+    check("passed", &extended::passed_calls());
+}
+
+#[test]
+fn larger_configurations_of_passed_calls_hold() {
+    check_larger("passed", &extended::larger_passed_calls());
+}
+
+#[test]
+fn every_mutant_of_passed_calls_is_caught() {
+    check_mutants("passed", &extended::mutants_of_passed_calls());
+}
+
+#[test]
 fn numbers_that_wrap_change_nothing() {
     check("wrap", &extended::wraps());
 }
@@ -380,6 +395,8 @@ fn every_property_is_broken_by_a_mutant() {
     properties.extend(stopped.iter().map(|(_, property)| *property));
     let flight = extended::mutants_of_work_in_flight();
     properties.extend(flight.iter().map(|(_, property)| *property));
+    let passed = extended::mutants_of_passed_calls();
+    properties.extend(passed.iter().map(|(_, property)| *property));
     properties.extend(epoch::mutants().iter().map(|(_, property)| *property));
     properties.extend(ends::mutants().iter().map(|(_, property)| *property));
     properties.extend(rejoin::mutants().iter().map(|(_, property)| *property));
@@ -400,4 +417,4 @@ fn every_property_is_broken_by_a_mutant() {
     );
 }
 
-const FEWEST_MUTANTS: usize = 90;
+const FEWEST_MUTANTS: usize = 91;

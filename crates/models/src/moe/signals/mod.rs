@@ -2,7 +2,7 @@
 //!
 //! Each (sender, receiver, kind, set) has one FIFO (the QP) and one payload slot. It has one signal in the receiver's memory:
 //! data word (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between
-//! FIFOs. The rules are A1 to A11, the last without buffers (`buffers` has those); `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
+//! FIFOs. The rules are A1 to A12, A11 without buffers (`buffers` has those); `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
 
 pub mod pattern;
 mod state;
@@ -72,6 +72,8 @@ pub enum Mutant {
     AbortedClosesLate,
     /// A phase that finds work in flight to one peer sends nothing to any.
     FlightStopsAll,
+    /// A rank takes a call for passed that a peer has passed by one set.
+    PassedBySets,
 }
 
 /// Which calls a skip names.
@@ -116,6 +118,8 @@ pub struct Signals {
     /// Work in flight is a missing credit: data goes to a peer when the HCA has carried the last of this kind and set, and to a
     /// suspect when it has carried all.
     pub carried: bool,
+    /// A call that a peer has passed by two sets awaits no rank and suspects none (A12).
+    pub passes: bool,
     /// Numbers are taken modulo 16, and the first call has this one.
     pub wraps_from: Option<u8>,
     /// Those of `pattern`, for all calls.
@@ -142,6 +146,7 @@ impl Signals {
             masks: 0,
             paces: false,
             carried: false,
+            passes: false,
             wraps_from: None,
             phases: pattern.phases(calls),
             states: None,
@@ -201,6 +206,9 @@ impl Signals {
         if self.carried {
             name += ", carried";
         }
+        if self.passes {
+            name += ", passes";
+        }
         for (count, what) in [
             (self.aborts, "aborts"),
             (self.refusals, "refusals"),
@@ -219,6 +227,11 @@ impl Signals {
         name
     }
 
+    /// Whether ranks read the call of a peer in its control words.
+    fn tells_calls(&self) -> bool {
+        self.paces || self.passes
+    }
+
     /// How the link of rank 0 is cut, if it is.
     fn cut(&self) -> Option<Cut> {
         match self.clock {
@@ -230,7 +243,8 @@ impl Signals {
     /// Whether neither may lack anything of the other: rank 0 is the only one that is disturbed.
     fn are_healthy(&self, rank: usize, other: usize) -> bool {
         let undisturbed = self.aborts == 0 && self.refusals == 0 && self.masks == 0;
-        undisturbed && self.cut().is_some() && rank != 0 && other != 0
+        let one_is_sick = self.cut().is_some() || (self.passes && self.clock == Clock::Slow);
+        undisturbed && one_is_sick && rank != 0 && other != 0
     }
 
     /// The number of the `index`-th call. 0 is none, so a lap ends with a jump over 0 and, to keep the sets, over 1.

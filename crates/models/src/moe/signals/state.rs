@@ -47,7 +47,7 @@ pub(super) struct Peer {
     pub(super) word: [DataWord; 4],
     pub(super) slot: [u8; 4],
     pub(super) not_sent: [Run; 4],
-    /// The call of the peer when it wrote its newest control word; only where ranks keep pace.
+    /// The call of the peer when it wrote its newest control word; only where ranks read it.
     pub(super) alive: [u8; 4],
     pub(super) credit: [u8; 2],
 }
@@ -93,7 +93,7 @@ pub(super) struct Message {
     pub(super) call: u8,
     /// Data: whether rows came. Control: length of the run.
     pub(super) number: u8,
-    /// Control: the call of the sender, where ranks keep pace.
+    /// Control: the call of the sender, where ranks read it.
     pub(super) alive: u8,
     pub(super) released: [u8; 2],
 }
@@ -200,7 +200,7 @@ impl Signals {
                     peer.flight.iter_mut().for_each(|flight| codec.flag(flight));
                     codec.flag(&mut peer.vain);
                 }
-                if self.paces {
+                if self.tells_calls() {
                     for word in &mut peer.alive {
                         codec.byte(word, call);
                     }
@@ -212,7 +212,7 @@ impl Signals {
             codec.byte(&mut fifo.len, 4);
             for message in &mut fifo.messages[..usize::from(fifo.len)] {
                 code_message(message, codec, call);
-                if self.paces {
+                if self.tells_calls() {
                     codec.byte(&mut message.alive, call);
                 }
             }

@@ -114,7 +114,11 @@ impl RankStep<'_> {
             what: MessageKind::Control,
             call: run.first,
             number: run.number,
-            alive: if self.model.paces { self.call } else { 0 },
+            alive: if self.model.tells_calls() {
+                self.call
+            } else {
+                0
+            },
             released,
         };
         self.post(next, place, true, message);
@@ -217,6 +221,22 @@ impl RankStep<'_> {
         })
     }
 
+    /// Whether a word says that its sender, which is not masked, has begun a call two of the set after this one.
+    fn is_passed(&self) -> bool {
+        let by = match self.model.has(Mutant::PassedBySets) {
+            true => 2,
+            false => 4,
+        };
+        let passed = |word: u8| word >= self.call + by;
+        let peers = &self.me().peers[..self.model.ranks - 1];
+        let mut peers = peers.iter().filter(|peer| peer.masked & self.bit() == 0);
+        self.model.passes
+            && peers.any(|peer| {
+                let mut data = peer.word.iter().map(|word| word.call);
+                data.any(passed) || peer.alive.into_iter().any(passed)
+            })
+    }
+
     /// Ghost: whether another rank has.
     fn others_have_begun(&self) -> bool {
         let has = |rank: &Rank| {
@@ -259,7 +279,7 @@ impl RankStep<'_> {
             self.push(steps, Needs::Nothing, "sends credits before", place, next);
             return;
         }
-        match peer.suspect || peer.vain {
+        match peer.suspect || peer.vain || self.is_passed() {
             true => self.skip(steps, begun, place, false, "skips"),
             false => self.skip(steps, begun, place, true, "gives up the credit for"),
         }
@@ -439,6 +459,20 @@ impl RankStep<'_> {
                 );
             }
             self.push(steps, Needs::Nothing, "finds not sent", place, settle());
+            return Ok(());
+        }
+        if self.is_passed() {
+            if model.are_healthy(self.rank, other) {
+                let (me, call) = (self.rank, self.call);
+                return broken(
+                    Property::S3,
+                    format!(
+                        "rank {me} takes call {call} for passed, and waits for {other} no more"
+                    ),
+                );
+            }
+            let what = "was passed, and does not await";
+            self.push(steps, Needs::Nothing, what, place, settle());
             return Ok(());
         }
         let mut next = settle();
