@@ -303,6 +303,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.refused = ~uint64_t{0};
   clear_fault(handle.fault, ranks);
   moe.waiting = ranks;
+  // No call has the number of one that was passed a lap ago.
+  if (call - moe.passed > 2) moe.passed = call - 3;
   if (aborted) {
     handle.phase[DISPATCH_SEND] = Status::aborted;
     record_fault(moe, handle, DISPATCH_SEND, MoeCause::aborted, NONE, 0, NONE);

@@ -29,6 +29,40 @@ WV_DEVICE uint32_t beat_of(const Call& call, uint32_t peer) {
   return newest;
 }
 
+/// Whether a word of `peer` says that it has begun a call at least 2 * SETS after this one.
+WV_DEVICE bool has_passed(const Call& call, uint32_t peer) {
+  const uint32_t before = call.call + 2 * SETS - 1;
+  for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
+    const MoeSignal* const signal = call.signal_from(peer, i);
+    const uint64_t data = platform::load_relaxed_sys(&signal->data);
+    const uint64_t alive = platform::load_relaxed_sys(&signal->alive);
+    if (data != 0 && ahead(unpack_data(data).call, before)) return true;
+    if (alive != 0 && ahead(first(alive), before)) return true;
+  }
+  return false;
+}
+
+/// Whether this call was found to be passed.
+WV_DEVICE bool is_passed(const Call& call) {
+  return platform::load_relaxed(&call.moe.passed) == call.call;
+}
+
+/// Looks whether a peer that takes part has passed this call (A12). Then the ranks that are well
+/// are through with it, and this rank is behind: it waits for no other that is behind as well. One
+/// thread.
+///
+/// No peer passes a rank that is well by so much. A dispatch may be sent one call ahead. Before the
+/// next one of the set it waits for the credit of every peer that it hears, and so does the one
+/// after that. So the peer has given this rank up, and so has each rank that the peer awaits.
+WV_DEVICE_COLD bool look_whether_passed(const Call& call) {
+  for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
+    if (peer == call.rank() || !call.is_active(peer) || !has_passed(call, peer)) continue;
+    platform::store_relaxed(&call.moe.passed, call.call);
+    return true;
+  }
+  return false;
+}
+
 /// The wait for one peer, by one thread.
 class PeerWait {
  public:
@@ -71,6 +105,10 @@ class PeerWait {
       if (!trusted(call_, peer_)) return Status::timeout;
       beat_ = beat;
     }
+    // The first look asks only if the call before was passed. So a peer that is a little late costs
+    // no look at all others.
+    const bool asks = looks_ > 1 || call_.call - platform::load_relaxed(&call_.moe.passed) <= 1;
+    if (asks && (is_passed(call_) || look_whether_passed(call_))) return Status::timeout;
     const uint64_t deadline = call_.handle.deadline_ns;
     uint64_t passed = now - counted_ns_;
     counted_ns_ = now;

@@ -92,7 +92,9 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   const auto end = [&](uint32_t peer, Status status) {
     any = any || arrival.outcome == Outcome::accepted;
     if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
-    if (status != Status::ok) {
+    if (status == Status::timeout && is_passed(call)) {
+      record_fault(call, MoeCause::missed_call, peer);
+    } else if (status != Status::ok) {
       give_up(call, peer, status, foreign);
     } else if (peer != call.rank() && call.is_active(peer)) {
       trust(call, peer);

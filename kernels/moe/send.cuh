@@ -196,8 +196,12 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
     state.credit = status != Status::ok ? LATE : flew ? LANDED : CAME;
     if (status != Status::ok) {
       if (!is_done(call, peer, call.index)) state.late |= 1u << call.index;
-      suspect(call, peer);
-      lose(call, peer, status);
+      if (status == Status::timeout && is_passed(call)) {
+        record_fault(call, MoeCause::missed_call, peer);
+      } else {
+        suspect(call, peer);
+        lose(call, peer, status);
+      }
     } else if (flew) {
       platform::store_relaxed(&call.handle.landed, 1u);
     }

@@ -293,8 +293,10 @@ abi_struct! {
         pub buffer: u32,
         /// Calls so far that found no free send buffer in time. Wraps.
         pub unbuffered: u32,
+        /// The newest call that a peer was found to have passed by 2 * SETS calls, or one at least three before the last that began.
+        pub passed: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 14],
+        pub reserved1: [u32; 13],
     }
 }
 

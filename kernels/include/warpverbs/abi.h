@@ -859,8 +859,10 @@ struct alignas(128) MoeContext {
   uint32_t buffer;
   /// Calls so far that found no free send buffer in time. Wraps.
   uint32_t unbuffered;
+  /// The newest call that a peer was found to have passed by 2 * SETS calls, or one at least three before the last that began.
+  uint32_t passed;
   /// Reserved, zero.
-  uint32_t reserved1[14];
+  uint32_t reserved1[13];
 };
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
 static_assert(offsetof(MoeContext, team) == 0);
@@ -911,7 +913,8 @@ static_assert(offsetof(MoeContext, untold) == 312);
 static_assert(offsetof(MoeContext, left) == 316);
 static_assert(offsetof(MoeContext, buffer) == 320);
 static_assert(offsetof(MoeContext, unbuffered) == 324);
-static_assert(offsetof(MoeContext, reserved1) == 328);
+static_assert(offsetof(MoeContext, passed) == 328);
+static_assert(offsetof(MoeContext, reserved1) == 332);
 
 /// What a call knows of one peer. Each field is written once per call, by one thread.
 struct MoeHandlePeer {

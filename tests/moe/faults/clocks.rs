@@ -12,8 +12,8 @@ use test_support::limits::{HANG, until};
 use warpverbs::abi::{CallStage, DevicePtr, MoeCause, Outcome};
 use warpverbs::gpu::Launch;
 use warpverbs::internal::MoeInternal;
-use warpverbs::internal::moe_abi::{DispatchReceiveParams, KIND_DISPATCH, MoeHandle};
-use warpverbs::moe::{Deadlines, Moe, Workspace};
+use warpverbs::internal::moe_abi::{DispatchReceiveParams, KIND_DISPATCH, MoeHandle, SETS};
+use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
 
 use crate::group::{Group, SHAPE};
 
@@ -232,5 +232,78 @@ fn clocks_stop_no_longer_than_a_change_and_only_for_ranks_that_promised() {
         );
         group.settle();
         group.end();
+    }
+}
+
+/// So many calls ranks 0 and 1 make without ranks 2 and 3. The first 5 are those that a word has passed by 4.
+const AHEAD: u32 = 9;
+const PASSED: u32 = 5;
+
+/// From call `first` on all ranks are whole. Then ranks 2 and 3 stop for a while, and catch up one after the other. In a call that ranks 0
+/// and 1 have passed, neither waits for the other, nor for its credit. In the rest they have each other.
+fn two_ranks_are_passed(first: u32) {
+    let mut group = Group::new(4, LONG);
+    let (all, well, behind) = ([0, 1, 2, 3], [0, 1], [2, 3]);
+    for moe in &group.moes {
+        moe.begin_at(first).unwrap();
+    }
+    group.whole_call(&all, 63, first);
+    for rank in well {
+        let moe = &group.moes[rank as usize];
+        moe.set_suspects(&behind).unwrap();
+    }
+    let batches = |group: &Group, step: u32| group.batches(63, first.wrapping_add(step));
+    for step in 1..=AHEAD {
+        let batches = batches(&group, step);
+        group.whole_call_among(&well, &batches);
+    }
+    group.settle();
+    for late in behind {
+        for step in 1..=PASSED {
+            let batches = batches(&group, step);
+            catch_up(&mut group, late, step, &batches);
+        }
+        group.settle();
+    }
+    for step in PASSED + 1..=AHEAD {
+        let batches = batches(&group, step);
+        group.whole_call_among(&behind, &batches);
+    }
+    for rank in well {
+        group.moes[rank as usize].set_suspects(&[]).unwrap();
+    }
+    group.whole_call(&all, 63, first.wrapping_add(AHEAD + 1));
+    group.settle();
+    group.end();
+}
+
+/// One call of rank `late` that ranks 0 and 1 have passed.
+fn catch_up(group: &mut Group, late: u32, step: u32, batches: &[Batch]) {
+    let other = 5 - late;
+    // A rank that was not heard gets rows in each set once more. Rank 3 catches up after rank 2 has.
+    let sent = |rank: &u32| *rank == late || (*rank < late && step <= SETS);
+    let seen: Vec<u32> = (0..4).filter(sent).collect();
+    group.send(&[late], batches);
+    group.receive(&[late], batches, |_| seen.clone());
+    group.send_back(&[late]);
+    group.works[late as usize].receive_back().unwrap();
+    let (report, waited) = (group.report(late), group.waited(late));
+    println!("rank {late}, call {step}: waited {waited:?} of {LONG:?}");
+    if !seen.contains(&other) {
+        let cause = report.peers[other as usize].cause;
+        assert_eq!(cause, MoeCause::MISSED_CALL, "{report}");
+    }
+    assert!(group.moes[late as usize].suspected().is_empty(), "{report}");
+}
+
+#[test]
+fn of_two_ranks_that_others_have_passed_none_waits_for_the_other() {
+    two_ranks_are_passed(1);
+}
+
+#[test]
+fn numbers_of_calls_that_were_passed_wrap() {
+    for first in [u32::MAX - 3, u32::MAX - 7] {
+        two_ranks_are_passed(first);
     }
 }

@@ -167,19 +167,24 @@ impl Group {
     /// A call of all of `ranks`, which see each other, with no trouble. A suspect is not waited for, so its words come first.
     pub(crate) fn whole_call(&mut self, ranks: &[u32], seed: u64, call: u32) {
         let batches = self.batches(seed, call);
-        let suspicion = self.moes.iter().any(|moe| !moe.suspected().is_empty());
-        self.send(ranks, &batches);
-        if suspicion {
-            self.settle();
-        }
-        self.receive(ranks, &batches, |_| ranks.to_vec());
-        self.send_back(ranks);
-        self.receive_back(ranks, &batches, |_| ranks.to_vec());
+        self.whole_call_among(ranks, &batches);
         for rank in self.ranks() {
             if ranks.contains(&rank) && ranks.len() == self.moes.len() {
                 self.works[rank as usize].call().check().unwrap();
             }
         }
+    }
+
+    /// A call of `ranks` that brings each of them all that they have sent, and nothing of others.
+    pub(crate) fn whole_call_among(&mut self, ranks: &[u32], batches: &[Batch]) {
+        let suspicion = self.moes.iter().any(|moe| !moe.suspected().is_empty());
+        self.send(ranks, batches);
+        if suspicion {
+            self.settle();
+        }
+        self.receive(ranks, batches, |_| ranks.to_vec());
+        self.send_back(ranks);
+        self.receive_back(ranks, batches, |_| ranks.to_vec());
     }
 
     /// Calls that begin from now on wait for so long at every rank.
