@@ -66,6 +66,8 @@ pub(super) struct Driver {
     pub(super) first: u32,
     /// The ranks to which kernels may post.
     pub(super) opened: Members,
+    /// Members that have ended for certain: the QPs to them are in Err, and no view opens them again.
+    pub(super) over: BTreeSet<RankGeneration>,
     /// The row of this rank as the store holds it.
     told: Arc<StoredRow>,
     /// This rank has made all calls up to this one, and the row says so for a leaver that waits.
@@ -166,6 +168,7 @@ impl Driver {
             own,
             first: 1,
             opened,
+            over: BTreeSet::new(),
             told: Arc::default(),
             through: None,
             tidying: Tidying::default(),
@@ -255,6 +258,8 @@ impl Driver {
             news = true;
             rang |= !self.take_down(&entry);
         }
+        // Before the store is asked, which may not answer.
+        self.end_qps_of_ended()?;
         let quarter = self.shared.bounds.lease_ttl / 4;
         let is_due = |of: Option<Instant>| of.is_none_or(|of| of.elapsed() + BUSY >= quarter);
         // The store does not hold what this rank's own threads have found. So the rank concludes from what it has read, unless it

@@ -98,6 +98,7 @@ impl Driver {
             self.shared.layer.set_limit(Some(started));
         }
         let promise = self.own.promise(record, started);
+        self.own.fenced.add(&fence.and(&self.slots_over(record)));
         let left = fence.without(&self.own.fenced);
         let ended = self.end_qps(&left)?;
         self.own.fenced.add(&ended);
@@ -114,6 +115,39 @@ impl Driver {
             last: promise.last,
         });
         Ok(())
+    }
+
+    /// Ends the QPs to members that have ended for certain, at once and before any promise. What the HCA still repeats to them binds
+    /// no memory any more, also while the store does not answer.
+    pub(super) fn end_qps_of_ended(&mut self) -> Result<(), GroupError> {
+        let Some(record) = self.store.kept.record.clone() else {
+            return Ok(());
+        };
+        if self.own.applied == 0 {
+            return Ok(());
+        }
+        let is_opened = |slot| {
+            let generation = record.members.get(slot);
+            generation.is_some() && self.opened.get(slot) == generation
+        };
+        let ended = self.ended(&record);
+        let left: Slots = ended.iter().filter(|slot| is_opened(*slot)).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let done = self.end_qps(&left)?;
+        let who = |slot| Some((slot, record.members.get(slot)?));
+        self.over.extend(done.iter().filter_map(who));
+        Ok(())
+    }
+
+    /// The members of `record` among those to which the QPs have ended because they have.
+    fn slots_over(&self, record: &Record) -> Slots {
+        let members = self
+            .over
+            .iter()
+            .filter(|who| record.is_member(who.0, who.1));
+        members.map(|who| who.0).collect()
     }
 
     /// Moves the QPs to these slots to Err, for as long as a turn may take and to one of them at least. Returns the slots to which
@@ -201,7 +235,7 @@ impl Driver {
     fn open(&mut self, record: &Record, parted: &Slots) {
         let own = self.own();
         for who in rank_generations(&record.members).filter(|who| *who != own) {
-            if parted.contains(who.0) {
+            if parted.contains(who.0) || self.over.contains(&who) {
                 continue;
             }
             let fenced = self.own.fenced.contains(who.0);
@@ -264,6 +298,7 @@ impl Driver {
         self.causes.clear();
         self.store.kept.is_new = true;
         self.heard.retain(stays);
+        self.over.retain(|who| stays(*who));
         self.shared.notify();
         self.wake_connector();
     }

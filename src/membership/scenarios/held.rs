@@ -485,6 +485,43 @@ fn a_rank_that_is_behind_by_several_views_stays() {
     world.check("behind by several views");
 }
 
+/// What is in flight to a dead rank binds memory until its QPs end. That waits for no proposal and no store.
+#[test]
+fn qps_to_a_dead_rank_end_while_the_store_is_away() {
+    let mut world = world(4);
+    world.away.store(true, Ordering::Relaxed);
+    drop(world.kill(3));
+    let fences = |rank: &super::Rank| {
+        let events = rank.group().events();
+        let fenced = events.iter().filter_map(|event| match &event.what {
+            GroupEventKind::Fenced { ranks } => Some(ranks.clone()),
+            _ => None,
+        });
+        fenced.collect::<Vec<_>>()
+    };
+    let mut told = vec![Vec::new(); 3];
+    let start = Instant::now();
+    while told.iter().any(Vec::is_empty) {
+        for (rank, told) in world.ranks.values().zip(&mut told) {
+            told.extend(fences(rank));
+        }
+        assert!(
+            start.elapsed() < LONG,
+            "{told:?}: {}",
+            world.ranks[&0].story()
+        );
+        std::thread::sleep(LOOK);
+    }
+    assert_eq!(world.epochs(), [1; 3], "no rank has a view without it yet");
+    world.away.store(false, Ordering::Relaxed);
+    world.until_whole(3, "without rank 3");
+    for (rank, told) in world.ranks.values().zip(&mut told) {
+        told.extend(fences(rank));
+        assert_eq!(*told, [[3]], "each ends them once: {}", rank.story());
+    }
+    world.check("a death while the store is away");
+}
+
 #[test]
 fn a_promise_of_an_impossible_call_counts_as_missing_and_is_named() {
     let mut world = world(3);
