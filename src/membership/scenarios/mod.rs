@@ -73,6 +73,13 @@ impl World {
         });
     }
 
+    /// Whether `slot` serves, or no rank that lives has lost its NIC.
+    fn can_come_in(&self, slot: u32) -> bool {
+        let cut = lock(&self.wire.cut);
+        let serves = self.ranks[&slot].group().state() == GroupState::Serving;
+        serves || !self.ranks.values().any(|rank| cut.contains(&rank.own))
+    }
+
     /// `replace` names the rank that comes back, if one does.
     fn until_replaced(&mut self, more: usize, what: &str, replace: impl Fn(&Self) -> Option<u32>) {
         let start = Instant::now();
@@ -394,7 +401,8 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
                 std::thread::sleep(Duration::from_millis(random.u64(0..900)));
                 cut.store(false, Ordering::Relaxed);
             }
-            5 => {
+            // A newcomer comes in before it leaves. One whose only members have lost their NICs waits until these are replaced, below.
+            5 if world.can_come_in(slot) => {
                 let group = world.ranks[&slot].group();
                 let left = group.leave(LONG);
                 if !group.state().is_over() {
