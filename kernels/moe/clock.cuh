@@ -4,8 +4,8 @@
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
 // waited a quarter of its deadline writes a beat to every member for which it does not wait. It
 // writes again every quarter. A new beat of a peer starts the clock against it again. No phase
-// waits longer than two deadlines. Clocks stand still while a change is prepared, and that time has
-// a limit too. They stand still while the thread that waits gets no time, as when its process is
+// waits longer than two deadlines. Clocks stand still while a change is prepared, and start again
+// after it; that time has a limit too. They stand still while the thread that waits gets no time, as when its process is
 // stopped: a peer is not late because this rank did not look.
 //
 // A wait ends with a whole look at what it waits for after the look at the clock. What has come
@@ -120,6 +120,9 @@ class PeerWait {
                         has_bit(board.promised, peer_) &&
                         stood_ns_ < platform::load_relaxed(&call_.moe.clock->change_ns);
     (stands ? stood_ns_ : used_ns_) += passed;
+    // A rank that has promised hears of the end of a change later than this one.
+    if (stood_ && !stands) used_ns_ = 0;
+    stood_ = stands;
     if (beat != beat_ && heeds_) used_ns_ = 0;
     beat_ = beat;
     const uint64_t counted = now - began_ns_ - stood_ns_;
@@ -148,6 +151,8 @@ class PeerWait {
   uint64_t counted_ns_;
   uint64_t used_ns_;
   uint64_t stood_ns_ = 0;
+  /// Whether it stood still at the last count.
+  bool stood_ = false;
 };
 
 /// Writes a beat to `peer`. One thread.

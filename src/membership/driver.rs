@@ -824,9 +824,19 @@ impl Driver {
     fn tell_layer(&mut self, record: &Record, look: &Look<Duration>) -> Result<(), GroupError> {
         let concerns = self.own.applied != 0 && self.own.is_proposed(record);
         let preparing = concerns.then(|| {
-            let promised: Slots = look.promises.keys().copied().collect();
-            promised.without(&[self.own.slot].into_iter().collect())
+            let mut held: Slots = look.promises.keys().copied().collect();
+            // A smaller proposal has replaced the one that they promised. Their calls are held all the same.
+            if let (Some(before), Some(open)) = (&self.preparing, &record.open) {
+                held.add(&before.and(&open.keep));
+            }
+            held.remove(self.own.slot);
+            held
         });
+        self.prepare(preparing)
+    }
+
+    /// Clocks stand still against these ranks while a change is prepared; none: no change is.
+    pub(super) fn prepare(&mut self, preparing: Option<Slots>) -> Result<(), GroupError> {
         if preparing != self.preparing {
             let ranks: Option<Vec<u32>> = preparing.as_ref().map(|set| set.iter().collect());
             let told = self.shared.layer.set_preparing(ranks.as_deref());

@@ -205,6 +205,8 @@ impl Driver {
         self.viewed(record);
         self.open(record, &parted);
         let joined = self.own.applied == 0;
+        // Those who promised a change of the view before have promised none of this one.
+        self.prepare(None)?;
         self.shared.layer.set_limit(None);
         self.own.limit = Limit::Open;
         self.own.applied = record.epoch;

@@ -179,6 +179,37 @@ fn the_clock_against_a_promised_rank_stops_while_a_change_is_prepared() {
     group.end();
 }
 
+/// A rank that has promised hears of the end of a change later than another one, and has a whole deadline from then on.
+#[test]
+fn a_clock_that_stood_still_starts_again() {
+    let deadline = 4 * STEADY;
+    let mut group = pair(Duration::from_secs(120));
+    group.set_deadline(deadline);
+    let batches = group.batches(62, 2);
+    group.send(&[0], &batches);
+    let moe = Arc::clone(&group.moes[0]);
+    let moved_on = thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            group.receive(&[0], &batches, |_| vec![0]);
+            Instant::now()
+        });
+        until("rank 0 waits", || moe.team().guards(1).unwrap() > 0);
+        // Half of its deadline is used up when the change begins.
+        thread::sleep(deadline / 2);
+        moe.set_preparing(Some(&[1])).unwrap();
+        thread::sleep(deadline / 8);
+        let over = Instant::now();
+        moe.set_preparing(None).unwrap();
+        waits.join().unwrap() - over
+    });
+    // It looks at the words of the host 128 times per deadline.
+    assert!(moved_on >= deadline - deadline / 64, "{moved_on:?}");
+    assert_eq!(moe.suspected(), [1]);
+    drop(moe);
+    group.settle();
+    group.end();
+}
+
 #[test]
 fn a_rank_that_comes_while_clocks_stand_still_is_no_suspect() {
     let mut group = pair(Duration::from_secs(120));
