@@ -24,6 +24,31 @@ const ENDING: Duration = Duration::from_secs(10);
 /// calls.
 const LENIENCE: Duration = Duration::from_secs(10);
 
+/// The number of the newest process of each rank that was started, or is to be. No two processes of a rank have one number, in
+/// whatever order they start.
+#[derive(Default)]
+struct Numbers(BTreeMap<u32, u32>);
+
+impl Numbers {
+    fn newest(&self, rank: u32) -> u32 {
+        self.0.get(&rank).copied().unwrap_or(1)
+    }
+
+    /// A process of this number starts.
+    fn take(&mut self, (rank, number): RankGeneration) {
+        let newest = self.0.entry(rank).or_default();
+        *newest = (*newest).max(number);
+    }
+
+    /// The number of a process that comes after `before`.
+    fn draw(&mut self, before: RankGeneration) -> RankGeneration {
+        self.take(before);
+        let next = (before.0, self.newest(before.0) + 1);
+        self.take(next);
+        next
+    }
+}
+
 /// The ranks and their records.
 pub(super) struct Fleet<'a> {
     run: &'a Run,
@@ -31,8 +56,7 @@ pub(super) struct Fleet<'a> {
     ranks: Ranks,
     /// Until when the processes that come for the place of each rank have no link.
     links: BTreeMap<u32, Instant>,
-    /// The number of the newest process of each rank.
-    newest: BTreeMap<u32, u32>,
+    numbers: Numbers,
     /// Generations whose end is no failure: killed, or dropped by the others.
     over: BTreeSet<RankGeneration>,
     rejoins: Vec<(Instant, RankGeneration)>,
@@ -114,7 +138,7 @@ impl<'a> Fleet<'a> {
             processes: Processes::new(run.spec.began_us),
             ranks,
             links: BTreeMap::new(),
-            newest: BTreeMap::new(),
+            numbers: Numbers::default(),
             over: BTreeSet::new(),
             rejoins: Vec::new(),
             finished: BTreeMap::new(),
@@ -162,7 +186,7 @@ impl<'a> Fleet<'a> {
         if !faults.is_empty() {
             command.env("SOFTHCA_FAULT", faults.trim_start_matches(','));
         }
-        self.newest.insert(rank, generation);
+        self.numbers.take(who);
         Ok(match self.ranks.spaces && has_own_space(rank) {
             true => spaces::in_own(&command),
             false => command,
@@ -201,8 +225,8 @@ impl<'a> Fleet<'a> {
 
     /// Starts another process for the place of `rank`, beside the one that runs.
     pub(super) fn start_rival(&mut self, rank: u32) -> Result<(), DemoError> {
-        let before = self.newest.get(&rank).copied().unwrap_or(1);
-        let who = (rank, before + 1);
+        let before = self.numbers.newest(rank);
+        let who = self.numbers.draw((rank, before));
         self.excuses.processes.extend([(rank, before), who]);
         let mut command = self.command(who)?;
         let started = self.processes.start_rival(who, &mut command);
@@ -301,10 +325,9 @@ impl<'a> Fleet<'a> {
     }
 
     /// The next generation of a rank that is over comes after so long.
-    pub(super) fn rejoin(&mut self, (rank, generation): RankGeneration, after: Duration) {
-        let newest = self.newest.get(&rank).copied().unwrap_or(0).max(generation);
-        self.rejoins
-            .push((Instant::now() + after, (rank, newest + 1)));
+    pub(super) fn rejoin(&mut self, over: RankGeneration, after: Duration) {
+        let who = self.numbers.draw(over);
+        self.rejoins.push((Instant::now() + after, who));
     }
 
     /// Starts those whose time has come, and says when the next comes.
@@ -492,6 +515,20 @@ impl<'a> Fleet<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_processes_for_one_place_have_two_numbers_whichever_starts_first() {
+        let mut numbers = Numbers::default();
+        numbers.take((4, 1));
+        let comes_back = numbers.draw((4, 1));
+        let rival = numbers.draw((4, numbers.newest(4)));
+        assert_eq!([comes_back, rival], [(4, 2), (4, 3)]);
+        numbers.take(rival);
+        numbers.take(comes_back);
+        assert_eq!(numbers.draw(comes_back), (4, 4));
+        // One that has told no number is a founder.
+        assert_eq!(numbers.draw((1, numbers.newest(1))), (1, 2));
+    }
 
     #[test]
     fn a_newcomer_is_excused_by_the_store_for_a_time_and_by_its_own_port() {
