@@ -11,7 +11,7 @@ use super::{DemoError, check, instructions};
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::internal::{MoeInternal, TeamInternal};
-use warpverbs::membership::{self, Group, GroupConfig, GroupState};
+use warpverbs::membership::{self, Cause, Group, GroupConfig, GroupState};
 use warpverbs::moe::{Batch, CallReport, Fault};
 
 /// Between two looks whether the demo wants this process to end.
@@ -211,6 +211,10 @@ impl Rank {
                 membership::GroupEventKind::Suspected { rank, cause } => RecordKind::Suspects {
                     other: rank,
                     cause: cause.to_string(),
+                    qp_failed: matches!(
+                        cause,
+                        Cause::QpError(_) | Cause::QpEvent(_) | Cause::QpFlushed
+                    ),
                 },
                 membership::GroupEventKind::Trusted { rank } => RecordKind::Trusts { other: rank },
                 membership::GroupEventKind::Connected { rank, took, .. } => RecordKind::Connected {
@@ -236,6 +240,9 @@ impl Rank {
                         proposal,
                         members: members.into_keys().collect(),
                     }
+                }
+                membership::GroupEventKind::Promised { proposal, .. } => {
+                    RecordKind::Promises { proposal }
                 }
                 membership::GroupEventKind::Ended(GroupState::Expelled) => RecordKind::Expelled,
                 other => RecordKind::Notes {

@@ -1,14 +1,14 @@
 //! When each rank counts as disturbed: from the deed that names it until it must be whole again.
 //!
 //! A rank that was away is behind by the calls that the others have made meanwhile. It makes them up at its own pace, and then has two
-//! deadlines. A rank that was killed or dropped is away until its next generation serves. A pair whose QPs a cut has failed is away
-//! until a view unites it.
+//! deadlines. If a change holds its calls meanwhile, it has them after that. A rank that was killed or dropped is away until its next
+//! generation serves. A pair whose QPs a deed has failed is away until a view parts it and another one unites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Record, RecordKind};
 
-/// A cut pair that a view parts so long after the cut was parted by it.
+/// A pair that a view parts so long after a deed, or after a QP has failed in it, was parted by it.
 const BROKEN_US: u64 = 15_000_000;
 /// A rank that is dropped within so many leases after a deed was dropped for it.
 const DROPPED_LEASES: u64 = 5;
@@ -56,6 +56,10 @@ struct Known {
     gone: bool,
     /// Its newest view parts it from another rank, by a deed.
     parted: bool,
+    /// Ranks to which a QP has failed by a deed, and when. No view of this rank has parted the two since.
+    failed: BTreeMap<u32, u64>,
+    /// A change that it has promised while it was away holds its calls.
+    held: bool,
     /// The others may mask it, for a deed, and have not taken it back.
     masked: bool,
     /// The call before which all ranks are taken back.
@@ -70,7 +74,15 @@ struct Known {
 
 impl Known {
     fn is_held(&self) -> bool {
-        !self.deeds.is_empty() || self.gone || self.parted || self.masked
+        let any = !self.deeds.is_empty() || !self.failed.is_empty();
+        any || self.gone || self.parted || self.masked || self.held
+    }
+
+    /// Its process has ended, or the others have dropped it.
+    fn end(&mut self) {
+        self.gone = true;
+        self.failed.clear();
+        self.held = false;
     }
 
     /// Whether something done to it before `us` explains what comes within `after`.
@@ -103,6 +115,7 @@ impl Away {
         let mut ranks: BTreeMap<u32, Known> = BTreeMap::new();
         let mut stood = Vec::new();
         for record in records {
+            expire(&mut ranks, record.us, limits);
             if let RecordKind::Deed(begun) = &record.what {
                 for rank in &begun.ranks {
                     let known = ranks.entry(*rank).or_default();
@@ -173,18 +186,40 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
                 .serving
                 .is_some_and(|serving| serving > record.generation) => {}
         RecordKind::Killed => {
-            known.gone = true;
+            known.end();
             known.begin(us, 0);
         }
         RecordKind::Expelled | RecordKind::GaveUp { .. } => {
             // One that is dropped with no deed before is no disturbed rank: nothing excuses what the others lose.
             let after = DROPPED_LEASES * limits.lease_us;
             if known.was_away(us, after) {
-                known.gone = true;
+                known.end();
                 known.begin(us, after);
             }
         }
-        RecordKind::Serves { parted, .. } => {
+        RecordKind::Suspects {
+            other,
+            qp_failed: true,
+            ..
+        } => {
+            let other = *other;
+            fail(ranks, [rank, other], us);
+            fail(ranks, [other, rank], us);
+        }
+        RecordKind::Promises { .. } => {
+            if known.was_away(us, 0) {
+                known.held = true;
+                known.begin(us, 0);
+            }
+        }
+        RecordKind::Serves {
+            parted, members, ..
+        } => {
+            known.held = false;
+            let is_parted = |other| parted.contains(&(rank.min(other), rank.max(other)));
+            known
+                .failed
+                .retain(|other, _| members.contains(other) && !is_parted(*other));
             let has_pair = parted.iter().any(|&(a, b)| a == rank || b == rank);
             known.serving = Some(record.generation);
             known.gone = false;
@@ -212,6 +247,28 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
             }
         }
         _ => {}
+    }
+}
+
+/// A QP between the two has failed. If `rank` is away, that is by what has been done to it.
+fn fail(ranks: &mut BTreeMap<u32, Known>, [rank, other]: [u32; 2], us: u64) {
+    let known = ranks.entry(rank).or_default();
+    if !known.gone && known.was_away(us, 0) {
+        known.failed.insert(other, us);
+        known.begin(us, 0);
+    }
+}
+
+/// What no view has parted in time is not by a deed any more.
+fn expire(ranks: &mut BTreeMap<u32, Known>, us: u64, limits: Limits) {
+    let all: Vec<u32> = ranks.keys().copied().collect();
+    for rank in all {
+        let failed = &mut ranks.entry(rank).or_default().failed;
+        let before = failed.len();
+        failed.retain(|_, since| since.saturating_add(BROKEN_US) >= us);
+        if failed.len() < before {
+            settle(ranks, rank, us, limits);
+        }
     }
 }
 
@@ -375,6 +432,59 @@ mod tests {
         let mut story = begin();
         story.push(serves(1500, 1, &[(0, 1)]));
         assert_eq!(spans(story, 1), [[0; 2]; 0]);
+    }
+
+    #[test]
+    fn a_pair_whose_qp_a_deed_has_failed_is_away_until_a_view_has_parted_and_united_it() {
+        let fails = |ms: u64, rank: u32, other: u32| {
+            let what = RecordKind::Suspects {
+                other,
+                cause: String::new(),
+                qp_failed: true,
+            };
+            told(ms * MS, rank, 1, what)
+        };
+        // Either end may say so. The store is away, so a view comes late.
+        for [rank, other] in [[0, 1], [1, 0]] {
+            let mut story = begin();
+            story.extend([deed(1005, 1, 1), over(2000, 1), fails(2100, rank, other)]);
+            assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+            assert_eq!(spans(story.clone(), 0), [[0; 2]; 0]);
+            // A view that was proposed before the QP had failed.
+            story.push(serves(3000, 1, &[]));
+            assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+            story.push(serves(9000, 1, &[(0, 1)]));
+            assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+            story.push(serves(9500, 1, &[]));
+            assert_eq!(spans(story, 1), [[1005, 11_500]]);
+        }
+        // No view parts it in time: nothing excuses what comes then.
+        let mut story = begin();
+        story.extend([deed(1005, 1, 1), over(2000, 1), fails(2100, 0, 1)]);
+        story.push(step(17_101, 0, 201));
+        assert_eq!(spans(story, 1), [[1005, 19_101]], "100 calls are missed");
+        // One that fails where nothing is done to either.
+        let mut story = begin();
+        story.extend([deed(1005, 1, 1), over(2000, 1), fails(4001, 0, 1)]);
+        assert_eq!(spans(story, 1), [[1005, 4000]]);
+    }
+
+    #[test]
+    fn a_rank_that_was_away_is_so_while_a_change_holds_its_calls() {
+        let promises = |ms: u64, proposal: u64| {
+            let what = RecordKind::Promises { proposal };
+            told(ms * MS, 1, 1, what)
+        };
+        let mut story = begin();
+        story.extend([deed(1005, 1, 1), over(2000, 1), promises(3900, 1)]);
+        // A smaller proposal replaces the one that it has promised.
+        story.push(promises(5000, 2));
+        assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+        story.push(serves(8900, 1, &[]));
+        assert_eq!(spans(story.clone(), 1), [[1005, 10_900]]);
+        // Later ones hold a rank that is whole.
+        story.extend([promises(10_901, 3), serves(12_000, 1, &[])]);
+        assert_eq!(spans(story, 1), [[1005, 10_900]]);
     }
 
     #[test]

@@ -144,13 +144,21 @@ pub(crate) enum RecordKind {
     /// It is connected with one that asks.
     Connected { other: u32, took_us: u64 },
     /// It does not reach another rank.
-    Suspects { other: u32, cause: String },
+    Suspects {
+        other: u32,
+        cause: String,
+        /// A QP to it has failed.
+        #[serde(default)]
+        qp_failed: bool,
+    },
     /// It reaches it again.
     Trusts { other: u32 },
     /// Its kernels wait no more for these.
     Masked { others: Vec<u32> },
     /// It has put a proposal into the store: its number, and the members that it keeps and takes in.
     Proposes { proposal: u64, members: Vec<u32> },
+    /// It has promised the change that this proposal asks for. Until it serves in the next view its calls are held.
+    Promises { proposal: u64 },
     /// It serves in a view of these members, or serves on in the next.
     Serves {
         epoch: u32,

@@ -242,7 +242,7 @@ impl<'a> Story<'a> {
     fn says(&self, record: &Record, rank: u32) -> Option<String> {
         let (ms, by) = (record.us / 1000, record.rank);
         match &record.what {
-            RecordKind::Suspects { other, cause } if *other == rank => {
+            RecordKind::Suspects { other, cause, .. } if *other == rank => {
                 Some(format!("{ms} ms: rank {by} says of it: {cause}"))
             }
             RecordKind::Trusts { other } if *other == rank => {
@@ -603,7 +603,16 @@ mod tests {
     /// Rank 2 is suspected at 10 s, dropped at 12 s, and says so at 12.5 s.
     fn expel(story: &mut Vec<Record>) {
         let cause = "its lease has run out, and nothing is heard of it".to_owned();
-        story.push(told(10 * S, 3, 1, RecordKind::Suspects { other: 2, cause }));
+        story.push(told(
+            10 * S,
+            3,
+            1,
+            RecordKind::Suspects {
+                other: 2,
+                cause,
+                qp_failed: false,
+            },
+        ));
         let (proposal, members) = (1, vec![0, 1, 3]);
         story.push(told(
             11 * S,
