@@ -318,7 +318,9 @@ class Rank:
                 continue
             number += 1
             late, orders.late = orders.late, 0.0
-            time.sleep(late)
+            if late:
+                time.sleep(late)
+                self.event("slept")
             other, orders.other = orders.other, False
             at = orders.take_back
             if at is not None and number >= at:

@@ -82,6 +82,7 @@ impl Rank {
             }
             if let Some(late) = instructions::lateness() {
                 std::thread::sleep(late);
+                self.tell_what(unix_us(), RecordKind::Slept);
             }
             if kills {
                 let _ = tell(&Message::Begins { step: number });

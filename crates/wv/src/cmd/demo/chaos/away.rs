@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Record, RecordKind};
+use super::event::{Disturbance, Record, RecordKind};
 
 /// A pair that a view parts so long after a deed, or after a QP has failed in it, was parted by it.
 const BROKEN_US: u64 = 15_000_000;
@@ -58,8 +58,10 @@ struct Known {
     parted: bool,
     /// Ranks to which a QP has failed by a deed, and when. No view of this rank has parted the two since.
     failed: BTreeMap<u32, u64>,
-    /// A change that it has promised while it was away holds its calls.
+    /// A change that it has promised holds its calls.
     held: bool,
+    /// It was told to sleep before a call, and has not slept yet.
+    sleepy: bool,
     /// The others may mask it, for a deed, and have not taken it back.
     masked: bool,
     /// The call before which all ranks are taken back.
@@ -75,14 +77,14 @@ struct Known {
 impl Known {
     fn is_held(&self) -> bool {
         let any = !self.deeds.is_empty() || !self.failed.is_empty();
-        any || self.gone || self.parted || self.masked || self.held
+        any || self.gone || self.parted || self.masked || self.held || self.sleepy
     }
 
     /// Its process has ended, or the others have dropped it.
     fn end(&mut self) {
         self.gone = true;
         self.failed.clear();
-        self.held = false;
+        (self.held, self.sleepy) = (false, false);
     }
 
     /// Whether something done to it before `us` explains what comes within `after`.
@@ -120,6 +122,7 @@ impl Away {
                 for rank in &begun.ranks {
                     let known = ranks.entry(*rank).or_default();
                     known.deeds.insert(begun.deed);
+                    known.sleepy |= begun.how == Disturbance::Late;
                     known.masked = limits.masks;
                     known.taken_back = None;
                     known.begin(record.us, 0);
@@ -179,7 +182,11 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
     let (us, rank) = (record.us, record.rank);
     let known = ranks.entry(rank).or_default();
     match &record.what {
-        RecordKind::Started => known.stepped = None,
+        RecordKind::Started => (known.stepped, known.sleepy) = (None, false),
+        RecordKind::Slept => {
+            known.sleepy = false;
+            settle(ranks, rank, us, limits);
+        }
         // Another one may serve in the place of a process that ends.
         RecordKind::Killed | RecordKind::Expelled | RecordKind::GaveUp { .. }
             if known
@@ -207,8 +214,8 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
             fail(ranks, [other, rank], us);
         }
         RecordKind::Promises { .. } => {
+            known.held = true;
             if known.was_away(us, 0) {
-                known.held = true;
                 known.begin(us, 0);
             }
         }
@@ -320,8 +327,8 @@ fn middle(times: &[u64]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Begun;
     use super::super::event::recorded::told;
-    use super::super::event::{Begun, Disturbance};
     use super::*;
 
     const MS: u64 = 1000;
@@ -482,9 +489,38 @@ mod tests {
         assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
         story.push(serves(8900, 1, &[]));
         assert_eq!(spans(story.clone(), 1), [[1005, 10_900]]);
-        // Later ones hold a rank that is whole.
+        // Later ones hold a rank that is whole. What is done to it then lasts until it goes on.
         story.extend([promises(10_901, 3), serves(12_000, 1, &[])]);
-        assert_eq!(spans(story, 1), [[1005, 10_900]]);
+        assert_eq!(spans(story.clone(), 1), [[1005, 10_900]]);
+        story.extend([promises(12_001, 4), deed(12_002, 2, 1), over(12_003, 2)]);
+        story.push(serves(15_000, 1, &[]));
+        assert_eq!(spans(story, 1), [[1005, 10_900], [12_002, 17_000]]);
+    }
+
+    #[test]
+    fn a_rank_that_was_told_to_sleep_is_away_until_it_has() {
+        let begun = Begun {
+            deed: 1,
+            how: Disturbance::Late,
+            ranks: vec![1],
+            pairs: Vec::new(),
+            words: String::new(),
+        };
+        let mut story = begin();
+        story.extend([
+            told(1005 * MS, 0, 0, RecordKind::Deed(begun)),
+            over(1500, 1),
+        ]);
+        assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
+        // A process that comes in its place was told nothing.
+        let mut other = story.clone();
+        other.extend([
+            told(1600 * MS, 1, 2, RecordKind::Started),
+            serves(1700, 1, &[]),
+        ]);
+        assert_eq!(spans(other, 1), [[1005, 2700]]);
+        story.push(told(2000 * MS, 1, 1, RecordKind::Slept));
+        assert_eq!(spans(story, 1), [[1005, 4000]]);
     }
 
     #[test]

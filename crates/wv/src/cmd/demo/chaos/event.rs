@@ -186,6 +186,8 @@ pub(crate) enum RecordKind {
         /// From its begin to the last token, without the checks.
         took_us: u64,
     },
+    /// It has slept before a call, as a deed had told it to.
+    Slept,
     /// A thread of it that does nothing but look at the clock stood still for so long.
     Stood { ms: u64 },
     /// It has failed, or was found to hang, and the run ends for that.

@@ -325,6 +325,7 @@ impl Tally {
             | RecordKind::Failed { .. }
             | RecordKind::Stood { .. }
             | RecordKind::Rival
+            | RecordKind::Slept
             | RecordKind::Promises { .. }
             | RecordKind::Notes { .. } => {}
             RecordKind::Expelled => {

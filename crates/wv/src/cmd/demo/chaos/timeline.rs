@@ -176,6 +176,7 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
         | RecordKind::Connected { .. }
         | RecordKind::Masked { .. }
         | RecordKind::Proposes { .. }
+        | RecordKind::Slept
         | RecordKind::Promises { .. }
         | RecordKind::Notes { .. }
         | RecordKind::Step { .. } => {}
