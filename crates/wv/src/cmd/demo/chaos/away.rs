@@ -210,8 +210,8 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
             ..
         } => {
             let other = *other;
-            fail(ranks, [rank, other], us);
-            fail(ranks, [other, rank], us);
+            fail(ranks, rank, other, us);
+            fail(ranks, other, rank, us);
         }
         RecordKind::Promises { .. } => {
             known.held = true;
@@ -258,7 +258,7 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
 }
 
 /// A QP between the two has failed. If `rank` is away, that is by what has been done to it.
-fn fail(ranks: &mut BTreeMap<u32, Known>, [rank, other]: [u32; 2], us: u64) {
+fn fail(ranks: &mut BTreeMap<u32, Known>, rank: u32, other: u32, us: u64) {
     let known = ranks.entry(rank).or_default();
     if !known.gone && known.was_away(us, 0) {
         known.failed.insert(other, us);
