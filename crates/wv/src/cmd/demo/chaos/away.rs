@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_whose_qp_a_deed_has_failed_is_away_until_a_view_has_parted_and_united_it() {
+    fn a_pair_whose_qp_a_deed_has_failed_is_away_until_views_part_and_unite() {
         let fails = |ms: u64, rank: u32, other: u32| {
             let what = RecordKind::Suspects {
                 other,
