@@ -5,8 +5,8 @@
 // waited a quarter of its deadline writes a beat to every member for which it does not wait. It
 // writes again every quarter. A new beat of a peer starts the clock against it again. No phase
 // waits longer than two deadlines. Clocks stand still while a change is prepared, and start again
-// after it; that time has a limit too. They stand still while the thread that waits gets no time, as when its process is
-// stopped: a peer is not late because this rank did not look.
+// after it; that time has a limit too. They stand still while the thread that waits gets no time,
+// as when its process is stopped: a peer is not late because this rank did not look.
 //
 // A wait ends with a whole look at what it waits for after the look at the clock. What has come
 // while the thread stood between the two is found.
