@@ -357,17 +357,21 @@ fn passes(signals: Signals) -> Signals {
     }
 }
 
+/// Rank 0 of three is slow.
+fn passed_by_two(pattern: Pattern, calls: u8) -> Signals {
+    passes(carried(gaps(pattern, 3, calls, Clock::Slow)))
+}
+
 /// Calls that were passed await no rank: no healthy rank takes a call for passed.
 pub(crate) fn passed_calls() -> Vec<Signals> {
     let cut = |pattern, ranks, calls, way: usize| {
         passes(cuts(&gaps(pattern, ranks, calls, STOPPED)).swap_remove(way))
     };
-    let slow = |pattern, calls| passes(carried(gaps(pattern, 3, calls, Clock::Slow)));
     vec![
         // Three ranks of five calls have too many states. Where no dispatch is sent ahead one set is enough, and three calls show it.
         cut(DispatchOnly, 3, 3, 0).mutant(Mutant::PassedBySets),
-        slow(DispatchOnly, 4),
-        slow(Split, 3),
+        passed_by_two(DispatchOnly, 4),
+        passed_by_two(Split, 3),
         // The link is back, and rank 0 is behind by more than two sets.
         cut(DispatchOnly, 2, 6, 3),
         cut(Split, 2, 6, 3),
@@ -377,8 +381,7 @@ pub(crate) fn passed_calls() -> Vec<Signals> {
 
 /// With `WV_TEST_FULL=1`.
 pub(crate) fn larger_passed_calls() -> Vec<Signals> {
-    let slow = |pattern, calls| passes(carried(gaps(pattern, 3, calls, Clock::Slow)));
-    vec![slow(Split, 4), slow(Fused, 2)]
+    vec![passed_by_two(Split, 4), passed_by_two(Fused, 2)]
 }
 
 /// Each breaks the property named with it.

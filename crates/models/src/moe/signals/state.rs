@@ -52,6 +52,14 @@ pub(super) struct Peer {
     pub(super) credit: [u8; 2],
 }
 
+impl Peer {
+    /// Whether a word of the peer names such a call.
+    pub(super) fn has_said(&self, such: impl Fn(u8) -> bool) -> bool {
+        let data = self.word.iter().map(|word| word.call);
+        data.chain(self.alive).any(such)
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 pub(super) struct Rank {
     /// Place in the program.

@@ -215,10 +215,7 @@ impl RankStep<'_> {
     fn is_reached(&self) -> bool {
         let reached = |word: u8| word != 0 && !self.model.newer(self.call, word);
         let peers = &self.me().peers[..self.model.ranks - 1];
-        peers.iter().any(|peer| {
-            let mut data = peer.word.iter().map(|word| word.call);
-            data.any(reached) || peer.alive.into_iter().any(reached)
-        })
+        peers.iter().any(|peer| peer.has_said(reached))
     }
 
     /// Whether a word says that its sender, which is not masked, has begun a call two of the set after this one.
@@ -230,11 +227,7 @@ impl RankStep<'_> {
         let passed = |word: u8| word >= self.call + by;
         let peers = &self.me().peers[..self.model.ranks - 1];
         let mut peers = peers.iter().filter(|peer| peer.masked & self.bit() == 0);
-        self.model.passes
-            && peers.any(|peer| {
-                let mut data = peer.word.iter().map(|word| word.call);
-                data.any(passed) || peer.alive.into_iter().any(passed)
-            })
+        self.model.passes && peers.any(|peer| peer.has_said(passed))
     }
 
     /// Ghost: whether another rank has.
