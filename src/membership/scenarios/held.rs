@@ -485,20 +485,22 @@ fn a_rank_that_is_behind_by_several_views_stays() {
     world.check("behind by several views");
 }
 
+/// The ranks to which `rank` has ended its QPs since its events were last read, turn by turn.
+fn fences(rank: &super::Rank) -> Vec<Vec<u32>> {
+    let events = rank.group().events();
+    let fenced = events.into_iter().filter_map(|event| match event.what {
+        GroupEventKind::Fenced { ranks } => Some(ranks),
+        _ => None,
+    });
+    fenced.collect()
+}
+
 /// What is in flight to a dead rank binds memory until its QPs end. That waits for no proposal and no store.
 #[test]
 fn qps_to_a_dead_rank_end_while_the_store_is_away() {
     let mut world = world(4);
     world.away.store(true, Ordering::Relaxed);
     drop(world.kill(3));
-    let fences = |rank: &super::Rank| {
-        let events = rank.group().events();
-        let fenced = events.iter().filter_map(|event| match &event.what {
-            GroupEventKind::Fenced { ranks } => Some(ranks.clone()),
-            _ => None,
-        });
-        fenced.collect::<Vec<_>>()
-    };
     let mut told = vec![Vec::new(); 3];
     let start = Instant::now();
     while told.iter().any(Vec::is_empty) {
@@ -578,12 +580,7 @@ fn fences_of_many_peers_are_cut_into_turns() {
     }
     world.until_whole(3, "without 36 ranks");
     for rank in world.ranks.values() {
-        let events = rank.group().events();
-        let fenced = events.iter().filter_map(|event| match &event.what {
-            GroupEventKind::Fenced { ranks } => Some(ranks.clone()),
-            _ => None,
-        });
-        let turns: Vec<Vec<u32>> = fenced.collect();
+        let turns = fences(rank);
         // 36 of them take 1.8 s, and a turn at least 0.25 s.
         assert!(turns.len() >= 4, "{turns:?}");
         assert_eq!(turns.concat(), (4..40).collect::<Vec<u32>>(), "{turns:?}");

@@ -42,10 +42,8 @@ impl Numbers {
 
     /// The number of a process that comes after `before`.
     fn draw(&mut self, before: RankGeneration) -> RankGeneration {
-        self.take(before);
-        let next = (before.0, self.newest(before.0) + 1);
-        self.take(next);
-        next
+        self.take((before.0, self.newest(before.0).max(before.1) + 1));
+        (before.0, self.newest(before.0))
     }
 }
 
