@@ -205,7 +205,7 @@ impl Driver {
         self.viewed(record);
         self.open(record, &parted);
         let joined = self.own.applied == 0;
-        // Those who promised a change of the view before have promised none of this one.
+        // Ranks that have promised a change of the view before have promised none of this one.
         self.prepare(None)?;
         self.shared.layer.set_limit(None);
         self.own.limit = Limit::Open;
