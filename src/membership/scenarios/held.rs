@@ -565,25 +565,23 @@ fn a_promise_of_an_impossible_call_counts_as_missing_and_is_named() {
 
 #[test]
 fn fences_of_many_peers_are_cut_into_turns() {
-    let mut world = world_of(Arc::new(MemoryStore::new()), 40, 40, CONFIG);
+    let mut world = world_of(Arc::new(MemoryStore::new()), 16, 16, CONFIG);
     world.until_whole(1, "begin");
     // The survivors learn of all deaths before one of them proposes.
     for slot in 0..4 {
         world.ranks[&slot].cut.store(true, Ordering::Relaxed);
     }
-    *lock(&world.wire.fence_time) = TTL / 40;
-    for slot in 4..40 {
-        drop(world.kill(slot));
-    }
+    *lock(&world.wire.fence_time) = TTL / 12;
+    drop(world.kill_all(4..16));
     for slot in 0..4 {
         world.ranks[&slot].cut.store(false, Ordering::Relaxed);
     }
-    world.until_whole(3, "without 36 ranks");
+    world.until_whole(3, "without 12 ranks");
     for rank in world.ranks.values() {
         let turns = fences(rank);
-        // 36 of them take 1.8 s, and a turn at least 0.25 s.
+        // 12 of them take 2 s, and a turn at least 0.25 s.
         assert!(turns.len() >= 4, "{turns:?}");
-        assert_eq!(turns.concat(), (4..40).collect::<Vec<u32>>(), "{turns:?}");
+        assert_eq!(turns.concat(), (4..16).collect::<Vec<u32>>(), "{turns:?}");
     }
     world.check("fences");
 }

@@ -569,17 +569,26 @@ impl World {
 
     /// The process of `slot` is gone, from one moment to the next.
     pub fn kill(&mut self, slot: u32) -> Rank {
-        let mut rank = self.ranks.remove(&slot).expect("it lives");
-        lock(&self.wire.cut).insert(rank.own);
-        rank.cut.store(true, Ordering::Relaxed);
-        rank.layer.stop.store(true, Ordering::Relaxed);
-        rank.stop();
-        if self.config.seen && !lock(&self.wire.unseen).contains(&rank.own) {
-            lock(&self.wire.dead).insert(rank.own);
+        self.kill_all([slot]).pop().expect("one was killed")
+    }
+
+    /// The processes of `slots` are gone, all at one moment: none of them sees another die.
+    pub fn kill_all(&mut self, slots: impl IntoIterator<Item = u32>) -> Vec<Rank> {
+        let remove = |slot| self.ranks.remove(&slot).expect("it lives");
+        let mut killed: Vec<Rank> = slots.into_iter().map(remove).collect();
+        lock(&self.wire.cut).extend(killed.iter().map(|rank| rank.own));
+        for rank in &killed {
+            rank.cut.store(true, Ordering::Relaxed);
+            rank.stop();
+        }
+        if self.config.seen {
+            let unseen = lock(&self.wire.unseen);
+            let seen = killed.iter().map(|rank| rank.own);
+            lock(&self.wire.dead).extend(seen.filter(|own| !unseen.contains(own)));
         }
         self.wire.ring();
-        rank.group = None;
-        rank
+        killed.iter_mut().for_each(|rank| rank.group = None);
+        killed
     }
 
     /// The QPs between the two carry nothing any more, with or without a path, until both ends have made them anew.
