@@ -8,7 +8,7 @@
 // all others. Everything later reads the handle only.
 #pragma once
 
-#include "credit.cuh"
+#include "clock.cuh"
 
 namespace wv::moe {
 
@@ -24,10 +24,14 @@ WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
   return false;
 }
 
-/// Waits until `call` may start, while the host limits calls: `ok`; `closed` if it may not in time,
-/// `aborted` if the host ends all calls. `started` has its number. One thread.
-WV_DEVICE_COLD Status hold(MoeContext& moe, uint32_t call) {
+/// Waits until call `call` may start, while the host limits calls: `ok`; `closed` if it may not in
+/// time, `aborted` if the host ends all calls. `started` has its number. `before` has words of the
+/// call before it. One thread.
+WV_DEVICE_COLD Status hold(const Call& before, uint32_t call, uint64_t deadline_ns) {
+  MoeContext& moe = before.moe;
   MoeBoard& board = *moe.board;
+  HeldBeats beats(before,
+                  deadline_ns != 0 ? deadline_ns : platform::load_relaxed(&moe.clock->steady_ns));
   const Deadline change = Deadline::in(platform::load_relaxed(&moe.clock->change_ns));
   const uint32_t ranks = moe.team->ranks;
   uint32_t limit = 0, peer = 0;
@@ -41,6 +45,7 @@ WV_DEVICE_COLD Status hold(MoeContext& moe, uint32_t call) {
     if (platform::load_relaxed_sys(&board.refuse) != 0) return Status::closed;
     peer = peer + 1 < ranks ? peer + 1 : 0;
     const bool again = moe.refusing != 0 && moe.refused_limit == limit;
+    if (!again) beats.when_due();
     return again && has_begun(moe, peer, call) ? Status::closed : Status::would_block;
   });
   moe.refusing = status == Status::timeout || status == Status::closed;
@@ -269,7 +274,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   Rein rein = Rein::of(board);
   Status held = Status::ok;
   if (rein.limited) {
-    held = hold(moe, call);
+    const Call held_call(p.moe, p.handle, DISPATCH_SEND);
+    held = hold(held_call.words_of(KIND_DISPATCH, call - 1), call, p.deadline_ns);
     rein = Rein::of(board);
   }
   // Acquire. The host's limit before the view that it wrote first; pairs with its release store.

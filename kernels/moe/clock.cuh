@@ -2,7 +2,7 @@
 // not wait for.
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
-// waited a quarter of its deadline writes a beat to every member for which it does not wait. It
+// waited a quarter of its deadline writes a beat to every peer for which it does not wait. It
 // writes again every quarter. A new beat of a peer starts the clock against it again. No phase
 // waits longer than two deadlines. Clocks stand still while a change is prepared, and start again
 // after it; that time has a limit too. They stand still while the thread that waits gets no time,
@@ -61,6 +61,18 @@ WV_DEVICE_COLD bool look_whether_passed(const Call& call) {
     return true;
   }
   return false;
+}
+
+/// Takes down that `peer` was waited for in vain. `foreign`: its word was of another epoch. One
+/// thread.
+WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool foreign) {
+  if (status == Status::timeout && is_passed(call)) {
+    return record_fault(call, MoeCause::missed_call, peer);
+  }
+  suspect(call, peer);
+  if (!foreign || status != Status::timeout) return lose(call, peer, status);
+  call.report(status);
+  record_fault(call, MoeCause::epoch, peer);
 }
 
 /// The wait for one peer, by one thread.
@@ -155,9 +167,12 @@ class PeerWait {
   bool stood_ = false;
 };
 
-/// Writes a beat to `peer`. One thread.
+/// Writes a beat to `peer`, if its QPs may be used. One thread.
+///
+/// The host opens the QPs to a peer that is a member of its newest view. So a newcomer hears a rank
+/// that waits in a call of the view before.
 WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
-  if (peer == call.rank() || !call.is_member(peer)) return;
+  if (peer == call.rank()) return;
   PeerQp qp;
   if (!call.is_open(peer) && !enter_peer(call, peer)) return;
   if (call.open(peer, &qp) != Status::ok) return;
@@ -174,6 +189,37 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
   *next_ns = now + call.handle.deadline_ns / 4 + 1;
   beat(call, peer);
 }
+
+/// Beats to all peers while the host holds the first call after a limit. Other ranks hear of the
+/// change a little later than this one, and wait for this rank meanwhile. It beats for two
+/// deadlines at most: then they have given it up, and a beat would make them wait for it again. One
+/// thread.
+class HeldBeats {
+ public:
+  /// @param call  the call before the one that is held: this one has not begun.
+  WV_DEVICE HeldBeats(const Call& call, uint64_t deadline_ns)
+      : call_(call),
+        step_ns_(deadline_ns / 4 + 1),
+        next_ns_(platform::now_ns() + step_ns_),
+        left_(2 * 4) {}
+
+  WV_DEVICE void when_due() {
+    const uint64_t now = platform::now_ns();
+    if (left_ == 0 || now < next_ns_) return;
+    next_ns_ = now + step_ns_;
+    --left_;
+    for (uint32_t peer = 0; peer < call_.ranks(); ++peer) {
+      beat(call_, peer);
+      leave_peer(call_, peer);
+    }
+  }
+
+ private:
+  const Call& call_;
+  uint64_t step_ns_;
+  uint64_t next_ns_;
+  uint32_t left_;
+};
 
 /// Waits for every peer. `look(peer)` returns `would_block` while this thread has to wait for the
 /// peer, `ok` when the wait is over, or why it ends in vain. `settle(peer, status)` records how it

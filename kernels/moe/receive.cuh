@@ -63,14 +63,6 @@ WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival
   return Status::would_block;
 }
 
-/// Takes down that `peer` was waited for in vain.
-WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool foreign) {
-  suspect(call, peer);
-  if (!foreign || status != Status::timeout) return lose(call, peer, status);
-  call.report(status);
-  record_fault(call, MoeCause::epoch, peer);
-}
-
 /// Waits for the data word of every active peer, and calls `settle(peer, arrival)` by one thread
 /// for each, for this rank itself with what `own()` says. A rank that does not take part has not
 /// sent. After the next barrier the whole grid may read the rows.
@@ -92,9 +84,7 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   const auto end = [&](uint32_t peer, Status status) {
     any = any || arrival.outcome == Outcome::accepted;
     if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
-    if (status == Status::timeout && is_passed(call)) {
-      record_fault(call, MoeCause::missed_call, peer);
-    } else if (status != Status::ok) {
+    if (status != Status::ok) {
       give_up(call, peer, status, foreign);
     } else if (peer != call.rank() && call.is_active(peer)) {
       trust(call, peer);

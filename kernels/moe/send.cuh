@@ -196,12 +196,7 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
     state.credit = status != Status::ok ? LATE : flew ? LANDED : CAME;
     if (status != Status::ok) {
       if (!is_done(call, peer, call.index)) state.late |= 1u << call.index;
-      if (status == Status::timeout && is_passed(call)) {
-        record_fault(call, MoeCause::missed_call, peer);
-      } else {
-        suspect(call, peer);
-        lose(call, peer, status);
-      }
+      give_up(call, peer, status, false);
     } else if (flew) {
       platform::store_relaxed(&call.handle.landed, 1u);
     }

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Zeroable;
 use test_support::limits::{HANG, until};
+use test_support::moe::expert;
 use warpverbs::abi::{CallStage, DevicePtr, MoeCause, Outcome};
 use warpverbs::gpu::Launch;
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{DispatchReceiveParams, KIND_DISPATCH, MoeHandle, SETS};
-use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
+use warpverbs::moe::{Batch, Deadlines, Moe, View, Workspace};
 
 use crate::group::{Group, SHAPE};
 
@@ -337,4 +338,146 @@ fn numbers_of_calls_that_were_passed_wrap() {
     for first in [u32::MAX - 3, u32::MAX - 7] {
         two_ranks_are_passed(first);
     }
+}
+
+/// Other ranks hear of a change later than the rank whose calls it holds, and wait for it meanwhile.
+#[test]
+fn a_rank_whose_call_is_held_is_kept_because_it_beats() {
+    let mut group = Group::new(4, LONG);
+    let all = [0, 1, 2, 3];
+    group.whole_call(&all, 64, 1);
+    for moe in &group.moes {
+        let deadlines = Deadlines::new(DEADLINE).with_change(HANG);
+        moe.set_deadlines(&deadlines).unwrap();
+    }
+    let held = Arc::clone(&group.moes[1]);
+    held.set_limit(Some(1));
+    let waits: Vec<Arc<Moe>> = [0, 2, 3].map(|rank| Arc::clone(&group.moes[rank])).into();
+    thread::scope(|scope| {
+        let batches = group.batches(64, 2);
+        let group = &mut group;
+        let calls = scope.spawn(move || {
+            group.each(&all, |rank, work| {
+                work.send(&batches[rank as usize]).unwrap();
+                work.receive().unwrap();
+                work.experts(expert).unwrap();
+                work.send_back().unwrap();
+                work.receive_back().unwrap();
+                let report = work.call().report().unwrap();
+                assert!(report.is_complete(), "{report}");
+            });
+        });
+        until("call 2 is held", || held.started() == 2);
+        for moe in &waits {
+            until("the others wait", || moe.started() == 2);
+        }
+        thread::sleep(DEADLINE * 5 / 4);
+        assert!(!calls.is_finished());
+        held.set_limit(None);
+        calls.join().unwrap();
+    });
+    drop((held, waits));
+    group.settle();
+    group.end();
+}
+
+/// When the others have given it up, a beat would make them wait for it in each of their calls.
+#[test]
+fn a_rank_whose_call_is_held_for_long_beats_for_two_deadlines() {
+    let mut group = Group::new(4, LONG);
+    let (all, rest) = ([0, 1, 2, 3], [0, 2, 3]);
+    group.whole_call(&all, 65, 1);
+    let short = Duration::from_millis(400);
+    group.set_deadline(short);
+    let deadlines = Deadlines::new(short).with_change(HANG);
+    group.moes[1].set_deadlines(&deadlines).unwrap();
+    let held = Arc::clone(&group.moes[1]);
+    held.set_limit(Some(1));
+    let beats = |group: &Group, reader| group.signal(reader, 1, KIND_DISPATCH, 1).alive as u32;
+    let batches = group.batches(65, 2);
+    let mut own = group.works.remove(1);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| own.send(&batches[1]));
+        until("all beats have come", || {
+            rest.iter().all(|reader| beats(&group, *reader) == 8)
+        });
+        thread::sleep(2 * short);
+        for reader in rest {
+            assert_eq!(beats(&group, reader), 8, "at rank {reader}");
+        }
+        held.set_refuse(true);
+        call.join().unwrap().unwrap();
+    });
+    group.works.insert(1, own);
+    drop(held);
+    group.settle();
+    group.end();
+}
+
+/// Ranks 0 and 1 wait for rank 2 in a call of the view before. Rank 3 has come in and waits for them in the next call.
+#[test]
+fn a_newcomer_keeps_ranks_that_wait_in_a_call_of_the_view_before() {
+    let mut group = Group::new(4, LONG);
+    let (all, before) = ([0, 1, 2, 3], [0, 1, 2]);
+    group.whole_call(&all, 66, 1);
+    let view = |group: &Group, ranks: &[u32], first: u32, members: &[u32]| {
+        for &rank in ranks {
+            let moe = &group.moes[rank as usize];
+            let view = View {
+                first,
+                epoch: first,
+                members: members.to_vec(),
+                placement: moe.placement(),
+            };
+            moe.set_view(&view, LONG).unwrap();
+        }
+    };
+    view(&group, &before, 2, &before);
+    // Rank 3 leaves call 2 out.
+    group.moes[3].set_refuse(true);
+    group.moes[3].set_limit(Some(1));
+    let batches = [2, 3].map(|call| group.batches(66, call));
+    group.each(&[3], |_, work| {
+        work.send(&batches[0][3]).unwrap();
+        work.receive().unwrap();
+        work.send_back().unwrap();
+        work.receive_back().unwrap();
+    });
+    group.moes[3].set_refuse(false);
+    group.moes[3].set_limit(None);
+    // Rank 3 does not wait for rank 2, which is late.
+    group.set_deadline(2 * DEADLINE);
+    let newcomer = Arc::clone(&group.moes[3]);
+    newcomer.set_deadlines(&Deadlines::new(DEADLINE)).unwrap();
+    group.send(&[0, 1], &batches[0]);
+    view(&group, &all, 3, &all);
+    newcomer.set_suspects(&[2]).unwrap();
+    group.send(&[3], &batches[1]);
+    group.each(&all, |rank, work| {
+        match rank {
+            3 => drop(work.receive().unwrap()),
+            2 => {
+                until("rank 3 waits", || newcomer.team().guards(0).unwrap() > 0);
+                thread::sleep(DEADLINE * 5 / 4);
+                work.send(&batches[0][2]).unwrap();
+                work.receive().unwrap();
+            }
+            _ => drop(work.receive().unwrap()),
+        }
+        if rank != 3 {
+            work.send_back().unwrap();
+            work.receive_back().unwrap();
+            assert!(work.call().report().unwrap().is_complete());
+            work.send(&batches[1][rank as usize]).unwrap();
+        }
+    });
+    let report = group.report(3);
+    for rank in [0, 1] {
+        let received = report.peers[rank].dispatch_received;
+        assert_eq!(received, Outcome::ACCEPTED, "{report}");
+    }
+    assert_eq!(newcomer.suspected(), [2], "{report}");
+    drop(newcomer);
+    group.settle();
+    group.end();
 }

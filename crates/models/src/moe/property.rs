@@ -43,13 +43,15 @@ pub enum Property {
     S5,
     /// A peer that has sent in time is never taken for late.
     T1,
-    /// A rank that waits in a send phase beats before a quarter of a deadline has passed.
+    /// A rank that waits beats to every peer whose QPs are open before a quarter of a deadline has passed.
     T2,
+    /// A call that is held for long is not waited for again and again.
+    T3,
 }
 
 impl Property {
     /// Those that some mutant must break.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::C1,
         Self::E1,
         Self::E2,
@@ -71,5 +73,6 @@ impl Property {
         Self::S5,
         Self::T1,
         Self::T2,
+        Self::T3,
     ];
 }

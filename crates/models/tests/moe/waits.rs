@@ -3,7 +3,7 @@
 use models::moe::Property;
 use models::moe::waits::{Kind, Mutant, Waits};
 
-use Kind::{Credit, Room, Work};
+use Kind::{Credit, Held, Room, Work};
 
 fn of(kinds: &[Kind], deadline: u8) -> Waits {
     Waits {
@@ -20,6 +20,7 @@ pub(crate) fn holds() -> Vec<Waits> {
         of(&[Work, Credit, Work], 1),
         // A caller that does not want to wait.
         of(&[Credit, Work, Room], 0),
+        of(&[Held, Credit], 4),
     ]
 }
 
@@ -33,7 +34,11 @@ pub(crate) fn mutants() -> Vec<(Waits, Property)> {
         (two.clone(), Mutant::PollsLast, Property::T1),
         (two.clone(), Mutant::OneCompletion, Property::T1),
         (of(&[Room], 4), Mutant::RoomIsSilent, Property::T2),
-        (two, Mutant::BeatClockRestarts, Property::T2),
+        (two.clone(), Mutant::BeatClockRestarts, Property::T2),
+        (two, Mutant::OnlyMembers, Property::T2),
+        (of(&[Held], 4), Mutant::OnlyMembers, Property::T2),
+        (of(&[Held], 4), Mutant::HeldIsSilent, Property::T2),
+        (of(&[Held], 4), Mutant::HeldBeatsOn, Property::T3),
     ]
     .map(|(model, mutant, property)| {
         let model = Waits {

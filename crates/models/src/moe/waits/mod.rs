@@ -1,8 +1,11 @@
-//! The waits of a send phase, at one rank: what it looks at, when it looks at the clock, when it beats.
+//! The waits of a phase, at one rank: what it looks at, when it looks at the clock, when it beats, and to whom.
 //!
 //! All waits of a phase have one deadline, and come one after another. Each waits for one thing: a word in memory, or a completion
 //! behind others. What it waits for comes at any moment or never. Time passes at any moment, as where a thread stands still. So a
 //! wait may begin after its deadline: one before it has waited for a late rank.
+//!
+//! A newcomer comes in at any moment. It is a member of the newest view and not of that of the call. A call that the host holds
+//! back waits for the host's word, before its phase begins.
 
 mod state;
 mod steps;
@@ -22,6 +25,12 @@ pub enum Mutant {
     RoomIsSilent,
     /// Each wait begins its clock for beats anew.
     BeatClockRestarts,
+    /// It beats to the members of the view of its call, and to no newcomer.
+    OnlyMembers,
+    /// A call that is held does not beat.
+    HeldIsSilent,
+    /// A call that is held beats for as long as it is held.
+    HeldBeatsOn,
 }
 
 /// What a wait looks at.
@@ -33,6 +42,8 @@ pub enum Kind {
     Room,
     /// The same: work in flight is done.
     Work,
+    /// A word of the host that lets the call begin. It may come after the deadlines of all others.
+    Held,
 }
 
 /// One configuration.
@@ -48,8 +59,15 @@ pub struct Waits {
 
 /// Beats are due after so many ticks.
 const QUARTER: u8 = 2;
+/// A held call beats for so many deadlines.
+const HELD_DEADLINES: u8 = 2;
 
 impl Waits {
+    /// So often a held call beats.
+    fn held_beats(&self) -> u8 {
+        HELD_DEADLINES * self.deadline / QUARTER
+    }
+
     fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }

@@ -46,6 +46,11 @@ pub struct State {
     /// When it beat last, for all that the thread knows; ghost: when it did.
     pub(super) since: u8,
     pub(super) beat: u8,
+    /// A newcomer has come in. Ghost: when it last heard this rank, or came in.
+    pub(super) newcomer: bool,
+    pub(super) heard: u8,
+    /// Beats of the held call.
+    pub(super) held: u8,
 }
 
 impl Waits {
@@ -55,7 +60,14 @@ impl Waits {
         state.stage = STAGES[usize::from(stage)];
         codec.byte(&mut state.at, 2);
         codec.flag(&mut state.last);
-        for tick in [&mut state.now, &mut state.since, &mut state.beat] {
+        codec.flag(&mut state.newcomer);
+        for tick in [
+            &mut state.now,
+            &mut state.since,
+            &mut state.beat,
+            &mut state.heard,
+            &mut state.held,
+        ] {
             codec.byte(tick, 4);
         }
         for thing in &mut state.things[..self.kinds.len()] {

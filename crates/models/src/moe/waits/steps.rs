@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::state::{Stage, State};
-use super::{Kind, Mutant, QUARTER, Waits};
+use super::{HELD_DEADLINES, Kind, Mutant, QUARTER, Waits};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
@@ -40,7 +40,16 @@ impl Model for Waits {
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {
         let mut emit = |what, value, next| emit(Step { what, value }, next);
-        if state.now < self.deadline + QUARTER {
+        let held = match self.kinds.contains(&Kind::Held) {
+            true => HELD_DEADLINES * self.deadline,
+            false => self.deadline,
+        };
+        if !state.newcomer {
+            let mut next = *state;
+            (next.newcomer, next.heard) = (true, state.now);
+            emit("a newcomer comes in at tick", state.now, next);
+        }
+        if state.now < held + QUARTER {
             let mut next = *state;
             next.now += 1;
             emit("time comes to tick", next.now, next);
@@ -85,7 +94,7 @@ impl Waits {
         let at = state.at;
         let mut next = *state;
         let thing = &mut next.things[usize::from(at)];
-        let polls = kind != Kind::Credit;
+        let polls = matches!(kind, Kind::Room | Kind::Work);
         let first = match polls && !self.has(Mutant::PollsLast) {
             true => Stage::Poll,
             false => Stage::Find,
@@ -98,7 +107,7 @@ impl Waits {
                     next.since = state.now;
                 }
                 next.stage = first;
-                next.last = state.now >= self.deadline;
+                next.last = kind != Kind::Held && state.now >= self.deadline;
                 if next.last && self.has(Mutant::PassedIsLate) {
                     return self.late(next, emit);
                 }
@@ -126,7 +135,7 @@ impl Waits {
                     emit(
                         "the thread finds what it wants in wait",
                         at,
-                        Self::ended(next),
+                        self.ended(next),
                     );
                     return Ok(());
                 }
@@ -138,21 +147,51 @@ impl Waits {
                 return self.looked(next, emit);
             }
             Stage::Clock => {
-                let silent = kind == Kind::Room && self.has(Mutant::RoomIsSilent);
-                if state.now - state.since >= QUARTER && !silent {
-                    (next.since, next.beat) = (state.now, state.now);
-                }
-                if state.now - next.beat >= QUARTER {
-                    let text = format!("no beat from tick {} to {}", next.beat, state.now);
-                    return broken(Property::T2, text);
-                }
-                next.last = state.now >= self.deadline;
+                self.beat(&mut next, kind)?;
+                // The host's word for a held call has no deadline here.
+                next.last = kind != Kind::Held && state.now >= self.deadline;
                 if next.last && self.has(Mutant::NoLookAfterTheClock) {
                     return self.late(next, emit);
                 }
                 next.stage = first;
                 emit("the thread looks at the clock in wait", at, next);
             }
+        }
+        Ok(())
+    }
+
+    /// A beat to all peers, if it is due.
+    fn beat(&self, next: &mut State, kind: Kind) -> Result<(), Broken> {
+        let now = next.now;
+        let silent = match kind {
+            Kind::Room => self.has(Mutant::RoomIsSilent),
+            Kind::Held => {
+                let all = next.held >= self.held_beats() && !self.has(Mutant::HeldBeatsOn);
+                all || self.has(Mutant::HeldIsSilent)
+            }
+            Kind::Credit | Kind::Work => false,
+        };
+        if now - next.since >= QUARTER && !silent {
+            (next.since, next.beat) = (now, now);
+            next.held += u8::from(kind == Kind::Held);
+            if !self.has(Mutant::OnlyMembers) {
+                next.heard = now;
+            }
+        }
+        if next.held > self.held_beats() {
+            let text = format!("beat {} of a held call", next.held);
+            return broken(Property::T3, text);
+        }
+        if kind == Kind::Held && next.held == self.held_beats() {
+            return Ok(());
+        }
+        if now - next.beat >= QUARTER {
+            let text = format!("no beat from tick {} to {now}", next.beat);
+            return broken(Property::T2, text);
+        }
+        if next.newcomer && now - next.heard >= QUARTER {
+            let text = format!("none to the newcomer from tick {} to {now}", next.heard);
+            return broken(Property::T2, text);
         }
         Ok(())
     }
@@ -182,11 +221,15 @@ impl Waits {
             let text = format!("wait {} ends in vain: {thing:?}", next.at);
             return broken(Property::T1, text);
         }
-        emit("the thread gives up wait", next.at, Self::ended(next));
+        emit("the thread gives up wait", next.at, self.ended(next));
         Ok(())
     }
 
-    fn ended(mut next: State) -> State {
+    fn ended(&self, mut next: State) -> State {
+        if self.kinds.get(usize::from(next.at)) == Some(&Kind::Held) {
+            // The phase begins.
+            (next.now, next.since, next.beat, next.heard) = (0, 0, 0, 0);
+        }
         next.at += 1;
         next.stage = Stage::Begin;
         next.last = false;
