@@ -24,14 +24,27 @@ WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
   return false;
 }
 
-/// Waits until call `call` may start, while the host limits calls: `ok`; `closed` if it may not in
-/// time, `aborted` if the host ends all calls. `started` has its number. `before` has words of the
-/// call before it. One thread.
-WV_DEVICE_COLD Status hold(const Call& before, uint32_t call, uint64_t deadline_ns) {
-  MoeContext& moe = before.moe;
+/// Beats to all peers if it is time, with words of the call before `call`, which is held. One
+/// thread.
+WV_DEVICE_COLD void beat_while_held(MoeContext* moe, MoeHandle* handle, uint32_t call,
+                                    HeldBeats* beats) {
+  if (!beats->are_due()) return;
+  Call before(moe, handle, DISPATCH_SEND);
+  before.call = call - 1;
+  before.index = signal_index(KIND_DISPATCH, before.call);
+  for (uint32_t peer = 0; peer < before.ranks(); ++peer) {
+    beat(before, peer);
+    leave_peer(before, peer);
+  }
+}
+
+/// Waits until `call` may start, while the host limits calls: `ok`; `closed` if it may not in time,
+/// `aborted` if the host ends all calls. `started` has its number. One thread.
+WV_DEVICE_COLD Status hold(MoeContext& moe, MoeHandle* handle, uint32_t call,
+                           uint64_t deadline_ns) {
   MoeBoard& board = *moe.board;
-  HeldBeats beats(before,
-                  deadline_ns != 0 ? deadline_ns : platform::load_relaxed(&moe.clock->steady_ns));
+  const uint64_t usual = platform::load_relaxed(&moe.clock->steady_ns);
+  HeldBeats beats(deadline_ns != 0 ? deadline_ns : usual);
   const Deadline change = Deadline::in(platform::load_relaxed(&moe.clock->change_ns));
   const uint32_t ranks = moe.team->ranks;
   uint32_t limit = 0, peer = 0;
@@ -45,7 +58,7 @@ WV_DEVICE_COLD Status hold(const Call& before, uint32_t call, uint64_t deadline_
     if (platform::load_relaxed_sys(&board.refuse) != 0) return Status::closed;
     peer = peer + 1 < ranks ? peer + 1 : 0;
     const bool again = moe.refusing != 0 && moe.refused_limit == limit;
-    if (!again) beats.when_due();
+    if (!again) beat_while_held(&moe, handle, call, &beats);
     return again && has_begun(moe, peer, call) ? Status::closed : Status::would_block;
   });
   moe.refusing = status == Status::timeout || status == Status::closed;
@@ -252,15 +265,14 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   MoeContext& moe = *p.moe;
   MoeHandle& handle = *p.handle;
   MoeBoard& board = *moe.board;
-  const MoeView* const views = moe.views;
-  const MoeClock& clock = *moe.clock;
-  const uint32_t call = moe.call + 1, joined = moe.joined, serial = moe.serial;
+  const MoeView* views = moe.views;
+  const MoeClock* clock = moe.clock;
+  const uint32_t call = moe.call + 1;
+  uint32_t joined = moe.joined, serial = moe.serial;
   const uint32_t rank = moe.team->rank, ranks = moe.team->ranks;
   const uint32_t finished = finished_of(moe, call);
   MoeShape shape;
   take_shape(moe, p, shape);
-  const uint32_t tokens = p.tokens & 0xffff;
-  const bool fits = tokens <= shape.max_tokens && holds(moe, shape);
   for (uint32_t& closed : moe.released) {
     if (call - joined >= SETS && newer(call - SETS, closed)) closed = call - SETS;
   }
@@ -274,15 +286,22 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   Rein rein = Rein::of(board);
   Status held = Status::ok;
   if (rein.limited) {
-    const Call held_call(p.moe, p.handle, DISPATCH_SEND);
-    held = hold(held_call.words_of(KIND_DISPATCH, call - 1), call, p.deadline_ns);
+    held = hold(moe, &handle, call, p.deadline_ns);
     rein = Rein::of(board);
+    // Again, so that no register keeps them meanwhile.
+    views = moe.views;
+    clock = moe.clock;
+    joined = moe.joined;
+    serial = moe.serial;
+    take_shape(moe, p, shape);
   }
+  const uint32_t tokens = p.tokens & 0xffff;
+  const bool fits = tokens <= shape.max_tokens && holds(moe, shape);
   // Acquire. The host's limit before the view that it wrote first; pairs with its release store.
   platform::fence_acquire_sys();
-  const uint32_t warm_calls = platform::load_relaxed(&clock.warm_calls);
-  const uint64_t warm_ns = platform::load_relaxed(&clock.warm_ns);
-  const uint64_t steady_ns = platform::load_relaxed(&clock.steady_ns);
+  const uint32_t warm_calls = platform::load_relaxed(&clock->warm_calls);
+  const uint64_t warm_ns = platform::load_relaxed(&clock->warm_ns);
+  const uint64_t steady_ns = platform::load_relaxed(&clock->steady_ns);
   const uint32_t found = pick_view(views, serial, call);
   const bool aborted = held != Status::ok || found == MOE_VIEWS;
   const uint32_t view = found == MOE_VIEWS ? 0 : found;

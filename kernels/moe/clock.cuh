@@ -190,35 +190,27 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
   beat(call, peer);
 }
 
-/// Beats to all peers while the host holds the first call after a limit. Other ranks hear of the
+/// When a rank beats while the host holds its first call after a limit. Other ranks hear of the
 /// change a little later than this one, and wait for this rank meanwhile. It beats for two
-/// deadlines at most: then they have given it up, and a beat would make them wait for it again. One
-/// thread.
+/// deadlines: then they have given it up, and a beat would make them wait for it again. One thread.
 class HeldBeats {
  public:
-  /// @param call  the call before the one that is held: this one has not begun.
-  WV_DEVICE HeldBeats(const Call& call, uint64_t deadline_ns)
-      : call_(call),
-        step_ns_(deadline_ns / 4 + 1),
-        next_ns_(platform::now_ns() + step_ns_),
-        left_(2 * 4) {}
+  WV_DEVICE explicit HeldBeats(uint64_t deadline_ns)
+      : step_ns_(deadline_ns / 4 + 1), next_ns_(platform::now_ns() + step_ns_) {}
 
-  WV_DEVICE void when_due() {
+  /// Whether it is time for the next one.
+  WV_DEVICE bool are_due() {
     const uint64_t now = platform::now_ns();
-    if (left_ == 0 || now < next_ns_) return;
+    if (left_ == 0 || now < next_ns_) return false;
     next_ns_ = now + step_ns_;
     --left_;
-    for (uint32_t peer = 0; peer < call_.ranks(); ++peer) {
-      beat(call_, peer);
-      leave_peer(call_, peer);
-    }
+    return true;
   }
 
  private:
-  const Call& call_;
   uint64_t step_ns_;
   uint64_t next_ns_;
-  uint32_t left_;
+  uint32_t left_ = 2 * 4;
 };
 
 /// Waits for every peer. `look(peer)` returns `would_block` while this thread has to wait for the

@@ -280,6 +280,7 @@ fn two_ranks_are_passed(first: u32) {
         moe.begin_at(first).unwrap();
     }
     group.whole_call(&all, 63, first);
+    group.settle();
     for rank in well {
         let moe = &group.moes[rank as usize];
         moe.set_suspects(&behind).unwrap();
@@ -288,8 +289,9 @@ fn two_ranks_are_passed(first: u32) {
     for step in 1..=AHEAD {
         let batches = batches(&group, step);
         group.whole_call_among(&well, &batches);
+        // A suspect gets nothing while anything to it is in flight.
+        group.settle();
     }
-    group.settle();
     for late in behind {
         for step in 1..=PASSED {
             let batches = batches(&group, step);
