@@ -1,7 +1,8 @@
 //! When each rank counts as disturbed: from the deed that names it until it must be whole again.
 //!
 //! A rank that was away is behind by the calls that the others have made meanwhile. It makes them up at its own pace, and then has two
-//! deadlines. If a change holds its calls meanwhile, it has them after that. A rank that was killed or dropped is away until its next
+//! deadlines. For a rank to which something is done meanwhile it may wait as well, so it has two more. If a change holds its calls
+//! meanwhile, it has them after that. A rank that was killed or dropped is away until its next
 //! generation serves. A pair whose QPs a deed has failed is away until a view parts it and another one unites it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,6 +106,14 @@ impl Known {
         }
     }
 
+    /// If it catches up at `us`, it has `more` time to do so.
+    fn prolong(&mut self, us: u64, more: u64) {
+        let last = self.spans.last_mut();
+        if let Some(last) = last.filter(|last| (us..u64::MAX).contains(&last.until)) {
+            last.until = last.until.saturating_add(more);
+        }
+    }
+
     /// The middle of the times that it takes for a call; `common` if it has made none.
     fn pace(&self, common: u64) -> u64 {
         middle(&self.gaps).unwrap_or(common)
@@ -119,6 +128,12 @@ impl Away {
         for record in records {
             expire(&mut ranks, record.us, limits);
             if let RecordKind::Deed(begun) = &record.what {
+                let others = ranks
+                    .iter_mut()
+                    .filter(|(rank, _)| !begun.ranks.contains(*rank));
+                for (_, known) in others {
+                    known.prolong(record.us, 2 * limits.deadline_us);
+                }
                 for rank in &begun.ranks {
                     let known = ranks.entry(*rank).or_default();
                     known.deeds.insert(begun.deed);
@@ -412,6 +427,20 @@ mod tests {
             [[1005, 5010], [9000, u64::MAX]],
             "100 calls are still missed at 3.01 s"
         );
+    }
+
+    #[test]
+    fn a_rank_that_catches_up_may_wait_for_another_that_is_disturbed_meanwhile() {
+        let mut story = begin();
+        // It has until 4 s.
+        story.extend([deed(1005, 1, 1), over(2000, 1)]);
+        let mut later = story.clone();
+        story.push(deed(3900, 2, 0));
+        assert_eq!(spans(story.clone(), 1), [[1005, 5000]]);
+        story.push(deed(4900, 3, 0));
+        assert_eq!(spans(story, 1), [[1005, 6000]]);
+        later.push(deed(4100, 2, 0));
+        assert_eq!(spans(later, 1), [[1005, 4000]], "it has caught up by then");
     }
 
     #[test]
