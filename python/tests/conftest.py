@@ -93,9 +93,20 @@ def run_ranks(tmp_path_factory: pytest.TempPathFactory):
         each.end()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """The report of a test takes what it has told to the process that prints: another one, where tests run two at a time."""
+    report = yield
+    report.told = tuple(figures.TOLD)
+    figures.TOLD.clear()
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Figures of tests that pass are seen with ``-q``, too."""
-    if figures.TOLD:
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    told = [line for report in reports for line in getattr(report, "told", ())]
+    if told:
         terminalreporter.section("figures")
-        for line in figures.TOLD:
+        for line in told:
             terminalreporter.line(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+#: What the test that runs has told.
 TOLD: list[str] = []
 
 

@@ -274,6 +274,7 @@ fn run_pytest(
     let exist = exist.map(|(file, test)| (program(of, file), test.to_owned()));
     let mut tests = pytest();
     tests
+        .args(["-n", "2", "--dist", "loadfile"])
         .args(["-o", "junit_family=xunit1", "--junit-xml"])
         .arg(&report);
     // A bad status is that of tests that have failed, which the report has by name.

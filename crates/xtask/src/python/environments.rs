@@ -45,12 +45,13 @@ pub(super) const NEWEST: Environment = Environment {
         "networkx==3.6.1",
         "numpy==2.4.6",
         "pytest==9.2.0",
+        "pytest-xdist==3.8.0", // most tests wait for other processes, so two at a time take little more than half the time
         "sympy==1.14.0",
         "transformers==5.23.0",
         "typing-extensions==4.16.0",
     ],
     needy: &[
-        &["abi3audit", "auditwheel", "mypy", "pytest"],
+        &["abi3audit", "auditwheel", "mypy", "pytest", "pytest-xdist"],
         &["jinja2", "sympy", "transformers"],
     ],
     // With all that it needs 260 MB, for the test of one example.
@@ -77,10 +78,11 @@ pub(super) const OLDEST: Environment = Environment {
         "networkx==3.6.1",
         "numpy==1.26.4",
         "pytest==9.2.0",
+        "pytest-xdist==3.8.0", // most tests wait for other processes, so two at a time take little more than half the time
         "sympy==1.13.1",
         "typing-extensions==4.16.0",
     ],
-    needy: &[&["jinja2", "sympy", "pytest"]],
+    needy: &[&["jinja2", "sympy", "pytest", "pytest-xdist"]],
     in_full: &[],
 };
 
