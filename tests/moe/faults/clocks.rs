@@ -395,7 +395,8 @@ fn a_rank_whose_call_is_held_for_long_beats_for_two_deadlines() {
     group.moes[1].set_deadlines(&deadlines).unwrap();
     let held = Arc::clone(&group.moes[1]);
     held.set_limit(Some(1));
-    let beats = |group: &Group, reader| group.signal(reader, 1, KIND_DISPATCH, 1).alive as u32;
+    let beats =
+        |group: &Group, reader| group.signal(reader, 1, KIND_DISPATCH, 1).alive & 0xffff_ffff;
     let batches = group.batches(65, 2);
     let mut own = group.works.remove(1);
     thread::scope(|scope| {

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_catches_up_may_wait_for_another_that_is_disturbed_meanwhile() {
+    fn a_rank_that_catches_up_may_wait_for_another_that_is_disturbed() {
         let mut story = begin();
         // It has until 4 s.
         story.extend([deed(1005, 1, 1), over(2000, 1)]);
