@@ -1,4 +1,4 @@
-//! The waits of a phase, at one rank: what it looks at, when it looks at the clock, when it beats, and to whom.
+//! The waits of a phase at one rank: what the waiting thread looks at, when it looks at the clock, when and to whom it beats.
 //!
 //! All waits of a phase have one deadline, and come one after another. Each waits for one thing: a word in memory, or a completion
 //! behind others. What it waits for comes at any moment or never. Time passes at any moment, as where a thread stands still. So a
