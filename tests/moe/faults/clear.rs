@@ -6,26 +6,12 @@ use std::time::Duration;
 use warpverbs::abi::Status;
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{KIND_COMBINE, KIND_DISPATCH, MoePeer, MoeSignal};
-use warpverbs::moe::View;
 
 use crate::group::Group;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const ALL: [u32; 3] = [0, 1, 2];
 const REST: [u32; 2] = [0, 1];
-
-fn set(group: &Group, ranks: &[u32], first: u32, epoch: u32, members: &[u32]) {
-    for &rank in ranks {
-        let moe = &group.moes[rank as usize];
-        let view = View {
-            first,
-            epoch,
-            members: members.to_vec(),
-            placement: moe.placement(),
-        };
-        moe.set_view(&view, DEADLINE).unwrap();
-    }
-}
 
 const NOTHING_KEPT: [u8; size_of::<MoePeer>()] = [0; size_of::<MoePeer>()];
 const NOTHING_TOLD: [u8; 4 * size_of::<MoeSignal>()] = [0; 4 * size_of::<MoeSignal>()];
@@ -70,7 +56,7 @@ fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
         "rank 2 is a member from call 1 on",
         "it has not left"
     );
-    set(&group, &REST, 5, 2, &REST);
+    group.set_view(&REST, 5, 2, &REST);
     assert_eq!(
         refused(&group, 0, 2),
         "calls up to 4 may need rank 2; the last one that has ended is 3"
@@ -100,7 +86,7 @@ fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
     }
     // Rank 2 begins as a new generation does: it knows no peer, and its first call is the first of its epoch.
     group.moes[2].begin_at(8).unwrap();
-    set(&group, &[2], 8, 3, &[2]);
+    group.set_view(&[2], 8, 3, &[2]);
     for rank in REST {
         group.moes[2].clear_peer(rank).unwrap();
     }
@@ -113,7 +99,7 @@ fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
             group.moes[2].team().recover(rank).unwrap();
         }
     });
-    set(&group, &ALL, 8, 3, &ALL);
+    group.set_view(&ALL, 8, 3, &ALL);
     for call in 8..=13 {
         group.whole_call(&ALL, 51, call);
         for rank in ALL {
@@ -140,7 +126,7 @@ fn a_call_that_was_held_in_vain_leaves_alone_what_the_host_clears() {
     group.send(&[0], &batches);
     group.receive(&[0], &batches, |_| Vec::new());
     assert_eq!(group.report(0).phases[0], Status::ABORTED);
-    set(&group, &REST, 4, 2, &REST);
+    group.set_view(&REST, 4, 2, &REST);
     group.settle();
     group.moes[0].mark_dead(2).unwrap();
     group.moes[0].clear_peer(2).unwrap();
@@ -171,7 +157,7 @@ fn a_suspicion_ends_with_membership() {
         group.moes[rank as usize].mark_dead(2).unwrap();
     }
     group.set_deadline(DEADLINE);
-    set(&group, &REST, 3, 2, &REST);
+    group.set_view(&REST, 3, 2, &REST);
     group.whole_call(&REST, 52, 3);
     for rank in REST {
         assert!(group.report(rank).is_complete(), "{}", group.report(rank));

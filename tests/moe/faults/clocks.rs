@@ -14,7 +14,7 @@ use warpverbs::abi::{CallStage, DevicePtr, MoeCause, Outcome};
 use warpverbs::gpu::Launch;
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{DispatchReceiveParams, KIND_DISPATCH, MoeHandle, SETS};
-use warpverbs::moe::{Batch, Deadlines, Moe, View, Workspace};
+use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
 
 use crate::group::{Group, SHAPE};
 
@@ -423,19 +423,7 @@ fn a_newcomer_keeps_ranks_that_wait_in_a_call_of_the_view_before() {
     let mut group = Group::new(4, LONG);
     let (all, before) = ([0, 1, 2, 3], [0, 1, 2]);
     group.whole_call(&all, 66, 1);
-    let view = |group: &Group, ranks: &[u32], first: u32, members: &[u32]| {
-        for &rank in ranks {
-            let moe = &group.moes[rank as usize];
-            let view = View {
-                first,
-                epoch: first,
-                members: members.to_vec(),
-                placement: moe.placement(),
-            };
-            moe.set_view(&view, LONG).unwrap();
-        }
-    };
-    view(&group, &before, 2, &before);
+    group.set_view(&before, 2, 2, &before);
     // Rank 3 leaves call 2 out.
     group.moes[3].set_refuse(true);
     group.moes[3].set_limit(Some(1));
@@ -453,7 +441,7 @@ fn a_newcomer_keeps_ranks_that_wait_in_a_call_of_the_view_before() {
     let newcomer = Arc::clone(&group.moes[3]);
     newcomer.set_deadlines(&Deadlines::new(DEADLINE)).unwrap();
     group.send(&[0, 1], &batches[0]);
-    view(&group, &all, 3, &all);
+    group.set_view(&all, 3, 3, &all);
     newcomer.set_suspects(&[2]).unwrap();
     group.send(&[3], &batches[1]);
     group.each(&all, |rank, work| {

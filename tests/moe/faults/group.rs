@@ -12,7 +12,7 @@ use warpverbs::abi::{QpContext, Status, TeamContext};
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{MoeContext, MoeSignal, SETS, SIGNALS_PER_PEER};
 use warpverbs::moe::{
-    Batch, CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Source, Workspace,
+    Batch, CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Source, View, Workspace,
 };
 use warpverbs::team::TeamConfig;
 
@@ -20,6 +20,9 @@ use test_support::moe::{Hcas, Setup, batch, check_dispatch, expert, join, on_thr
 
 /// The layer of all these tests.
 pub(crate) use test_support::moe::small::{SHAPE, TRAFFIC};
+
+/// Longest wait for a place for a view.
+const SET_VIEW: Duration = Duration::from_secs(20);
 
 /// All ranks of a team, in one process.
 pub(crate) struct Group {
@@ -185,6 +188,20 @@ impl Group {
         self.receive(ranks, batches, |_| ranks.to_vec());
         self.send_back(ranks);
         self.receive_back(ranks, batches, |_| ranks.to_vec());
+    }
+
+    /// `ranks` set a view of `members`, whose first call is `first`. The experts stay where they are.
+    pub(crate) fn set_view(&self, ranks: &[u32], first: u32, epoch: u32, members: &[u32]) {
+        for &rank in ranks {
+            let moe = &self.moes[rank as usize];
+            let view = View {
+                first,
+                epoch,
+                members: members.to_vec(),
+                placement: moe.placement(),
+            };
+            moe.set_view(&view, SET_VIEW).unwrap();
+        }
     }
 
     /// Calls that begin from now on wait for so long at every rank.
