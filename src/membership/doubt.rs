@@ -3,7 +3,8 @@
 //! Of two ranks that die at once, one may be known to be dead seconds earlier. A proposal that keeps the other one waits for its promise,
 //! and holds calls meanwhile. Without a proposal calls go on, and a rank that is away costs them its own experts only. So the proposal
 //! waits for the words, until it drops that rank as well. The wait has an end, because a rank that sends nothing may live. A rank that
-//! makes no calls awaits no words, and no rank awaits those of a peer to which its QPs have failed.
+//! makes no calls awaits no words, and no rank awaits those of a peer to which its QPs have failed. The model of the rules lets any rank
+//! lack words in any of its turns (`doubt`).
 
 use std::thread;
 use std::time::{Duration, Instant};

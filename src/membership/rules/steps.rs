@@ -221,9 +221,9 @@ impl<S: Span> Rules<S> {
     }
 
     /// P3: it waits, unless every rank in the proposal is gone. Then it goes on alone, once in each view, because others that are
-    /// left out may have fenced it.
+    /// left out may have fenced it. A leaver does that too, and ends as the last of the view that it makes.
     fn left_out(&self, own: &Own<S>, open: &Proposal, gone: &Slots) -> Wish {
-        if open.leaves.contains_key(&own.slot) || !open.all().is_subset(gone) {
+        if !open.all().is_subset(gone) {
             return Wish::Nothing;
         }
         if own.solo && self.follows(Rule::SoloOnce) {

@@ -332,6 +332,32 @@ fn the_lowest_ranks_leave_a_group_that_makes_no_calls() {
     last.group().leave(LONG).unwrap();
 }
 
+/// All others die while they agree on the view without it, since one of them does not promise.
+#[test]
+fn a_leaver_whose_group_dies_meanwhile_has_left() {
+    let mut world = memory(4, 4);
+    world.until_whole(3, "begin");
+    world.ranks[&1].no_promise.store(true, Ordering::Relaxed);
+    let leaver = world.ranks.remove(&3).unwrap();
+    std::thread::scope(|scope| {
+        let leaves = scope.spawn(|| leaver.group().leave(LONG));
+        let promised = |rank: &Rank| {
+            let events = rank.group().events();
+            events
+                .iter()
+                .any(|event| matches!(event.what, GroupEventKind::Promised { .. }))
+        };
+        let start = Instant::now();
+        while ![0, 2].iter().all(|slot| promised(&world.ranks[slot])) {
+            assert!(start.elapsed() < LONG, "{}", leaver.story());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(world.kill_all([0, 1, 2]));
+        let left = leaves.join().unwrap();
+        assert!(left.is_ok(), "{left:?}: {}", leaver.story());
+    });
+}
+
 impl World {
     /// Waits until all living ranks have made `by` calls more at once, in the view that they have.
     fn leap(&mut self, by: u32, what: &str) {

@@ -75,10 +75,11 @@ impl<C: Codec> Coder<'_, C> {
             junkrow,
             junkask,
             behind,
+            doubt,
         } = &mut world.budget;
         for left in [
             die, pause1, pauseall, stall, lose, port1, portall, cut1, cutall, cutlink, cuthalf,
-            xstall, leave, join, junkrow, junkask, behind,
+            xstall, leave, join, junkrow, junkask, behind, doubt,
         ] {
             self.codec.byte(left, 3);
         }

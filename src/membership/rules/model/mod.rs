@@ -95,7 +95,12 @@ struct Budget {
     junkask: u8,
     /// A rank that a view parts has calls to make before it.
     behind: u8,
+    /// A rank waits for words before it proposes that ranks go or part (`doubt.rs`). [`ENDLESS`]: as often as it likes.
+    doubt: u8,
 }
+
+/// This often is never spent.
+const ENDLESS: u8 = 7;
 
 const NONE: Budget = Budget {
     die: 0,
@@ -115,6 +120,7 @@ const NONE: Budget = Budget {
     junkrow: 0,
     junkask: 0,
     behind: 0,
+    doubt: 0,
 };
 
 /// One configuration.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use models::explore::search;
 
-use super::{Budget, Config, Model, NONE, Rule};
+use super::{Budget, Config, ENDLESS, Model, NONE, Rule};
 
 const BASE: Config = Config {
     ranks: 3,
@@ -345,6 +345,126 @@ const PATHS: &[(&str, Config)] = &[
                 portall: 1,
                 pauseall: 1,
                 stall: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+];
+
+/// Ranks that wait for words before they propose that others go or part.
+const DOUBT: &[(&str, Config)] = &[
+    (
+        "two deaths",
+        Config {
+            budget: Budget {
+                die: 2,
+                doubt: 6,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "a death, writes land late",
+        Config {
+            split: true,
+            budget: Budget {
+                die: 1,
+                doubt: 6,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "one stands still",
+        Config {
+            budget: Budget {
+                pause1: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "all stand still",
+        Config {
+            budget: Budget {
+                pauseall: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "the store",
+        Config {
+            budget: Budget {
+                stall: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "one port",
+        Config {
+            budget: Budget {
+                port1: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "one link",
+        Config {
+            budget: Budget {
+                cutlink: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "one is cut off",
+        Config {
+            budget: Budget {
+                cut1: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "a newcomer, a death",
+        Config {
+            ranks: 2,
+            budget: Budget {
+                join: 1,
+                die: 1,
+                doubt: 3,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "a leaver, a death",
+        Config {
+            ranks: 2,
+            calls: 1,
+            budget: Budget {
+                leave: 1,
+                die: 1,
+                doubt: 3,
                 ..NONE
             },
             ..BASE
@@ -977,8 +1097,20 @@ const LEFT_OUT: &[(&str, &str, Config)] = &[
     ),
 ];
 
-/// What only this model has: leavers of which T holds, and calls before a view that keep pairs parted.
+/// What only this model has: leavers of which T holds, calls before a view that keep pairs parted, and proposals that wait for words.
 const OURS: &[(&str, &str, Config)] = &[
+    (
+        "words are awaited without end",
+        "A1",
+        Config {
+            budget: Budget {
+                die: 1,
+                doubt: ENDLESS,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
     (
         "who has calls to make counts as out of reach",
         "A2",
@@ -1227,6 +1359,11 @@ fn ranks_that_stand_still_together_keep_their_places() {
 #[test]
 fn ports_and_paths_that_come_back_leave_all_in_one_view() {
     run(PATHS);
+}
+
+#[test]
+fn a_proposal_that_waits_for_words_for_a_while_harms_nobody() {
+    run(DOUBT);
 }
 
 #[test]

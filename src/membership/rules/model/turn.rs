@@ -6,8 +6,16 @@ use super::super::clocks::{Clock, LOOKS};
 use super::super::evidence::{Ask, Look};
 use super::super::steps::Step;
 use super::{
-    LEASE, Label, Leaving, Life, Limit, Model, Pending, Rule, Slots, State, Ticks, Violation, bit,
+    ENDLESS, LEASE, Label, Leaving, Life, Limit, Model, Pending, Proposal, Record, Rule, Slots,
+    State, Ticks, Violation, bit,
 };
+
+/// Whether a rank that would propose that ranks go or part has heard each rank that stays (`doubt.rs`). The world decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Words {
+    Come,
+    Lack,
+}
 
 impl Model {
     pub(super) fn ranks_step(
@@ -23,9 +31,13 @@ impl Model {
             if self.is_free(state, slot) {
                 let (label, next) = match &rank.pending {
                     Some(pending) => self.lands(state.clone(), slot, pending.clone())?,
-                    None => self.turn(state, slot)?,
+                    None => self.turn(state, slot, Words::Come)?,
                 };
                 emit(label, next);
+                if rank.pending.is_none() && state.world.budget.doubt > 0 {
+                    let (label, next) = self.turn(state, slot, Words::Lack)?;
+                    emit(label, next);
+                }
             }
             let may = self.may_start(state, slot);
             if !rank.views.is_empty() && rank.next <= self.config.calls && may {
@@ -144,7 +156,7 @@ impl Model {
         look
     }
 
-    fn turn(&self, state: &State, slot: u32) -> Result<(Label, State), Violation> {
+    fn turn(&self, state: &State, slot: u32, words: Words) -> Result<(Label, State), Violation> {
         let at = slot as usize;
         let mut next = state.clone();
         let (stood, waited) = (state.ranks[at].stood, state.ranks[at].waited);
@@ -218,8 +230,14 @@ impl Model {
         if !self.follows(Rule::PortsSayNothing) && in_force && port_down && other_holds {
             return self.gives_up(next, slot);
         }
-        let step = self.rules.next(own, &record, &look);
-        self.does(next, slot, step)
+        match self.rules.next(own, &record, &look) {
+            Step::Propose(new) if words == Words::Lack && takes_away(&record, &new) => {
+                let doubt = &mut next.world.budget.doubt;
+                *doubt -= u8::from(*doubt != ENDLESS);
+                Ok((does(Some(slot), "waits for words"), next))
+            }
+            step => self.does(next, slot, step),
+        }
     }
 
     fn gives_up(&self, mut state: State, slot: u32) -> Result<(Label, State), Violation> {
@@ -403,6 +421,12 @@ impl Model {
         self.lost(&next)?;
         Ok((does(Some(slot), "runs a call"), next))
     }
+}
+
+/// Whether a proposal that is the first for its record lets ranks go, or parts some.
+fn takes_away(record: &Record, new: &Proposal) -> bool {
+    let parts = !new.parts.is_subset(&record.parted);
+    record.open.is_none() && (parts || new.keep != record.slots())
 }
 
 /// A step that may be taken again.
