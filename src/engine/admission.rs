@@ -265,6 +265,7 @@ fn admit(
         pairs,
         lanes,
         terms,
+        own_qps,
         crossings,
         local,
     } = connected;
@@ -321,7 +322,7 @@ fn admit(
         link: Arc::clone(&link),
         transfers: Arc::clone(&inner.transfers),
         pool: Arc::clone(&inner.pool),
-        pairs: Pairs::new(pairs, terms, inner.config.connect_timeout),
+        pairs: Pairs::new(pairs, terms, own_qps, inner.config.connect_timeout),
         rails: Arc::clone(&inner.rails),
         wire,
         name: hello.name.clone(),

@@ -13,7 +13,7 @@ use super::wire::WireError;
 /// What a frame begins with.
 const MAGIC: [u8; 4] = *b"WVEN";
 /// Version of head and messages.
-pub(super) const VERSION: u16 = 6;
+pub(super) const VERSION: u16 = 7;
 /// A message as JSON.
 pub(super) const CLEAR: u16 = 1;
 /// The form of a frame that carries a notice.

@@ -1,20 +1,25 @@
 //! How two engines connect: hello, offers of QPs, then Rtr at both ends, and only then Rts.
 
+use std::io;
+
 use rendezvous::Process;
 
+use super::ends::{BothEnds, Nonce};
 use super::error::HostError;
 use super::link::MOST_QPS;
 use super::local::{Local, LocalEnd, place_of};
+use super::own_qps::OwnQps;
 use super::rails::{Crossing, MOST_RAILS, Rails};
 use super::seal::Role;
-use super::wire::{Hello, Message, Wire, WireError};
+use super::wire::{Greeting, Hello, Message, Wire, WireError};
 use crate::config::{EngineConfig, EnginePairing, INBOX};
 use crate::fabric::{PortRecord, any_psn, patience};
-use crate::provider::mlx5::{Mlx5Lane, Pair};
+use crate::provider::ProviderError;
+use crate::provider::mlx5::{Mlx5Lane, Offer, Pair};
 use crate::verbs::{PathAttr, SendAttr};
 
 /// Messages of one end.
-const STEPS: usize = 4;
+const STEPS: usize = 5;
 
 /// Two engines that are connected.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub(super) struct Connected {
     pub(super) lanes: Vec<Option<Mlx5Lane>>,
     /// By lane.
     pub(super) terms: Vec<Terms>,
+    pub(super) own_qps: OwnQps,
     pub(super) crossings: Vec<Crossing>,
     pub(super) local: LocalEnd,
 }
@@ -69,23 +75,35 @@ impl Handshake<'_> {
     }
 
     fn steps(&self, wire: &mut Wire) -> Result<Connected, HostError> {
-        let own = Hello {
-            local: self.local.offer(),
-            ..self.hello.clone()
+        let own = Greeting {
+            end: self.role,
+            nonce: Nonce::fresh().map_err(system("getrandom"))?,
+            engine: Hello {
+                local: self.local.offer(),
+                ..self.hello.clone()
+            },
         };
         self.tell(wire, &Message::Hello(own.clone()))?;
-        let Message::Hello(peer) = self.hear(wire)? else {
+        let Message::Hello(theirs) = self.hear(wire)? else {
             return Err(self.refused("it did not begin with a hello"));
         };
+        self.check_end(&own, &theirs)?;
+        let nonces = [own.nonce, theirs.nonce];
+        let (own, peer) = (own.engine, theirs.engine);
         let crossings = self.check(&peer)?;
-        let local = self.meet(wire, &own, &peer)?;
+        let local = self.meet(wire, (&own, &peer), nonces)?;
         let mut pairs = Vec::new();
         for (number, crossing) in (0..).zip(&crossings) {
             let rail = &self.rails.all()[crossing.own];
             let worker = self.rails.place_of(number as usize);
             pairs.push(rail.pair(worker, number, any_psn())?);
         }
-        let offers = pairs.iter().filter_map(Pair::offer).collect();
+        let offers: Vec<Offer> = pairs.iter().filter_map(Pair::offer).collect();
+        let mut own_qps = OwnQps::default();
+        for (offer, crossing) in offers.iter().zip(&crossings) {
+            let [port, theirs] = [&own.ports[crossing.own], &peer.ports[crossing.theirs]];
+            own_qps.add((port.clone(), offer.qpn), theirs.clone());
+        }
         self.tell(wire, &Message::Offers(offers))?;
         let Message::Offers(theirs) = self.hear(wire)? else {
             return Err(self.refused("it has not offered its QPs"));
@@ -97,6 +115,11 @@ impl Handshake<'_> {
                 pairs.len()
             );
             return Err(self.refused(reason));
+        }
+        for (lane, offer) in theirs.iter().enumerate() {
+            own_qps
+                .check(lane, offer)
+                .map_err(|reason| self.refused(reason))?;
         }
         let terms = crossings.iter().map(|it| self.terms(&peer, *it));
         let terms: Vec<Terms> = terms.collect();
@@ -112,6 +135,7 @@ impl Handshake<'_> {
             pairs: Vec::new(),
             lanes: Vec::new(),
             terms,
+            own_qps,
             crossings,
             local,
         };
@@ -132,21 +156,58 @@ impl Handshake<'_> {
         Ok(connected)
     }
 
-    /// Finds out whether the two reach each other within their machine. Both ends see alike whether they try.
-    fn meet(&self, wire: &mut Wire, own: &Hello, peer: &Hello) -> Result<LocalEnd, HostError> {
-        let found = match Local::refuses(own, peer) {
+    /// Whether it is the other end that speaks, and not one that sends back what this end says.
+    fn check_end(&self, own: &Greeting, theirs: &Greeting) -> Result<(), HostError> {
+        if theirs.nonce == own.nonce {
+            return Err(self.refused("it sends back what this engine says: it is no engine"));
+        }
+        if theirs.end == own.end {
+            let end = match own.end {
+                Role::Connects => "connected",
+                Role::Accepts => "accepted the connection",
+            };
+            let reason = format!("it says that it {end}, as this engine did");
+            return Err(self.refused(reason));
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the two reach each other within their machine. Both ends see alike whether they try. Before the peer has shown
+    /// that its board is its own, it gets no seat, and the system is asked to let its process do nothing.
+    fn meet(
+        &self,
+        wire: &mut Wire,
+        (own, peer): (&Hello, &Hello),
+        nonces: [Nonce; 2],
+    ) -> Result<LocalEnd, HostError> {
+        let refuses = Local::refuses(own, peer);
+        let is_tried = refuses.is_none();
+        let found = match refuses {
             Some(reason) => (None, Err(reason.to_owned())),
             None => {
-                let seat = self.local.seat(peer);
+                let ends = BothEnds::new(wire.stream(), self.role, nonces);
+                let vouch = ends.as_ref().ok().and_then(|ends| self.local.vouch(ends));
+                self.tell(wire, &Message::Vouch(vouch))?;
+                let Message::Vouch(shown) = self.hear(wire)? else {
+                    return Err(self.refused("it has not shown that its board is its own"));
+                };
+                // One that has ended the connection has said why.
+                let ends = &ends.map_err(system("getpeername"))?;
+                let shown = Local::check_vouch(peer, ends, shown);
+                let seat = shown
+                    .as_ref()
+                    .ok()
+                    .and_then(|()| self.local.seat(peer, ends));
                 self.tell(wire, &Message::Seat(seat.as_ref().map(place_of)))?;
                 let Message::Seat(place) = self.hear(wire)? else {
                     return Err(self
                         .refused("it has not named the place of its messages within the machine"));
                 };
-                (seat, self.local.reach(own, peer, place))
+                let reach = shown.and_then(|()| self.local.reach(peer, ends, place));
+                (seat, reach)
             }
         };
-        Ok(self.local.choose(peer, found)?)
+        Ok(self.local.choose(peer, found, is_tried)?)
     }
 
     /// Of a lane between rails that both ends have.
@@ -262,6 +323,11 @@ impl Handshake<'_> {
             reason: reason.to_string(),
         }
     }
+}
+
+/// The error of a call of the system.
+fn system(call: &'static str) -> impl FnOnce(io::Error) -> HostError {
+    move |source| ProviderError::System { call, source }.into()
 }
 
 /// What keeps the engine at `place` from being a peer.

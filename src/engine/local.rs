@@ -3,11 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::ends::BothEnds;
 use super::error::{EngineError, HostError};
 use super::wire::Hello;
 use crate::config::EnginePath;
 use crate::provider::ProviderError;
-use crate::provider::local::{Board, LocalOffer, Place, Reach, Seat, Wanted, admit};
+use crate::provider::local::{
+    Board, LocalOffer, Place, Reach, Seat, Vouch, Wanted, admit, check_vouch,
+};
 
 /// How transfers go to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl Local {
         Ok(Self { path, board })
     }
 
-    /// The record that a peer gets at the beginning of a connection.
+    /// What a peer gets at the beginning of a connection.
     pub(super) fn offer(&self) -> Option<LocalOffer> {
         self.board.as_deref().map(LocalOffer::new)
     }
@@ -93,21 +96,39 @@ impl Local {
         }
     }
 
+    /// By which the peer learns that this engine has its board.
+    pub(super) fn vouch(&self, ends: &BothEnds) -> Option<Vouch> {
+        Some(self.board.as_ref()?.vouch(ends.kept_here()))
+    }
+
+    /// Whether the peer has shown that its board is its own. Before that it gets nothing of this engine.
+    pub(super) fn check_vouch(
+        peer: &Hello,
+        ends: &BothEnds,
+        shown: Option<Vouch>,
+    ) -> Result<(), String> {
+        let (Some(offer), Some(shown)) = (&peer.local, shown) else {
+            return Err("its path is nic".to_owned());
+        };
+        let of = (&peer.process, peer.incarnation);
+        check_vouch(of, offer, (ends.kept_there(), shown))
+    }
+
     /// A seat for the peer, and where it is. None: too many have one.
-    pub(super) fn seat(&self, peer: &Hello) -> Option<Seat> {
-        let (board, offer) = (self.board.as_ref()?, peer.local.as_ref()?);
-        board.seat(&peer.process, offer.challenge, admit(&peer.process))
+    pub(super) fn seat(&self, peer: &Hello, ends: &BothEnds) -> Option<Seat> {
+        let board = self.board.as_ref()?;
+        board.seat(&peer.process, ends.kept_here(), admit(&peer.process))
     }
 
     /// The way to a peer that has published its place, or why none exists.
     pub(super) fn reach(
         &self,
-        own: &Hello,
         peer: &Hello,
+        ends: &BothEnds,
         place: Option<Place>,
     ) -> Result<Reach, String> {
-        let place = place.ok_or("it has no seat left for peers of its machine")?;
-        let (Some(own), Some(offer), Some(board)) = (&own.local, &peer.local, &self.board) else {
+        let place = place.ok_or("it has given this engine no seat")?;
+        let (Some(offer), Some(board)) = (&peer.local, &self.board) else {
             return Err("its path is nic".to_owned());
         };
         Reach::open(&Wanted {
@@ -116,7 +137,7 @@ impl Local {
             process: &peer.process,
             offer,
             place,
-            challenge: own.challenge,
+            kept: ends.kept_there(),
             own: board,
         })
     }
@@ -129,6 +150,7 @@ impl Local {
         &self,
         peer: &Hello,
         (seat, reach): (Option<Seat>, Result<Reach, String>),
+        is_tried: bool,
     ) -> Result<LocalEnd, EngineError> {
         let is_only = self.path == EnginePath::Local;
         let way = match reach {
@@ -142,7 +164,7 @@ impl Local {
             }
             Err(reason) => {
                 // Of the others each end has said, or it is far away.
-                if seat.is_some() {
+                if is_tried {
                     let peer = &peer.name;
                     tracing::warn!("{peer} is on this machine, and reached by the NIC: {reason}");
                 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use super::handshake::Terms;
 use super::link::Link;
 use super::notices::NoticeError;
+use super::own_qps::{OwnQp, OwnQps};
 use super::rails::{Crossing, Rails};
 use super::rest::{Failures, Fault, REST, Rest};
 use super::transfers::Transfers;
@@ -41,6 +42,8 @@ pub(super) enum RecoveryError {
     Verbs(#[from] VerbsError),
     #[error("a QP that has failed is not used again within {0:?}")]
     Late(Duration),
+    #[error(transparent)]
+    OwnQp(#[from] OwnQp),
     #[error(transparent)]
     Notices(#[from] NoticeError),
     #[error("a notice is not delivered, since its bytes may not have come to the GPU: {0}")]
@@ -96,6 +99,7 @@ pub(super) struct Pairs {
     pairs: Vec<OnePair>,
     /// By lane.
     terms: Vec<Terms>,
+    own: OwnQps,
     /// Longest way from a failure until a pair is used again.
     most: Duration,
     failures: Failures,
@@ -106,7 +110,7 @@ pub(super) struct Pairs {
 type Rests = HashMap<Fault, Rest>;
 
 impl Pairs {
-    pub(super) fn new(pairs: Vec<Pair>, terms: Vec<Terms>, most: Duration) -> Self {
+    pub(super) fn new(pairs: Vec<Pair>, terms: Vec<Terms>, own: OwnQps, most: Duration) -> Self {
         let up = |pair| OnePair {
             stage: Stage::Up(pair),
             theirs: None,
@@ -117,6 +121,7 @@ impl Pairs {
         Self {
             pairs: pairs.into_iter().map(up).collect(),
             terms,
+            own,
             most,
             failures: Failures::default(),
             rests: Rests::new(),
@@ -147,6 +152,7 @@ impl Pairs {
             Message::LaneFailed(_) if !is_up => {}
             Message::LaneFailed(_) => link.end_lane(lane),
             Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
+                self.own.check(lane, &offer)?;
                 pair.theirs = Some(offer);
             }
             Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,

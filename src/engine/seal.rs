@@ -5,6 +5,7 @@
 //! opens no recorded connection. The end that connects speaks first. An end refuses a message that was not made with the key
 //! before it says or makes anything. The other end then gets one frame that is no valid frame of the handshake.
 
+use serde::{Deserialize, Serialize};
 use snow::{Builder, HandshakeState, TransportState};
 
 use super::error::Distrust;
@@ -22,10 +23,20 @@ const MOST_PLAIN: usize = MOST_NOISE as usize - TAG;
 const REFUSAL: [u8; 1] = [0];
 
 /// Which end this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Role {
     Connects,
     Accepts,
+}
+
+impl Role {
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Connects => Self::Accepts,
+            Self::Accepts => Self::Connects,
+        }
+    }
 }
 
 /// What a connection is for. A handshake for one is none for the other.

@@ -10,13 +10,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::ends::Nonce;
 use super::error::Distrust;
 use super::frames::{CLEAR, Frames, MOST_BYTES, NOISE, NOTICE, SEALED, Stage, VERSION, put};
 use super::notices::{NoticeError, Record};
-use super::seal::Seal;
+use super::seal::{Role, Seal};
 use crate::deadline::Looks;
 use crate::fabric::PortRecord;
-use crate::provider::local::{LocalOffer, Place};
+use crate::provider::local::{LocalOffer, Place, Vouch};
 use crate::provider::mlx5::Offer;
 
 /// What an engine tells of itself.
@@ -50,13 +51,27 @@ impl Hello {
     }
 }
 
+/// What one end of a connection says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Greeting {
+    /// Which end says it.
+    pub(super) end: Role,
+    /// Drawn for this connection.
+    pub(super) nonce: Nonce,
+    pub(super) engine: Hello,
+}
+
 /// What two engines send each other on their TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
     /// The first one of both ends.
-    Hello(Hello),
-    /// Where this end keeps what the other one has asked for, if they are on one machine; none: it has no seat left.
+    Hello(Greeting),
+    /// By this an end whose peer may be on its machine shows that its board is its own; none: it has no board.
+    Vouch(Option<Vouch>),
+    /// Where this end keeps what shows that its memory is its own; none: the other one has not shown that its board is, or no seat is
+    /// left.
     Seat(Option<Place>),
     /// The QPs of this end, in Init.
     Offers(Vec<Offer>),

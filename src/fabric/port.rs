@@ -62,6 +62,11 @@ impl PortRecord {
         self.log_reads.min(theirs.log_reads)
     }
 
+    /// Whether it has the addresses of this one.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        (self.link_layer, self.lid, self.gid) == (other.link_layer, other.lid, other.gid)
+    }
+
     /// Its speed in Mbit/s; 0: unknown.
     pub(crate) const fn speed(&self) -> u32 {
         self.speed_mbps

@@ -8,13 +8,14 @@ use test_support::counts::full;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{Engine, HostError, Outcome};
 
-use crate::rig::{End, LOOPBACK, config, connect, frame, message};
+use crate::rig::{End, LOOPBACK, as_other, config, connect, frame, message};
 
 /// What the engine at `address` answers a hello with other QPs or another name than its own.
 fn answer(address: SocketAddr, change: impl Fn(&str) -> String) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let theirs = message(&mut stream);
-    stream.write_all(&frame(&change(&theirs))).unwrap();
+    let other = as_other(&theirs, "a");
+    stream.write_all(&frame(&change(&other))).unwrap();
     message(&mut stream)
 }
 
@@ -50,7 +51,7 @@ fn damaged_hellos_make_nothing_and_a_good_one_is_taken_behind_them() {
     let address = b.engine.listen(LOOPBACK).unwrap();
     for _ in 0..300 {
         let mut stream = TcpStream::connect(address).unwrap();
-        let mut bytes = frame(&message(&mut stream));
+        let mut bytes = frame(&as_other(&message(&mut stream), "a"));
         for _ in 0..random.usize(1..8) {
             let at = random.usize(..bytes.len());
             match random.u32(0..3) {

@@ -169,7 +169,7 @@ fn an_end_that_goes_on_with_no_handshake_is_waited_for_until_the_deadline() {
     let refused = a.engine.connect(&address).unwrap_err().to_string();
     assert!(refused.contains("no answer within 30ms"), "{refused}");
     let mut stream = TcpStream::connect(b.engine.listen(LOOPBACK).unwrap()).unwrap();
-    stream.write_all(b"WVEN\x06\0\x03\0\x30\0\0\0half").unwrap();
+    stream.write_all(b"WVEN\x07\0\x03\0\x30\0\0\0half").unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it has ended it");
 }
@@ -183,8 +183,8 @@ fn beside_64_that_stop_half_way_a_good_one_connects() {
         let halves: [&[u8]; 4] = [
             b"",
             b"WVEN",
-            b"WVEN\x06\0\x03\0\x30\0\0\0half",
-            b"WVEN\x06\0\x01\0",
+            b"WVEN\x07\0\x03\0\x30\0\0\0half",
+            b"WVEN\x07\0\x01\0",
         ];
         let half = |nth: usize| {
             let mut stream = TcpStream::connect(address).unwrap();

@@ -22,7 +22,7 @@ const BYTES: u64 = 8 * MIB;
 /// What a process that a test starts is to do.
 const SPEC: &str = "WV_TEST_ENGINE_PROCESS";
 
-fn start(spec: &str) -> Process {
+pub(crate) fn start(spec: &str) -> Process {
     Process::start("local_processes::an_engine_process", (SPEC, spec))
 }
 

@@ -42,5 +42,6 @@ mod sinks;
 mod slots;
 mod statistics;
 mod storm;
+mod strangers;
 mod transfers;
 mod waits;

@@ -14,7 +14,9 @@ use warpverbs::internal::engine::{
 };
 
 use crate::cable::Cable;
-use crate::rig::{End, LOOPBACK, SHORT, config, connect, frame, message, pair};
+use crate::rig::{
+    End, LOOPBACK, SHORT, as_other, config, connect, frame, message, other_qps, pair,
+};
 
 const MIB: u64 = 1 << 20;
 /// The least room of an inbox.
@@ -372,10 +374,9 @@ fn stranger(end: &End) -> TcpStream {
     let listening = end.engine.listen(LOOPBACK).unwrap();
     let mut stream = TcpStream::connect(listening).unwrap();
     let hello = message(&mut stream);
-    let other = hello.replace("\"name\":\"a\"", "\"name\":\"b\"");
-    stream.write_all(&frame(&other)).unwrap();
+    stream.write_all(&frame(&as_other(&hello, "b"))).unwrap();
     let offers = message(&mut stream);
-    stream.write_all(&frame(&offers)).unwrap();
+    stream.write_all(&frame(&other_qps(&offers))).unwrap();
     assert_eq!(message(&mut stream), "\"ready\"");
     stream.write_all(&frame("\"ready\"")).unwrap();
     stream

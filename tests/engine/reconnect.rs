@@ -9,7 +9,7 @@ use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{EngineError, Kind, Operation, Options, Outcome, Peer, Remote};
 
-use crate::rig::{End, LOOPBACK, SHORT, config, frame, message};
+use crate::rig::{End, LOOPBACK, SHORT, as_other, config, frame, message};
 
 const MIB: u64 = 1 << 20;
 
@@ -172,7 +172,7 @@ fn a_refusal_is_read_even_if_the_peer_closed_before_the_first_write() {
             let (mut stream, _) = listener.accept().unwrap();
             // What is not read before the end resets the connection: what the other end writes then fails at once.
             if round == 0 {
-                hello = message(&mut stream).replace("\"name\":\"a\"", "\"name\":\"b\"");
+                hello = as_other(&message(&mut stream), "b");
             }
             // In one: of two, the reset may overtake the second.
             let refused = frame(r#"{"refused":"no room today"}"#);

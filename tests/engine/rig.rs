@@ -159,10 +159,38 @@ pub(crate) const SHORT: Duration = Duration::from_millis(20);
 /// A message as engines send it, with the version that they speak.
 pub(crate) fn frame(body: &str) -> Vec<u8> {
     let mut frame = b"WVEN".to_vec();
-    frame.extend([6, 0, 1, 0]);
+    frame.extend([7, 0, 1, 0]);
     frame.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
     frame.extend(body.as_bytes());
     frame
+}
+
+/// A hello of an engine as the other end of the connection would say it, from an engine of this name that has no board. Any other
+/// message stays.
+pub(crate) fn as_other(message: &str, name: &str) -> String {
+    let mut said: serde_json::Value = serde_json::from_str(message).unwrap();
+    let Some(hello) = said.get_mut("hello") else {
+        return message.to_owned();
+    };
+    hello["nonce"] = vec![fastrand::u64(..); 4].into();
+    hello["end"] = match hello["end"].as_str() {
+        Some("accepts") => "connects".into(),
+        _ => "accepts".into(),
+    };
+    let engine = hello["engine"].as_object_mut().unwrap();
+    engine.insert("name".to_owned(), name.into());
+    engine.remove("local");
+    said.to_string()
+}
+
+/// What an engine offers, with the numbers of other QPs.
+pub(crate) fn other_qps(message: &str) -> String {
+    let mut said: serde_json::Value = serde_json::from_str(message).unwrap();
+    for offer in said["offers"].as_array_mut().unwrap() {
+        let qpn = offer["qpn"].as_u64().unwrap();
+        offer["qpn"] = (qpn ^ 0x80_0000).into();
+    }
+    said.to_string()
 }
 
 /// The next message of an engine.

@@ -17,6 +17,7 @@ use rendezvous::Process;
 
 use super::admitted::Admitted;
 use super::counts::{COUNT_WORDS, CountWords, PAGE};
+use super::kept::{Kept, Secret, Vouch, WORDS as SECRET_WORDS};
 use super::names::{ALL_WORDS, IpcName, MemoryName, NAMES};
 use super::words::Words;
 use crate::deadline::Looks;
@@ -44,12 +45,15 @@ pub(super) const WORDS: usize = FIRST_NAME + ALL_WORDS;
 const USED: usize = 0;
 /// Of the head: not 0 once a region had no place.
 const CROWDED: usize = 1;
-/// Words of a seat. `OPEN` is the life of the connection whose peer may copy, 0 for none. Then two words that the peer has asked
-/// this engine to keep. The numbers of its threads have the life in their upper half. So a thread of an ended connection does not
+/// Of the head: the secret.
+const SECRET: usize = 2;
+/// Words of a seat. `OPEN` is the life of the connection whose peer may copy, 0 for none. Then what this engine keeps for the peer.
+/// The numbers of its threads have the life in their upper half. So a thread of an ended connection does not
 /// enter the seat of the next one.
 const OPEN: usize = 0;
-const CHALLENGE: usize = 1;
+const KEPT: usize = 1;
 const SEQUENCES: usize = 8;
+const _: () = assert!(SECRET + SECRET_WORDS <= HEAD_WORDS && KEPT + SECRET_WORDS <= SEQUENCES);
 /// Where the life stands in such a number.
 const LIFE_SHIFT: u32 = 32;
 /// Words of a region. `STATE` is odd while the region is shown; then its address and size. The access that peers have stands above
@@ -190,6 +194,10 @@ impl Board {
             file,
             state: Mutex::default(),
         });
+        let secret = Secret::draw()?;
+        for words in &board.words {
+            secret.put(&words[SECRET..][..SECRET_WORDS]);
+        }
         boards().insert(incarnation, Arc::downgrade(&board));
         Ok(board)
     }
@@ -197,6 +205,11 @@ impl Board {
     /// That of an engine of this process.
     pub(super) fn of(incarnation: u64) -> Option<Arc<Self>> {
         boards().get(&incarnation)?.upgrade()
+    }
+
+    /// The code by which this engine shows that the board is its own, where it will keep this for a peer.
+    pub(crate) fn vouch(&self, kept: Kept) -> Vouch {
+        vouch(self.own(), kept)
     }
 
     /// By which other processes map it.
@@ -322,11 +335,11 @@ impl Board {
         !self.state().taken().is_empty()
     }
 
-    /// A seat for a peer of `process`, in which its two words stand. None: too many have one.
+    /// A seat for a peer of `process`, in which this stands. None: too many have one.
     pub(crate) fn seat(
         self: &Arc<Self>,
         process: &Process,
-        challenge: [u64; 2],
+        kept: Kept,
         admitted: Option<Admitted>,
     ) -> Option<Seat> {
         let kind = usize::from(*process != Process::this());
@@ -345,7 +358,7 @@ impl Board {
         let life = u64::from(state.life);
         drop(state);
         let words = seat(&self.words[kind], number);
-        for (word, value) in words[CHALLENGE..].iter().zip(challenge) {
+        for (word, value) in words[KEPT..].iter().zip(kept.words()) {
             word.store(value, Ordering::Relaxed);
         }
         for word in &words[SEQUENCES..] {
@@ -442,6 +455,11 @@ impl Drop for Seat {
     }
 }
 
+/// The code by which the owner of these words shows that it has them, where it will keep this for a peer.
+pub(super) fn vouch(words: &[AtomicU64], kept: Kept) -> Vouch {
+    Secret::get(&words[SECRET..][..SECRET_WORDS]).vouch(kept)
+}
+
 /// The life of the connection whose peer has this seat; 0: the seat is free.
 pub(super) fn life(words: &[AtomicU64], number: usize) -> u64 {
     seat(words, number)[OPEN].load(Ordering::SeqCst)
@@ -482,16 +500,16 @@ pub(super) fn enter(
     (life(words, number) == of).then_some(inside)
 }
 
-/// What it has asked to be kept.
-pub(super) fn challenge(words: &[AtomicU64], number: usize) -> [u64; 2] {
+/// What is kept for it.
+pub(super) fn kept(words: &[AtomicU64], number: usize) -> [u64; SECRET_WORDS] {
     let words = seat(words, number);
-    [CHALLENGE, CHALLENGE + 1].map(|at| words[at].load(Ordering::SeqCst))
+    std::array::from_fn(|nth| words[KEPT + nth].load(Ordering::SeqCst))
 }
 
-/// Bytes from the first of all words to the challenge words of seat `number`, if the board has that seat.
-pub(super) fn challenge_at(number: u64) -> Option<(usize, u64)> {
+/// Bytes from the first of all words to what is kept in seat `number`, if the board has that seat.
+pub(super) fn kept_at(number: u64) -> Option<(usize, u64)> {
     let number = usize::try_from(number).ok().filter(|it| *it < SEATS)?;
-    let words = HEAD_WORDS + number * SEAT_WORDS + CHALLENGE;
+    let words = HEAD_WORDS + number * SEAT_WORDS + KEPT;
     Some((number, 8 * words as u64))
 }
 
@@ -651,8 +669,10 @@ mod tests {
     fn whoever_takes_a_region_away_waits_for_the_thread_that_is_in_it() {
         let board = Board::new(3).unwrap();
         let place = board.show(&region(0, 64, 7), NOTHING).unwrap();
-        let seat = board.seat(&Process::this(), [1, 2], None).unwrap();
-        assert_eq!(challenge(board.own(), 0), [1, 2]);
+        let seat = board
+            .seat(&Process::this(), Kept::from_words([1, 2, 3, 4]), None)
+            .unwrap();
+        assert_eq!(kept(board.own(), 0), [1, 2, 3, 4]);
         let of = life(board.own(), 0);
         let inside = enter(board.own(), 0, (of, 3)).unwrap();
         assert!(enter(board.own(), 0, (of, 3)).is_none(), "it is inside");
@@ -686,7 +706,13 @@ mod tests {
             .unwrap();
         let board = Board::new(4).unwrap();
         let place = board.show(&region(0, 64, 7), NOTHING).unwrap();
-        let _seat = board.seat(&Process::of(child.id()), [0, 0], None).unwrap();
+        let _seat = board
+            .seat(
+                &Process::of(child.id()),
+                Kept::from_words([0, 0, 3, 4]),
+                None,
+            )
+            .unwrap();
         let words = &board.words[1];
         let inside = enter(words, 0, (life(words, 0), 0)).unwrap();
         child.kill().unwrap();
@@ -698,7 +724,9 @@ mod tests {
     #[test]
     fn a_thread_of_an_ended_connection_does_not_enter_the_next_seat() {
         let board = Board::new(6).unwrap();
-        let first = board.seat(&Process::this(), [1, 1], None).unwrap();
+        let first = board
+            .seat(&Process::this(), Kept::from_words([1, 1, 3, 4]), None)
+            .unwrap();
         let of = life(board.own(), 0);
         // At the end of what a number counts.
         let word = &seat(board.own(), 0)[SEQUENCES];
@@ -707,7 +735,9 @@ mod tests {
         assert_eq!(word.load(Ordering::SeqCst), of << LIFE_SHIFT);
         drop(first);
         assert!(enter(board.own(), 0, (of, 0)).is_none(), "no connection");
-        let second = board.seat(&Process::this(), [2, 2], None).unwrap();
+        let second = board
+            .seat(&Process::this(), Kept::from_words([2, 2, 3, 4]), None)
+            .unwrap();
         assert_eq!(second.place()[0], 0);
         assert!(
             enter(board.own(), 0, (of, 0)).is_none(),
@@ -721,12 +751,12 @@ mod tests {
     #[test]
     fn seats_have_an_end_and_are_used_again() {
         let board = Board::new(5).unwrap();
-        let take = || board.seat(&Process::this(), [0, 0], None);
+        let take = || board.seat(&Process::this(), Kept::from_words([0, 0, 3, 4]), None);
         let mut all: Vec<Seat> = (0..SEATS).map(|_| take().unwrap()).collect();
         assert!(take().is_none());
         let last = all.pop().unwrap().place();
         assert_eq!(take().unwrap().place(), last);
-        assert_eq!(challenge_at(SEATS as u64), None);
-        assert_eq!(challenge_at(u64::MAX), None);
+        assert_eq!(kept_at(SEATS as u64), None);
+        assert_eq!(kept_at(u64::MAX), None);
     }
 }

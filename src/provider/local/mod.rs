@@ -6,13 +6,15 @@
 //!
 //! `board` shows which regions a peer has, and lets its owner take one away. `reach` proves that a process is the peer's, and
 //! copies. `lane` is the queue in front of `reach`. `admitted` gives the peer's process permission, where Yama demands that.
-//! `counts` holds the counters, in which copies count too. `names` says how other processes reach memory that they map or open.
+//! `kept` is what an engine keeps for one connection, and how it shows first
+//! that it will. `counts` holds the counters, in which copies count too. `names` says how other processes reach memory that they map or open.
 //!
 //! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened.
 
 mod admitted;
 mod board;
 mod counts;
+mod kept;
 mod lane;
 mod names;
 mod reach;
@@ -24,9 +26,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) use admitted::admit;
 pub(crate) use board::{Board, COPYING, LEAVING, MOST_COPIERS, Seat, ShownRegion, Unshown};
 pub(crate) use counts::{Counts, MOST_COUNTERS};
+pub(crate) use kept::{Kept, Vouch, draw};
 pub(crate) use lane::LocalLane;
 pub(crate) use names::{IpcName, MemoryName};
-pub(crate) use reach::{Reach, Wanted};
+pub(crate) use reach::{Reach, Wanted, check_vouch};
 
 use crate::gpu::FileName;
 
@@ -36,13 +39,11 @@ use crate::gpu::FileName;
 pub(crate) struct LocalOffer {
     /// The user of its process.
     pub(crate) user: u32,
-    /// Two words, drawn for the connection, that the peer is to keep in its memory.
-    pub(crate) challenge: [u64; 2],
     /// Where it shows its regions.
     pub(crate) board: FileName,
 }
 
-/// Where the words of a peer are kept.
+/// Where the owner of a board keeps what shows a peer whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Place {
@@ -53,11 +54,10 @@ pub(crate) struct Place {
 }
 
 impl LocalOffer {
-    /// That of an engine with this board, for one connection.
+    /// That of an engine with this board.
     pub(crate) fn new(board: &Board) -> Self {
         Self {
             user: user(),
-            challenge: [fastrand::u64(..), fastrand::u64(..)],
             board: board.name(),
         }
     }

@@ -1,8 +1,9 @@
 //! How this process gets at the memory of a peer, and how it knows that it is the peer's.
 //!
-//! This side proves which process the peer is. It draws two words and sends them over the connection; the peer keeps them in its
-//! memory and says at which address. If the named process holds the words at that address, its memory is the peer's memory. Every
-//! copy reads them again: the process may have ended and its number may be another's, or it may run another program.
+//! This side proves which process the peer is. Both ends know a digest of the connection that no other has (`Kept`). The peer first
+//! sends a code of it and of the secret of its board, which this side reads in the file of the board. Then the peer keeps the digest in
+//! its memory and says at which address. If the named process holds it at that address, its memory is the peer's memory. Every
+//! copy reads it again: the process may have ended and its number may be another's, or it may run another program.
 
 // UNSAFETY: copies between addresses, and system calls that do.
 #![expect(unsafe_code, reason = "copies of memory")]
@@ -17,9 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rendezvous::Process;
 
 use super::board::{
-    Board, Inside, Shown, WORDS, challenge, challenge_at, enter, find, is_crowded, is_there, life,
+    Board, Inside, Shown, WORDS, enter, find, is_crowded, is_there, kept, kept_at, life, vouch,
 };
 use super::counts::CountWords;
+use super::kept::{Kept, Vouch, WORDS as KEPT_WORDS};
 use super::words::Words;
 use super::{LocalOffer, Place, user};
 use crate::gpu::{CopyPiece, FileName, Gpu, Mapping, MemoryHandle, OpenedMemory};
@@ -27,7 +29,7 @@ use crate::provider::Cause;
 
 /// Most files of a peer that are mapped at a time, and allocations of GPUs that are opened.
 const MOST_MAPPED: usize = 256;
-/// Most pieces of a copy by the kernel, which takes 1,024; one is for the two words.
+/// Most pieces of a copy by the kernel, which takes 1,024; one is for what the peer keeps.
 pub(super) const MOST_PIECES: usize = 1023;
 /// The file with Yama's restriction on reading the memory of another process.
 pub(super) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
@@ -90,7 +92,7 @@ struct Machine {
     pid: u32,
     words: Words,
     /// What it keeps for this connection, and where.
-    challenge: [u64; 2],
+    kept: Kept,
     at: u64,
     mapped: Mutex<Maps>,
 }
@@ -153,8 +155,8 @@ pub(crate) struct Wanted<'a> {
     /// The record that the peer published.
     pub(crate) offer: &'a LocalOffer,
     pub(crate) place: Place,
-    /// What it was asked to keep.
-    pub(crate) challenge: [u64; 2],
+    /// What it keeps for this connection.
+    pub(crate) kept: Kept,
     /// That of this side.
     pub(crate) own: &'a Arc<Board>,
 }
@@ -162,7 +164,7 @@ pub(crate) struct Wanted<'a> {
 impl Reach {
     /// Reaches the peer, or says why not.
     pub(crate) fn open(wanted: &Wanted<'_>) -> Result<Self, String> {
-        let (seat, at) = challenge_at(wanted.place.seat)
+        let (seat, at) = kept_at(wanted.place.seat)
             .ok_or_else(|| format!("it has named seat {}", wanted.place.seat))?;
         let way = match *wanted.process == Process::this() {
             true => {
@@ -183,7 +185,7 @@ impl Reach {
             has_refused: AtomicBool::new(false),
         };
         reach.life = life(reach.words(), seat);
-        match challenge(reach.words(), seat) == wanted.challenge {
+        match kept(reach.words(), seat) == wanted.kept.words() {
             true => Ok(reach),
             false => Err(UNPROVEN.to_owned()),
         }
@@ -453,21 +455,50 @@ pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
     }
 }
 
-const UNPROVEN: &str = "its memory does not have what it was asked to keep there";
+/// The process of a peer, and the words of its board.
+fn board_of(process: &Process, offer: &LocalOffer) -> Result<(u32, Words), String> {
+    let pid = process.pid_here();
+    let pid = pid.ok_or("its process is not seen from here")?;
+    is_of_user(pid, process)?;
+    let (fd, id) = (offer.board.fd(), offer.board.id());
+    let id = id.ok_or("its board is no file of an engine")?;
+    let mapping = FileName::of(pid, fd, id).map(8 * WORDS as u64)?;
+    Ok((pid, Words::of(mapping)))
+}
+
+/// Whether the engine of this life, in this process, has shown that the board which it offers is its own. The kernel lets any process of
+/// this user read the file of a board; nothing is read of the process.
+pub(crate) fn check_vouch(
+    (process, incarnation): (&Process, u64),
+    offer: &LocalOffer,
+    (kept, shown): (Kept, Vouch),
+) -> Result<(), String> {
+    let right = match *process == Process::this() {
+        true => {
+            let board = Board::of(incarnation);
+            board.ok_or("this process has no such engine")?.vouch(kept)
+        }
+        false => vouch(&board_of(process, offer)?.1, kept),
+    };
+    match shown == right {
+        true => Ok(()),
+        false => Err(
+            "it has not shown over this connection that its board is its own: a relay, a proxy or a translation of addresses may be between"
+                .to_owned(),
+        ),
+    }
+}
+
+const UNPROVEN: &str = "its memory does not have what it is to keep there";
 
 impl Machine {
     fn open(wanted: &Wanted<'_>, at: u64) -> Result<Self, String> {
-        let pid = wanted.process.pid_here();
-        let pid = pid.ok_or("its process is not seen from here")?;
-        is_of_user(pid, wanted.process)?;
-        let (fd, id) = (wanted.offer.board.fd(), wanted.offer.board.id());
-        let id = id.ok_or("its board is no file of an engine")?;
-        let mapping = FileName::of(pid, fd, id).map(8 * WORDS as u64)?;
+        let (pid, words) = board_of(wanted.process, wanted.offer)?;
         let at = wanted.place.board.checked_add(at);
         let machine = Self {
             pid,
-            words: Words::of(mapping),
-            challenge: wanted.challenge,
+            words,
+            kept: wanted.kept,
             at: at.ok_or("its board ends behind the last address")?,
             mapped: Mutex::default(),
         };
@@ -505,7 +536,7 @@ impl Machine {
 
     /// Reads what the peer keeps for this connection. ESRCH: its process is gone.
     fn prove(&self) -> Result<(), i32> {
-        let mut words = [0u64; 2];
+        let mut words = [0; KEPT_WORDS];
         self.read(&[into(&mut words)], &[self.kept()])?;
         self.judge(words)
     }
@@ -514,8 +545,8 @@ impl Machine {
         spans.set(pieces);
         let Spans { local, remote } = spans;
         if is_read {
-            // The two words come last, so what comes before is of the memory that has them.
-            let mut words = [0u64; 2];
+            // What is kept comes last, so what comes before is of the memory that has them.
+            let mut words = [0; KEPT_WORDS];
             local.push(into(&mut words));
             remote.push(self.kept());
             self.read(local, remote)?;
@@ -527,24 +558,24 @@ impl Machine {
         self.prove()
     }
 
-    /// Where the peer keeps the two words.
+    /// Where the peer keeps it.
     fn kept(&self) -> Span {
         Span {
             first: address(self.at),
-            bytes: size_of::<[u64; 2]>(),
+            bytes: size_of::<[u64; KEPT_WORDS]>(),
         }
     }
 
     /// ESRCH where they are others: the process has ended, and its number is another's, or it runs another program.
-    fn judge(&self, words: [u64; 2]) -> Result<(), i32> {
-        match words == self.challenge {
+    fn judge(&self, words: [u64; KEPT_WORDS]) -> Result<(), i32> {
+        match words == self.kept.words() {
             true => Ok(()),
             false => Err(libc::ESRCH),
         }
     }
 
     fn read(&self, local: &[Span], remote: &[Span]) -> Result<(), i32> {
-        // SAFETY: the kernel writes to local ranges: of registered regions, which stay while a transfer uses them, and two words of a
+        // SAFETY: the kernel writes to local ranges: of registered regions, which stay while a transfer uses them, and words of a
         // caller. It checks the addresses of both sides.
         let copied = unsafe {
             libc::process_vm_readv(
@@ -603,8 +634,8 @@ impl Spans {
     }
 }
 
-/// The two words that are read.
-fn into(words: &mut [u64; 2]) -> Span {
+/// The words that are read.
+fn into(words: &mut [u64; KEPT_WORDS]) -> Span {
     Span {
         first: words.as_mut_ptr().expose_provenance(),
         bytes: size_of_val(words),
@@ -631,17 +662,19 @@ mod tests {
     use super::super::{MemoryName, ShownRegion};
     use super::*;
 
+    const KEPT: Kept = Kept::from_words([3, 4, 5, 6]);
+
     /// This process as if it were another one: the kernel copies from it to itself.
-    fn machine(board: &Arc<Board>, challenge: [u64; 2]) -> (Machine, Seat) {
+    fn machine(board: &Arc<Board>, kept: Kept) -> (Machine, Seat) {
         let other = Process::of(1);
-        let seat = board.seat(&other, challenge, None).unwrap();
+        let seat = board.seat(&other, kept, None).unwrap();
         let [number, at] = seat.place();
         let mapping = board.name().map(8 * WORDS as u64).unwrap();
-        let (_, skipped) = challenge_at(number).unwrap();
+        let (_, skipped) = kept_at(number).unwrap();
         let machine = Machine {
             pid: std::process::id(),
             words: Words::of(mapping),
-            challenge,
+            kept,
             at: at + skipped,
             mapped: Mutex::default(),
         };
@@ -651,7 +684,7 @@ mod tests {
     #[test]
     fn one_call_copies_the_most_pieces_and_a_missing_byte_is_an_error() {
         let board = Board::new(11).unwrap();
-        let (machine, _seat) = machine(&board, [3, 4]);
+        let (machine, _seat) = machine(&board, KEPT);
         machine.prove().unwrap();
         let bytes = 3 * MOST_PIECES as u64;
         let [here, there] =
@@ -731,7 +764,7 @@ mod tests {
     #[test]
     fn the_file_of_a_region_that_was_taken_away_is_unmapped() {
         let board = Board::new(13).unwrap();
-        let (machine, _seat) = machine(&board, [3, 4]);
+        let (machine, _seat) = machine(&board, KEPT);
         let reach = reach(machine);
         assert!(reach.sweep(), "nothing is mapped yet");
         let memory = crate::provider::HostMemory::shared(4096).unwrap();
@@ -752,7 +785,7 @@ mod tests {
     #[test]
     fn of_257_files_the_least_recently_used_is_unmapped() {
         let board = Board::new(14).unwrap();
-        let (machine, _seat) = machine(&board, [3, 4]);
+        let (machine, _seat) = machine(&board, KEPT);
         let reach = reach(machine);
         let memories: Vec<_> = (0..258)
             .map(|_| crate::provider::HostMemory::shared(4096).unwrap())
@@ -800,8 +833,8 @@ mod tests {
     #[test]
     fn a_process_that_does_not_keep_the_words_is_not_the_peer() {
         let board = Board::new(12).unwrap();
-        let (mut machine, _seat) = machine(&board, [3, 4]);
-        machine.challenge = [3, 5];
+        let (mut machine, _seat) = machine(&board, KEPT);
+        machine.kept = Kept::from_words([3, 4, 5, 7]);
         assert_eq!(machine.prove(), Err(libc::ESRCH));
         let piece = Piece {
             local: 0,
