@@ -35,6 +35,8 @@ mod store;
 mod team;
 mod variables;
 
+use std::ffi::OsString;
+
 pub use cpus::{BadCpus, CpuList, EngineCpus};
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;
@@ -49,7 +51,9 @@ pub use team::TeamSettings;
 pub(crate) use team::{each_setting, holds_settings};
 use variables::Source;
 use variables::in_words;
-pub use variables::{GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of};
+pub use variables::{
+    GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of, whole,
+};
 pub(crate) use variables::{
     INBOX, MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, OutOfRange, in_table,
 };
@@ -153,6 +157,14 @@ pub enum ConfigError {
         /// Greatest value.
         most: u64,
     },
+    /// A value that is no UTF-8.
+    #[error("{name} is {value:?}, which is no UTF-8")]
+    NotText {
+        /// The variable.
+        name: String,
+        /// The value that the environment gives the variable.
+        value: OsString,
+    },
     /// A value that does not have the form that it must have.
     #[error("{name}: {fault}")]
     Form {
@@ -179,22 +191,28 @@ impl Config {
     /// # Errors
     /// A variable that is not a number in its range; no rank.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+        Self::from_variables(|name| std::env::var_os(name))
     }
 
     /// The same from any source of variables.
     ///
     /// # Errors
     /// As [`Config::from_env`].
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let source = Source(&variable);
-        let launcher = Launcher::of(&source)?;
-        let (rank, ranks) = launcher.place(&source)?;
+    pub fn from_variables<T: Into<OsString>>(
+        variable: impl Fn(&str) -> Option<T>,
+    ) -> Result<Self, ConfigError> {
+        let variable = |name: &str| variable(name).map(Into::into);
+        Source::reading(&variable, Self::read)
+    }
+
+    fn read(source: &Source<'_>) -> Result<Self, ConfigError> {
+        let launcher = Launcher::of(source)?;
+        let (rank, ranks) = launcher.place(source)?;
         Ok(Self {
-            settings: TeamSettings::read(&source, (rank, ranks))?,
-            store: store::url(&source)?,
-            run_id: launcher.job(&source).unwrap_or_else(|| "0".to_owned()),
-            local_rank: launcher::local_rank(&source, ranks)?,
+            settings: TeamSettings::read(source, (rank, ranks))?,
+            store: store::url(source)?,
+            run_id: launcher.job(source).unwrap_or_else(|| "0".to_owned()),
+            local_rank: launcher::local_rank(source, ranks)?,
             device: source.parsed("WARPVERBS_DEVICE")?,
             gid: source.parsed("WARPVERBS_GID")?,
             gpu: source.read("WARPVERBS_GPU", GpuSelector::of_word)?,

@@ -1,5 +1,6 @@
 //! How a host engine works.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -178,18 +179,22 @@ impl EngineConfig {
     /// # Errors
     /// A value that a variable cannot have.
     pub fn from_env(name: &str) -> Result<Self, ConfigError> {
-        Self::from_variables(name, |variable| std::env::var(variable).ok())
+        Self::from_variables(name, |variable| std::env::var_os(variable))
     }
 
     /// The same from any source of variables.
     ///
     /// # Errors
     /// As [`EngineConfig::from_env`].
-    pub fn from_variables(
+    pub fn from_variables<T: Into<OsString>>(
         name: &str,
-        variable: impl Fn(&str) -> Option<String>,
+        variable: impl Fn(&str) -> Option<T>,
     ) -> Result<Self, ConfigError> {
-        let source = Source(&variable);
+        let variable = |name: &str| variable(name).map(Into::into);
+        Source::reading(&variable, |source| Self::read(name, source))
+    }
+
+    fn read(name: &str, source: &Source<'_>) -> Result<Self, ConfigError> {
         let log_depth = source.word("WARPVERBS_ENGINE_DEPTH", &ENGINE_DEPTH)?;
         let workers = source.number("WARPVERBS_ENGINE_WORKERS")?;
         let qps = source.number("WARPVERBS_ENGINE_QPS")?;
@@ -224,25 +229,23 @@ impl EngineConfig {
                 .optional("WARPVERBS_ENGINE_DEADLINE_MS")?
                 .map(Duration::from_millis),
             listen: source.read("WARPVERBS_ENGINE_LISTEN", |text| text.parse().ok())?,
-            allow: source.read("WARPVERBS_ENGINE_ALLOW", names)?,
-            key_file: source
-                .set("WARPVERBS_ENGINE_KEY_FILE")
-                .filter(|file| !file.is_empty())
-                .map(PathBuf::from),
+            allow: source
+                .given("WARPVERBS_ENGINE_ALLOW", names)?
+                .unwrap_or_default(),
+            key_file: source.given("WARPVERBS_ENGINE_KEY_FILE", |file| {
+                (!file.is_empty()).then(|| PathBuf::from(file))
+            })?,
             pairing: source.word("WARPVERBS_ENGINE_PAIRING", &ENGINE_PAIRING)?,
             engine_path: source.word("WARPVERBS_ENGINE_PATH", &ENGINE_PATH)?,
             connect_timeout: source.milliseconds("WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS")?,
-            path: PathConfig::read(&source)?,
+            path: PathConfig::read(source)?,
             ..Self::new(name)
         })
     }
 }
 
-/// Names between commas; an empty text has none.
+/// Names between commas. An empty text is no list: it would let every engine in.
 fn names(text: &str) -> Option<Vec<String>> {
-    if text.is_empty() {
-        return Some(Vec::new());
-    }
     let names = text.split(',').map(|name| name.trim().to_owned());
     let names: Vec<String> = names.collect();
     let fit = names.iter().all(|name| (1..=255).contains(&name.len()));

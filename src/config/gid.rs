@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
+use super::variables::whole;
+
 /// Which entry of a port's GID table a rank speaks from. Indices differ between hosts and containers, subnets and interfaces do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GidChoice {
@@ -87,11 +89,12 @@ impl GidChoice {
         if text == "auto" {
             return Ok(Self::Auto);
         }
-        if is_number(text) {
-            let index = text
-                .parse()
+        if is_number(text) || text.starts_with("0x") {
+            let index = whole(text).ok_or("the index is no number, decimal or with 0x")?;
+            let index = index.try_into();
+            return index
+                .map(Self::Index)
                 .map_err(|_| format!("the index is above {}", u32::MAX));
-            return index.map(Self::Index);
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             let prefix = bits(address);

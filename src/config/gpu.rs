@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::variables::whole;
+
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuSelector {
@@ -23,7 +25,7 @@ impl GpuSelector {
             "auto" => Some(Self::Auto),
             "simt" => Some(Self::Simt),
             "simt-dmabuf" => Some(Self::SimtDmabuf),
-            ordinal => ordinal.parse().ok().map(Self::Cuda),
+            ordinal => whole(ordinal)?.try_into().ok().map(Self::Cuda),
         }
     }
 }

@@ -52,7 +52,16 @@ impl Launcher {
     }
 
     /// The first that says rank and number of ranks.
+    ///
+    /// # Errors
+    /// None does; or this library's own word for one of them is no such number, though it has no meaning without the other.
     pub(super) fn of(source: &Source<'_>) -> Result<&'static Self, ConfigError> {
+        let own = &LAUNCHERS[0];
+        for (name, least, most) in [(own.rank, 0, MAX_RANKS - 1), (own.ranks, 1, MAX_RANKS)] {
+            if source.set(name).is_some() {
+                source.within(name, least, most)?;
+            }
+        }
         let mut all = LAUNCHERS.iter();
         let found = all.find(|launcher| launcher.has_started(source));
         found.ok_or(ConfigError::NoRank)

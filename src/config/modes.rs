@@ -1,5 +1,7 @@
 //! How the QPs of a team work.
 
+use std::ffi::OsString;
+
 use super::variables::Source;
 use super::{ConfigError, setters};
 
@@ -162,15 +164,18 @@ impl QpModes {
     /// # Errors
     /// A variable that is none of its words, or not a number in its range.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+        Self::from_variables(|name| std::env::var_os(name))
     }
 
     /// The same from any source of variables.
     ///
     /// # Errors
     /// As [`QpModes::from_env`].
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        Self::read(&Source(&variable))
+    pub fn from_variables<T: Into<OsString>>(
+        variable: impl Fn(&str) -> Option<T>,
+    ) -> Result<Self, ConfigError> {
+        let variable = |name: &str| variable(name).map(Into::into);
+        Source::reading(&variable, Self::read)
     }
 
     pub(super) fn read(source: &Source<'_>) -> Result<Self, ConfigError> {

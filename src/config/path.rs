@@ -1,5 +1,7 @@
 //! How packets of a QP go to the peer, where the caller may choose.
 
+use std::ffi::OsString;
+
 use super::variables::Source;
 use super::{ConfigError, OutOfRange, in_table, in_words, setters};
 
@@ -108,15 +110,18 @@ impl PathConfig {
     /// # Errors
     /// A value that a variable cannot have.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+        Self::from_variables(|name| std::env::var_os(name))
     }
 
     /// The same from any source of variables.
     ///
     /// # Errors
     /// As [`PathConfig::from_env`].
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        Self::read(&Source(&variable))
+    pub fn from_variables<T: Into<OsString>>(
+        variable: impl Fn(&str) -> Option<T>,
+    ) -> Result<Self, ConfigError> {
+        let variable = |name: &str| variable(name).map(Into::into);
+        Source::reading(&variable, Self::read)
     }
 
     pub(super) fn read(source: &Source<'_>) -> Result<Self, ConfigError> {

@@ -3,6 +3,8 @@
 //! Everything that reads a variable takes its range and its default from here. `wv config` prints the table with the values of a
 //! process, and `docs/configuration.md` is rendered from it.
 
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -567,13 +569,13 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_ALLOW",
                 Values::Text("names of engines with commas between them"),
                 "",
-                "peers that it connects with, all others are refused; empty: all",
+                "peers that it connects with, all others are refused; not set: all",
             ),
             row(
                 "WARPVERBS_ENGINE_KEY_FILE",
                 Values::Text("a file"),
                 "",
-                "key that peers must have too, 32 bytes or 64 hexadecimal digits, in a file that only its user may read; it encrypts connections; empty: none",
+                "key that peers must have too, 32 bytes or 64 hexadecimal digits, in a file that only its user may read; it encrypts connections; not set: none",
             ),
         ],
     },
@@ -659,12 +661,40 @@ impl fmt::Display for Values {
 }
 
 /// Where variables are read from.
-pub(super) struct Source<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+pub(super) struct Source<'a> {
+    variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// The first that was read and is no text.
+    refused: RefCell<Option<ConfigError>>,
+}
 
 impl Source<'_> {
+    /// What `read` makes of these variables.
+    ///
+    /// # Errors
+    /// One that `read` has read is no text, so that it does not count as not set; else the error of `read`.
+    pub(super) fn reading<T>(
+        variable: &dyn Fn(&str) -> Option<OsString>,
+        read: impl FnOnce(&Source<'_>) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        let source = Source {
+            variable,
+            refused: RefCell::default(),
+        };
+        let read = read(&source);
+        source.refused.take().map_or(read, Err)
+    }
+
     /// The variable as it is set.
     pub(super) fn set(&self, name: &str) -> Option<String> {
-        (self.0)(name)
+        match (self.variable)(name)?.into_string() {
+            Ok(text) => Some(text),
+            Err(value) => {
+                let name = name.to_owned();
+                let refused = ConfigError::NotText { name, value };
+                self.refused.borrow_mut().get_or_insert(refused);
+                None
+            }
+        }
     }
 
     /// The variable, or its default.
@@ -727,6 +757,18 @@ impl Source<'_> {
         read(&value).ok_or_else(|| row_of(name).refuse(value))
     }
 
+    /// What `read` makes of the variable, if it is set.
+    pub(super) fn given<T>(
+        &self,
+        name: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        match self.set(name) {
+            None => Ok(None),
+            Some(_) => self.read(name, read).map(Some),
+        }
+    }
+
     /// What a variable stands for whose type reads it, and says what is wrong with it.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<T, ConfigError>
     where
@@ -756,12 +798,17 @@ impl Source<'_> {
     }
 }
 
-/// A whole number, decimal or with `0x`.
-fn whole(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+/// A whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
+#[must_use]
+pub fn whole(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    let is_plain = digits.chars().all(|digit| digit.is_digit(radix));
+    let is_padded = radix == 10 && digits.len() > 1 && digits.starts_with('0');
+    let number = u64::from_str_radix(digits, radix).ok();
+    number.filter(|_| is_plain && !is_padded)
 }
 
 fn row_of(name: &str) -> &'static Variable {
@@ -820,8 +867,8 @@ pub(super) fn in_words<T: Copy + PartialEq + Into<u64>>(
 mod tests {
     use super::super::{Config, EngineConfig};
     use super::*;
-    use std::cell::RefCell;
     use std::collections::BTreeSet;
+    use std::os::unix::ffi::OsStringExt;
 
     #[test]
     fn the_table_has_every_variable_that_is_read_and_no_other() {
@@ -874,6 +921,76 @@ mod tests {
         };
         let rank = Config::from_variables(source)?;
         Ok((rank, EngineConfig::from_variables("a", source)?))
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_refused_by_name() {
+        let not_text = OsString::from_vec(b"k\xff".to_vec());
+        let launcher = ["RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"];
+        let names = variables().map(|row| row.name).chain(launcher);
+        for name in names {
+            let source = |asked: &str| match asked {
+                _ if asked == name => Some(not_text.clone()),
+                // Without the first, the second of a launcher means nothing.
+                "RANK" if name == "WORLD_SIZE" => Some("0".into()),
+                "SLURM_PROCID" if name == "SLURM_NTASKS" => Some("0".into()),
+                // So that all variables of a store are read.
+                "WARPVERBS_STORE" => Some("etcds://h:1/p".into()),
+                "WARPVERBS_RANK" if !launcher.contains(&name) => Some("0".into()),
+                "WARPVERBS_RANKS" if !launcher.contains(&name) => Some("2".into()),
+                _ => None,
+            };
+            let refused = [
+                Config::from_variables(source).err(),
+                EngineConfig::from_variables("a", source).err(),
+            ];
+            let is_it = |error: &ConfigError| match error {
+                ConfigError::NotText { name: of, value } => of == name && *value == not_text,
+                _ => false,
+            };
+            let mut found = refused.iter().flatten();
+            assert!(found.any(is_it), "{name}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_has_no_sign_and_no_zeros_before_it() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("10", Some(10)),
+            ("0x0f", Some(15)),
+            ("0xF", Some(15)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("+4", None),
+            ("-4", None),
+            ("04", None),
+            ("00", None),
+            ("0x", None),
+            ("0x+4", None),
+            (" 4", None),
+            ("4 ", None),
+            ("4_0", None),
+            ("", None),
+        ] {
+            assert_eq!(whole(text), number, "'{text}'");
+        }
+        for name in ["WARPVERBS_ENGINE_QPS", "WARPVERBS_GPU"] {
+            assert!(config(name, "4").is_ok());
+            for wrong in ["+4", "04"] {
+                assert!(config(name, wrong).is_err(), "{name}={wrong}");
+            }
+        }
+        // A network interface may have the other name.
+        assert!(config("WARPVERBS_GID", "04").is_err());
+    }
+
+    #[test]
+    fn an_empty_list_or_key_file_is_none() {
+        for name in ["WARPVERBS_ENGINE_ALLOW", "WARPVERBS_ENGINE_KEY_FILE"] {
+            let refused = config(name, "").unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
     }
 
     #[test]

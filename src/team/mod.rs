@@ -96,7 +96,7 @@ pub use rendezvous::EtcdStore;
 pub use rendezvous::{
     BringUpStore, Changed, Count, Entry, FileStore, KeyChange, KeyWatch, LEASE_TTL, Lease, LeaseId,
     MAX_KEY, MAX_VALUE, Measured, MemoryStore, Patient, RECORD_VERSION, Records, Store, StoreError,
-    TextMap, measure as measure_store, open_store,
+    TextMap, check_url, measure as measure_store, open_store,
 };
 use tables::Tables;
 pub(crate) use tidy::Sweep;

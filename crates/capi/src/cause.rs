@@ -75,7 +75,8 @@ fn of_config(error: &ConfigError) -> wv_status {
         ConfigError::NoRank
         | ConfigError::Number { .. }
         | ConfigError::Word { .. }
-        | ConfigError::Form { .. } => WV_BAD_CONFIG,
+        | ConfigError::Form { .. }
+        | ConfigError::NotText { .. } => WV_BAD_CONFIG,
         _ => WV_OTHER,
     }
 }

@@ -199,9 +199,9 @@ impl wv_engine_config {
         let config = EngineConfig::from_variables(&name, |variable| {
             let set = settings.iter().find(|(known, _)| *known == variable);
             match (set, variable, &device) {
-                (Some((_, value)), ..) => Some(value.clone()),
-                (None, "WARPVERBS_DEVICE", Some(device)) => Some(device.clone()),
-                _ => std::env::var(variable).ok(),
+                (Some((_, value)), ..) => Some(value.into()),
+                (None, "WARPVERBS_DEVICE", Some(device)) => Some(device.into()),
+                _ => std::env::var_os(variable),
             }
         })?;
         let config = config.with_insecure(self.insecure == 1);

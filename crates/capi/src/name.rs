@@ -39,11 +39,11 @@ pub unsafe extern "C" fn wv_engine_names_open(
         let (store, run_id) = unsafe { (text("store", store)?, text("run_id", run_id)?) };
         // A rank of two, so that a store is named: one alone would meet itself in memory.
         let config = Config::from_variables(|name| match name {
-            "WARPVERBS_RANK" => Some("0".to_owned()),
-            "WARPVERBS_RANKS" => Some("2".to_owned()),
-            "WARPVERBS_STORE" if store.is_some() => store.clone(),
-            "WARPVERBS_RUN_ID" if run_id.is_some() => run_id.clone(),
-            _ => std::env::var(name).ok(),
+            "WARPVERBS_RANK" => Some("0".into()),
+            "WARPVERBS_RANKS" => Some("2".into()),
+            "WARPVERBS_STORE" if store.is_some() => store.clone().map(Into::into),
+            "WARPVERBS_RUN_ID" if run_id.is_some() => run_id.clone().map(Into::into),
+            _ => std::env::var_os(name),
         })?;
         let store = open_store(&config.store, &config.run_id)?;
         // SAFETY: checked above.

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::collections::BTreeMap;
-use std::ffi::{c_char, c_void};
+use std::ffi::{OsString, c_char, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -217,12 +217,10 @@ impl wv_team_config {
         if self.reserved != 0 {
             return Err(Failure::argument("reserved", self.reserved, "0"));
         }
-        let variable = |name: &str| std::env::var(name).ok();
         let given_ranks = |name: &str| match (self.ranks, name) {
-            (0, _) => variable(name),
-            (ranks, "WARPVERBS_RANKS") => Some(ranks.to_string()),
-            (_, "WARPVERBS_RANK") => Some(self.rank.to_string()),
-            _ => variable(name),
+            (ranks, "WARPVERBS_RANKS") if ranks != 0 => Some(ranks.to_string().into()),
+            (ranks, "WARPVERBS_RANK") if ranks != 0 => Some(self.rank.to_string().into()),
+            _ => std::env::var_os(name),
         };
         if self.ranks != 0 && self.rank >= self.ranks {
             let limit = format!("below ranks, which is {}", self.ranks);
@@ -249,14 +247,14 @@ impl wv_team_config {
         // The struct speaks the language of the variables, so that both go through one check.
         let source = |name: &str| {
             if let Some((_, value)) = settings.iter().find(|(known, _)| *known == name) {
-                return Some(value.clone());
+                return Some(OsString::from(value));
             }
             let text = texts.iter().find(|(known, _)| *known == name);
             if let Some((_, Some(text))) = text {
-                return Some(text.clone());
+                return Some(text.into());
             }
             match numbers.iter().find(|(known, _)| *known == name) {
-                Some((_, number)) if *number != 0 => Some(number.to_string()),
+                Some((_, number)) if *number != 0 => Some(number.to_string().into()),
                 _ => given_ranks(name),
             }
         };

@@ -10,8 +10,8 @@ use crate::error::Raise;
 /// The configuration of a team: `given` by variable name, else the environment.
 pub(crate) fn config(py: Python<'_>, given: &HashMap<String, String>) -> PyResult<Config> {
     let variable = |name: &str| match given.get(name) {
-        Some(value) => Some(value.clone()),
-        None => std::env::var(name).ok(),
+        Some(value) => Some(value.into()),
+        None => std::env::var_os(name),
     };
     Config::from_variables(variable).map_err(|error| error.raise(py))
 }

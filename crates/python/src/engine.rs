@@ -144,8 +144,8 @@ impl Engine {
         drain: Option<f64>,
     ) -> PyResult<Self> {
         let variable = |name: &str| match given.get(name) {
-            Some(value) => Some(value.clone()),
-            None => std::env::var(name).ok(),
+            Some(value) => Some(value.into()),
+            None => std::env::var_os(name),
         };
         let config = EngineConfig::from_variables(name, variable);
         let mut config = config.map_err(|error| error.raise(py))?;

@@ -302,6 +302,30 @@ pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError>
     Ok(Arc::new(Records::new(store, run_id)?))
 }
 
+/// Whether `url` names a store that [`open_store`] could open. Nothing is opened.
+///
+/// # Errors
+/// Another kind of URL, or an address of an etcd that cannot be.
+pub fn check_url(url: &str) -> Result<(), StoreError> {
+    match url.split_once("://") {
+        Some(("file", rest)) if !rest.is_empty() => Ok(()),
+        Some(("etcd" | "etcds", _)) => check_etcd(url),
+        _ => Err(StoreError::Url {
+            url: url.to_owned(),
+        }),
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn check_etcd(url: &str) -> Result<(), StoreError> {
+    EtcdStore::check(url)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn check_etcd(_: &str) -> Result<(), StoreError> {
+    Err(StoreError::NoEtcd)
+}
+
 #[cfg(feature = "etcd")]
 fn open_etcd(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(EtcdStore::open(url, run_id)?))

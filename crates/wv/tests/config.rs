@@ -1,18 +1,26 @@
 //! `wv config`, and the page of the documentation that it writes.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn config(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+/// `wv` without any variable of Warpverbs.
+fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WARPVERBS_") {
             command.env_remove(name);
         }
     }
+    command
+}
+
+fn config(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = command();
     command.arg("config").args(arguments);
     command.envs(variables.iter().copied()).output().unwrap()
 }
@@ -40,7 +48,7 @@ fn the_page_of_the_variables_is_what_the_command_writes() {
 fn what_is_set_is_shown_and_what_is_not_has_its_default() {
     let set = [
         ("WARPVERBS_MTU", "1024"),
-        ("WARPVERBS_STORE", "etcd://me:secret@h:1/p"),
+        ("WARPVERBS_STORE", "etcd://me:secret@h:1/p?insecure"),
     ];
     let output = config(&["--json"], &set);
     assert!(output.status.success(), "{output:?}");
@@ -51,7 +59,7 @@ fn what_is_set_is_shown_and_what_is_not_has_its_default() {
     let rows = found["variables"].as_array().unwrap();
     let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
     assert_eq!(row("WARPVERBS_MTU")["set"], "1024");
-    assert_eq!(row("WARPVERBS_STORE")["set"], "etcd://..@h:1/p");
+    assert_eq!(row("WARPVERBS_STORE")["set"], "etcd://..@h:1/p?insecure");
     assert_eq!(row("WARPVERBS_WINDOWS")["set"], Value::Null);
     assert_eq!(row("WARPVERBS_WINDOWS")["default"], "16");
     let (table, _) = texts(&config(&[], &set));
@@ -63,6 +71,59 @@ fn what_is_set_is_shown_and_what_is_not_has_its_default() {
             .count(),
         rows.len()
     );
+}
+
+#[test]
+fn what_no_rank_and_no_engine_could_start_with_is_named() {
+    for (name, value, said_of_it) in [
+        (
+            "WARPVERBS_RANK",
+            "abc",
+            "it must be a number from 0 to 1023",
+        ),
+        ("WARPVERBS_RANKS", "0", "it must be a number from 1 to 1024"),
+        ("WARPVERBS_RANK", "+4", "it must be a number"),
+        ("WARPVERBS_RANKS", "04", "it must be a number"),
+        ("WARPVERBS_STORE", "nonsense", "nonsense"),
+        ("WARPVERBS_STORE", "etcd://", "WARPVERBS_STORE"),
+        ("WARPVERBS_STORE", "htcd://me:secret@h:1/p", "htcd://h:1/p"),
+        (
+            "WARPVERBS_ENGINE_KEY_FILE",
+            "/nowhere/engine.key",
+            "/nowhere/engine.key",
+        ),
+        ("WARPVERBS_ENGINE_KEY_FILE", "", "'' is not a file"),
+        ("WARPVERBS_ENGINE_ALLOW", "", "'' is not names of engines"),
+    ] {
+        let output = config(&[], &[(name, value)]);
+        let (table, said) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}={value}: {said}");
+        assert!(said.contains(name) && said.contains(said_of_it), "{said}");
+        assert!(
+            !table.contains("secret") && !said.contains("secret"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_value_that_is_no_text_is_named_and_shown() {
+    let value = OsStr::from_bytes(b"k\xff");
+    for name in [
+        "WARPVERBS_ENGINE_KEY_FILE",
+        "WARPVERBS_MTU",
+        "WARPVERBS_RANK",
+    ] {
+        let mut command = command();
+        let output = command.arg("config").env(name, value).output().unwrap();
+        let (table, said) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert_eq!(
+            said,
+            format!("wv config: {name} is \"k\\xFF\", which is no UTF-8\n")
+        );
+        assert!(table.contains("\"k\\xFF\" (set)"), "{table}");
+    }
 }
 
 #[test]

@@ -76,6 +76,11 @@ impl EtcdStore {
         Ok(store)
     }
 
+    /// Whether `url` names an etcd, as its address is written.
+    pub(crate) fn check(url: &str) -> Result<(), StoreError> {
+        Address::parse(url).map(drop)
+    }
+
     fn claim(&self, run_id: &str) -> Result<(), StoreError> {
         let until = self.limit();
         let put = |found: &Found| {

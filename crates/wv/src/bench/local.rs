@@ -395,9 +395,9 @@ fn rates(times: Vec<Duration>) -> [f64; 3] {
 /// As the variables of this process say.
 fn config(name: &str, device: &str) -> Result<EngineConfig, BenchError> {
     let device = |variable: &str| match variable {
-        "WARPVERBS_DEVICE" => Some(device.to_owned()),
+        "WARPVERBS_DEVICE" => Some(device.into()),
         "WARPVERBS_ENGINE_PATH" => None,
-        _ => std::env::var(variable).ok(),
+        _ => std::env::var_os(variable),
     };
     Ok(EngineConfig::from_variables(name, device)?)
 }

@@ -1,6 +1,7 @@
 //! `wv config`: the variables that a rank or a host engine reads, with their values here.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -9,8 +10,11 @@ use serde::Serialize;
 use warpverbs::config::{
     Config, ConfigError, EngineConfig, GROUPS, Reader, Variable, variable, variables,
 };
+use warpverbs::engine::Engine;
+use warpverbs::team::check_url;
 
 use super::output;
+use super::store::place;
 
 /// Print which variables a rank or a host engine reads, what each may be, and its value in this process; fail if one is invalid
 #[derive(Debug, Args)]
@@ -86,9 +90,7 @@ fn look() -> Found {
         values: row.values.to_string(),
         meaning: row.meaning,
     };
-    let variable_here = |name: &str| std::env::var(name).ok();
-    let as_an_engine = || EngineConfig::from_variables("engine", variable_here).err();
-    let refused = as_a_rank(variable_here).err().or_else(as_an_engine);
+    let refused = refused_of_rank().or_else(refused_of_engine);
     let known = |name: &str| variable(name).is_some() || OTHERS.contains(&name);
     let names: BTreeSet<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
@@ -97,17 +99,42 @@ fn look() -> Found {
         .collect();
     Found {
         variables: variables().map(row).collect(),
-        refused: refused.map(|error| error.to_string()),
+        refused,
         unknown: names.into_iter().collect(),
     }
 }
 
+/// Why a rank could not start with the variables of this process.
+fn refused_of_rank() -> Option<String> {
+    let config = match as_a_rank(|name| std::env::var_os(name)) {
+        Ok(config) => config,
+        Err(error) => return Some(error.to_string()),
+    };
+    let url = Some(config.store).filter(|url| !url.is_empty())?;
+    let error = check_url(&url).err()?.to_string();
+    // It may have a password.
+    let error = error.replace(&url, &place(&url));
+    Some(format!("WARPVERBS_STORE: {error}"))
+}
+
+/// The same of a host engine.
+fn refused_of_engine() -> Option<String> {
+    let config = match EngineConfig::from_variables("engine", |name| std::env::var_os(name)) {
+        Ok(config) => config,
+        Err(error) => return Some(error.to_string()),
+    };
+    let error = Engine::read_key(&config).err()?;
+    Some(format!("WARPVERBS_ENGINE_KEY_FILE: {error}"))
+}
+
 /// What a rank makes of these variables; a process that no launcher has started reads them as the one rank of a team.
-pub(super) fn as_a_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+pub(super) fn as_a_rank(
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Config, ConfigError> {
     match Config::from_variables(&variable) {
         Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
-            "WARPVERBS_RANK" => Some("0".to_owned()),
-            "WARPVERBS_RANKS" => Some("1".to_owned()),
+            "WARPVERBS_RANK" => Some("0".into()),
+            "WARPVERBS_RANKS" => Some("1".into()),
             _ => variable(name),
         }),
         config => config,
@@ -116,7 +143,11 @@ pub(super) fn as_a_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Con
 
 /// What a variable is set to. A password in the URL of a store is left out.
 fn shown(row: &Variable) -> Option<String> {
-    let value = std::env::var(row.name).ok()?;
+    let value = std::env::var_os(row.name)?;
+    let value = match value.into_string() {
+        Ok(value) => value,
+        Err(value) => return Some(format!("{value:?}")),
+    };
     let Some((kind, rest)) = value
         .split_once("://")
         .filter(|_| row.name == "WARPVERBS_STORE")

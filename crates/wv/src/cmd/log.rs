@@ -1,5 +1,6 @@
 //! What the library says of itself, on standard error: what `RUST_LOG` asks for, and warnings of ranks where it asks for nothing.
 
+use std::env::VarError;
 use std::io;
 use std::process::ExitCode;
 
@@ -38,6 +39,10 @@ pub fn start(level: LevelFilter) -> Result<(), ExitCode> {
             ));
             ExitCode::from(2)
         })?,
+        Err(VarError::NotUnicode(words)) => {
+            output::say(format_args!("wv: {VARIABLE} is {words:?}, which is no UTF-8"));
+            return Err(ExitCode::from(2));
+        }
         _ => Targets::new().with_default(level),
     };
     let lines = fmt::layer().with_writer(io::stderr).without_time();

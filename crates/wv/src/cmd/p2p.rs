@@ -135,8 +135,8 @@ impl Common {
     fn config(&self) -> Result<EngineConfig, P2pError> {
         let name = format!("p2p-{:016x}", fastrand::u64(..));
         let variable = |variable: &str| match (variable, &self.device) {
-            ("WARPVERBS_DEVICE", Some(device)) => Some(device.clone()),
-            _ => std::env::var(variable).ok(),
+            ("WARPVERBS_DEVICE", Some(device)) => Some(device.into()),
+            _ => std::env::var_os(variable),
         };
         let config = EngineConfig::from_variables(&name, variable)?;
         let file = self.key_file.clone().or(config.key_file.clone());

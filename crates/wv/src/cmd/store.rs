@@ -7,8 +7,8 @@ use super::config::as_a_rank;
 /// The configuration of a rank, with the given store. The variables of a store are options of that, too.
 pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     let variable = |name: &str| match (name, store) {
-        ("WARPVERBS_STORE", Some(store)) => Some(store.to_owned()),
-        _ => std::env::var(name).ok(),
+        ("WARPVERBS_STORE", Some(store)) => Some(store.into()),
+        _ => std::env::var_os(name),
     };
     as_a_rank(variable)
 }

@@ -1,8 +1,9 @@
 //! Which devices the ranks of a demo have: software HCAs, or RDMA devices of the machine, and where kernels run.
 
 use std::collections::BTreeSet;
-use std::env;
+use std::env::{self, VarError};
 use std::ffi::OsString;
+use std::fmt;
 use std::sync::Arc;
 
 use super::DemoError;
@@ -10,7 +11,7 @@ use super::messages::Spec;
 use super::options::DemoOptions;
 use crate::cmd::launched::Job;
 use crate::cmd::output;
-use warpverbs::config::{Config, DeviceChoice, GidChoice};
+use warpverbs::config::{BadGid, Config, DeviceChoice, GidChoice};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::team::RankDevices;
 use warpverbs::verbs::{Context, DeviceSelector, VerbsError};
@@ -136,10 +137,12 @@ fn open(device: DeviceChoice, gpu: GpuSelector, rank: u32) -> Result<RankDevices
 
 /// The GID that the environment names.
 fn gid() -> Result<GidChoice, DemoError> {
-    let named = env::var("WARPVERBS_GID").unwrap_or_else(|_| "auto".to_owned());
-    named
-        .parse()
-        .map_err(|error| DemoError::Option(format!("WARPVERBS_GID: {error}")))
+    let refused = |error: &dyn fmt::Display| DemoError::Option(format!("WARPVERBS_GID: {error}"));
+    match env::var("WARPVERBS_GID") {
+        Ok(named) => named.parse().map_err(|error: BadGid| refused(&error)),
+        Err(VarError::NotPresent) => Ok(GidChoice::default()),
+        Err(error) => Err(refused(&error)),
+    }
 }
 
 /// The GPU of a rank where it may be any: all ranks are on this machine, and may be more than GPUs.
