@@ -64,6 +64,8 @@ const IN_A_TREE: &[Case] = &[
         "DOCA-OFED",
         &[("proc/sys/kernel/osrelease", "5.15.0-91-generic")],
     ),
+    // A tree without /proc.
+    case("kernel", MACHINE_LACKS, "mount -t proc", &[]),
     case(
         "uverbs",
         MACHINE_LACKS,

@@ -9,7 +9,7 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
         what: "kernel",
         why: "DevX needs Linux 5.1, memory regions by DMA-BUF 5.12, queues in GPU memory by DMA-BUF (UMEMs) 6.0, or OFED 23.07.",
         mend: "Install a later kernel (apt-get install linux-image-amd64 from backports), or DOCA-OFED. Until then: nvidia_peermem, or \
-               WARPVERBS_QUEUES=host.",
+               WARPVERBS_QUEUES=host. Where /proc is missing: mount -t proc proc /proc.",
         look: kernel,
     },
     Check {
@@ -61,7 +61,10 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
 
 fn kernel(tree: &Tree) -> Look {
     let Some(release) = tree.text("proc/sys/kernel/osrelease") else {
-        return Look::not_looked("/proc/sys/kernel/osrelease cannot be read");
+        // Ranks read there which processes live, and their own limits.
+        return Look::missing(
+            "/proc is not mounted, or cannot be read: no release in /proc/sys/kernel/osrelease",
+        );
     };
     let Some(version) = numbers(&release) else {
         return Look::not_looked(format!("the release '{release}' is no version"));
