@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::net::{TcpListener, TcpStream};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
@@ -28,8 +29,11 @@ use crate::provider::{HostLane, ProviderError, Wake, Watched};
 
 /// Most turns of a QP with small transfers for one of the QP with the slowest port.
 const MOST_TURNS: u32 = 16;
-/// Most connections that have not been accepted by the program.
-const BACKLOG: usize = 1024;
+/// Most connections that shake hands at a time.
+const MOST_GREETED: usize = 64;
+/// After so long the listener asks the system again that could take no connection, and after twice as long each time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// After so long without a packet the kernel asks the other end of a connection whether it lives.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
 /// Between two such questions.
@@ -50,6 +54,17 @@ pub(super) struct Peers {
 pub(super) struct Listening {
     pub(super) wake: Wake,
     pub(super) stops: AtomicBool,
+}
+
+impl Peers {
+    /// One more has connected. If the program leaves too many unaccepted, the oldest whose connection has ended goes.
+    fn arrive(&mut self, peer: Peer, most: usize) {
+        self.arrived.push_back(peer);
+        if self.arrived.len() > most {
+            let ended = self.arrived.iter().position(|it| !it.is_open());
+            self.arrived.remove(ended.unwrap_or(0));
+        }
+    }
 }
 
 /// The place of one that shakes hands. It is given back also where the handshake panics.
@@ -82,66 +97,154 @@ impl Drop for Entering<'_> {
     }
 }
 
-/// Takes connections, each in a thread of its own, so that none that says nothing holds up another.
-pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &Listening) {
-    let mut threads: Vec<OwnThread> = Vec::new();
-    loop {
-        own.wake.begin();
-        if !own.stops.load(Ordering::SeqCst)
-            && let Err(error) = own.wake.sleep(Some(Watched::read(listener.as_fd())), None)
-        {
-            tracing::error!("an engine does not listen any more: {error}");
-            break;
+/// Connections that shake hands, each in a thread of its own, so that none that says nothing holds up another.
+#[derive(Default)]
+struct Greeting {
+    all: Vec<Greeted>,
+    /// Threads whose connection was ended here.
+    ending: Vec<OwnThread>,
+}
+
+struct Greeted {
+    from: SocketAddr,
+    stream: Arc<Mutex<Option<TcpStream>>>,
+    heard: Arc<Mutex<Instant>>,
+    thread: OwnThread,
+}
+
+/// By which another thread ends a connection, until this one has shaken hands. A connection ends with the last descriptor, so this one
+/// does not outlive that.
+struct Handle(Arc<Mutex<Option<TcpStream>>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        lock(&self.0).take();
+    }
+}
+
+impl Greeting {
+    /// Takes one more in. If too many shake hands, it ends the one that has said nothing for longest.
+    fn begin(
+        &mut self,
+        inner: &Weak<Inner>,
+        (stream, from): (TcpStream, SocketAddr),
+    ) -> io::Result<()> {
+        self.all.retain(|it| !it.thread.is_finished());
+        self.ending.retain(|thread| !thread.is_finished());
+        if self.all.len() >= MOST_GREETED {
+            self.end_silent();
         }
-        own.wake.end();
-        if own.stops.load(Ordering::SeqCst) {
-            break;
-        }
-        let Ok((stream, from)) = listener.accept() else {
-            continue;
+        let Some(strong) = inner.upgrade() else {
+            return Ok(());
         };
-        threads.retain(|thread| !thread.is_finished());
-        if threads.len() >= BACKLOG {
-            tracing::warn!("{from}: {BACKLOG} others connect just now");
-            continue;
-        }
+        let own = Arc::new(Mutex::new(Some(stream.try_clone()?)));
+        let handle = Handle(Arc::clone(&own));
+        let wire = Wire::new(stream, strong.config.connect_timeout);
+        let heard = wire.last_heard();
         let inner = Weak::clone(inner);
         let body = move || {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
-            let connected = stream.set_nonblocking(false).map_err(|source| {
-                let call = "fcntl";
-                ProviderError::System { call, source }.into()
-            });
-            match connected
-                .and_then(|()| connect_over(&inner, stream, (&from.to_string(), Role::Accepts)))
-            {
+            let connected = connect_over(&inner, wire, (&from.to_string(), Role::Accepts));
+            drop(handle);
+            match connected {
                 Ok(peer) => {
-                    lock(&inner.peers).arrived.push_back(peer);
+                    lock(&inner.peers).arrive(peer, inner.config.peers as usize);
                     inner.arrived.notify_all();
                 }
                 Err(error) => tracing::warn!("not connected: {error}"),
             }
         };
-        match OwnThread::spawn("wv-engine-hello", body, |_| {}) {
-            Ok(thread) => threads.push(thread),
-            Err(error) => tracing::error!("{from}: no thread: {error}"),
+        let thread = OwnThread::spawn("wv-engine-hello", body, |_| {})?;
+        self.all.push(Greeted {
+            from,
+            stream: own,
+            heard,
+            thread,
+        });
+        Ok(())
+    }
+
+    fn end_silent(&mut self) {
+        let all = self.all.iter().enumerate();
+        let Some((at, _)) = all.min_by_key(|(_, it)| *lock(&it.heard)) else {
+            return;
+        };
+        let silent = self.all.swap_remove(at);
+        let from = silent.from;
+        tracing::warn!(
+            "{from}: ended, since {MOST_GREETED} connections shake hands, and it was silent for longest"
+        );
+        self.end(silent);
+    }
+
+    fn end(&mut self, greeted: Greeted) {
+        if let Some(stream) = &*lock(&greeted.stream) {
+            // One that is gone is at its end, too.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.ending.push(greeted.thread);
+    }
+
+    /// Ends all.
+    fn close(mut self) {
+        for greeted in std::mem::take(&mut self.all) {
+            self.end(greeted);
+        }
+        for thread in self.ending {
+            thread.join();
         }
     }
-    for thread in threads {
-        thread.join();
+}
+
+/// Takes connections until it is told to stop. Then it ends those that shake hands.
+pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &Listening) {
+    let mut greeting = Greeting::default();
+    // Of the failures in a row.
+    let mut pause: Option<Duration> = None;
+    loop {
+        own.wake.begin();
+        if !own.stops.load(Ordering::SeqCst) {
+            // The system has said that it can take none: what comes is waited for without it.
+            let comes = pause.is_none().then(|| Watched::read(listener.as_fd()));
+            if let Err(error) = own.wake.sleep(comes, pause) {
+                tracing::error!("an engine does not listen any more: {error}");
+                break;
+            }
+        }
+        own.wake.end();
+        if own.stops.load(Ordering::SeqCst) {
+            break;
+        }
+        let begun = match listener.accept() {
+            Ok(come) => greeting.begin(inner, come),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => Ok(()),
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                _ => Err(error),
+            },
+        };
+        pause = match begun {
+            Ok(()) => None,
+            Err(error) => {
+                if pause.is_none() {
+                    tracing::warn!("an engine takes no connection for now: {error}");
+                }
+                Some(pause.map_or(SHORTEST_PAUSE, |pause| (2 * pause).min(LONGEST_PAUSE)))
+            }
+        };
     }
+    greeting.close();
 }
 
 /// Connects over a stream, from either end.
 pub(super) fn connect_over(
     inner: &Arc<Inner>,
-    stream: TcpStream,
+    mut wire: Wire,
     (place, role): (&str, Role),
 ) -> Result<Peer, HostError> {
-    keep_alive(&stream)?;
-    let mut wire = Wire::new(stream, inner.config.connect_timeout);
+    keep_alive(wire.stream())?;
     if let Some(key) = &inner.config.key {
         let shaken = shake(&mut wire, key, role, Purpose::Engine);
         shaken.map_err(|error| failed(place, &error))?;

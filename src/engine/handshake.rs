@@ -102,7 +102,7 @@ impl Handshake<'_> {
         let mut own_qps = OwnQps::default();
         for (offer, crossing) in offers.iter().zip(&crossings) {
             let [port, theirs] = [&own.ports[crossing.own], &peer.ports[crossing.theirs]];
-            own_qps.add((port.clone(), offer.qpn), theirs.clone());
+            own_qps.add((*port, offer.qpn), *theirs);
         }
         self.tell(wire, &Message::Offers(offers))?;
         let Message::Offers(theirs) = self.hear(wire)? else {

@@ -27,7 +27,7 @@ use super::report::Report;
 use super::seal::Role;
 use super::slots::{Status, TransferId};
 use super::transfers::Transfers;
-use super::wire::Hello;
+use super::wire::{Hello, Wire};
 use super::worker::Pool;
 use crate::config::{EngineConfig, EngineCq};
 use crate::error::OwnThread;
@@ -232,7 +232,8 @@ impl Engine {
     /// Lets other engines connect at `address`, where port 0 is any. Where it is.
     ///
     /// # Errors
-    /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`HostError::Provider`]: the system.
+    /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`EngineError::Closing`]; [`HostError::Provider`]:
+    /// the system.
     pub fn listen(&self, address: SocketAddr) -> Result<SocketAddr, HostError> {
         let EngineConfig { insecure, key, .. } = &self.inner.config;
         if !is_loopback(address.ip()) && !insecure && key.is_none() {
@@ -248,8 +249,14 @@ impl Engine {
         });
         let (inner, own) = (Arc::downgrade(&self.inner), Arc::clone(&listening));
         let body = move || accept_all(&inner, &listener, &own);
+        // `close` takes the listeners after it has set the flag, so either it ends this one, or this one is not begun.
+        let mut listeners = lock(&self.inner.listeners);
+        if self.inner.is_closing.load(Ordering::Acquire) {
+            return Err(EngineError::Closing.into());
+        }
         let thread = OwnThread::spawn("wv-engine-listen", body, |_| {}).map_err(system("spawn"))?;
-        lock(&self.inner.listeners).push((listening, thread));
+        listeners.push((listening, thread));
+        drop(listeners);
         Ok(address)
     }
 
@@ -277,7 +284,10 @@ impl Engine {
         let mut reason = "the name has no address".to_owned();
         for address in addresses {
             match TcpStream::connect_timeout(&address, most) {
-                Ok(stream) => return connect_over(&self.inner, stream, (place, Role::Connects)),
+                Ok(stream) => {
+                    let wire = Wire::new(stream, most);
+                    return connect_over(&self.inner, wire, (place, Role::Connects));
+                }
                 Err(error) => reason = format!("{address}: {error}"),
             }
         }

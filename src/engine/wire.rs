@@ -3,6 +3,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rendezvous::Process;
@@ -144,6 +145,8 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// Longest wait of one step.
     most: Duration,
+    /// When something came last.
+    heard: Arc<Mutex<Instant>>,
     /// Encrypts all that comes and goes.
     seal: Option<Seal>,
     come: Frames,
@@ -168,6 +171,7 @@ impl Wire {
         Self {
             stream,
             most,
+            heard: Arc::new(Mutex::new(Instant::now())),
             seal: None,
             come: Frames::default(),
             come_until: None,
@@ -176,6 +180,11 @@ impl Wire {
             gone: 0,
             gone_until: None,
         }
+    }
+
+    /// When the other end has said something last, kept up to date.
+    pub(super) fn last_heard(&self) -> Arc<Mutex<Instant>> {
+        Arc::clone(&self.heard)
     }
 
     /// From here on this may come.
@@ -348,7 +357,10 @@ impl Wire {
         while !self.is_closed && self.come.has_room() {
             match self.stream.read(&mut bytes) {
                 Ok(0) => self.is_closed = true,
-                Ok(count) => self.add(&bytes[..count])?,
+                Ok(count) => {
+                    *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                    self.add(&bytes[..count])?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // What has come before it is read first.

@@ -9,6 +9,7 @@ mod connections;
 mod counters;
 mod cut;
 mod descriptors;
+mod doors;
 mod gpu_copies;
 mod gpu_memory;
 mod gpu_processes;

@@ -1,5 +1,6 @@
 //! The server: a directory, and an engine in whose memory clients write and read.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,10 @@ use super::figures::EngineFigures;
 use super::files::{Source, Target, place};
 use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
 use super::{P2pError, SERVERS, SLOT, SLOTS};
+
+/// After so long the server asks the system again that could take no connection, and after twice as long each time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a server works.
 #[derive(Clone, Debug)]
@@ -73,7 +78,12 @@ pub fn serve(
     thread::scope(|scope| {
         let mut requests = 0;
         while options.requests.is_none_or(|most| requests < most) {
-            let (stream, from) = listener.accept().map_err(failed)?;
+            let (stream, from) = next(&listener, &|source| {
+                tell(&News::Failed(
+                    "no connection is taken for now",
+                    &failed(source),
+                ));
+            });
             requests += 1;
             let server = &server;
             scope.spawn(move || {
@@ -89,6 +99,24 @@ pub fn serve(
     let _ = server.engine.close();
     tell(&News::Ends(&EngineFigures::of(&server.engine)));
     Ok(())
+}
+
+/// The next connection. A failure of the system is told once, and passes when others end: then this server goes on.
+fn next(listener: &TcpListener, tell: &dyn Fn(io::Error)) -> (TcpStream, SocketAddr) {
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let error = match listener.accept() {
+            Ok(come) => return come,
+            Err(error) => error,
+        };
+        match error.kind() {
+            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+            _ if pause == SHORTEST_PAUSE => tell(error),
+            _ => {}
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
 }
 
 struct Server<'a> {
@@ -135,6 +163,8 @@ impl Server<'_> {
         let (end, timeout) = ((from, End::Server), self.options.timeout);
         let mut lines = Lines::new(stream, end, timeout, self.key.as_ref())?;
         let done = self.converse(&mut lines);
+        // Clients only write and read windows: no peer of the engine is called from here, and each would be kept.
+        while self.engine.accept(Duration::ZERO).is_some() {}
         if let Err(error) = &done {
             // It may be gone.
             let _ = lines.tell(&Answer::Refused(error.to_string()));

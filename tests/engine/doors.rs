@@ -1,0 +1,118 @@
+//! What strangers can take of an engine before they are peers, and what peers can that no program accepts: so much, and no more.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use test_support::counts::full;
+use test_support::limits::HANG;
+use warpverbs::internal::engine::{EngineError, HostError};
+
+use crate::rig::{End, LOOPBACK, config, message};
+
+/// Most connections that shake hands at a time.
+const MOST: usize = 64;
+
+/// Waits until the engine has ended the stream.
+fn is_ended(mut stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).is_ok()
+}
+
+/// Threads of this process that shake hands with one that has connected.
+fn greeting() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names
+        .filter(|name| name.trim() == "wv-engine-hello")
+        .count()
+}
+
+#[test]
+fn of_many_silent_connections_the_one_that_is_silent_longest_is_ended() {
+    let end = End::new(config("a"), 4096);
+    let address = end.engine.listen(LOOPBACK).unwrap();
+    let silent = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It shakes hands.
+        message(&mut stream);
+        stream
+    };
+    let most = if full() { 1200 } else { 120 };
+    let open: Vec<TcpStream> = (0..most).map(silent).collect();
+    for (nth, stream) in open[..most - MOST].iter().enumerate() {
+        assert!(is_ended(stream), "connection {nth}");
+    }
+    println!("{} threads shake hands with {most} silent ends", greeting());
+    let other = End::new(config("b"), 4096);
+    let peer = other.engine.connect(&address.to_string()).unwrap();
+    assert_eq!(peer.name(), "a");
+    assert_eq!(end.engine.accept(HANG).unwrap().name(), "b");
+    assert!(is_ended(&open[most - MOST]), "it gave its place");
+    let mut left: BTreeSet<usize> = (most - MOST + 1..most).collect();
+    left.retain(|nth| {
+        let stream = &open[*nth];
+        stream.set_nonblocking(true).unwrap();
+        let found = (&*stream).read(&mut [0]);
+        found.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+    assert_eq!(left.len(), MOST - 1, "they wait still");
+}
+
+#[test]
+fn a_close_waits_for_no_stranger_and_is_final() {
+    // Each would be waited for as long.
+    let end = End::new(config("a").with_connect_timeout(10 * HANG), 4096);
+    let address = end.engine.listen(LOOPBACK).unwrap();
+    let silent = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        message(&mut stream);
+        stream
+    };
+    let open = [silent(), silent(), silent()];
+    let begin = Instant::now();
+    assert_eq!(end.engine.close().cut_off, 0);
+    println!("closed within {:?} beside 3 silent ends", begin.elapsed());
+    assert!(open.iter().all(is_ended));
+    for _ in 0..3 {
+        let refused = end.engine.listen(LOOPBACK).unwrap_err();
+        let is_it = matches!(refused, HostError::Refused(EngineError::Closing));
+        assert!(is_it, "{refused}");
+    }
+    assert!(TcpStream::connect(address).is_err());
+    assert_eq!(greeting(), 0);
+    assert_eq!(end.engine.close().cut_off, 0);
+}
+
+#[test]
+fn of_peers_that_the_program_does_not_accept_ended_ones_go_first() {
+    const PEERS: u32 = 4;
+    let end = End::new(config("a").with_peers(PEERS), 4096);
+    let address = end.engine.listen(LOOPBACK).unwrap().to_string();
+    let connect = |name: &str| {
+        let other = End::new(config(name), 4096);
+        let peer = other.engine.connect(&address).unwrap();
+        (other, peer)
+    };
+    // One that stays.
+    let stays = connect("stays");
+    let most = if full() { 1000 } else { 20 };
+    for nth in 0..most {
+        let (other, peer) = connect(&format!("goes {nth}"));
+        assert_eq!(peer.close(), 0);
+        assert_eq!(other.engine.close().cut_off, 0);
+        end.engine.peer_gone(HANG).expect("it has gone");
+    }
+    let mut left = Vec::new();
+    while let Some(peer) = end.engine.accept(Duration::ZERO) {
+        left.push(peer.name().to_owned());
+    }
+    println!("{left:?} of {most} that have gone, and one that stays");
+    assert!(
+        left.contains(&"stays".to_owned()) && left.len() <= PEERS as usize,
+        "{left:?}"
+    );
+    drop(stays);
+}
