@@ -59,8 +59,8 @@ pub(super) fn shake(
     match exchange(wire, begin(key, role, purpose)?, role) {
         Ok(seal) => wire.protect(seal),
         Err(error) => {
-            if let WireError::Distrust(_) | WireError::Magic(_) = error {
-                // It may be gone.
+            if let WireError::Distrust(_) | WireError::Magic(_) | WireError::Version(_) = error {
+                // By this frame one of another version sees which this one is. It may be gone.
                 let _ = wire.send_frame(NOISE, &REFUSAL);
             }
             Err(error)

@@ -168,6 +168,11 @@ pub(crate) fn frame(body: &str) -> Vec<u8> {
 /// A hello of an engine as the other end of the connection would say it, from an engine of this name that has no board. Any other
 /// message stays.
 pub(crate) fn as_other(message: &str, name: &str) -> String {
+    as_beside(message, name, None)
+}
+
+/// The same, with what the hello `beside` says of its process and its board; none: no board.
+pub(crate) fn as_beside(message: &str, name: &str, beside: Option<&str>) -> String {
     let mut said: serde_json::Value = serde_json::from_str(message).unwrap();
     let Some(hello) = said.get_mut("hello") else {
         return message.to_owned();
@@ -180,6 +185,13 @@ pub(crate) fn as_other(message: &str, name: &str) -> String {
     let engine = hello["engine"].as_object_mut().unwrap();
     engine.insert("name".to_owned(), name.into());
     engine.remove("local");
+    if let Some(beside) = beside {
+        let other: serde_json::Value = serde_json::from_str(beside).unwrap();
+        for field in ["incarnation", "process", "local"] {
+            let value = other["hello"]["engine"][field].clone();
+            engine.insert(field.to_owned(), value);
+        }
+    }
     said.to_string()
 }
 

@@ -13,7 +13,7 @@ use warpverbs::internal::engine::{EngineConfig, EngineKey, EnginePath, Outcome, 
 use crate::cable::Cable;
 use crate::descriptors::descriptor;
 use crate::local_processes;
-use crate::rig::{End, LOOPBACK, as_other, config, frame, message};
+use crate::rig::{End, LOOPBACK, as_beside, as_other, config, frame, message};
 
 const BYTES: u64 = 4096;
 const PATHS: [EnginePath; 2] = [EnginePath::Auto, EnginePath::Nic];
@@ -141,6 +141,34 @@ fn one_that_sends_everything_back_has_no_key() {
         assert!(said.contains("key"), "{said}");
         stranger.join().unwrap();
     }
+}
+
+#[test]
+fn a_stranger_that_claims_to_be_of_this_machine_gets_no_seat() {
+    let own = config("a").with_engine_path(EnginePath::Auto);
+    let end = End::new(own, BYTES);
+    let address = end.engine.listen(LOOPBACK).unwrap();
+    // Of this process, and of another one: what an engine of it has said on another connection.
+    let hello_of = |address: &str| message(&mut TcpStream::connect(address).unwrap());
+    let process = local_processes::start("serves open own b");
+    let said = process.says();
+    let (there, _) = said.split_once(' ').unwrap();
+    let claims = [hello_of(&address.to_string()), hello_of(there)];
+    // More than there are seats.
+    for nth in 0..300 {
+        let claim = &claims[nth % 2];
+        let mut stream = TcpStream::connect(address).unwrap();
+        let hello = message(&mut stream);
+        let beside = as_beside(&hello, &format!("stranger {nth}"), Some(claim));
+        stream.write_all(&frame(&beside)).unwrap();
+        let vouch = message(&mut stream);
+        assert!(vouch.starts_with("{\"vouch\":["), "{vouch}");
+        stream.write_all(&frame(&vouch)).unwrap();
+        assert_eq!(message(&mut stream), "{\"seat\":null}");
+    }
+    // A peer that shows its board has one.
+    let peer = end.engine.connect(there).unwrap();
+    assert_eq!(peer.path(), PeerPath::Machine);
 }
 
 /// Passes on all that comes at either of two connections, changed until both ends have begun to take each other for peers.
