@@ -11,6 +11,7 @@ use super::local::{Local, LocalEnd, place_of};
 use super::own_qps::OwnQps;
 use super::rails::{Crossing, MOST_RAILS, Rails};
 use super::seal::Role;
+use super::text::{is_plain, printable};
 use super::wire::{Greeting, Hello, Message, Wire, WireError};
 use crate::config::{EngineConfig, EnginePairing, INBOX};
 use crate::fabric::{PortRecord, any_psn, patience};
@@ -237,6 +238,10 @@ impl Handshake<'_> {
             );
             return Err(self.refused(reason));
         }
+        if !peer.name.chars().all(is_plain) {
+            let name = printable(&peer.name);
+            return Err(self.refused(format!("its name '{name}' has a control character")));
+        }
         if !(1..=MOST_QPS as u64).contains(&peer.qps) {
             let reason = format!("it wants {} QPs; they must be 1 to {MOST_QPS}", peer.qps);
             return Err(self.refused(reason));
@@ -297,7 +302,7 @@ impl Handshake<'_> {
             match wire.receive() {
                 Err(error @ WireError::Distrust(_)) => return Err(self.failed(&error)),
                 Ok(Message::Refused(reason)) => {
-                    return Err(self.refused(format!("it refuses: {reason}")));
+                    return Err(self.refused(format!("it refuses: {}", printable(&reason))));
                 }
                 Ok(_) => {}
                 Err(_) => break,
@@ -308,7 +313,9 @@ impl Handshake<'_> {
 
     fn hear(&self, wire: &mut Wire) -> Result<Message, HostError> {
         match wire.receive().map_err(|error| self.failed(&error))? {
-            Message::Refused(reason) => Err(self.refused(format!("it refuses: {reason}"))),
+            Message::Refused(reason) => {
+                Err(self.refused(format!("it refuses: {}", printable(&reason))))
+            }
             message => Ok(message),
         }
     }

@@ -109,6 +109,7 @@ mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod text;
 mod transfers;
 mod waiting;
 mod wire;
@@ -139,6 +140,7 @@ pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
 pub use slots::{Status, TransferId};
 pub use tally::{SliceCounts, Statistics};
+pub use text::printable;
 pub use transfers::{Options, Prepared};
 pub use waiting::Concluded;
 pub use words::KeyedStream;

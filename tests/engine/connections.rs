@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use test_support::counts::full;
 use test_support::limits::HANG;
-use warpverbs::internal::engine::{Engine, HostError, Outcome};
+use warpverbs::internal::engine::{Engine, EngineKey, HostError, Outcome};
 
 use crate::rig::{End, LOOPBACK, as_other, config, connect, frame, message};
 
@@ -41,6 +41,68 @@ fn a_peer_that_announces_what_cannot_be_is_refused_with_value_and_limit() {
         end.engine.accept(Duration::ZERO).is_none(),
         "none of them is a peer"
     );
+}
+
+#[test]
+fn what_strangers_say_is_one_line_of_plain_text() {
+    let end = End::new(config("a"), 4096);
+    let address = end.engine.listen(LOOPBACK).unwrap();
+    let said = answer(address, |hello| {
+        hello.replace("\"name\":\"a\"", "\"name\":\"a\\nERROR forged\"")
+    });
+    assert!(said.contains("has a control character"), "{said}");
+    let listener = std::net::TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            message(&mut stream);
+            let refused = r#"{"refused":"\u001b[2J\nERROR forged"}"#;
+            stream.write_all(&frame(refused)).unwrap();
+        });
+        let said = end.engine.connect(&address).unwrap_err().to_string();
+        assert!(
+            said.ends_with(r"it refuses: \u{1b}[2J\nERROR forged"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
+fn an_engine_of_another_version_is_refused_with_both_numbers() {
+    for key in [None, Some(EngineKey::new([7; 32]))] {
+        let end = End::new(config("a").with_key(key.clone()), 4096);
+        // A frame of the version before.
+        let mut earlier = frame("\"ready\"");
+        earlier[4] = 6;
+        let said_of = |error: HostError| {
+            let said = error.to_string();
+            let both = said.contains("version 6") && said.contains("speaks 7");
+            assert!(both, "{said}");
+        };
+        let listener = std::net::TcpListener::bind(LOOPBACK).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(&earlier).unwrap();
+                // It reads the version of the engine, whatever that has said.
+                let mut head = [0; 6];
+                stream.read_exact(&mut head).unwrap();
+                head
+            });
+            said_of(end.engine.connect(&address).unwrap_err());
+            assert_eq!(other.join().unwrap(), *b"WVEN\x07\0");
+        });
+        // The other way round: one of before reads the version of this one.
+        let address = end.engine.listen(LOOPBACK).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&earlier).unwrap();
+        let mut head = [0; 6];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(head, *b"WVEN\x07\0", "key {}", key.is_some());
+        assert!(end.engine.accept(Duration::ZERO).is_none());
+    }
 }
 
 #[test]
