@@ -12,7 +12,8 @@ use super::wire::{Wire, WireError};
 use crate::config::EngineKey;
 
 /// A stream to a program with the same key, encrypted. Whatever was not made with the key, or not for this stream, is an error of
-/// [`io::ErrorKind::InvalidData`] and ends it. Its end is not signed: the words have to say which is the last.
+/// [`io::ErrorKind::InvalidData`] and ends it. Its end is not authenticated: the words have to say which is the last. A read that has got
+/// a part of a record alone is [`io::ErrorKind::Interrupted`].
 #[derive(Debug)]
 pub struct KeyedStream {
     stream: TcpStream,
@@ -81,7 +82,7 @@ impl KeyedStream {
 impl Read for KeyedStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-        while self.read == self.come.len() && !self.is_ended {
+        if self.read == self.come.len() && !self.is_ended {
             self.come.clear();
             self.read = 0;
             let mut bytes = [0; 1 << 14];
@@ -93,6 +94,10 @@ impl Read for KeyedStream {
             if let Err(error) = self.seal.open(&bytes[..count], &mut self.come) {
                 self.is_ended = true;
                 return Err(invalid(error.to_string()));
+            }
+            if self.come.is_empty() && !self.is_ended {
+                // A part of a record: the caller, whose time may be over, decides whether it waits for more.
+                return Err(io::ErrorKind::Interrupted.into());
             }
         }
         let left = &self.come[self.read..];
@@ -142,6 +147,16 @@ mod tests {
         })
     }
 
+    /// Of the next read that has not got a part alone.
+    fn error_of(stream: &mut KeyedStream) -> io::ErrorKind {
+        loop {
+            match stream.read(&mut [0; 8]).unwrap_err().kind() {
+                io::ErrorKind::Interrupted => {}
+                kind => return kind,
+            }
+        }
+    }
+
     #[test]
     fn words_of_any_length_come_whole_and_inserted_bytes_end_the_stream() {
         let [mut to, mut from] = met(KEY).map(Result::unwrap);
@@ -152,21 +167,19 @@ mod tests {
             from.read_exact(&mut came).unwrap();
             assert!(came == words);
         });
-        to.stream.write_all(b"WVEN\x05\0\x04\0\x11\0\0\0").unwrap();
+        to.stream.write_all(b"WVEN\x07\0\x04\0\x11\0\0\0").unwrap();
         to.stream.write_all(&[0; 17]).unwrap();
         to.write_all(b"later").unwrap();
-        let error = from.read(&mut [0; 8]).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(error_of(&mut from), io::ErrorKind::InvalidData);
         assert_eq!(from.read(&mut [0; 8]).unwrap(), 0, "it has ended");
     }
 
     #[test]
     fn a_stream_that_is_cut_within_a_record_is_not_at_its_end() {
         let [to, mut from] = met(KEY).map(Result::unwrap);
-        (&to.stream).write_all(b"WVEN\x05").unwrap();
+        (&to.stream).write_all(b"WVEN\x07").unwrap();
         drop(to);
-        let error = from.read(&mut [0; 8]).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(error_of(&mut from), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

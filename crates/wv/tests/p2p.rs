@@ -1,10 +1,12 @@
 //! `wv p2p` between two processes, each under a `wv sim` of its own.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use test_basics::addresses::free_address;
@@ -39,15 +41,11 @@ impl Server {
 
     fn start_with(runtime: &Path, directory: &Path, requests: &str, more: &[&str]) -> Self {
         let directory = directory.to_str().unwrap();
-        let options = [
-            "serve",
-            directory,
-            "--listen",
-            "127.0.0.1:0",
-            "--requests",
-            requests,
-        ];
-        let options = [&options[..], more].concat();
+        let mut options = vec!["serve", directory, "--requests", requests];
+        if !more.contains(&"--listen") {
+            options.extend(["--listen", "127.0.0.1:0"]);
+        }
+        options.extend(more);
         let mut child = p2p(runtime, &options).spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -270,6 +268,64 @@ fn a_server_that_is_killed_ends_a_put_with_a_reason() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("wv p2p: "), "{said}");
+}
+
+#[test]
+fn a_client_that_sends_a_byte_now_and_then_is_ended() {
+    let (runtime, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start_with(runtime.path(), served.path(), "1", &["--timeout", "1"]);
+    let stream = TcpStream::connect(&server.place).unwrap();
+    let said = std::thread::scope(|scope| {
+        // Until the server has ended the connection.
+        scope.spawn(|| {
+            while (&stream).write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut said = String::new();
+        // A reset behind what it has said is an end, too.
+        let _ = BufReader::new(&stream).read_line(&mut said);
+        let _ = stream.shutdown(Shutdown::Both);
+        said
+    });
+    assert!(said.contains("timeout: no whole line within 1s"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_served_or_kept_is_refused_at_the_start() {
+    let (runtime, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(own.path().join("file"), b"bytes").unwrap();
+    for (name, why) in [("nowhere", "No such file"), ("file", "not a directory")] {
+        let path = own.path().join(name);
+        let output = p2p(runtime.path(), &["serve", path.to_str().unwrap()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains(name) && said.contains(why), "{said}");
+    }
+    let server = Server::start(runtime.path(), own.path(), "1");
+    let missing = own.path().join("missing/copy");
+    let options = ["get", &server.place, "file", missing.to_str().unwrap()];
+    let output = p2p(runtime.path(), &options).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("missing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_server_at_all_addresses_names_one_that_its_client_reaches() {
+    let (runtime, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(served.path().join("file"), b"bytes").unwrap();
+    let more = ["--listen", "0.0.0.0:0", "--insecure"];
+    let server = Server::start_with(runtime.path(), served.path(), "1", &more);
+    let place = server.place.replace("0.0.0.0", "127.0.0.1");
+    let copy = served.path().join("copy");
+    let options = ["get", &place, "file", copy.to_str().unwrap()];
+    succeeds(&p2p(runtime.path(), &options).output().unwrap());
+    assert_eq!(fs::read(copy).unwrap(), b"bytes");
 }
 
 #[test]

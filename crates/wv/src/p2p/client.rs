@@ -11,7 +11,7 @@ use warpverbs::engine::{
 };
 
 use super::figures::EngineFigures;
-use super::files::{Source, Target};
+use super::files::{Links, Source, Target};
 use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
 use super::server::due;
 use super::{Copied, P2pError, SLOT, SLOTS};
@@ -112,10 +112,10 @@ impl Client {
     /// # Errors
     /// The failure; then `path` has nothing of the file.
     pub fn get(mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
+        let mut target = Target::create(path, Links::Follow)?;
         let name = name.to_owned();
         self.lines.tell(&Request::Get { name })?;
         let window = self.window()?;
-        let mut target = Target::create(path)?;
         let mut buffer = Vec::new();
         let mut at = 0;
         while at < window.bytes {

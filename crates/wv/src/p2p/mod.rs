@@ -53,7 +53,7 @@ pub enum P2pError {
     },
     /// A name that is none of a file in the server's directory.
     #[error(
-        "'{name}' is no name of a file; it must be 1 to 255 bytes without '/', that do not begin with '.'"
+        "{name:?} is no name of a file; it must be 1 to 255 bytes without '/', that do not begin with '.'"
     )]
     Name {
         /// The name that the other end or the user gave.

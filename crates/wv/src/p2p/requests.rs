@@ -1,13 +1,14 @@
 //! What client and server say to each other: lines of JSON, bounded, each waited for with a deadline, and encrypted where they have a
 //! key.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use warpverbs::engine::{EngineKey, KeyedStream};
+use warpverbs::deadline::Looks;
+use warpverbs::engine::{EngineKey, KeyedStream, printable};
 
 use super::P2pError;
 
@@ -16,7 +17,7 @@ pub(super) const VERSION: u32 = 1;
 /// What an end with a key says to one without.
 const KEYED: &[u8] = b"WVEN";
 /// Most bytes of a line.
-const MOST_LINE: u64 = 4096;
+const MOST_LINE: usize = 4096;
 
 /// From client to server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,24 +80,28 @@ impl<T: Read + Write + Send> Both for T {}
 /// One end of a conversation.
 pub(super) struct Lines {
     stream: BufReader<Box<dyn Both>>,
+    /// The same connection: how long a read of it waits.
+    waits: TcpStream,
+    most: Duration,
     place: String,
 }
 
 impl Lines {
-    /// Each line is waited for that long. With a key the other end must have it too.
+    /// A whole line is waited for that long. With a key the other end must have it too.
     pub(super) fn new(
         stream: TcpStream,
         (place, end): (&str, End),
         most: Duration,
         key: Option<&EngineKey>,
     ) -> Result<Self, P2pError> {
-        let failed = |error: std::io::Error| P2pError::Other {
+        let failed = |error: io::Error| P2pError::Other {
             place: place.to_owned(),
             reason: error.to_string(),
         };
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(most)).map_err(failed)?;
         stream.set_write_timeout(Some(most)).map_err(failed)?;
+        let waits = stream.try_clone().map_err(failed)?;
         let stream: Box<dyn Both> = match (key, end) {
             (None, _) => Box::new(stream),
             (Some(key), End::Client) => Box::new(KeyedStream::connect(stream, key, most)?),
@@ -104,6 +109,8 @@ impl Lines {
         };
         Ok(Self {
             stream: BufReader::new(stream),
+            waits,
+            most,
             place: place.to_owned(),
         })
     }
@@ -115,26 +122,54 @@ impl Lines {
     }
 
     pub(super) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, P2pError> {
-        let begin = self.stream.fill_buf().map(|begin| begin.starts_with(KEYED));
-        if begin.map_err(|error| self.other(error))? {
-            return Err(self.other("it asks for a key: --key-file"));
+        let line = self.line()?;
+        serde_json::from_slice(&line).map_err(|error| self.other(error))
+    }
+
+    /// The next line. All of it must be here in time, however slowly its bytes come.
+    fn line(&mut self) -> Result<Vec<u8>, P2pError> {
+        let mut line = Vec::new();
+        for left in Looks::within(self.most) {
+            // A time of 0 would be no limit.
+            let left = left.max(Duration::from_millis(1));
+            let set = self.waits.set_read_timeout(Some(left));
+            set.map_err(|error| self.other(error))?;
+            let come = match self.stream.fill_buf() {
+                Ok(come) => come,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted
+                    | io::ErrorKind::WouldBlock
+                    | io::ErrorKind::TimedOut => continue,
+                    _ => return Err(self.other(error)),
+                },
+            };
+            let reason = match (come, line.len()) {
+                ([], 0) => "it has gone".to_owned(),
+                ([], _) => "it has gone within a line".to_owned(),
+                _ if line.is_empty() && come.starts_with(KEYED) => {
+                    "it asks for a key: --key-file".to_owned()
+                }
+                _ => {
+                    let end = come.iter().position(|byte| *byte == b'\n');
+                    let taken = end.map_or(come.len(), |end| end + 1);
+                    line.extend(&come[..taken]);
+                    self.stream.consume(taken);
+                    match line.len() > MOST_LINE {
+                        true => format!("a line of more than {MOST_LINE} bytes"),
+                        false if end.is_some() => return Ok(line),
+                        false => continue,
+                    }
+                }
+            };
+            return Err(self.other(reason));
         }
-        let mut line = String::new();
-        let mut bounded = self.stream.by_ref().take(MOST_LINE);
-        let read = bounded.read_line(&mut line);
-        match read.map_err(|error| self.other(error))? {
-            0 => Err(self.other("it has gone")),
-            _ if !line.ends_with('\n') => Err(self.other(format!(
-                "a line of more than {MOST_LINE} bytes, or half of one"
-            ))),
-            _ => serde_json::from_str(&line).map_err(|error| self.other(error)),
-        }
+        Err(self.other(format!("timeout: no whole line within {:?}", self.most)))
     }
 
     /// The next answer that is no refusal.
     pub(super) fn answer(&mut self) -> Result<Answer, P2pError> {
         match self.hear()? {
-            Answer::Refused(reason) => Err(self.other(reason)),
+            Answer::Refused(reason) => Err(self.other(printable(&reason))),
             answer => Ok(answer),
         }
     }

@@ -11,7 +11,7 @@ use warpverbs::engine::{Engine, EngineConfig, EngineKey, HostMemory, Publication
 use warpverbs::team::Store;
 
 use super::figures::EngineFigures;
-use super::files::{Source, Target, place};
+use super::files::{Links, Source, Target, place};
 use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
 use super::{P2pError, SERVERS, SLOT, SLOTS};
 
@@ -54,6 +54,15 @@ pub fn serve(
     options: &ServerOptions,
     tell: &(dyn Fn(&News<'_>) + Sync),
 ) -> Result<(), P2pError> {
+    let directory = &options.directory;
+    let found = std::fs::metadata(directory).and_then(|facts| match facts.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|source| P2pError::File {
+        path: directory.display().to_string(),
+        source,
+    })?;
     let key = Engine::read_key(&config)?;
     let engine = Engine::start(config.with_key(key.clone()))?;
     let mut at_engine = options.listen;
@@ -161,8 +170,18 @@ impl Drop for Window<'_> {
 impl Server<'_> {
     fn answer(&self, stream: TcpStream, from: &str) -> Result<(), P2pError> {
         let (end, timeout) = ((from, End::Server), self.options.timeout);
+        let mut at_engine = self.at_engine;
+        if at_engine.ip().is_unspecified() {
+            // The client reaches the address by which it has reached this stream.
+            let own = stream.local_addr();
+            let own = own.map_err(|source| P2pError::File {
+                path: from.to_owned(),
+                source,
+            })?;
+            at_engine.set_ip(own.ip());
+        }
         let mut lines = Lines::new(stream, end, timeout, self.key.as_ref())?;
-        let done = self.converse(&mut lines);
+        let done = self.converse(&mut lines, at_engine);
         // Clients only write and read windows: no peer of the engine is called from here, and each would be kept.
         while self.engine.accept(Duration::ZERO).is_some() {}
         if let Err(error) = &done {
@@ -172,12 +191,12 @@ impl Server<'_> {
         done
     }
 
-    fn converse(&self, lines: &mut Lines) -> Result<(), P2pError> {
+    fn converse(&self, lines: &mut Lines, at_engine: SocketAddr) -> Result<(), P2pError> {
         match lines.hear()? {
             Request::Hello(VERSION) => {}
             other => return Err(lines.other(format!("{other:?}; it must be version {VERSION}"))),
         }
-        lines.tell(&Answer::Engine(self.at_engine.to_string()))?;
+        lines.tell(&Answer::Engine(at_engine.to_string()))?;
         let directory: &Path = &self.options.directory;
         match lines.hear()? {
             Request::Put { name, bytes } => self.take(lines, &place(directory, &name)?, bytes),
@@ -188,7 +207,7 @@ impl Server<'_> {
 
     /// Takes a file.
     fn take(&self, lines: &mut Lines, path: &Path, bytes: u64) -> Result<(), P2pError> {
-        let mut target = Target::create(path)?;
+        let mut target = Target::create(path, Links::Refuse)?;
         let window = Window::new(&self.engine)?;
         window.tell(lines, bytes)?;
         let mut buffer = Vec::new();
