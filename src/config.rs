@@ -201,8 +201,7 @@ impl Config {
     pub fn from_variables<T: Into<OsString>>(
         variable: impl Fn(&str) -> Option<T>,
     ) -> Result<Self, ConfigError> {
-        let variable = |name: &str| variable(name).map(Into::into);
-        Source::reading(&variable, Self::read)
+        Source::reading(variable, Self::read)
     }
 
     fn read(source: &Source<'_>) -> Result<Self, ConfigError> {

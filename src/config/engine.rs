@@ -190,8 +190,7 @@ impl EngineConfig {
         name: &str,
         variable: impl Fn(&str) -> Option<T>,
     ) -> Result<Self, ConfigError> {
-        let variable = |name: &str| variable(name).map(Into::into);
-        Source::reading(&variable, |source| Self::read(name, source))
+        Source::reading(variable, |source| Self::read(name, source))
     }
 
     fn read(name: &str, source: &Source<'_>) -> Result<Self, ConfigError> {

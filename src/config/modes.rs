@@ -174,8 +174,7 @@ impl QpModes {
     pub fn from_variables<T: Into<OsString>>(
         variable: impl Fn(&str) -> Option<T>,
     ) -> Result<Self, ConfigError> {
-        let variable = |name: &str| variable(name).map(Into::into);
-        Source::reading(&variable, Self::read)
+        Source::reading(variable, Self::read)
     }
 
     pub(super) fn read(source: &Source<'_>) -> Result<Self, ConfigError> {

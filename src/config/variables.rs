@@ -672,12 +672,12 @@ impl Source<'_> {
     ///
     /// # Errors
     /// One that `read` has read is no text, so that it does not count as not set; else the error of `read`.
-    pub(super) fn reading<T>(
-        variable: &dyn Fn(&str) -> Option<OsString>,
+    pub(super) fn reading<V: Into<OsString>, T>(
+        variable: impl Fn(&str) -> Option<V>,
         read: impl FnOnce(&Source<'_>) -> Result<T, ConfigError>,
     ) -> Result<T, ConfigError> {
         let source = Source {
-            variable,
+            variable: &|name| variable(name).map(Into::into),
             refused: RefCell::default(),
         };
         let read = read(&source);

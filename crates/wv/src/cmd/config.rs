@@ -90,7 +90,7 @@ fn look() -> Found {
         values: row.values.to_string(),
         meaning: row.meaning,
     };
-    let refused = refused_of_rank().or_else(refused_of_engine);
+    let refused = check_rank().and_then(|()| check_engine()).err();
     let known = |name: &str| variable(name).is_some() || OTHERS.contains(&name);
     let names: BTreeSet<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
@@ -104,27 +104,28 @@ fn look() -> Found {
     }
 }
 
-/// Why a rank could not start with the variables of this process.
-fn refused_of_rank() -> Option<String> {
-    let config = match as_a_rank(|name| std::env::var_os(name)) {
-        Ok(config) => config,
-        Err(error) => return Some(error.to_string()),
-    };
-    let url = Some(config.store).filter(|url| !url.is_empty())?;
-    let error = check_url(&url).err()?.to_string();
-    // It may have a password.
-    let error = error.replace(&url, &place(&url));
-    Some(format!("WARPVERBS_STORE: {error}"))
+/// Whether a rank could start with the variables of this process, or why not.
+fn check_rank() -> Result<(), String> {
+    let config = as_a_rank(|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
+    let url = config.store;
+    if url.is_empty() {
+        return Ok(());
+    }
+    check_url(&url).map_err(|error| {
+        // The URL may have a password.
+        let error = error.to_string().replace(&url, &place(&url));
+        format!("WARPVERBS_STORE: {error}")
+    })
 }
 
 /// The same of a host engine.
-fn refused_of_engine() -> Option<String> {
-    let config = match EngineConfig::from_variables("engine", |name| std::env::var_os(name)) {
-        Ok(config) => config,
-        Err(error) => return Some(error.to_string()),
-    };
-    let error = Engine::read_key(&config).err()?;
-    Some(format!("WARPVERBS_ENGINE_KEY_FILE: {error}"))
+fn check_engine() -> Result<(), String> {
+    let config = EngineConfig::from_variables("engine", |name| std::env::var_os(name));
+    let config = config.map_err(|error| error.to_string())?;
+    match Engine::read_key(&config) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("WARPVERBS_ENGINE_KEY_FILE: {error}")),
+    }
 }
 
 /// What a rank makes of these variables; a process that no launcher has started reads them as the one rank of a team.
