@@ -8,9 +8,7 @@ use super::error::{EngineError, HostError};
 use super::wire::Hello;
 use crate::config::EnginePath;
 use crate::provider::ProviderError;
-use crate::provider::local::{
-    Board, LocalOffer, Place, Reach, Seat, Vouch, Wanted, admit, check_vouch,
-};
+use crate::provider::local::{Board, Claim, LocalOffer, Place, Reach, Seat, Vouch, Wanted, admit};
 
 /// How transfers go to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +89,7 @@ impl Local {
     pub(super) fn refuses(own: &Hello, peer: &Hello) -> Option<&'static str> {
         match (&own.local, &peer.local) {
             (None, _) => Some("this engine's path is nic"),
-            (_, None) => Some("its path is nic"),
+            (_, None) => Some(NOT_LOCAL),
             (Some(offer), Some(theirs)) => offer.far_from(&own.process, theirs, &peer.process),
         }
     }
@@ -107,11 +105,8 @@ impl Local {
         ends: &BothEnds,
         shown: Option<Vouch>,
     ) -> Result<(), String> {
-        let (Some(offer), Some(shown)) = (&peer.local, shown) else {
-            return Err("its path is nic".to_owned());
-        };
-        let of = (&peer.process, peer.incarnation);
-        check_vouch(of, offer, (ends.kept_there(), shown))
+        let shown = shown.ok_or(NOT_LOCAL)?;
+        claim(peer, ends).ok_or(NOT_LOCAL)?.check(shown)
     }
 
     /// A seat for the peer, and where it is. None: too many have one.
@@ -128,16 +123,13 @@ impl Local {
         place: Option<Place>,
     ) -> Result<Reach, String> {
         let place = place.ok_or("it has given this engine no seat")?;
-        let (Some(offer), Some(board)) = (&peer.local, &self.board) else {
-            return Err("its path is nic".to_owned());
+        let (Some(claim), Some(board)) = (claim(peer, ends), &self.board) else {
+            return Err(NOT_LOCAL.to_owned());
         };
         Reach::open(&Wanted {
             name: &peer.name,
-            incarnation: peer.incarnation,
-            process: &peer.process,
-            offer,
+            claim,
             place,
-            kept: ends.kept_there(),
             own: board,
         })
     }
@@ -173,6 +165,18 @@ impl Local {
         };
         Ok(LocalEnd { seat, way })
     }
+}
+
+const NOT_LOCAL: &str = "its path is nic";
+
+/// What a peer says of itself, if it may be of this machine.
+fn claim<'a>(peer: &'a Hello, ends: &BothEnds) -> Option<Claim<'a>> {
+    Some(Claim {
+        incarnation: peer.incarnation,
+        process: &peer.process,
+        offer: peer.local.as_ref()?,
+        kept: ends.kept_there(),
+    })
 }
 
 /// The place of a seat, as a peer learns it.

@@ -29,7 +29,7 @@ pub(crate) use counts::{Counts, MOST_COUNTERS};
 pub(crate) use kept::{Kept, Vouch, draw};
 pub(crate) use lane::LocalLane;
 pub(crate) use names::{IpcName, MemoryName};
-pub(crate) use reach::{Reach, Wanted, check_vouch};
+pub(crate) use reach::{Claim, Reach, Wanted};
 
 use crate::gpu::FileName;
 

@@ -146,17 +146,23 @@ struct Mapped {
     shown: Shown,
 }
 
-/// Which peer is to be reached.
-#[derive(Debug)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) name: &'a str,
+/// What a peer says of itself, and what shows that it is so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim<'a> {
     pub(crate) incarnation: u64,
     pub(crate) process: &'a Process,
     /// The record that the peer published.
     pub(crate) offer: &'a LocalOffer,
-    pub(crate) place: Place,
     /// What it keeps for this connection.
     pub(crate) kept: Kept,
+}
+
+/// Which peer is to be reached.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) claim: Claim<'a>,
+    pub(crate) place: Place,
     /// That of this side.
     pub(crate) own: &'a Arc<Board>,
 }
@@ -166,11 +172,8 @@ impl Reach {
     pub(crate) fn open(wanted: &Wanted<'_>) -> Result<Self, String> {
         let (seat, at) = kept_at(wanted.place.seat)
             .ok_or_else(|| format!("it has named seat {}", wanted.place.seat))?;
-        let way = match *wanted.process == Process::this() {
-            true => {
-                let board = Board::of(wanted.incarnation);
-                Way::Process(board.ok_or("this process has no such engine")?)
-            }
+        let way = match wanted.claim.is_of_this_process() {
+            true => Way::Process(wanted.claim.own_board()?),
             false => Way::Machine(Machine::open(wanted, at)?),
         };
         let mut reach = Self {
@@ -185,7 +188,7 @@ impl Reach {
             has_refused: AtomicBool::new(false),
         };
         reach.life = life(reach.words(), seat);
-        match kept(reach.words(), seat) == wanted.kept.words() {
+        match kept(reach.words(), seat) == wanted.claim.kept.words() {
             true => Ok(reach),
             false => Err(UNPROVEN.to_owned()),
         }
@@ -455,37 +458,41 @@ pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
     }
 }
 
-/// The process of a peer, and the words of its board.
-fn board_of(process: &Process, offer: &LocalOffer) -> Result<(u32, Words), String> {
-    let pid = process.pid_here();
-    let pid = pid.ok_or("its process is not seen from here")?;
-    is_of_user(pid, process)?;
-    let (fd, id) = (offer.board.fd(), offer.board.id());
-    let id = id.ok_or("its board is no file of an engine")?;
-    let mapping = FileName::of(pid, fd, id).map(8 * WORDS as u64)?;
-    Ok((pid, Words::of(mapping)))
-}
+impl Claim<'_> {
+    fn is_of_this_process(&self) -> bool {
+        *self.process == Process::this()
+    }
 
-/// Whether the engine of this life, in this process, has shown that the board which it offers is its own. The kernel lets any process of
-/// this user read the file of a board; nothing is read of the process.
-pub(crate) fn check_vouch(
-    (process, incarnation): (&Process, u64),
-    offer: &LocalOffer,
-    (kept, shown): (Kept, Vouch),
-) -> Result<(), String> {
-    let right = match *process == Process::this() {
-        true => {
-            let board = Board::of(incarnation);
-            board.ok_or("this process has no such engine")?.vouch(kept)
+    /// The board of an engine of this process.
+    fn own_board(&self) -> Result<Arc<Board>, &'static str> {
+        Board::of(self.incarnation).ok_or("this process has no such engine")
+    }
+
+    /// Another process, and the words of its board.
+    fn board_of_process(&self) -> Result<(u32, Words), String> {
+        let pid = self.process.pid_here();
+        let pid = pid.ok_or("its process is not seen from here")?;
+        is_of_user(pid, self.process)?;
+        let (fd, id) = (self.offer.board.fd(), self.offer.board.id());
+        let id = id.ok_or("its board is no file of an engine")?;
+        let mapping = FileName::of(pid, fd, id).map(8 * WORDS as u64)?;
+        Ok((pid, Words::of(mapping)))
+    }
+
+    /// Whether the peer has shown by this code that the board which it offers is its own. The kernel lets any process of this user read
+    /// the file of a board. Of the peer's process this reads nothing.
+    pub(crate) fn check(&self, shown: Vouch) -> Result<(), String> {
+        let right = match self.is_of_this_process() {
+            true => self.own_board()?.vouch(self.kept),
+            false => vouch(&self.board_of_process()?.1, self.kept),
+        };
+        match shown == right {
+            true => Ok(()),
+            false => Err(
+                "it has not shown over this connection that its board is its own: a relay, a proxy or a translation of addresses may be between"
+                    .to_owned(),
+            ),
         }
-        false => vouch(&board_of(process, offer)?.1, kept),
-    };
-    match shown == right {
-        true => Ok(()),
-        false => Err(
-            "it has not shown over this connection that its board is its own: a relay, a proxy or a translation of addresses may be between"
-                .to_owned(),
-        ),
     }
 }
 
@@ -493,12 +500,12 @@ const UNPROVEN: &str = "its memory does not have what it is to keep there";
 
 impl Machine {
     fn open(wanted: &Wanted<'_>, at: u64) -> Result<Self, String> {
-        let (pid, words) = board_of(wanted.process, wanted.offer)?;
+        let (pid, words) = wanted.claim.board_of_process()?;
         let at = wanted.place.board.checked_add(at);
         let machine = Self {
             pid,
             words,
-            kept: wanted.kept,
+            kept: wanted.claim.kept,
             at: at.ok_or("its board ends behind the last address")?,
             mapped: Mutex::default(),
         };
