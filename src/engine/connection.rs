@@ -17,7 +17,7 @@ use super::link::{Fence, Link, MOST_QPS};
 use super::rails::Rails;
 use super::recovery::{Ends, Pairs, RecoveryError};
 use super::report::Remote;
-use super::text::printable;
+use super::text::refusal;
 use super::transfers::Transfers;
 use super::wire::{Message, Wire, WireError};
 use super::worker::Pool;
@@ -164,8 +164,7 @@ impl Control {
                 Message::Reset => return Ok(Some((Other::IsReset, "it has ended it".to_owned()))),
                 Message::End => return Ok(Some((Other::There, "it has ended it".to_owned()))),
                 Message::Refused(reason) => {
-                    let reason = format!("it refuses: {}", printable(&reason));
-                    return Ok(Some((Other::Gone, reason)));
+                    return Ok(Some((Other::Gone, refusal(&reason))));
                 }
                 message => {
                     if let Some(message) = self.hear_notice(message)? {

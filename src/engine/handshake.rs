@@ -8,10 +8,10 @@ use super::ends::{BothEnds, Nonce};
 use super::error::HostError;
 use super::link::MOST_QPS;
 use super::local::{Local, LocalEnd, place_of};
-use super::own_qps::OwnQps;
+use super::own_qps::{OwnLane, OwnQps};
 use super::rails::{Crossing, MOST_RAILS, Rails};
 use super::seal::Role;
-use super::text::{is_plain, printable};
+use super::text::{is_plain, printable, refusal};
 use super::wire::{Greeting, Hello, Message, Wire, WireError};
 use crate::config::{EngineConfig, EnginePairing, INBOX};
 use crate::fabric::{PortRecord, any_psn, patience};
@@ -100,11 +100,15 @@ impl Handshake<'_> {
             pairs.push(rail.pair(worker, number, any_psn())?);
         }
         let offers: Vec<Offer> = pairs.iter().filter_map(Pair::offer).collect();
-        let mut own_qps = OwnQps::default();
-        for (offer, crossing) in offers.iter().zip(&crossings) {
-            let [port, theirs] = [&own.ports[crossing.own], &peer.ports[crossing.theirs]];
-            own_qps.add((*port, offer.qpn), *theirs);
-        }
+        let lanes = offers
+            .iter()
+            .zip(&crossings)
+            .map(|(offer, crossing)| OwnLane {
+                qpn: offer.qpn,
+                port: own.ports[crossing.own],
+                theirs: peer.ports[crossing.theirs],
+            });
+        let own_qps = OwnQps::new(lanes);
         self.tell(wire, &Message::Offers(offers))?;
         let Message::Offers(theirs) = self.hear(wire)? else {
             return Err(self.refused("it has not offered its QPs"));
@@ -302,7 +306,7 @@ impl Handshake<'_> {
             match wire.receive() {
                 Err(error @ WireError::Distrust(_)) => return Err(self.failed(&error)),
                 Ok(Message::Refused(reason)) => {
-                    return Err(self.refused(format!("it refuses: {}", printable(&reason))));
+                    return Err(self.refused(refusal(&reason)));
                 }
                 Ok(_) => {}
                 Err(_) => break,
@@ -313,9 +317,7 @@ impl Handshake<'_> {
 
     fn hear(&self, wire: &mut Wire) -> Result<Message, HostError> {
         match wire.receive().map_err(|error| self.failed(&error))? {
-            Message::Refused(reason) => {
-                Err(self.refused(format!("it refuses: {}", printable(&reason))))
-            }
+            Message::Refused(reason) => Err(self.refused(refusal(&reason))),
             message => Ok(message),
         }
     }

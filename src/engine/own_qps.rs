@@ -3,11 +3,18 @@
 use crate::fabric::PortRecord;
 use crate::provider::mlx5::Offer;
 
-/// The QPs of this end, and the ports of the other, by lane.
+/// The QPs of this end, by lane.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OwnQps {
-    own: Vec<(PortRecord, u32)>,
-    theirs: Vec<PortRecord>,
+pub(super) struct OwnQps(Vec<OwnLane>);
+
+/// One lane of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnLane {
+    /// Of this end's QP.
+    pub(super) qpn: u32,
+    pub(super) port: PortRecord,
+    /// The port of the other end.
+    pub(super) theirs: PortRecord,
 }
 
 /// An offer that names a QP of this end.
@@ -16,19 +23,16 @@ pub(super) struct OwnQps {
 pub(super) struct OwnQp(u32);
 
 impl OwnQps {
-    /// One more lane: this end's QP `qpn` at port `own`, and the port of the other end.
-    pub(super) fn add(&mut self, (own, qpn): (PortRecord, u32), theirs: PortRecord) {
-        self.own.push((own, qpn));
-        self.theirs.push(theirs);
+    pub(super) fn new(lanes: impl Iterator<Item = OwnLane>) -> Self {
+        Self(lanes.collect())
     }
 
     /// Whether this lane may have the QP that the other end offers.
     pub(super) fn check(&self, lane: usize, offer: &Offer) -> Result<(), OwnQp> {
-        let port = self.theirs.get(lane);
-        let is_it = |(own, qpn): &(PortRecord, u32)| {
-            *qpn == offer.qpn && port.is_some_and(|port| port.is_at(own))
-        };
-        match self.own.iter().any(is_it) {
+        let port = self.0.get(lane).map(|lane| lane.theirs);
+        let is_it =
+            |own: &OwnLane| own.qpn == offer.qpn && port.is_some_and(|port| port.is_at(&own.port));
+        match self.0.iter().any(is_it) {
             true => Err(OwnQp(offer.qpn)),
             false => Ok(()),
         }

@@ -21,6 +21,11 @@ pub fn printable(text: &str) -> String {
     line
 }
 
+/// Why the other end has ended a connection, in its words.
+pub(super) fn refusal(reason: &str) -> String {
+    format!("it refuses: {}", printable(reason))
+}
+
 /// Whether `letter` is no control character: none of C0, DEL and C1, and none that ends a line or turns the direction of the text.
 pub(super) fn is_plain(letter: char) -> bool {
     let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

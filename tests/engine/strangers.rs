@@ -50,14 +50,17 @@ fn engines() -> impl Iterator<Item = EngineConfig> {
     })
 }
 
-/// Sends each message back, changed, until the stream ends.
-fn echo(mut stream: TcpStream, change: Change) {
+/// Sends each message back, changed, until the stream ends. The last message.
+fn echo(mut stream: TcpStream, change: Change) -> String {
+    let mut last = String::new();
     while let Some(said) = try_message(&mut stream) {
         if stream.write_all(&frame(&change(&said))).is_err() {
             break;
         }
+        last = said;
     }
     let _ = stream.shutdown(Shutdown::Both);
+    last
 }
 
 /// The next message, until the stream ends.
@@ -81,15 +84,7 @@ fn said_of_listener(end: &End, change: Change) -> String {
 
 /// What the engine says of one that connects to it and sends everything back like this.
 fn said_of_client(address: SocketAddr, change: Change) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let mut last = String::new();
-    while let Some(said) = try_message(&mut stream) {
-        if stream.write_all(&frame(&change(&said))).is_err() {
-            break;
-        }
-        last = said;
-    }
-    last
+    echo(TcpStream::connect(address).unwrap(), change)
 }
 
 #[test]
@@ -172,7 +167,8 @@ fn a_stranger_that_claims_to_be_of_this_machine_gets_no_seat() {
 }
 
 /// Passes on all that comes at either of two connections, changed until both ends have begun to take each other for peers.
-fn cross(mut ends: [TcpStream; 2], change: Change) -> [TcpStream; 2] {
+fn crossed(addresses: [SocketAddr; 2], change: Change) -> [TcpStream; 2] {
+    let mut ends = addresses.map(|to| TcpStream::connect(to).unwrap());
     let streams = [ends[0].try_clone().unwrap(), ends[1].try_clone().unwrap()];
     let said = [0, 1].map(|of: usize| message(&mut ends[of]));
     for (to, said) in [(1, &said[0]), (0, &said[1])] {
@@ -189,11 +185,6 @@ fn cross(mut ends: [TcpStream; 2], change: Change) -> [TcpStream; 2] {
         });
     }
     streams
-}
-
-/// Two connections to these addresses, crossed.
-fn crossed(addresses: [SocketAddr; 2], change: Change) -> [TcpStream; 2] {
-    cross(addresses.map(|to| TcpStream::connect(to).unwrap()), change)
 }
 
 /// What engines that have both accepted say of each other.
