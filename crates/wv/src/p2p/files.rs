@@ -18,7 +18,7 @@ pub(super) fn place(directory: &Path, name: &str) -> Result<PathBuf, P2pError> {
     }
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> P2pError {
+pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> P2pError {
     let path = path.display().to_string();
     move |source| P2pError::File {
         path: path.clone(),

@@ -99,7 +99,6 @@ impl Lines {
             reason: error.to_string(),
         };
         stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(most)).map_err(failed)?;
         stream.set_write_timeout(Some(most)).map_err(failed)?;
         let waits = stream.try_clone().map_err(failed)?;
         let stream: Box<dyn Both> = match (key, end) {

@@ -11,7 +11,7 @@ use warpverbs::engine::{Engine, EngineConfig, EngineKey, HostMemory, Publication
 use warpverbs::team::Store;
 
 use super::figures::EngineFigures;
-use super::files::{Links, Source, Target, place};
+use super::files::{self, Links, Source, Target, place};
 use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
 use super::{P2pError, SERVERS, SLOT, SLOTS};
 
@@ -59,10 +59,7 @@ pub fn serve(
         true => Ok(()),
         false => Err(io::ErrorKind::NotADirectory.into()),
     });
-    found.map_err(|source| P2pError::File {
-        path: directory.display().to_string(),
-        source,
-    })?;
+    found.map_err(files::failed(directory))?;
     let key = Engine::read_key(&config)?;
     let engine = Engine::start(config.with_key(key.clone()))?;
     let mut at_engine = options.listen;
@@ -174,9 +171,9 @@ impl Server<'_> {
         if at_engine.ip().is_unspecified() {
             // The client reaches the address by which it has reached this stream.
             let own = stream.local_addr();
-            let own = own.map_err(|source| P2pError::File {
-                path: from.to_owned(),
-                source,
+            let own = own.map_err(|error| P2pError::Other {
+                place: from.to_owned(),
+                reason: error.to_string(),
             })?;
             at_engine.set_ip(own.ip());
         }
