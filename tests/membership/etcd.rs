@@ -162,15 +162,15 @@ fn a_stopped_etcd_costs_no_living_rank_its_place_and_a_dead_one_goes() {
     };
     for time in times.iter().map(|time| Duration::from_millis(*time)) {
         disturbs_nobody(&fleet, &format!("stopped for {time:?}"), |meanwhile| {
-            etcd.signal(0, "STOP");
+            etcd.stop(0);
             meanwhile(time);
-            etcd.signal(0, "CONT");
+            etcd.resume(0);
         });
     }
-    etcd.signal(0, "STOP");
+    etcd.stop(0);
     dies(&mut fleet);
     std::thread::sleep(2 * SHORT.lease_ttl);
-    goes_behind_that(fleet, "a stopped etcd", || etcd.signal(0, "CONT"));
+    goes_behind_that(fleet, "a stopped etcd", || etcd.resume(0));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_rank_that_dies_while_etcd_has_no_leader_goes_under_the_next_leader() {
         let leader = etcd.leader();
         match kill {
             true => etcd.kill(leader),
-            false => etcd.signal(leader, "STOP"),
+            false => etcd.stop(leader),
         };
         dies(&mut fleet);
         std::thread::sleep(2 * SHORT.lease_ttl);
@@ -196,7 +196,7 @@ fn a_rank_that_dies_while_etcd_has_no_leader_goes_under_the_next_leader() {
                 etcd.start_member(leader);
                 assert!(etcd.serves(leader));
             }
-            false => etcd.signal(leader, "CONT"),
+            false => etcd.resume(leader),
         });
     }
 }
@@ -228,9 +228,9 @@ fn the_leader_is_lost_with_default_times_and_all_stay() {
             &fleet,
             &format!("round {round}: a leader that is stopped"),
             |meanwhile| {
-                etcd.signal(leader, "STOP");
+                etcd.stop(leader);
                 meanwhile(2 * SHORT.lease_ttl);
-                etcd.signal(leader, "CONT");
+                etcd.resume(leader);
             },
         );
     }

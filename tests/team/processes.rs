@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{env, fs};
@@ -14,6 +13,7 @@ use std::{env, fs};
 use bytemuck::bytes_of;
 use test_support::abi::ops::OpsSeveralParams;
 use test_support::process::Process;
+use test_support::stopped;
 use warpverbs::abi::{DevicePtr, Status};
 use warpverbs::gpu::Launch;
 use warpverbs::internal::TeamInternal;
@@ -93,13 +93,6 @@ fn start(directory: &Path, generation: u32, direct: bool) -> Process {
 /// Orders a process to do something, and waits until it has.
 fn does(process: &mut Process, what: &str) {
     assert_eq!(process.asked(what), what);
-}
-
-fn signal(process: &Process, signal: &str) {
-    let sent = Command::new("kill")
-        .args([signal, &process.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
 }
 
 #[test]
@@ -186,7 +179,7 @@ fn a_killed_rank_is_replaced_after_its_memory_closes_and_its_process_ends() {
     assert_eq!((of_first.len(), open(&of_first)), (1, 1));
 
     // Frozen, and dropped: what was open is closed at once, and another may not come while it could wake up.
-    signal(&first, "-STOP");
+    stopped::stop(first.id());
     team.fail_peer(1).unwrap();
     assert!(team.release_peer(1).unwrap() && !team.is_direct(1).unwrap());
     assert_eq!(open(&of_first), 0);
@@ -212,7 +205,7 @@ fn a_killed_rank_is_replaced_after_its_memory_closes_and_its_process_ends() {
         }
     }
     // It wakes up, and stores where it could: no rank has connected with its successor.
-    signal(&first, "-CONT");
+    stopped::resume(first.id());
     does(&mut first, "put");
     drop(first);
     team.check_former(1, 2).unwrap();

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::certificates::{Authority, Issued};
 use crate::limits::HANG;
+use crate::stopped;
 
 /// A search is repeated after this time.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -222,11 +223,14 @@ impl Etcd {
         fs::remove_dir_all(&self.members[i].data).unwrap();
     }
 
-    /// SIGSTOP or SIGCONT.
-    pub fn signal(&self, i: usize, name: &str) {
-        let pid = self.members[i].process.as_ref().unwrap().id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.unwrap().success());
+    /// SIGSTOP; it answers nothing any more.
+    pub fn stop(&self, i: usize) {
+        stopped::stop(self.members[i].process.as_ref().unwrap().id());
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self, i: usize) {
+        stopped::resume(self.members[i].process.as_ref().unwrap().id());
     }
 
     /// The number of the member that leads.

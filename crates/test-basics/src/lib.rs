@@ -9,3 +9,4 @@ pub mod limits;
 pub mod process;
 pub mod proxy;
 pub mod pyverbs;
+pub mod stopped;

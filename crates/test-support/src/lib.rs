@@ -25,4 +25,4 @@ pub mod ring;
 pub mod table;
 pub mod words;
 
-pub use test_basics::{etcd, limits, process, proxy};
+pub use test_basics::{etcd, limits, process, proxy, stopped};

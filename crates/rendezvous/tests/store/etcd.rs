@@ -173,10 +173,10 @@ fn a_stopped_member_is_passed_over_and_never_replaces_anything_newer() {
         });
         let store = store.unwrap();
         put(&store, b"before");
-        etcd.signal(stopped, "STOP");
+        etcd.stop(stopped);
         put(&store, b"during");
         put(&store, b"newest");
-        etcd.signal(stopped, "CONT");
+        etcd.resume(stopped);
         // Time for the requests that it took before it was stopped.
         thread::sleep(Duration::from_millis(300));
         let mut found = None;
@@ -446,7 +446,7 @@ fn calls_to_a_stopped_etcd_end_at_their_bound_and_reads_are_not_unknown() {
     store.put("k", b"1").unwrap();
     let bound = Duration::from_millis(300);
     let store = store.bounded(bound);
-    etcd.signal(0, "STOP");
+    etcd.stop(0);
     let calls = [
         Timed::of(|| store.try_get("k").map(drop)),
         Timed::of(|| store.changed_since(&["k"], Some("p"), 0).map(drop)),
@@ -455,7 +455,7 @@ fn calls_to_a_stopped_etcd_end_at_their_bound_and_reads_are_not_unknown() {
         Timed::of(|| store.put("k", b"2")),
         Timed::of(|| store.wait_for_key("k", 0, bound).map(drop)),
     ];
-    etcd.signal(0, "CONT");
+    etcd.resume(0);
     for call in calls {
         let error = call.result.unwrap_err();
         // The change was not sent: the look before it had no answer.

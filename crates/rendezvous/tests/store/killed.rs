@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{FileStore, Lease, Life, Process, Store};
 use test_basics::limits::{HANG, until};
+use test_basics::stopped;
 
 use crate::conformance::increment;
 use crate::growth::check;
@@ -106,23 +107,13 @@ impl Worker {
         Self(child)
     }
 
-    /// Stops it, wherever it is, and waits until it stands.
+    /// Stops it, wherever it is.
     fn stop(&self) {
-        self.signal("STOP");
-        let stat = format!("/proc/{}/task", self.0.id());
-        until("the process stands", || {
-            let mut threads = std::fs::read_dir(&stat).unwrap().flatten();
-            threads.all(|thread| {
-                let stat = std::fs::read_to_string(thread.path().join("stat"));
-                stat.is_ok_and(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('T'))
-            })
-        });
+        stopped::stop(self.0.id());
     }
 
-    fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.unwrap().success());
+    fn resume(&self) {
+        stopped::resume(self.0.id());
     }
 }
 
@@ -181,11 +172,11 @@ fn a_stopped_process_holds_up_no_other() {
     for _ in 0..20 {
         let before = number(&store, "n");
         until("the other counts", || number(&store, "n") > before);
-        worker.signal("STOP");
+        worker.stop();
         // These end although the other stands still.
         increment(&store, "n");
         store.put("other", b"1").unwrap();
-        worker.signal("CONT");
+        worker.resume();
     }
 }
 
@@ -219,7 +210,7 @@ fn stopped_and_killed_writers_leave_few_files_and_readers_never_go_back() {
         // Those that go on are stopped at another point, so that no worker changes anything while files are counted.
         workers().for_each(Worker::stop);
         check(directory.path());
-        workers().for_each(|worker| worker.signal("CONT"));
+        workers().for_each(|worker| worker.resume());
         match random.u32(..4) {
             0 => {
                 // First it is killed.
@@ -285,7 +276,7 @@ fn a_process_that_is_stopped_too_long_loses_its_lease_and_learns_it() {
     let store = FileStore::open(directory.path(), "run").unwrap();
     let worker = Worker::start(directory.path(), SHORT);
     store.get("seat", Instant::now() + HANG).unwrap();
-    worker.signal("STOP");
+    worker.stop();
     assert_eq!(store.watch("seat", Some(b"child"), HANG).unwrap(), None);
     assert!(
         store
@@ -293,7 +284,7 @@ fn a_process_that_is_stopped_too_long_loses_its_lease_and_learns_it() {
             .unwrap()
             .is_some()
     );
-    worker.signal("CONT");
+    worker.resume();
     assert_eq!(store.get("lost", Instant::now() + HANG).unwrap(), b"yes");
     assert_eq!(store.try_get("seat").unwrap().unwrap(), b"next");
 }
