@@ -22,6 +22,7 @@
 //! # Ok::<(), warpverbs::config::ConfigError>(())
 //! ```
 
+mod address;
 mod cpus;
 mod devices;
 mod engine;
@@ -37,6 +38,7 @@ mod variables;
 
 use std::ffi::OsString;
 
+pub use address::{BadAddress, EngineAddress, SocketPath};
 pub use cpus::{BadCpus, CpuList, EngineCpus};
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;

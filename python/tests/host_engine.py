@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import random
+import stat
 import tempfile
 import threading
 import time
@@ -546,6 +547,27 @@ def names() -> None:
         with Engine("a") as a, Engine("b") as b:
             b.publish(b.listen(), store=store)
             assert a.connect_by_name("b", store=store).name == "b", "the end of an engine ends its name"
+
+
+def sockets() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/socket"
+        with Engine("a") as a, Engine("b") as b:
+            at = b.listen(f"unix:{path}")
+            assert at == f"unix:{path}"
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+            assert a.connect(at).name == "b"
+            b.publish(at, store=f"file://{directory}")
+            assert a.connect_by_name("b", store=f"file://{directory}").name == "b"
+            with pytest.raises(warpverbs.EngineError, match="a process listens there"):
+                a.listen(at)
+            with pytest.raises(warpverbs.Refused, match="it must have 1 to 107"):
+                a.listen("unix:" + "x" * 108)
+            with pytest.raises(warpverbs.EngineError, match="it must have 1 to 107"):
+                a.connect("unix:" + "x" * 108)
+            with pytest.raises(warpverbs.Refused, match="unix:engine is published"):
+                b.publish("unix:engine", store=f"file://{directory}")
+        assert not os.path.exists(path), "the socket goes with its engine"
 
 
 def lists_of_memory() -> None:

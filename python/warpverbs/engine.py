@@ -446,18 +446,22 @@ class Engine:
         return self._native.descriptor(region.number)
 
     def listen(self, address: str | None = None) -> str:
-        """Lets other engines connect at ``address``, where port 0 takes any free port. The default is ``WARPVERBS_ENGINE_LISTEN``, else
-        loopback. Returns the address with its port."""
+        """Lets other engines connect at ``address``, as ``IP:PORT``, where port 0 takes any free port, or ``unix:PATH``. The default is
+        ``WARPVERBS_ENGINE_LISTEN``, else loopback. Returns the address with its port, or with its path from the root on.
+
+        All users of the machine reach a port of loopback, and only this user a Unix socket. Its path has at most 107 bytes. A socket
+        that a process has left over is replaced; one in use is not."""
         return self._native.listen(address)
 
     def connect(self, at: str) -> Peer:
-        """Connects to the engine that listens at ``host:port``."""
+        """Connects to the engine that listens at ``host:port`` or ``unix:PATH``."""
         return Peer(self._native.connect(at))
 
     def publish(self, address: str, *, store: str | None = None, run_id: str | None = None) -> None:
         """Publishes that this engine listens at ``address``, under its name, until :meth:`unpublish` or its end. ``address`` is one of
-        this machine with its port, as :meth:`listen` returns it. ``store`` is ``file://DIRECTORY`` or ``etcd://HOST:PORT/PREFIX``, and
-        ``run_id`` separates runs that use the same store. Their defaults are ``WARPVERBS_STORE`` and ``WARPVERBS_RUN_ID``.
+        this machine with its port, or a Unix socket, as :meth:`listen` returns it. ``store`` is ``file://DIRECTORY`` or
+        ``etcd://HOST:PORT/PREFIX``, and ``run_id`` separates runs that use the same store. Their defaults are
+        ``WARPVERBS_STORE`` and ``WARPVERBS_RUN_ID``.
 
         :class:`EngineError` if another engine has published the name. A process that is killed keeps its name for at most ten seconds.
         """

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::variables::Source;
 use super::{
-    ConfigError, DeviceChoice, EngineCpus, EngineKey, GidChoice, GpuSelector, PathConfig, setters,
+    ConfigError, DeviceChoice, EngineAddress, EngineCpus, EngineKey, GidChoice, GpuSelector,
+    PathConfig, setters,
 };
 
 /// How a host engine works. It is checked when the engine is made.
@@ -79,7 +80,7 @@ pub struct EngineConfig {
     pub drain: Duration,
     /// Where [`Engine::listen_as_configured`](crate::engine::Engine::listen_as_configured) listens; port 0 is any.
     /// `WARPVERBS_ENGINE_LISTEN`. Default `127.0.0.1:0`.
-    pub listen: SocketAddr,
+    pub listen: EngineAddress,
     /// Names of the engines that it connects with; none: all. A name is what an engine says of itself: [`key`](Self::key) is what keeps
     /// others out. `WARPVERBS_ENGINE_ALLOW`. Default none.
     pub allow: Vec<String>,
@@ -124,7 +125,7 @@ setters! {
         with_deadline(deadline: Option<Duration>),
         with_connect_timeout(connect_timeout: Duration),
         with_drain(drain: Duration),
-        with_listen(listen: SocketAddr),
+        with_listen(listen: EngineAddress),
         with_allow(allow: Vec<String>),
         with_key(key: Option<EngineKey>),
         with_key_file(key_file: Option<PathBuf>),
@@ -165,7 +166,7 @@ impl EngineConfig {
             deadline: None,
             connect_timeout: Duration::from_secs(5),
             drain: Duration::from_secs(5),
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into(),
             allow: Vec::new(),
             key: None,
             key_file: None,

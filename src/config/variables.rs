@@ -561,9 +561,9 @@ pub const GROUPS: [Group; 7] = [
             ),
             row(
                 "WARPVERBS_ENGINE_LISTEN",
-                Values::Text("an IP address and a port"),
+                Values::Text("an IP address and a port, or `unix:PATH`"),
                 "127.0.0.1:0",
-                "where an engine listens if the program does not say; port 0 is any. Without a key only loopback",
+                "where an engine listens if the program does not say; port 0 is any. Without a key only loopback, which all users of the machine reach, or a Unix socket, which only this user does",
             ),
             row(
                 "WARPVERBS_ENGINE_ALLOW",

@@ -3,13 +3,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-
-use rustix::net::sockopt;
 
 use super::connection::{Control, THREAD};
 use super::error::{EngineError, HostError};
@@ -17,9 +15,11 @@ use super::frames::Stage;
 use super::handshake::{Connected, Handshake, failed};
 use super::host::{Inner, lock};
 use super::link::Link;
+use super::listener::{Accepted, Listener};
 use super::peer::Peer;
 use super::recovery::Pairs;
 use super::seal::{Purpose, Role, shake};
+use super::streams::Stream;
 use super::wire::{Hello, Message, Wire};
 use super::worker::Held;
 use crate::error::OwnThread;
@@ -34,12 +34,6 @@ const MOST_GREETED: usize = 64;
 /// After so long the listener asks the system again that could take no connection, and after twice as long each time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// After so long without a packet the kernel asks the other end of a connection whether it lives.
-const KEEP_IDLE: Duration = Duration::from_secs(5);
-/// Between two such questions.
-const KEEP_BETWEEN: Duration = Duration::from_secs(2);
-/// So many without an answer end it: 15 s behind the last packet.
-const KEEP_COUNT: u32 = 5;
 
 #[derive(Default)]
 pub(super) struct Peers {
@@ -106,15 +100,15 @@ struct Greeting {
 }
 
 struct Greeted {
-    from: SocketAddr,
-    stream: Arc<Mutex<Option<TcpStream>>>,
+    from: String,
+    stream: Arc<Mutex<Option<Stream>>>,
     heard: Arc<Mutex<Instant>>,
     thread: OwnThread,
 }
 
 /// By which another thread ends a connection, until this one has shaken hands. A connection ends with the last descriptor, so this one
 /// does not outlive that.
-struct Handle(Arc<Mutex<Option<TcpStream>>>);
+struct Handle(Arc<Mutex<Option<Stream>>>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -124,11 +118,8 @@ impl Drop for Handle {
 
 impl Greeting {
     /// Takes one more in. If too many shake hands, it ends the one that has said nothing for longest.
-    fn begin(
-        &mut self,
-        inner: &Weak<Inner>,
-        (stream, from): (TcpStream, SocketAddr),
-    ) -> io::Result<()> {
+    fn begin(&mut self, inner: &Weak<Inner>, accepted: Accepted) -> io::Result<()> {
+        let Accepted { stream, from } = accepted;
         self.all.retain(|it| !it.thread.is_finished());
         self.ending.retain(|thread| !thread.is_finished());
         if self.all.len() >= MOST_GREETED {
@@ -142,11 +133,12 @@ impl Greeting {
         let wire = Wire::new(stream, strong.config.connect_timeout);
         let heard = wire.last_heard();
         let inner = Weak::clone(inner);
+        let place = from.clone();
         let body = move || {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
-            let connected = connect_over(&inner, wire, (&from.to_string(), Role::Accepts));
+            let connected = connect_over(&inner, wire, (&place, Role::Accepts));
             drop(handle);
             match connected {
                 Ok(peer) => {
@@ -172,7 +164,7 @@ impl Greeting {
             return;
         };
         let silent = self.all.swap_remove(at);
-        let from = silent.from;
+        let from = &silent.from;
         tracing::warn!(
             "{from}: ended, since {MOST_GREETED} connections shake hands, and it was silent for longest"
         );
@@ -199,7 +191,7 @@ impl Greeting {
 }
 
 /// Takes connections until it is told to stop. Then it ends those that shake hands.
-pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &Listening) {
+pub(super) fn accept_all(inner: &Weak<Inner>, listener: &Listener, own: &Listening) {
     let mut greeting = Greeting::default();
     // Of the failures in a row.
     let mut pause: Option<Duration> = None;
@@ -218,7 +210,8 @@ pub(super) fn accept_all(inner: &Weak<Inner>, listener: &TcpListener, own: &List
             break;
         }
         let begun = match listener.accept() {
-            Ok(come) => greeting.begin(inner, come),
+            Ok(Some(accepted)) => greeting.begin(inner, accepted),
+            Ok(None) => Ok(()),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => Ok(()),
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
@@ -244,7 +237,10 @@ pub(super) fn connect_over(
     mut wire: Wire,
     (place, role): (&str, Role),
 ) -> Result<Peer, HostError> {
-    keep_alive(wire.stream())?;
+    wire.stream().keep_alive().map_err(|source| {
+        let call = "setsockopt";
+        ProviderError::System { call, source }
+    })?;
     if let Some(key) = &inner.config.key {
         let shaken = shake(&mut wire, key, role, Purpose::Engine);
         shaken.map_err(|error| failed(place, &error))?;
@@ -279,24 +275,6 @@ pub(super) fn connect_over(
     let mut peers = lock(&inner.peers);
     entering.give_back(&mut peers);
     admit(inner, &mut peers, connected?, wire, place)
-}
-
-/// Makes the kernel probe a silent peer. A machine that has failed cannot end its connections itself.
-fn keep_alive(stream: &TcpStream) -> Result<(), ProviderError> {
-    let set = || {
-        sockopt::set_socket_keepalive(stream, true)?;
-        sockopt::set_tcp_keepidle(stream, KEEP_IDLE)?;
-        sockopt::set_tcp_keepintvl(stream, KEEP_BETWEEN)?;
-        sockopt::set_tcp_keepcnt(stream, KEEP_COUNT)?;
-        let most = KEEP_IDLE + KEEP_BETWEEN * KEEP_COUNT;
-        // The same where something was sent that is not answered: then the kernel asks by sending it again.
-        sockopt::set_tcp_user_timeout(stream, u32::try_from(most.as_millis()).unwrap_or(u32::MAX))
-    };
-    let call = "setsockopt";
-    set().map_err(|errno: rustix::io::Errno| {
-        let source = errno.into();
-        ProviderError::System { call, source }
-    })
 }
 
 /// Whether the engine takes the peer now, or why not.
@@ -487,17 +465,5 @@ mod tests {
         assert_eq!(most.iter().filter(|owner| **owner == 5).count(), 16);
         assert_eq!(turns(&[0, 1, 2], &[200, 0, 100]), [0, 1, 2, 0]);
         assert!(turns(&[], &[]).is_empty());
-    }
-
-    #[test]
-    fn the_kernel_asks_a_silent_peer_and_gives_it_up() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        keep_alive(&stream).unwrap();
-        assert!(sockopt::socket_keepalive(&stream).unwrap());
-        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_IDLE);
-        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEP_BETWEEN);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEP_COUNT);
-        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 15_000);
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! Each end draws a nonce for the connection and says which end it is. An end refuses its own nonce, and its own end. What an engine
 //! keeps in its memory for the other is a digest of both nonces, of the end that keeps it, and of both TCP addresses as it sees
-//! them. A relay between two connections has other addresses at each, so it proves nothing. The same goes for a proxy and for NAT: the
-//! two are then reached by the NIC.
+//! them; over a Unix socket the process ids that the kernel has seen take the addresses' place. A relay between two connections has other
+//! addresses or processes at each, so it proves nothing. The same goes for a proxy and for NAT: the two are then reached by the NIC.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
 use super::seal::Role;
+use super::streams::{Stream, Whereabouts};
 use crate::provider::local::{Kept, draw};
 
 /// What the digest is for.
@@ -38,16 +39,16 @@ pub(super) struct BothEnds {
 #[derive(Clone, Copy, Debug)]
 struct End {
     nonce: Nonce,
-    address: SocketAddr,
+    at: Whereabouts,
 }
 
 impl BothEnds {
     /// Those of this stream. The nonce of this end stands first.
-    pub(super) fn new(stream: &TcpStream, role: Role, nonces: [Nonce; 2]) -> io::Result<Self> {
-        let addresses = [stream.local_addr()?, stream.peer_addr()?];
+    pub(super) fn new(stream: &Stream, role: Role, nonces: [Nonce; 2]) -> io::Result<Self> {
+        let both = stream.both()?;
         let end = |of: usize| End {
             nonce: nonces[of],
-            address: addresses[of],
+            at: both[of],
         };
         Ok(Self {
             own: end(0),
@@ -70,37 +71,46 @@ impl BothEnds {
 /// What the end with this role keeps for the other.
 fn kept(keeper: Role, own: &End, theirs: &End) -> Kept {
     let nonces = [own, theirs].map(|end| end.nonce.0.map(u64::to_le_bytes));
-    let addresses = [own, theirs].map(|end| address(end.address));
+    let both = [own, theirs].map(|end| bytes(end.at));
     Kept::of(&[
         PURPOSE,
         &[keeper as u8],
         nonces.as_flattened().as_flattened(),
-        addresses.as_flattened(),
+        both.as_flattened(),
     ])
 }
 
-/// An address as either end of a connection sees it: one end may call it an IPv4 address, and the other end the IPv6 address of that.
-fn address(address: SocketAddr) -> [u8; 18] {
-    let ip: Ipv6Addr = match address.ip().to_canonical() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let mut all = [0; 18];
-    all[..16].copy_from_slice(&ip.octets());
-    all[16..].copy_from_slice(&address.port().to_le_bytes());
+/// An end as either end of a connection sees it: one end may call it an IPv4 address, and the other end the IPv6 address of that.
+fn bytes(at: Whereabouts) -> [u8; 19] {
+    let mut all = [0; 19];
+    match at {
+        Whereabouts::Tcp(address) => {
+            let ip: Ipv6Addr = match address.ip().to_canonical() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            all[1..17].copy_from_slice(&ip.octets());
+            all[17..].copy_from_slice(&address.port().to_le_bytes());
+        }
+        Whereabouts::Process(process) => {
+            all[0] = 1;
+            all[1..5].copy_from_slice(&process.to_le_bytes());
+        }
+    }
     all
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
     /// Both ends of a connection of this machine.
-    fn connection(listener: &TcpListener) -> [TcpStream; 2] {
+    fn connection(listener: &TcpListener) -> [Stream; 2] {
         let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        [to, listener.accept().unwrap().0]
+        [to.into(), listener.accept().unwrap().0.into()]
     }
 
     #[test]
@@ -112,7 +122,7 @@ mod tests {
         let mut tried = 0;
         // A machine may have no IPv6.
         for listener in listeners.into_iter().flatten() {
-            let ends = |[to, from]: [&TcpStream; 2]| {
+            let ends = |[to, from]: [&Stream; 2]| {
                 [
                     BothEnds::new(to, Role::Connects, nonces).unwrap(),
                     BothEnds::new(from, Role::Accepts, [second, first]).unwrap(),
@@ -133,9 +143,27 @@ mod tests {
     }
 
     #[test]
+    fn over_a_unix_socket_the_processes_take_the_place_of_addresses() {
+        let pair = UnixStream::pair().unwrap();
+        let [to, from] = [Stream::from(pair.0), Stream::from(pair.1)];
+        let nonces = [(); 2].map(|()| Nonce::fresh().unwrap());
+        let [first, second] = nonces;
+        let to = BothEnds::new(&to, Role::Connects, nonces).unwrap();
+        let mut from = BothEnds::new(&from, Role::Accepts, [second, first]).unwrap();
+        assert_eq!(to.kept_here(), from.kept_there());
+        assert_eq!(to.kept_there(), from.kept_here());
+        // A relay is another process, at one end or the other.
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(from.theirs.at, Whereabouts::Process(own));
+        from.theirs.at = Whereabouts::Process(own + 1);
+        assert_ne!(to.kept_here(), from.kept_there());
+        assert_ne!(to.kept_there(), from.kept_here());
+    }
+
+    #[test]
     fn an_address_is_the_same_for_both_families() {
-        let [four, six] = ["192.0.2.1:7", "[::ffff:192.0.2.1]:7"].map(|it| it.parse().unwrap());
-        assert_eq!(address(four), address(six));
-        assert_ne!(address(four), address("192.0.2.1:8".parse().unwrap()));
+        let of = |text: &str| bytes(Whereabouts::Tcp(text.parse::<SocketAddr>().unwrap()));
+        assert_eq!(of("192.0.2.1:7"), of("[::ffff:192.0.2.1]:7"));
+        assert_ne!(of("192.0.2.1:7"), of("192.0.2.1:8"));
     }
 }

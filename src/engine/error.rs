@@ -1,6 +1,7 @@
 //! What the host engine refuses.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use super::plan::{Kind, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::rails::MOST_RAILS;
 use super::slots::{MOST_SLOTS, TransferId};
 use super::transfers::TransfersError;
+use crate::config::EngineAddress;
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::provider::ProviderError;
 use crate::verbs::VerbsError;
@@ -443,14 +445,14 @@ pub enum HostError {
     /// A peer that cannot be connected.
     #[error("{peer}: {reason}")]
     Connection {
-        /// Its address, as host:port.
+        /// Its address, as host:port or unix:PATH.
         peer: String,
         /// The cause, in words.
         reason: String,
     },
     /// An address that is not loopback.
     #[error(
-        "other machines reach {address}, and this engine asks no peer for a key: give it one by WARPVERBS_ENGINE_KEY_FILE, listen on loopback, or set `insecure`"
+        "other machines reach {address}, and this engine asks no peer for a key: give it one by WARPVERBS_ENGINE_KEY_FILE, listen on loopback or on unix:PATH, or set `insecure`"
     )]
     Insecure {
         /// The address that was to be listened at.
@@ -459,7 +461,7 @@ pub enum HostError {
     /// A peer that has not shown that it has this engine's key, or that asks for one.
     #[error("{peer}: {distrust}")]
     Distrusted {
-        /// Its address, as host:port.
+        /// Its address, as host:port or unix:PATH.
         peer: String,
         /// The difference of the keys.
         distrust: Distrust,
@@ -495,10 +497,20 @@ pub enum HostError {
         name: String,
     },
     /// An address to which no peer connects.
-    #[error("the address {address} is published; it must be one of this machine, with its port")]
+    #[error(
+        "the address {address} is published; it must be one of this machine with its port, or unix: and an absolute path"
+    )]
     NoAddress {
         /// The address that was to be published.
-        address: SocketAddr,
+        address: EngineAddress,
+    },
+    /// An address at which this process cannot listen.
+    #[error("{address}: this process cannot listen there: {source}")]
+    Listen {
+        /// The address that was to be listened at.
+        address: EngineAddress,
+        /// The system's reason, or the reason why the file that is there is not replaced.
+        source: io::Error,
     },
 }
 

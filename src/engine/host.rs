@@ -1,7 +1,7 @@
 //! The engine of a process on one HCA or several: regions, peers, transfers.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use super::gpus::Gpus;
 use super::handshake::hello;
 use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, PeerGone};
+use super::listener::Listener;
 use super::local::Local;
 use super::names::Publication;
 use super::peer::Peer;
@@ -26,10 +27,11 @@ use super::registry::{RegionId, Registry, Step};
 use super::report::Report;
 use super::seal::Role;
 use super::slots::{Status, TransferId};
+use super::streams::Stream;
 use super::transfers::Transfers;
 use super::wire::{Hello, Wire};
 use super::worker::Pool;
-use crate::config::{EngineConfig, EngineCq};
+use crate::config::{EngineAddress, EngineConfig, EngineCq};
 use crate::error::OwnThread;
 use crate::provider::mlx5::RailShape;
 use crate::provider::{AnyMemory, Host, ProviderError, Wake};
@@ -229,20 +231,27 @@ impl Engine {
         self.inner.descriptor(region)
     }
 
-    /// Lets other engines connect at `address`, where port 0 is any. Where it is.
+    /// Lets other engines connect at `address`, where port 0 is any. Where it is: with its port, or with the path from the root on.
+    ///
+    /// All users of the machine reach a port of loopback, and only processes of this user a Unix socket. The socket is gone with the
+    /// engine. One that a process has left over is replaced.
     ///
     /// # Errors
-    /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`EngineError::Closing`]; [`HostError::Provider`]:
-    /// the system.
-    pub fn listen(&self, address: SocketAddr) -> Result<SocketAddr, HostError> {
+    /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`EngineError::Closing`];
+    /// [`HostError::Listen`]: a process listens there, or the system refuses; [`HostError::Provider`]: the system.
+    pub fn listen(&self, address: EngineAddress) -> Result<EngineAddress, HostError> {
         let EngineConfig { insecure, key, .. } = &self.inner.config;
-        if !is_loopback(address.ip()) && !insecure && key.is_none() {
+        if let EngineAddress::Tcp(address) = address
+            && !is_loopback(address.ip())
+            && !insecure
+            && key.is_none()
+        {
             return Err(HostError::Insecure { address });
         }
         let system = |call| move |source| ProviderError::System { call, source };
-        let listener = TcpListener::bind(address).map_err(system("bind"))?;
-        listener.set_nonblocking(true).map_err(system("fcntl"))?;
-        let address = listener.local_addr().map_err(system("getsockname"))?;
+        let listener = Listener::bind(&address)?;
+        listener.set_nonblocking().map_err(system("fcntl"))?;
+        let address = listener.address().clone();
         let listening = Arc::new(Listening {
             wake: Wake::new()?,
             stops: AtomicBool::new(false),
@@ -264,34 +273,25 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::listen`].
-    pub fn listen_as_configured(&self) -> Result<SocketAddr, HostError> {
-        self.listen(self.inner.config.listen)
+    pub fn listen_as_configured(&self) -> Result<EngineAddress, HostError> {
+        self.listen(self.configured_address().clone())
     }
 
-    /// Connects to the engine that listens at `place`, as `host:port`.
+    /// The address of its configuration.
+    #[must_use]
+    pub fn configured_address(&self) -> &EngineAddress {
+        &self.inner.config.listen
+    }
+
+    /// Connects to the engine that listens at `place`, as `host:port` or `unix:PATH`.
     ///
     /// # Errors
     /// [`HostError::Connection`]: no engine listens, its settings do not fit, or it refuses. [`HostError::Distrusted`]: the two
     /// have different keys.
     pub fn connect(&self, place: &str) -> Result<Peer, HostError> {
-        let failed = |reason: String| HostError::Connection {
-            peer: place.to_owned(),
-            reason,
-        };
-        let addresses = place.to_socket_addrs();
-        let addresses = addresses.map_err(|error| failed(error.to_string()))?;
         let most = self.inner.config.connect_timeout;
-        let mut reason = "the name has no address".to_owned();
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, most) {
-                Ok(stream) => {
-                    let wire = Wire::new(stream, most);
-                    return connect_over(&self.inner, wire, (place, Role::Connects));
-                }
-                Err(error) => reason = format!("{address}: {error}"),
-            }
-        }
-        Err(failed(reason))
+        let wire = Wire::new(Stream::connect(place, most)?, most);
+        connect_over(&self.inner, wire, (place, Role::Connects))
     }
 
     /// The next peer that has connected to this engine. None: the time is over.

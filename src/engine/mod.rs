@@ -51,7 +51,7 @@
 //!
 //! Slices for a peer of this machine are copied by the same workers, where both ends let each other (`local`).
 //!
-//! Engines find each other by address, or by name in a store (`names`). Two connect over TCP (`frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
+//! Engines find each other by address, or by name in a store (`names`). Two connect over TCP or a Unix socket (`listener`, `streams`, `frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
 //! (`words`). A `link` is a connection as workers see it, and `connection` is the thread that waits for its end. The module
 //! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
 //! `host`, the engine with its regions (`registry`, `table`), and `peer`.
@@ -69,6 +69,7 @@ mod config;
 mod connection;
 mod counter;
 mod cpus;
+mod credentials;
 mod cut;
 mod devices;
 mod ends;
@@ -84,6 +85,7 @@ mod host;
 mod keys;
 mod known;
 mod link;
+mod listener;
 mod local;
 mod mirror;
 mod names;
@@ -105,6 +107,7 @@ mod share;
 mod sinks;
 mod slots;
 mod start;
+mod streams;
 mod table;
 mod tally;
 #[cfg(test)]
@@ -117,7 +120,8 @@ mod words;
 mod worker;
 
 pub use crate::config::{
-    CpuList, EngineConfig, EngineCpus, EngineCq, EngineKey, EnginePairing, EnginePath,
+    BadAddress, CpuList, EngineAddress, EngineConfig, EngineCpus, EngineCq, EngineKey,
+    EnginePairing, EnginePath, SocketPath,
 };
 pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, ProviderError};
 pub use account::Outcome;
@@ -128,6 +132,7 @@ pub use flow::{Stalled, WaitsFor};
 pub use grant::{GRANT_BYTES, Grant, Rights};
 pub use host::{CloseReport, Engine};
 pub use known::PeerGone;
+pub use listener::{Accepted, Listener};
 pub use local::PeerPath;
 pub use mirror::Mirror;
 pub use names::Publication;
@@ -139,6 +144,7 @@ pub use regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
 pub use slots::{Status, TransferId};
+pub use streams::Stream;
 pub use tally::{SliceCounts, Statistics};
 pub use text::printable;
 pub use transfers::{Options, Prepared};

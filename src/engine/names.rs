@@ -1,6 +1,5 @@
 //! Engines find each other by name: what an engine tells a store of itself, for as long as it lives.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use rendezvous::{Lease, Store};
 use super::error::{EngineError, HostError};
 use super::host::{Engine, lock};
 use super::peer::Peer;
+use crate::config::EngineAddress;
 
 /// Under this key of a store stand engines, by name.
 const ENGINES: &str = "engine";
@@ -41,9 +41,15 @@ impl Publication {
         store: &Arc<dyn Store>,
         kind: &str,
         name: &str,
-        address: SocketAddr,
+        address: &EngineAddress,
     ) -> Result<Self, HostError> {
-        if address.ip().is_unspecified() || address.port() == 0 {
+        let is_reached = match address {
+            EngineAddress::Tcp(address) => !address.ip().is_unspecified() && address.port() != 0,
+            // A relative path means another socket to a process that works elsewhere.
+            EngineAddress::Unix(path) => path.as_path().is_absolute(),
+        };
+        if !is_reached {
+            let address = address.clone();
             return Err(HostError::NoAddress { address });
         }
         let failed = |error| HostError::Store {
@@ -69,7 +75,7 @@ impl Publication {
         Ok(Self { held })
     }
 
-    /// The address under `name`, as `host:port`.
+    /// The address under `name`, as `host:port` or `unix:PATH`.
     ///
     /// # Errors
     /// [`HostError::UnknownName`]; [`HostError::Store`].
@@ -100,7 +106,11 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Publication::new`].
-    pub fn publish(&self, store: &Arc<dyn Store>, address: SocketAddr) -> Result<(), HostError> {
+    pub fn publish(
+        &self,
+        store: &Arc<dyn Store>,
+        address: &EngineAddress,
+    ) -> Result<(), HostError> {
         if self.is_closed() {
             return Err(EngineError::Closing.into());
         }

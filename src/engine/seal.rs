@@ -191,8 +191,8 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (from, _) = listener.accept().unwrap();
-        let meet = |stream, key: Option<&EngineKey>, role| {
-            let mut wire = Wire::new(stream, HANG);
+        let meet = |stream: TcpStream, key: Option<&EngineKey>, role| {
+            let mut wire = Wire::new(stream.into(), HANG);
             if let Some(key) = key {
                 shake(&mut wire, key, role, Purpose::Engine)?;
             }

@@ -61,7 +61,7 @@ impl End {
 
     fn listen(&self) -> String {
         let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-        self.engine.listen(loopback).unwrap().to_string()
+        self.engine.listen(loopback.into()).unwrap().to_string()
     }
 
     fn report(&self, id: TransferId) -> Report {

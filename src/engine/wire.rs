@@ -1,8 +1,8 @@
-//! Messages on the TCP connection of two engines, in [`frames`](super::frames). All of it is bounded, and every read and write has a
+//! Messages on the connection of two engines, in [`frames`](super::frames). All of it is bounded, and every read and write has a
 //! deadline.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use super::error::Distrust;
 use super::frames::{CLEAR, Frames, MOST_BYTES, NOISE, NOTICE, SEALED, Stage, VERSION, put};
 use super::notices::{NoticeError, Record};
 use super::seal::{Role, Seal};
+use super::streams::Stream;
 use crate::deadline::Looks;
 use crate::fabric::PortRecord;
 use crate::provider::local::{LocalOffer, Place, Vouch};
@@ -142,7 +143,7 @@ type Read<T> = fn(u16, &[u8]) -> Result<T, WireError>;
 /// The stream never blocks. A thread that waits to send reads meanwhile, so two ends that both send do not wait for each other.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     /// Longest wait of one step.
     most: Duration,
     /// When something came last.
@@ -163,9 +164,9 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, most: Duration) -> Self {
+    pub(super) fn new(stream: Stream, most: Duration) -> Self {
         // Frames are few and small: a refusal only makes them slower.
-        if let Err(error) = stream.set_nodelay(true) {
+        if let Err(error) = stream.set_nodelay() {
             tracing::debug!("TCP_NODELAY: {error}");
         }
         Self {
@@ -193,11 +194,11 @@ impl Wire {
     }
 
     /// The stream, what encrypts it, and what has come and was not taken. None where nothing encrypts it.
-    pub(super) fn into_sealed(self) -> Option<(TcpStream, Seal, Vec<u8>)> {
+    pub(super) fn into_sealed(self) -> Option<(Stream, Seal, Vec<u8>)> {
         Some((self.stream, self.seal?, self.come.left().to_vec()))
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
 
@@ -446,7 +447,7 @@ fn decode(kind: u16, body: &[u8]) -> Result<Message, WireError> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use test_basics::limits::{HANG, until};
 
@@ -466,7 +467,7 @@ mod tests {
         let [mut to, from] = pair();
         to.write_all(bytes).unwrap();
         drop(to);
-        Wire::new(from, HANG).receive()
+        Wire::new(from.into(), HANG).receive()
     }
 
     fn frame(version: u16, kind: u16, length: u32, body: &[u8]) -> Vec<u8> {
@@ -509,7 +510,7 @@ mod tests {
         let early = |stage, kind, length| {
             let [mut to, from] = pair();
             to.write_all(&frame(VERSION, kind, length, b"")).unwrap();
-            let mut wire = Wire::new(from, HANG);
+            let mut wire = Wire::new(from.into(), HANG);
             wire.expect(stage);
             // The other end sends no more, and stays.
             match stage {
@@ -551,7 +552,7 @@ mod tests {
         for (stage, most) in [(Stage::Noise, 1 << 15), (Stage::Hello, 1 << 16)] {
             let [mut to, from] = pair();
             to.set_nonblocking(true).unwrap();
-            let mut wire = Wire::new(from, HANG);
+            let mut wire = Wire::new(from.into(), HANG);
             wire.expect(stage);
             let sent = frame(VERSION, 1, MOST_HELLO, &[b' '; 1 << 15]).repeat(64);
             let mut gone = 0;
@@ -646,14 +647,14 @@ mod tests {
     #[test]
     fn an_end_that_says_nothing_is_waited_for_until_the_deadline() {
         let [_to, from] = pair();
-        let found = Wire::new(from, Duration::from_millis(20)).receive();
+        let found = Wire::new(from.into(), Duration::from_millis(20)).receive();
         assert!(matches!(found, Err(WireError::Late(_))), "{found:?}");
     }
 
     #[test]
     fn time_that_passes_between_two_looks_costs_no_frame_that_has_come() {
         let [mut to, from] = pair();
-        let mut wire = Wire::new(from, HANG);
+        let mut wire = Wire::new(from.into(), HANG);
         let ready = frame(VERSION, 1, 7, br#""ready""#);
         to.write_all(&ready[..5]).unwrap();
         until("half a frame has come", || {
@@ -687,7 +688,7 @@ mod tests {
     #[test]
     fn only_a_frame_of_which_the_rest_is_missing_has_a_deadline() {
         let [mut to, from] = pair();
-        let mut wire = Wire::new(from, HANG);
+        let mut wire = Wire::new(from.into(), HANG);
         let ready = frame(VERSION, 1, 7, br#""ready""#);
         to.write_all(&ready).unwrap();
         until("a frame has come", || {
@@ -711,7 +712,7 @@ mod tests {
     fn of_frames_that_come_together_each_is_taken_once_and_in_order() {
         const FRAMES: u64 = 20_000;
         let [mut to, from] = pair();
-        let mut wire = Wire::new(from, HANG);
+        let mut wire = Wire::new(from.into(), HANG);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let frames = (0..FRAMES).flat_map(|number| {

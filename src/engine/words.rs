@@ -2,12 +2,12 @@
 //! or replace, and requests, which only programs with the key may make.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use super::error::{Distrust, HostError};
 use super::handshake::failed;
 use super::seal::{Purpose, Role, Seal, shake};
+use super::streams::Stream;
 use super::wire::{Wire, WireError};
 use crate::config::EngineKey;
 
@@ -16,7 +16,7 @@ use crate::config::EngineKey;
 /// a part of a record alone is [`io::ErrorKind::Interrupted`].
 #[derive(Debug)]
 pub struct KeyedStream {
-    stream: TcpStream,
+    stream: Stream,
     seal: Seal,
     /// What has come and was not read.
     come: Vec<u8>,
@@ -29,26 +29,28 @@ impl KeyedStream {
     ///
     /// # Errors
     /// [`HostError::Distrusted`]: not both ends have the same key; [`HostError::Connection`]: the other end does not answer.
-    pub fn connect(stream: TcpStream, key: &EngineKey, most: Duration) -> Result<Self, HostError> {
-        Self::new(stream, key, most, Role::Connects)
+    pub fn connect(
+        stream: impl Into<Stream>,
+        key: &EngineKey,
+        most: Duration,
+    ) -> Result<Self, HostError> {
+        Self::new(stream.into(), key, most, Role::Connects)
     }
 
     /// Over `stream`, which another program has connected.
     ///
     /// # Errors
     /// As [`KeyedStream::connect`].
-    pub fn accept(stream: TcpStream, key: &EngineKey, most: Duration) -> Result<Self, HostError> {
-        Self::new(stream, key, most, Role::Accepts)
-    }
-
-    fn new(
-        stream: TcpStream,
+    pub fn accept(
+        stream: impl Into<Stream>,
         key: &EngineKey,
         most: Duration,
-        role: Role,
     ) -> Result<Self, HostError> {
-        let place = stream.peer_addr();
-        let place = place.map_or_else(|error| error.to_string(), |place| place.to_string());
+        Self::new(stream.into(), key, most, Role::Accepts)
+    }
+
+    fn new(stream: Stream, key: &EngineKey, most: Duration, role: Role) -> Result<Self, HostError> {
+        let place = stream.peer();
         let broken = |reason: String| HostError::Connection {
             peer: place.clone(),
             reason,
@@ -124,7 +126,7 @@ impl Write for KeyedStream {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use test_basics::limits::HANG;
 
@@ -176,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_cut_within_a_record_is_not_at_its_end() {
-        let [to, mut from] = met(KEY).map(Result::unwrap);
-        (&to.stream).write_all(b"WVEN\x07").unwrap();
+        let [mut to, mut from] = met(KEY).map(Result::unwrap);
+        to.stream.write_all(b"WVEN\x07").unwrap();
         drop(to);
         assert_eq!(error_of(&mut from), io::ErrorKind::UnexpectedEof);
     }

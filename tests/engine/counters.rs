@@ -11,7 +11,7 @@ use warpverbs::internal::engine::{
     Options, Outcome, Peer, Remote, Rights,
 };
 
-use crate::rig::{End, LOOPBACK, SHORT, config, connect, pair};
+use crate::rig::{End, SHORT, config, connect, listens, pair};
 
 const PAGE: u64 = 4096;
 const PAGE_LENGTH: usize = 4096;
@@ -140,7 +140,7 @@ fn many_small_ones_from_two_peers_are_counted_each() {
     const LENGTH: usize = 20_000;
     let (a, b, [to_b, to_a]) = pair(1 << 20);
     let c = End::new(config("c"), 4096);
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let c_to_b = c.engine.connect(&address).unwrap();
     let descriptor = b.engine.descriptor(b.region).unwrap();
     c_to_b.import(&descriptor).unwrap();
@@ -228,7 +228,7 @@ fn a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final() {
         };
         let (a, b, [first, _]) = pair_of(own(), 64 * PAGE);
         let counter = b.engine.counter(4).unwrap();
-        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&b.engine).to_string();
         let mut peer = first;
         for round in 1..=3 {
             let id = peer.submit(&pages(&a, &b, 0..64), &counting(4)).unwrap();

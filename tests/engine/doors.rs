@@ -9,7 +9,7 @@ use test_support::counts::full;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{EngineError, HostError};
 
-use crate::rig::{End, LOOPBACK, config, message};
+use crate::rig::{End, LOOPBACK, config, listens, message};
 
 /// Most connections that shake hands at a time.
 const MOST: usize = 64;
@@ -33,7 +33,7 @@ fn greeting() -> usize {
 #[test]
 fn of_many_silent_connections_the_one_that_is_silent_longest_is_ended() {
     let end = End::new(config("a"), 4096);
-    let address = end.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&end.engine);
     let silent = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
         // It shakes hands.
@@ -65,7 +65,7 @@ fn of_many_silent_connections_the_one_that_is_silent_longest_is_ended() {
 fn a_close_waits_for_no_stranger_and_is_final() {
     // Each would be waited for as long.
     let end = End::new(config("a").with_connect_timeout(10 * HANG), 4096);
-    let address = end.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&end.engine);
     let silent = || {
         let mut stream = TcpStream::connect(address).unwrap();
         message(&mut stream);
@@ -77,7 +77,7 @@ fn a_close_waits_for_no_stranger_and_is_final() {
     println!("closed within {:?} beside 3 silent ends", begin.elapsed());
     assert!(open.iter().all(is_ended));
     for _ in 0..3 {
-        let refused = end.engine.listen(LOOPBACK).unwrap_err();
+        let refused = end.engine.listen(LOOPBACK.into()).unwrap_err();
         let is_it = matches!(refused, HostError::Refused(EngineError::Closing));
         assert!(is_it, "{refused}");
     }
@@ -90,7 +90,7 @@ fn a_close_waits_for_no_stranger_and_is_final() {
 fn of_peers_that_the_program_does_not_accept_ended_ones_go_first() {
     const PEERS: u32 = 4;
     let end = End::new(config("a").with_peers(PEERS), 4096);
-    let address = end.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&end.engine).to_string();
     let connect = |name: &str| {
         let other = End::new(config(name), 4096);
         let peer = other.engine.connect(&address).unwrap();

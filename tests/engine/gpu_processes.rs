@@ -15,7 +15,7 @@ use warpverbs::internal::engine::{
 
 use crate::descriptors::{descriptor, hex};
 use crate::gpu_memory::{ACCESS, KINDS, operation};
-use crate::rig::{End, LOOPBACK, config};
+use crate::rig::{End, config, listens};
 
 const MIB: u64 = 1 << 20;
 /// Of each memory.
@@ -115,7 +115,7 @@ fn an_engine_process() {
     let bytes = words[2].parse().unwrap();
     let memory = (words[0], words[1] == "shared", bytes);
     let own = Served::new("b", EnginePath::Auto, memory);
-    let address = own.end.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&own.end.engine);
     let said = |region| hex(&own.end.engine.descriptor(region).unwrap().to_bytes());
     let (host, device) = (said(own.end.region), said(own.region));
     println!("said: {address} {host} {device}");

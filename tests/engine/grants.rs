@@ -14,7 +14,7 @@ use warpverbs::internal::engine::{
     Rights, TransferId,
 };
 
-use crate::rig::{End, LOOPBACK, SHORT, config, connect};
+use crate::rig::{End, SHORT, config, connect, listens};
 
 const MIB: u64 = 1 << 20;
 /// Remote access error.
@@ -31,7 +31,7 @@ fn ends(loopback: bool, reader: EngineConfig) -> (End, End, [Peer; 2]) {
     };
     let a = End::on(hca.clone(), reader, MIB);
     let b = End::on(hca, config("b"), MIB);
-    let address = b.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&b.engine);
     let to_b = a.engine.connect(&address.to_string()).unwrap();
     let to_a = b.engine.accept(HANG).expect("it has connected");
     (a, b, [to_b, to_a])
@@ -275,7 +275,7 @@ fn keys_end_with_their_connection_and_with_the_engine() {
     let peer = "a".to_owned();
     assert_eq!(gone, EngineError::PeerGone { peer });
     // The same lives connect again: earlier grants have ended all the same.
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let again = a.engine.connect(&address).unwrap();
     again.import_grant(&old).unwrap();
     assert_no_access(&a, again.read(a.at(0), old.address, 4096).unwrap());
@@ -422,7 +422,7 @@ fn what_is_refused_before_the_other_end_sends_leaves_the_connection() {
         let [to_b, to_a] = connect(&a, &b);
         let old = to_a.grant(b.at(0), 4096, Rights::Read, None).unwrap();
         b.engine.revoke(&old).unwrap();
-        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&b.engine).to_string();
         for _ in 0..50 {
             let again = a.engine.connect(&address).unwrap();
             // All connections to this life of the peer have it.

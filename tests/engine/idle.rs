@@ -8,7 +8,7 @@ use softhca::HcaConfig;
 use test_support::limits::{HANG, until};
 use warpverbs::internal::engine::{Engine, HostMemory, Outcome, wakes};
 
-use crate::rig::{LOOPBACK, SHORT, Side, config, device};
+use crate::rig::{SHORT, Side, config, device, listens};
 
 const PEERS: usize = 64;
 /// Longer than any time of the engine for which a thread sleeps at most.
@@ -53,7 +53,7 @@ fn watched() {
         Side::new(engine, HostMemory::new(4096).unwrap())
     };
     let hub = of(&hub_context, "hub");
-    let address = hub.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&hub.engine).to_string();
     let descriptor = hub.engine.descriptor(hub.region).unwrap();
     let ends: Vec<Side> = (0..PEERS)
         .map(|nth| of(&context, &format!("{nth}")))

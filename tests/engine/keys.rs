@@ -10,7 +10,7 @@ use warpverbs::internal::engine::{
     Distrust, EngineConfig, EngineKey, HostError, MOST_NOTICE_BYTES, Outcome,
 };
 
-use crate::rig::{End, LOOPBACK, config, connect, frame};
+use crate::rig::{End, LOOPBACK, config, connect, frame, listens};
 
 const MIB: u64 = 1 << 20;
 
@@ -32,14 +32,14 @@ fn made_none(end: &End, key: Option<u8>) -> bool {
         None => config(&name),
     };
     let judge = End::new(judge, 4096);
-    let address = end.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&end.engine).to_string();
     let fails = judge.engine.connect(&address).is_err();
     fails && judge.engine.connect(&address).is_ok()
 }
 
 /// What the engine `from` says when it connects to `to`, to the last byte that it says of itself.
 fn recorded(from: &End, to: &End) -> Vec<u8> {
-    let address = to.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&to.engine);
     let listener = TcpListener::bind(LOOPBACK).unwrap();
     let between = listener.local_addr().unwrap().to_string();
     std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn one_without_the_key_is_refused_at_both_ends_and_no_qp_is_made() {
         (&clear, &b, Distrust::Keyed),
         (&b, &clear, Distrust::Clear),
     ] {
-        let address = to.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&to.engine).to_string();
         match from.engine.connect(&address).unwrap_err() {
             HostError::Distrusted { peer, distrust } => {
                 assert_eq!((peer, distrust), (address, why));
@@ -129,7 +129,7 @@ fn what_was_recorded_flipped_or_cut_is_no_peer_and_makes_nothing() {
     let mut random = fastrand::Rng::with_seed(seed);
     let [a, b] = ["a", "b"].map(|name| End::new(keyed(name, 7), 4096));
     let said = recorded(&a, &b);
-    let address = b.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&b.engine);
     arm(&b);
     let refused = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -168,7 +168,7 @@ fn an_end_that_goes_on_with_no_handshake_is_waited_for_until_the_deadline() {
     let address = silent.local_addr().unwrap().to_string();
     let refused = a.engine.connect(&address).unwrap_err().to_string();
     assert!(refused.contains("no answer within 30ms"), "{refused}");
-    let mut stream = TcpStream::connect(b.engine.listen(LOOPBACK).unwrap()).unwrap();
+    let mut stream = TcpStream::connect(listens(&b.engine)).unwrap();
     stream.write_all(b"WVEN\x07\0\x03\0\x30\0\0\0half").unwrap();
     stream.set_read_timeout(Some(HANG)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it has ended it");
@@ -179,7 +179,7 @@ fn beside_63_that_stop_half_way_a_good_one_connects() {
     for key in [None, Some(EngineKey::new([7; 32]))] {
         // Each of them would be waited for longer than a test may take.
         let [a, b] = ["a", "b"].map(|name| End::new(config(name).with_key(key.clone()), 4096));
-        let address = b.engine.listen(LOOPBACK).unwrap();
+        let address = listens(&b.engine);
         let halves: [&[u8]; 4] = [
             b"",
             b"WVEN",

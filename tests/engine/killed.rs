@@ -17,7 +17,7 @@ use warpverbs::internal::engine::{
 };
 
 use crate::descriptors::{descriptor, hex};
-use crate::rig::{End, LOOPBACK, config};
+use crate::rig::{End, config, listens};
 
 const PROCESSES: usize = 4;
 /// The process that each round kills.
@@ -190,7 +190,7 @@ impl Member {
         let number = |at: usize| words[at].parse::<usize>().unwrap();
         match words[0] {
             "says" => {
-                let address = self.own.engine.listen(LOOPBACK).unwrap();
+                let address = listens(&self.own.engine);
                 let region = self.own.engine.descriptor(self.own.region).unwrap();
                 return format!("{address} {}", hex(&region.to_bytes()));
             }

@@ -293,7 +293,7 @@ fn an_engine_of_the_nic_alone_refuses_one_that_wants_no_nic() {
         HostMemory::shared(4096).unwrap(),
     );
     let b = End::new(on(EnginePath::Nic, "b"), 4096);
-    let address = b.engine.listen(crate::rig::LOOPBACK).unwrap().to_string();
+    let address = crate::rig::listens(&b.engine).to_string();
     let refused = a.engine.connect(&address).unwrap_err();
     let expected = EngineError::NotLocal {
         peer: "b".to_owned(),

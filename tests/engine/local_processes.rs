@@ -15,7 +15,7 @@ use warpverbs::internal::engine::{
 };
 
 use crate::descriptors::{descriptor, hex};
-use crate::rig::{End, LOOPBACK, config};
+use crate::rig::{End, config};
 
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 8 * MIB;
@@ -69,14 +69,17 @@ fn an_engine_process() {
         set_capabilities(None, sets).unwrap();
     }
     match words[0] {
-        "serves" => serve(words[3], words[2] == "shared"),
+        "serves" => serve(&words[2..]),
         _ => use_peer(path_of(words[2]), &words[3..].join(" ")),
     }
 }
 
-fn serve(name: &str, is_shared: bool) {
-    let own = end(config(name).with_engine_path(EnginePath::Auto), is_shared);
-    let address = own.engine.listen(LOOPBACK).unwrap();
+/// Memory, name, and perhaps the address of an engine.
+fn serve(words: &[&str]) {
+    let config = config(words[1]).with_engine_path(EnginePath::Auto);
+    let own = end(config, words[0] == "shared");
+    let address = words.get(2).unwrap_or(&"127.0.0.1:0");
+    let address = own.engine.listen(address.parse().unwrap()).unwrap();
     let region = own.engine.descriptor(own.region).unwrap().to_bytes();
     println!("said: {address} {}", hex(&region));
     for line in io::stdin().lines() {

@@ -7,7 +7,7 @@ use test_support::limits::HANG;
 use warpverbs::internal::engine::{OperationStatus, Outcome, Peer, Remote, Status};
 
 use crate::cable::Cable;
-use crate::rig::{End, LOOPBACK, SHORT, config, connect};
+use crate::rig::{End, SHORT, config, connect, listens};
 
 const MIB: u64 = 1 << 20;
 
@@ -28,7 +28,7 @@ fn import(peer: &Peer, end: &End) {
 fn transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown() {
     let (a, b, c) = (by_udp("a"), by_udp("b"), by_udp("c"));
     let [to_c, _] = connect(&a, &c);
-    let at_b = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let at_b = listens(&b.engine).to_string();
     let cable = Cable::to(&at_b);
     let to_b = a.engine.connect(&cable.address).unwrap();
     let from_a = b.engine.accept(HANG).expect("it has connected");
@@ -71,7 +71,7 @@ fn transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown() {
 #[test]
 fn what_was_done_stays_done_when_the_peer_is_lost() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let cable = Cable::to(&address);
     let to_b = a.engine.connect(&cable.address).unwrap();
     import(&to_b, &b);

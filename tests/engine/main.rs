@@ -45,4 +45,5 @@ mod statistics;
 mod storm;
 mod strangers;
 mod transfers;
+mod unix;
 mod waits;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use warpverbs::internal::engine::{EngineError, HostError, Outcome, Publication};
 use warpverbs::team::{BringUpStore, FileStore, MemoryStore, Store, StoreError, TextMap};
 
-use crate::rig::{End, LOOPBACK, config, connect};
+use crate::rig::{End, config, connect, listens};
 
 /// What a store without leases stands on.
 #[derive(Debug, Default)]
@@ -56,18 +56,18 @@ fn engines_find_each_other_by_name_and_a_name_has_one_engine() {
     ];
     for store in stores {
         let (a, b) = (End::new(config("a"), 4096), End::new(config("b"), 4096));
-        let address = b.engine.listen(LOOPBACK).unwrap();
+        let address = listens(&b.engine);
         let find = || a.engine.connect_by_name(store.as_ref(), "b");
         let unknown = find().unwrap_err();
         assert!(
             matches!(&unknown, HostError::UnknownName { name } if name == "b"),
             "{unknown}"
         );
-        b.engine.publish(&store, address).unwrap();
+        b.engine.publish(&store, &address.into()).unwrap();
         assert_eq!(find().unwrap().name(), "b");
         let twin = End::new(config("b"), 4096);
-        let own = twin.engine.listen(LOOPBACK).unwrap();
-        let taken = twin.engine.publish(&store, own).unwrap_err();
+        let own = listens(&twin.engine);
+        let taken = twin.engine.publish(&store, &own.into()).unwrap_err();
         assert!(
             matches!(&taken, HostError::NameTaken { name } if name == "b"),
             "{taken}"
@@ -77,7 +77,7 @@ fn engines_find_each_other_by_name_and_a_name_has_one_engine() {
         b.engine.unpublish();
         b.engine.unpublish();
         assert!(matches!(find(), Err(HostError::UnknownName { .. })));
-        twin.engine.publish(&store, own).unwrap();
+        twin.engine.publish(&store, &own.into()).unwrap();
         // To a peer with this name there is a connection, and this is another engine.
         let refused = find().unwrap_err().to_string();
         assert!(
@@ -85,9 +85,9 @@ fn engines_find_each_other_by_name_and_a_name_has_one_engine() {
             "{refused}"
         );
         let _ = twin.engine.close();
-        b.engine.publish(&store, address).unwrap();
+        b.engine.publish(&store, &address.into()).unwrap();
         assert_eq!(find().unwrap().name(), "b");
-        let closing = twin.engine.publish(&store, own).unwrap_err();
+        let closing = twin.engine.publish(&store, &own.into()).unwrap_err();
         assert!(
             matches!(closing, HostError::Refused(EngineError::Closing)),
             "{closing}"
@@ -103,16 +103,17 @@ fn what_is_no_name_or_no_address_is_refused_and_nothing_is_published() {
         ("0.0.0.0:7000", "the address 0.0.0.0:7000 is published"),
         ("[::]:7000", "the address [::]:7000 is published"),
         ("127.0.0.1:0", "the address 127.0.0.1:0 is published"),
+        ("unix:e", "the address unix:e is published"),
     ] {
-        let refused = a.engine.publish(&store, address.parse().unwrap());
+        let refused = a.engine.publish(&store, &address.parse().unwrap());
         let refused = refused.unwrap_err();
         assert!(matches!(refused, HostError::NoAddress { .. }), "{refused}");
         assert!(refused.to_string().starts_with(said), "{refused}");
     }
-    let own = a.engine.listen(LOOPBACK).unwrap();
+    let own = listens(&a.engine);
     for name in ["no key", "ümlaut", "a//b", "/", &"x".repeat(255)] {
         let odd = End::new(config(name), 4096);
-        let refused = odd.engine.publish(&store, own).unwrap_err();
+        let refused = odd.engine.publish(&store, &own.into()).unwrap_err();
         let looked = a.engine.connect_by_name(store.as_ref(), name).unwrap_err();
         for error in [refused, looked] {
             let HostError::Store { name: found, error } = &error else {
@@ -129,7 +130,7 @@ fn what_is_no_name_or_no_address_is_refused_and_nothing_is_published() {
     let refused = a.engine.connect_by_name(store.as_ref(), "b").unwrap_err();
     assert!(matches!(refused, HostError::Connection { .. }), "{refused}");
     // An engine that is gone without taking its name out.
-    let gone = Publication::new(&store, "engine", "gone", "127.0.0.1:1".parse().unwrap());
+    let gone = Publication::new(&store, "engine", "gone", &"127.0.0.1:1".parse().unwrap());
     let refused = a
         .engine
         .connect_by_name(store.as_ref(), "gone")
@@ -143,8 +144,8 @@ fn a_store_that_vanishes_ends_no_connection_and_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(FileStore::open(directory.path(), "0").unwrap());
     let (a, b) = (End::new(config("a"), 4096), End::new(config("b"), 4096));
-    let address = b.engine.listen(LOOPBACK).unwrap();
-    b.engine.publish(&store, address).unwrap();
+    let address = listens(&b.engine);
+    b.engine.publish(&store, &address.into()).unwrap();
     let [to_b, _to_a] = connect(&a, &b);
     let place = directory.keep();
     std::fs::remove_dir_all(&place).unwrap();
@@ -152,7 +153,7 @@ fn a_store_that_vanishes_ends_no_connection_and_is_named() {
     std::fs::write(&place, b"").unwrap();
     let failed = a.engine.connect_by_name(store.as_ref(), "b").unwrap_err();
     assert!(matches!(failed, HostError::Store { .. }), "{failed}");
-    let failed = a.engine.publish(&store, address).unwrap_err();
+    let failed = a.engine.publish(&store, &address.into()).unwrap_err();
     assert!(matches!(failed, HostError::Store { .. }), "{failed}");
     let expected = a.fill(1);
     let id = to_b.write(a.at(0), b.at(0), 4096).unwrap();

@@ -14,9 +14,7 @@ use warpverbs::internal::engine::{
 };
 
 use crate::cable::Cable;
-use crate::rig::{
-    End, LOOPBACK, SHORT, as_other, config, connect, frame, message, other_qps, pair,
-};
+use crate::rig::{End, SHORT, as_other, config, connect, frame, listens, message, other_qps, pair};
 
 const MIB: u64 = 1 << 20;
 /// The least room of an inbox.
@@ -208,7 +206,7 @@ fn across_connections_of_the_same_lives_none_is_lost_and_none_comes_twice() {
     let seed = fastrand::u64(..1 << 32);
     let mut random = fastrand::Rng::with_seed(seed);
     let (a, b) = (End::new(small("a"), 4096), End::new(small("b"), 4096));
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let mut peers: Vec<(Peer, Cable)> = Vec::new();
     let next_one = |peers: &mut Vec<(Peer, Cable)>| {
         let cable = Cable::to(&address);
@@ -294,7 +292,7 @@ fn both_ends_send_all_that_they_have_when_they_part() {
     const EACH: u64 = 256;
     let room = |name| config(name).with_inbox(1 << 25);
     let (a, b) = (End::new(room("a"), 4096), End::new(room("b"), 4096));
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let cable = Cable::to(&address);
     let to_b = a.engine.connect(&cable.address).unwrap();
     let to_a = b.engine.accept(HANG).expect("it has connected");
@@ -348,7 +346,7 @@ fn a_connection_ends_also_while_the_other_end_never_stops_talking() {
 #[test]
 fn one_that_waits_for_room_learns_that_the_peer_is_gone() {
     let (a, b) = (End::new(small("a"), 4096), End::new(small("b"), 4096));
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let cable = Cable::to(&address);
     let peer = a.engine.connect(&cable.address).unwrap();
     b.engine.accept(HANG).expect("it has connected");
@@ -371,7 +369,7 @@ fn one_that_waits_for_room_learns_that_the_peer_is_gone() {
 
 /// The stream of one that is no engine, and has connected as if it were the engine `b`.
 fn stranger(end: &End) -> TcpStream {
-    let listening = end.engine.listen(LOOPBACK).unwrap();
+    let listening = listens(&end.engine);
     let mut stream = TcpStream::connect(listening).unwrap();
     let hello = message(&mut stream);
     stream.write_all(&frame(&as_other(&hello, "b"))).unwrap();

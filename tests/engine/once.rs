@@ -10,7 +10,7 @@ use warpverbs::internal::engine::{
     EngineError, Kind, Operation, Options, Outcome, Peer, Remote, TransferId,
 };
 
-use crate::rig::{End, LOOPBACK, config};
+use crate::rig::{End, config, listens};
 
 /// Bytes of a tile, which one transfer at a time has at both ends.
 const TILE: u64 = 160_000;
@@ -72,7 +72,7 @@ impl Run {
             End::on(hca.clone(), config, TILE * TILES)
         };
         let (a, b) = (end("a"), end("b"));
-        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&b.engine).to_string();
         let peer = connected(&a, &b, &address);
         let spec: FaultSpec = fault(&mut random, seed).parse().unwrap();
         a.hca.set_faults(&spec);

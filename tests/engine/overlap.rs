@@ -62,7 +62,7 @@ fn a_read_into_itself_is_refused_and_a_write_onto_itself_reported() {
 #[test]
 fn an_engine_that_is_its_own_peer_is_checked_too() {
     let a = End::new(config("a"), MIB);
-    let address = a.engine.listen(crate::rig::LOOPBACK).unwrap();
+    let address = crate::rig::listens(&a.engine);
     let own = a.engine.connect(&address.to_string()).unwrap();
     own.import(&a.engine.descriptor(a.region).unwrap()).unwrap();
     let refused = own.read(a.at(0), a.at(8), 9).unwrap_err();

@@ -8,7 +8,7 @@ use warpverbs::internal::engine::{
 };
 
 use crate::rails::Striped;
-use crate::rig::{LOOPBACK, config};
+use crate::rig::{config, listens};
 
 const MIB: u64 = 1 << 20;
 
@@ -39,7 +39,7 @@ fn ends_with(
         Striped::with(config.with_workers(workers), 2, false)
     };
     let (a, b) = (end("a", pairings[0]), end("b", pairings[1]));
-    let address = b.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&b.engine);
     let to_b = a.engine.connect(&address.to_string()).unwrap();
     let to_a = b.engine.accept(HANG).expect("it has connected");
     let told = b.engine.descriptor(b.region).unwrap();

@@ -7,7 +7,7 @@ use softhca::profile::Profile;
 use warpverbs::config::{GrhUse, PathConfig};
 use warpverbs::internal::engine::Outcome;
 
-use crate::rig::{End, LOOPBACK, config, connect};
+use crate::rig::{End, config, connect, listens};
 
 const BYTES: u64 = 300_000;
 
@@ -138,7 +138,7 @@ fn ports_that_do_not_reach_each_other_are_refused_with_what_both_have() {
     ] {
         let a = end("a", (Link::Ethernet, Profile::default()), plain);
         let b = end("b", (link, Profile::default()), path);
-        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&b.engine).to_string();
         let refused = a.engine.connect(&address).unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");
     }

@@ -9,7 +9,7 @@ use test_basics::limits::until;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{EngineError, Kind, Operation, Options, Outcome, Peer, Remote};
 
-use crate::rig::{End, LOOPBACK, SHORT, as_other, config, frame, message};
+use crate::rig::{End, LOOPBACK, SHORT, as_other, config, frame, listens, message};
 
 const MIB: u64 = 1 << 20;
 
@@ -30,7 +30,7 @@ fn import(peer: &Peer, end: &End) {
 #[test]
 fn with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let first = a.engine.connect(&address).unwrap();
     import(&first, &b);
     let prepared = first.prepare(&[whole(&a, &b)]).unwrap();
@@ -55,7 +55,7 @@ fn with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on() {
 fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
     let a = End::new(config("a"), MIB);
     let old = End::new(config("b"), MIB);
-    let address = old.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&old.engine).to_string();
     let before = a.engine.connect(&address).unwrap();
     import(&before, &old);
     let prepared = before.prepare(&[whole(&a, &old)]).unwrap();
@@ -65,7 +65,7 @@ fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
     let gone = a.engine.peer_gone(HANG).expect("it is gone");
     assert_eq!((&*gone.name, gone.incarnation), ("b", incarnation));
     let new = End::new(config("b"), MIB);
-    let address = new.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&new.engine).to_string();
     let now = a.engine.connect(&address).unwrap();
     let refused = before.write(a.at(0), new.at(0), 8).unwrap_err();
     assert!(matches!(refused, EngineError::PeerGone { .. }), "{refused}");
@@ -96,7 +96,7 @@ fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
 #[test]
 fn a_gone_peer_is_reported_once_behind_the_end_of_its_transfers() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let first = a.engine.connect(&address).unwrap();
     let at_b = b.engine.accept(HANG).unwrap();
     let second = a.engine.connect(&address).unwrap();
@@ -133,7 +133,7 @@ fn a_gone_peer_is_reported_once_behind_the_end_of_its_transfers() {
 #[test]
 fn a_refused_peer_gets_the_reason() {
     let b = End::new(config("b").with_peers(1), 4096);
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let a = End::new(config("a"), 4096);
     let _there = a.engine.connect(&address).unwrap();
     for _ in 0..20 {
@@ -148,7 +148,7 @@ fn a_refused_peer_gets_the_reason() {
     assert!(said.contains("it refuses"), "{said}");
     // The name of a connected one.
     let b = End::new(config("b"), 4096);
-    let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&b.engine).to_string();
     let c = End::new(config("c"), 4096);
     let _there = c.engine.connect(&address).unwrap();
     let twin = End::new(config("c"), 4096);
@@ -197,7 +197,7 @@ fn an_end_whose_qps_are_not_reset_lets_the_other_not_wait_for_that() {
     ] {
         let new = |name| End::new(config(name).with_qps(1), MIB);
         let (a, b) = (new("a"), new("b"));
-        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&b.engine).to_string();
         let peer = a.engine.connect(&address).unwrap();
         import(&peer, &b);
         for (end, is_refused) in [&a, &b].into_iter().zip(refused) {

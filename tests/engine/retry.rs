@@ -11,7 +11,7 @@ use warpverbs::internal::engine::{
 };
 
 use crate::cable::Cable;
-use crate::rig::{End, LOOPBACK, SHORT, config, connect};
+use crate::rig::{End, SHORT, config, connect, listens};
 
 const MIB: u64 = 1 << 20;
 /// Transport retry counter exceeded.
@@ -130,7 +130,7 @@ fn a_slice_is_retried_up_to_its_limit_and_then_fails_with_its_first_cause() {
 fn nothing_that_has_lost_a_qp_is_concluded_before_both_ends_are_reset() {
     for is_cut in [false, true] {
         let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
-        let at_b = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let at_b = listens(&b.engine).to_string();
         let cable = Cable::to(&at_b);
         let to_b = a.engine.connect(&cable.address).unwrap();
         to_b.import(&b.engine.descriptor(b.region).unwrap())
@@ -215,7 +215,7 @@ fn nothing_waits_for_a_connection_without_qps_and_a_new_one_goes_on() {
         }
         assert!(!to_b.is_open() && !to_a.is_open());
         a.hca.set_faults(&FaultSpec::default());
-        let address = b.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&b.engine).to_string();
         let again = a.engine.connect(&address).unwrap();
         let expected = a.fill(workers.into());
         let id = again.post(&prepared, &Options::default()).unwrap();

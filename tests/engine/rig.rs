@@ -1,7 +1,7 @@
 //! Engines on software HCAs of this process, connected over loopback, and memory whose every byte is known.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,20 @@ use softhca::{Hca, HcaConfig};
 use test_support::hca::hca_with;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Engine, EngineConfig, EnginePath, HostMemory, Peer, RegionId, Status, TransferId,
+    Engine, EngineAddress, EngineConfig, EnginePath, HostMemory, Peer, RegionId, Status, TransferId,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
 pub(crate) const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Where the engine listens on loopback from now on.
+pub(crate) fn listens(engine: &Engine) -> SocketAddr {
+    match engine.listen(LOOPBACK.into()).unwrap() {
+        EngineAddress::Tcp(address) => address,
+        other @ EngineAddress::Unix(_) => panic!("{other}"),
+    }
+}
 
 /// An engine with one region.
 pub(crate) struct Side {
@@ -122,7 +130,7 @@ pub(crate) fn device(config: HcaConfig) -> (Hca, Arc<Context>) {
 
 /// Connects two ends, each of which knows the region of the other.
 pub(crate) fn connect(a: &Side, b: &Side) -> [Peer; 2] {
-    let address = b.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&b.engine);
     let to_b = a.engine.connect(&address.to_string()).unwrap();
     let to_a = b.engine.accept(HANG).expect("it has connected");
     let import = |peer: &Peer, end: &Side| {
@@ -206,7 +214,7 @@ pub(crate) fn other_qps(message: &str) -> String {
 }
 
 /// The next message of an engine.
-pub(crate) fn message(stream: &mut TcpStream) -> String {
+pub(crate) fn message(stream: &mut impl Read) -> String {
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
     let length = u32::from_le_bytes(head[8..].try_into().unwrap());

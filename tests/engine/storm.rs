@@ -18,7 +18,7 @@ use warpverbs::internal::engine::{
     Remote, Rights, Status, TransferId,
 };
 
-use crate::rig::{End, LOOPBACK, SHORT, config};
+use crate::rig::{End, SHORT, config, listens};
 
 /// Bytes of a tile. Each transfer has one of its own in the memory of every engine.
 const TILE: u64 = 48_000;
@@ -128,7 +128,7 @@ impl Storm {
         };
         let count = 2 + usize::try_from(seed % 3).unwrap();
         let ends: Vec<End> = NAMES[..count].iter().map(end).collect();
-        let listen = |end: &End| end.engine.listen(LOOPBACK).unwrap().to_string();
+        let listen = |end: &End| listens(&end.engine).to_string();
         let addresses = ends.iter().map(listen).collect();
         for end in &ends {
             end.hca.set_faults(&faults(&mut random));

@@ -13,7 +13,7 @@ use warpverbs::internal::engine::{EngineConfig, EngineKey, EnginePath, Outcome, 
 use crate::cable::Cable;
 use crate::descriptors::descriptor;
 use crate::local_processes;
-use crate::rig::{End, LOOPBACK, as_beside, as_other, config, frame, message};
+use crate::rig::{End, LOOPBACK, as_beside, as_other, config, frame, listens, message};
 
 const BYTES: u64 = 4096;
 const PATHS: [EnginePath; 2] = [EnginePath::Auto, EnginePath::Nic];
@@ -91,7 +91,7 @@ fn said_of_client(address: SocketAddr, change: Change) -> String {
 fn one_that_sends_everything_back_is_no_peer() {
     for config in engines() {
         let end = End::new(config, BYTES);
-        let address = end.engine.listen(LOOPBACK).unwrap();
+        let address = listens(&end.engine);
         for change in [same as Change, other_name] {
             let said = said_of_listener(&end, change);
             assert!(
@@ -142,7 +142,7 @@ fn one_that_sends_everything_back_has_no_key() {
 fn a_stranger_that_claims_to_be_of_this_machine_gets_no_seat() {
     let own = config("a").with_engine_path(EnginePath::Auto);
     let end = End::new(own, BYTES);
-    let address = end.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&end.engine);
     // Of this process, and of another one: what an engine of it has said on another connection.
     let hello_of = |address: &str| message(&mut TcpStream::connect(address).unwrap());
     let process = local_processes::start("serves open own b");
@@ -200,11 +200,11 @@ fn said_of_crossed(addresses: [SocketAddr; 2]) -> [String; 2] {
 fn connections_to_listeners_that_are_crossed_are_refused_or_go_by_the_nic() {
     for config in engines() {
         let end = End::new(config.clone(), BYTES);
-        let address = end.engine.listen(LOOPBACK).unwrap();
+        let address = listens(&end.engine);
         let mut other = config;
         other.name = "b".to_owned();
         let other = End::new(other, BYTES);
-        let another = other.engine.listen(LOOPBACK).unwrap();
+        let another = listens(&other.engine);
         for addresses in [[address; 2], [address, another]] {
             for said in said_of_crossed(addresses) {
                 assert!(said.contains("it says that it accepted"), "{said}");
@@ -252,7 +252,7 @@ fn a_peer_beyond_a_relay_is_reached_by_the_nic() {
     let own = End::new(auto(), BYTES);
     // Of this process, without a relay and beyond one.
     let other = End::new(auto(), BYTES);
-    let address = other.engine.listen(LOOPBACK).unwrap().to_string();
+    let address = listens(&other.engine).to_string();
     let cable = Cable::to(&address);
     for (to, path) in [
         (&address, PeerPath::Process),
@@ -291,7 +291,7 @@ fn an_engine_that_connects_to_itself_is_its_own_peer() {
         (EnginePath::Nic, PeerPath::Nic),
     ] {
         let end = End::new(config("a").with_engine_path(path), BYTES);
-        let address = end.engine.listen(LOOPBACK).unwrap().to_string();
+        let address = listens(&end.engine).to_string();
         let peer = end.engine.connect(&address).unwrap();
         assert_eq!(peer.path(), expected);
         assert_eq!(end.engine.accept(HANG).unwrap().path(), expected);

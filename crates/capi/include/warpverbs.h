@@ -1692,8 +1692,10 @@ enum wv_status wv_engine_descriptor(const struct wv_engine *engine,
                                     size_t bytes)
 WV_NOEXCEPT;
 
-// Lets other engines connect at `address`, as "127.0.0.1:7000"; port 0 takes any free port. NULL: the address of its configuration
-// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, gets the address with its port, with a NUL.
+// Lets other engines connect at `address`, as "127.0.0.1:7000" or "unix:PATH"; port 0 takes any free port. All users of the machine
+// reach a port of loopback, and only this user a Unix socket, which goes with the engine. NULL: the address of its configuration
+// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, gets the address with its port, or with its path from the root on, with a NUL.
+// The path of a Unix socket has at most 107 bytes. `bytes` is at least 64 for a port, and 128 for a Unix socket.
 //
 // Requires:
 // `address` is null or ends with a NUL; `at` is null or has room for `bytes` bytes.
@@ -1703,7 +1705,7 @@ enum wv_status wv_engine_listen(const struct wv_engine *engine,
                                 size_t bytes)
 WV_NOEXCEPT;
 
-// Connects to the engine that listens at `at`, as "host:port". Each step of it waits at most WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS.
+// Connects to the engine that listens at `at`, as "host:port" or "unix:PATH". Each step of it waits at most WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS.
 //
 // Requires:
 // `at` ends with a NUL; `peer` is where the handle goes.
@@ -1766,7 +1768,7 @@ WV_NOEXCEPT;
 enum wv_status wv_engine_names_close(struct wv_engine_names *names) WV_NOEXCEPT;
 
 // Publishes that the engine listens at `address`, under its name, until wv_engine_unpublish or wv_engine_close. `address` is one of
-// this machine with its port, as wv_engine_listen gives it. WV_RANK_TAKEN: another engine has published the name. A process that is
+// this machine with its port, or a Unix socket, as wv_engine_listen gives it. WV_RANK_TAKEN: another engine has published the name. A process that is
 // killed keeps its name for at most ten seconds.
 //
 // Requires:

@@ -247,7 +247,7 @@ fn of_host(error: &HostError) -> wv_status {
         HostError::Store { error, .. } => of_store(error),
         HostError::UnknownName { .. } => WV_PEER_NOT_CONNECTED,
         HostError::NameTaken { .. } => WV_RANK_TAKEN,
-        HostError::NoAddress { .. } => WV_BAD_ARGUMENT,
+        HostError::NoAddress { .. } | HostError::Listen { .. } => WV_BAD_ARGUMENT,
         _ => WV_OTHER,
     }
 }

@@ -4,14 +4,13 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::ffi::{c_char, c_void};
-use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 
 use warpverbs::config::{EngineConfig, Reader};
 use warpverbs::engine::{
-    DESCRIPTOR_BYTES, Descriptor, Engine, EngineError, HostError, HostMemory, Peer, PeerPath,
-    ProviderError, RegionId,
+    DESCRIPTOR_BYTES, Descriptor, Engine, EngineAddress, EngineError, HostError, HostMemory, Peer,
+    PeerPath, ProviderError, RegionId,
 };
 
 use crate::handle::{Handle, handle};
@@ -389,8 +388,10 @@ pub unsafe extern "C" fn wv_engine_descriptor(
     })
 }
 
-/// Lets other engines connect at `address`, as "127.0.0.1:7000"; port 0 takes any free port. NULL: the address of its configuration
-/// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, gets the address with its port, with a NUL.
+/// Lets other engines connect at `address`, as "127.0.0.1:7000" or "unix:PATH"; port 0 takes any free port. All users of the machine
+/// reach a port of loopback, and only this user a Unix socket, which goes with the engine. NULL: the address of its configuration
+/// (WARPVERBS_ENGINE_LISTEN). `at`, which may be NULL, gets the address with its port, or with its path from the root on, with a NUL.
+/// The path of a Unix socket has at most 107 bytes. `bytes` is at least 64 for a port, and 128 for a Unix socket.
 ///
 /// # Safety
 /// `address` is null or ends with a NUL; `at` is null or has room for `bytes` bytes.
@@ -406,21 +407,22 @@ pub unsafe extern "C" fn wv_engine_listen(
         // SAFETY: the caller's promise.
         let wanted = match unsafe { text("address", address) }? {
             Some(address) => {
-                let limit = "an IP address and a port";
-                let parsed = address.parse::<SocketAddr>();
+                let limit = "an IP address and a port, or unix:PATH";
+                let parsed = address.parse::<EngineAddress>();
                 Some(parsed.map_err(|_| Failure::argument("address", &address, limit))?)
             }
             None => None,
         };
-        if !at.is_null() && bytes < LONGEST_ADDRESS {
-            let limit = format!("at least {LONGEST_ADDRESS}");
+        let wanted = wanted.unwrap_or_else(|| engine.configured_address().clone());
+        let longest = match wanted {
+            EngineAddress::Tcp(_) => LONGEST_TCP,
+            EngineAddress::Unix(_) => LONGEST_UNIX,
+        };
+        if !at.is_null() && bytes < longest {
+            let limit = format!("at least {longest}");
             return Err(Failure::argument("bytes", bytes, &limit));
         }
-        let found = match wanted {
-            Some(address) => engine.listen(address),
-            None => engine.listen_as_configured(),
-        };
-        let found = found?.to_string();
+        let found = engine.listen(wanted)?.to_string();
         if !at.is_null() {
             // SAFETY: the caller's promise, and long enough for any address.
             unsafe { ptr::copy_nonoverlapping(found.as_ptr().cast(), at, found.len()) };
@@ -432,9 +434,11 @@ pub unsafe extern "C" fn wv_engine_listen(
 }
 
 /// Longest text of an address and a port, with a NUL: IPv6 with a scope.
-const LONGEST_ADDRESS: usize = 64;
+const LONGEST_TCP: usize = 64;
+/// Of a Unix socket: "unix:", a path of 107 bytes, and a NUL are 113.
+const LONGEST_UNIX: usize = 128;
 
-/// Connects to the engine that listens at `at`, as "host:port". Each step of it waits at most WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS.
+/// Connects to the engine that listens at `at`, as "host:port" or "unix:PATH". Each step of it waits at most WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS.
 ///
 /// # Safety
 /// `at` ends with a NUL; `peer` is where the handle goes.

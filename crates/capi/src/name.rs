@@ -4,10 +4,10 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::ffi::c_char;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use warpverbs::config::Config;
+use warpverbs::engine::EngineAddress;
 use warpverbs::team::{Store, open_store};
 
 use crate::engine::{wv_engine, wv_engine_peer};
@@ -58,7 +58,7 @@ pub extern "C" fn wv_engine_names_close(names: *mut wv_engine_names) -> wv_statu
 }
 
 /// Publishes that the engine listens at `address`, under its name, until wv_engine_unpublish or wv_engine_close. `address` is one of
-/// this machine with its port, as wv_engine_listen gives it. WV_RANK_TAKEN: another engine has published the name. A process that is
+/// this machine with its port, or a Unix socket, as wv_engine_listen gives it. WV_RANK_TAKEN: another engine has published the name. A process that is
 /// killed keeps its name for at most ten seconds.
 ///
 /// # Safety
@@ -75,10 +75,10 @@ pub unsafe extern "C" fn wv_engine_publish(
         // SAFETY: the caller's promise.
         let address = unsafe { text("address", address) }?;
         let address = address.ok_or_else(|| Failure::argument("address", "null", "a text"))?;
-        let parsed = address.parse::<SocketAddr>();
-        let limit = "an IP address and a port";
+        let parsed = address.parse::<EngineAddress>();
+        let limit = "an IP address and a port, or unix:PATH";
         let address = parsed.map_err(|_| Failure::argument("address", &address, limit))?;
-        Ok(engine.publish(&names.store, address)?)
+        Ok(engine.publish(&names.store, &address)?)
     })
 }
 

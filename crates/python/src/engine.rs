@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,9 +13,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use warpverbs::config::{EngineConfig, GpuSelector, Reader, Variable, variables_of};
 use warpverbs::engine::{
-    AnyMemory, Counter, Descriptor, EngineError, GpuMemory, Grant, HostError, HostMemory, Kind,
-    Operation, OperationStatus, Options, Outcome, ProviderError, RegionId, Remote, Rights,
-    SliceCounts, Status, TransferId,
+    AnyMemory, Counter, Descriptor, EngineAddress, EngineError, GpuMemory, Grant, HostError,
+    HostMemory, Kind, Operation, OperationStatus, Options, Outcome, ProviderError, RegionId,
+    Remote, Rights, SliceCounts, Status, TransferId,
 };
 use warpverbs::error::Error;
 use warpverbs::gpu::GpuError;
@@ -328,7 +327,7 @@ impl Engine {
         let engine = self.engine.get(py)?;
         let address = parsed(py, address)?;
         let store = names(py, store, run_id)?;
-        let done = interrupt::detach(py, || engine.publish(&store, address))?;
+        let done = interrupt::detach(py, || engine.publish(&store, &address))?;
         done.map_err(|error| error.raise(py))
     }
 
@@ -578,10 +577,9 @@ impl Engine {
     }
 }
 
-fn parsed(py: Python<'_>, address: &str) -> PyResult<SocketAddr> {
-    let words = || format!("address is '{address}'; it must be an IP address and a port");
-    let parsed = address.parse::<SocketAddr>();
-    parsed.map_err(|_| raise(py, "Refused", words()))
+fn parsed(py: Python<'_>, address: &str) -> PyResult<EngineAddress> {
+    let parsed = address.parse::<EngineAddress>();
+    parsed.map_err(|error| raise(py, "Refused", error.to_string()))
 }
 
 /// The store in which engines find each other.

@@ -1,6 +1,7 @@
 // Two host engines move memory of this program: vectors of writes and reads, by several threads, and everything that is refused.
 // Run: engines STORE_DIRECTORY, under a software HCA or with a ConnectX.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common.h"
 
@@ -135,7 +136,7 @@ static void names(const char *directory) {
     check(wv_engine_listen(b, "127.0.0.1:0", address, sizeof address), "wv_engine_listen");
     refused(wv_engine_publish(b, store, "0.0.0.0:7000"), WV_BAD_ARGUMENT, "the address 0.0.0.0:7000 is published; it must be");
     refused(wv_engine_publish(b, store, "127.0.0.1:0"), WV_BAD_ARGUMENT, "the address 127.0.0.1:0 is published");
-    refused(wv_engine_publish(b, store, "nowhere"), WV_BAD_ARGUMENT, "address is nowhere; it must be an IP address and a port");
+    refused(wv_engine_publish(b, store, "nowhere"), WV_BAD_ARGUMENT, "address is nowhere; it must be an IP address and a port, or unix:PATH");
     refused(wv_engine_publish(b, store, NULL), WV_BAD_ARGUMENT, "address is null");
     refused(wv_engine_publish(b, NULL, address), WV_BAD_ARGUMENT, "names is null");
     refused(wv_engine_publish(odd, store, address), WV_STORE_REFUSED, "'engine/no key' is not a key");
@@ -163,6 +164,31 @@ static void names(const char *directory) {
     check(wv_engine_close(b, NULL), "wv_engine_close");
     check(wv_engine_close(odd, NULL), "wv_engine_close");
     check(wv_engine_names_close(NULL), "none");
+}
+
+// Two engines that meet at a Unix socket, and paths that are none.
+static void sockets(const char *directory) {
+    char at[128], wanted[128], long_one[128] = "unix:";
+    snprintf(wanted, sizeof wanted, "unix:%s/socket", directory);
+    wv_engine *a = open_engine("socket-a", ""), *b = open_engine("socket-b", "");
+    wv_engine_peer *peer = NULL;
+    refused(wv_engine_listen(b, wanted, at, 64), WV_BAD_ARGUMENT, "bytes is 64; it must be at least 128");
+    must(access(wanted + strlen("unix:"), F_OK) != 0, "nothing listens there");
+    check(wv_engine_listen(b, wanted, at, sizeof at), "wv_engine_listen");
+    must(strcmp(at, wanted) == 0, "it listens there");
+    refused(wv_engine_listen(a, wanted, NULL, 0), WV_BAD_ARGUMENT, "a process listens there");
+    memset(long_one + strlen("unix:"), 'x', 108);
+    refused(wv_engine_listen(b, long_one, NULL, 0), WV_BAD_ARGUMENT, "it must be an IP address and a port, or unix:PATH");
+    refused(wv_engine_connect(a, long_one, &peer), WV_PEER_NOT_CONNECTED, "it must have 1 to 107");
+    check(wv_engine_connect(a, at, &peer), "wv_engine_connect");
+    wv_engine_peer_info info;
+    WV_INIT(&info);
+    check(wv_engine_peer_get_info(peer, &info), "wv_engine_peer_get_info");
+    must(info.open == 1 && strcmp(info.name, "socket-b") == 0, "a is connected to b");
+    check(wv_engine_close(b, NULL), "wv_engine_close");
+    must(access(wanted + strlen("unix:"), F_OK) != 0, "the socket goes with its engine");
+    check(wv_engine_peer_close(peer), "wv_engine_peer_close");
+    check(wv_engine_close(a, NULL), "wv_engine_close");
 }
 
 // Tensors of one buffer, all or none.
@@ -765,6 +791,7 @@ int main(int argc, char **argv) {
     bad_engines();
     keys(argv[1]);
     names(argv[1]);
+    sockets(argv[1]);
     end a = open_end("a", "transfers=2; qps=2"), b = open_end("b", "");
     meet(&a, &b);
     whole(&a, &b);

@@ -145,7 +145,7 @@ pub fn measure(devices: &[String], options: &EngineOptions) -> Result<EngineRepo
     let latencies = latencies(options)?;
     let mut ends = Both::new([here, there], options)?;
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let place = ends.pair.engines[0].listen(any)?.to_string();
+    let place = ends.pair.engines[0].listen(any.into())?.to_string();
     let mut crowd = Crowd {
         connected: Vec::new(),
         place,

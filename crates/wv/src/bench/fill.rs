@@ -255,7 +255,7 @@ pub fn measure(
     options.check()?;
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let config = EngineConfig::from_env("is-filled")?;
-    let served = Served::listen(&to, any, config, (there, options.bytes))?;
+    let served = Served::listen(&to, any.into(), config, (there, options.bytes))?;
     thread::scope(|scope| {
         let serves = scope.spawn(|| served.serve(None, |_| {}));
         let place = served.address().to_string();

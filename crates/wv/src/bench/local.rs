@@ -102,7 +102,7 @@ pub fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
             line += &format!("{byte:02x}");
         }
     }
-    let address = engine.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    let address = engine.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into())?;
     let told = writeln!(std::io::stdout(), "{address} {line}");
     told.map_err(|error| wrong("the other process", error.to_string()))?;
     // Until the end.

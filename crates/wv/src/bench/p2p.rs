@@ -206,7 +206,7 @@ impl Pair {
         };
         let (a, here, _) = make(contexts[0], "a", first)?;
         let (b, there, region) = make(contexts[1], "b", second)?;
-        let address = b.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+        let address = b.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into())?;
         let peer = a.connect(&address.to_string())?;
         let descriptor = b.descriptor(region)?;
         peer.import(&descriptor).map_err(HostError::from)?;

@@ -270,7 +270,7 @@ pub fn measure(
     let serve = |(nth, context): (usize, &Arc<Context>)| {
         let config = config(&format!("peer-{nth}"), options)?;
         let memory = (there, options.bytes);
-        Served::listen(&[Arc::clone(context)], any, config, memory)
+        Served::listen(&[Arc::clone(context)], any.into(), config, memory)
     };
     let served: Result<Vec<_>, BenchError> = others.iter().enumerate().map(serve).collect();
     let served = served?;

@@ -171,7 +171,7 @@ fn keys(
     options: &RegionOptions,
 ) -> Result<[[f64; 3]; 2], BenchError> {
     let other = Engine::new(context, EngineConfig::from_env("peer")?)?;
-    let place = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    let place = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into())?;
     let peer = engine.connect(&place.to_string())?;
     let (region, _) = memory.register(engine)?;
     let mut times = [Vec::new(), Vec::new()];

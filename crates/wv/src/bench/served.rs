@@ -3,13 +3,12 @@
 //! The two ends speak by notices. The end that measures tells its setting, and gets a region. With the last bytes that are to be
 //! compared comes a notice. This end compares at once: the notice is behind all of them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, EnginePath, HostError, Notice, Outcome, Peer,
+    Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice, Outcome, Peer,
 };
 use warpverbs::verbs::Context;
 
@@ -192,7 +191,7 @@ impl Server {
 #[derive(Debug)]
 pub struct Served {
     engine: Engine,
-    address: SocketAddr,
+    address: EngineAddress,
     /// Most bytes of a run.
     most: u64,
     /// Where its memory is.
@@ -206,7 +205,7 @@ impl Served {
     /// What the engine refuses; a GPU that cannot be opened.
     pub fn listen(
         contexts: &[Arc<Context>],
-        address: SocketAddr,
+        address: EngineAddress,
         config: EngineConfig,
         (memory, most): (MemoryChoice, u64),
     ) -> Result<Self, BenchError> {
@@ -226,8 +225,8 @@ impl Served {
 
     /// Where it listens.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub const fn address(&self) -> &EngineAddress {
+        &self.address
     }
 
     /// Serves so many runs, or until it is closed; `tell` gets the error of each run that fails.

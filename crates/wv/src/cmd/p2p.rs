@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use warpverbs::config::EngineConfig;
-use warpverbs::engine::Publication;
+use warpverbs::engine::{EngineAddress, Publication};
 use warpverbs::team::{Store, open_store};
 
 use super::output;
@@ -180,7 +180,10 @@ impl Common {
 fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
     let config = args.common.config()?.with_insecure(args.insecure);
     let configured = match std::env::var_os("WARPVERBS_ENGINE_LISTEN") {
-        Some(_) => config.listen,
+        Some(_) => match &config.listen {
+            EngineAddress::Tcp(address) => *address,
+            EngineAddress::Unix(_) => LISTEN,
+        },
         None => LISTEN,
     };
     let named = args.name.clone();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use warpverbs::engine::{Engine, EngineConfig, EngineKey, HostMemory, Publication, RegionId};
+use warpverbs::engine::{
+    Engine, EngineAddress, EngineConfig, EngineKey, HostMemory, Publication, RegionId,
+};
 use warpverbs::team::Store;
 
 use super::figures::EngineFigures;
@@ -64,7 +66,10 @@ pub fn serve(
     let engine = Engine::start(config.with_key(key.clone()))?;
     let mut at_engine = options.listen;
     at_engine.set_port(0);
-    let at_engine = engine.listen(at_engine)?;
+    let at_engine = match engine.listen(at_engine.into())? {
+        EngineAddress::Tcp(address) => address,
+        EngineAddress::Unix(_) => at_engine,
+    };
     let failed = |source| P2pError::File {
         path: options.listen.to_string(),
         source,
@@ -72,7 +77,8 @@ pub fn serve(
     let listener = TcpListener::bind(options.listen).map_err(failed)?;
     let own = listener.local_addr().map_err(failed)?;
     let published = options.published.as_ref();
-    let published = published.map(|(store, name)| Publication::new(store, SERVERS, name, own));
+    let published =
+        published.map(|(store, name)| Publication::new(store, SERVERS, name, &own.into()));
     let published = published.transpose()?;
     tell(&News::Serves(own));
     let server = Server {

@@ -1,11 +1,10 @@
 //! `--serve` of `wv bench fill` and `wv bench p2p`: the other end, for runs of other processes and machines.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use warpverbs::engine::{Engine, EngineConfig};
+use warpverbs::engine::{Engine, EngineAddress, EngineConfig};
 use warpverbs::verbs::Context;
 
 use super::{NAME, output, refuse};
@@ -18,7 +17,7 @@ use crate::bench::served::Served;
 pub(super) struct ServeArgs {
     /// Be the other end, for runs of other processes or machines with --to, one after the other
     #[arg(long, value_name = "IP:PORT", conflicts_with = "to")]
-    serve: Option<SocketAddr>,
+    serve: Option<EngineAddress>,
     /// Serve other machines, too, without a key that they must have
     #[arg(long, requires = "serve")]
     insecure: bool,
@@ -89,7 +88,7 @@ impl ServeArgs {
         memory: (MemoryChoice, u64),
         with: impl FnOnce(EngineConfig) -> EngineConfig,
     ) -> Option<ExitCode> {
-        let address = self.serve?;
+        let address = self.serve.clone()?;
         let done = self.serve(address, memory, with);
         Some(match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -99,7 +98,7 @@ impl ServeArgs {
 
     fn serve(
         &self,
-        address: SocketAddr,
+        address: EngineAddress,
         memory: (MemoryChoice, u64),
         with: impl FnOnce(EngineConfig) -> EngineConfig,
     ) -> Result<(), BenchError> {

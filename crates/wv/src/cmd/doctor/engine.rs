@@ -106,7 +106,7 @@ fn path(context: &Context, config: &EngineConfig) -> String {
 }
 
 fn trust(config: &EngineConfig, has_key: bool) -> String {
-    let listen = config.listen;
+    let listen = &config.listen;
     let key = match has_key {
         true => "peers must have its key",
         false => "no key, so on loopback only unless it is insecure",
