@@ -422,6 +422,43 @@ def waits_release_the_gil() -> None:
                 assert not thread.is_alive()
 
 
+def regions_name_their_engine() -> None:
+    """A region of another engine, none, and one that was taken away: every call says which, and all other regions stay."""
+    a, b, to_b, to_a = pair()
+    with a, b:
+        here, there = bytearray(random.Random(9).randbytes(4096)), bytearray(4096)
+        local, region = a.register(here), b.register(there)
+        assert len({local, region, a.register(here), b.register(there)}) == 4
+        inside = a.register(here)
+        a.deregister(inside)
+        before = b.descriptor(region)
+        foreign = rf"region {local.number} names engine \d+ of this process, and engine \d+ was asked: ask the engine"
+        for wrong, words in [
+            (local, foreign),
+            (region._replace(number=0), "region 0 was never registered"),
+            (region._replace(number=1), "region 1 was never registered"),
+            (region._replace(number=region.number + 1000), "was never registered, or was taken away"),
+            (inside._replace(number=(1 << 64) - 1), "names engine 16777215 of this process"),
+        ]:
+            for call in (
+                lambda wrong=wrong: b.descriptor(wrong),
+                lambda wrong=wrong: b.deregister(wrong),
+                lambda wrong=wrong: b.deregister(wrong, wait=0.01),
+                lambda wrong=wrong: to_a.export(wrong),
+            ):
+                with pytest.raises(warpverbs.Refused, match=words):
+                    call()
+        with pytest.raises(warpverbs.Refused, match=f"region {inside.number} was never registered, or was taken away"):
+            a.deregister(inside)
+        assert b.descriptor(region) == before
+        done(a, to_b.write(here, to_b.import_region(before).address))
+        assert there == here
+        whole = to_a.export(region)
+        b.revoke(whole)
+        a.deregister(local)
+        b.deregister(region)
+
+
 def regions_hold_their_memory() -> None:
     a, b, _to_b, _ = pair()
     with a, b:

@@ -66,8 +66,9 @@ class State(Enum):
 
 
 class Region(NamedTuple):
-    """Registered memory of an engine."""
+    """Registered memory of an engine. Another engine refuses it."""
 
+    #: It says the engine, too. No other region of this process ever has the same, and none has 0.
     number: int
     #: First byte.
     address: int

@@ -11,6 +11,7 @@ use super::account::MOST_SLICES;
 use super::counter::MOST_COUNTERS;
 use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
 use super::grant::Rights;
+use super::ids::{MOST_ENGINES, MOST_REGIONS};
 use super::notices::{MOST_NOTICE_BYTES, OVERHEAD};
 use super::plan::{Kind, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::rails::MOST_RAILS;
@@ -228,12 +229,36 @@ pub enum EngineError {
         /// As what they are registered.
         registered: &'static str,
     },
-    /// A region that the engine does not have.
-    #[error("region {number} is not of this engine, or was taken away")]
+    /// A region that the engine does not have: its number was never given, or it was taken away.
+    #[error(
+        "region {number} was never registered, or was taken away: give what `register` has returned"
+    )]
     UnknownRegion {
         /// The number that the caller gave.
         number: u64,
     },
+    /// A region of another engine.
+    #[error(
+        "region {number} names engine {named} of this process, and engine {engine} was asked: ask the engine that has registered it"
+    )]
+    ForeignRegion {
+        /// The number that the caller gave.
+        number: u64,
+        /// The engine that it names.
+        named: u32,
+        /// The engine that was asked.
+        engine: u32,
+    },
+    /// The numbers of regions are used up.
+    #[error(
+        "the engine has registered {MOST_REGIONS} regions, and gives no number twice: start the engine anew"
+    )]
+    RegionNumbers,
+    /// The numbers of engines are used up.
+    #[error(
+        "this process has made {MOST_ENGINES} engines, and gives no number twice: start the process anew"
+    )]
+    EngineNumbers,
     /// A region that transfers or grants use.
     #[error(
         "{users} uses of region {number} by running transfers and grants: wait for them, or revoke the grants"

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::error::{EngineError, HostError};
 use super::grant::{Grant, Rights};
 use super::host::{Engine, lock};
+use super::ids::RegionId;
 use super::keys::{EndError, PeerKey};
 use super::peer::Peer;
 use super::rails::{GrantedRange, RailKeys};
-use super::registry::RegionId;
 use super::table::Mapped;
 use crate::provider::local::ShownRegion;
 use crate::verbs::RangeKey;
@@ -132,7 +132,7 @@ impl Peer {
     /// A grant of the whole registration behind a region, to be read and written, without a time.
     ///
     /// # Errors
-    /// [`EngineError::UnknownRegion`]; else as [`Peer::grant`].
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine than this connection; else as [`Peer::grant`].
     pub fn export(&self, region: RegionId) -> Result<Grant, HostError> {
         let whole = self.inner.descriptor(region)?;
         self.grant(whole.address, whole.bytes, Rights::Both, None)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::cut::Cut;
 use super::error::{EngineError, HostError};
 use super::gpus::Gpus;
 use super::handshake::hello;
+use super::ids::{RegionId, number_of_engine};
 use super::keys::{Keys, PeerKey};
 use super::known::{AllKnown, PeerGone};
 use super::listener::Listener;
@@ -23,7 +24,7 @@ use super::names::Publication;
 use super::peer::Peer;
 use super::rails::Rails;
 use super::regions::Descriptor;
-use super::registry::{RegionId, Registry, Step};
+use super::registry::{Registry, Step};
 use super::report::Report;
 use super::seal::Role;
 use super::slots::{Status, TransferId};
@@ -36,9 +37,6 @@ use crate::error::OwnThread;
 use crate::provider::mlx5::RailShape;
 use crate::provider::{AnyMemory, Host, ProviderError, Wake};
 use crate::verbs::Context;
-
-/// Numbers engines of this process.
-static ENGINES: AtomicU32 = AtomicU32::new(1);
 
 /// What was left when an engine was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +100,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`HostError::Refused`]: a value of `config` outside its limits, no device, too many, or one twice; [`HostError::KeyFile`];
-    /// [`HostError::Provider`]: what an HCA refuses.
+    /// [`HostError::Provider`]: what an HCA refuses; [`EngineError::EngineNumbers`].
     pub fn on(contexts: &[Arc<Context>], mut config: EngineConfig) -> Result<Self, HostError> {
         let cut = check(&config)?;
         config.key = key(&config)?;
@@ -121,7 +119,7 @@ impl Engine {
         if (qps as usize) < devices {
             return Err(EngineError::FewQps { qps, devices }.into());
         }
-        let number = ENGINES.fetch_add(1, Ordering::Relaxed);
+        let number = number_of_engine()?;
         let how = (cut, config.gather);
         let (slots, workers) = (config.transfers, rails.workers());
         let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
@@ -133,7 +131,7 @@ impl Engine {
         let incarnation = fastrand::u64(..);
         let local = Local::new(config.engine_path, incarnation)?;
         let counters = Arc::new(Counters::new(local.board.as_ref())?);
-        let regions = Registry::new(local.board.clone(), transfers.flushes());
+        let regions = Registry::new(number, local.board.clone(), transfers.flushes());
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,
@@ -172,7 +170,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Freed`]: with one whose memory was freed;
-    /// [`EngineError::OtherKind`]; [`EngineError::Closing`]; [`HostError::Provider`]: what the HCA or the GPU refuses.
+    /// [`EngineError::OtherKind`]; [`EngineError::RegionNumbers`]; [`EngineError::Closing`]; [`HostError::Provider`]: what the HCA or
+    /// the GPU refuses.
     pub fn register(&self, memory: impl Into<AnyMemory>) -> Result<RegionId, HostError> {
         let ids = self.register_each(&[memory.into()]);
         ids.map(|ids| ids[0]).map_err(|(_, error)| error)
@@ -212,7 +211,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy.
-    /// [`EngineError::UnknownRegion`]. [`HostError::Provider`]: the HCA keeps it, so it stays.
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine. [`HostError::Provider`]: the HCA keeps it, so
+    /// it stays.
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         match self.inner.deregister(region) {
             // Grants of connections that have ended may be all that uses it.
@@ -226,7 +226,7 @@ impl Engine {
     /// The description of a region that a peer needs. The program carries it to the peer.
     ///
     /// # Errors
-    /// [`EngineError::UnknownRegion`].
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine.
     pub fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
         self.inner.descriptor(region)
     }
@@ -475,7 +475,7 @@ impl Inner {
             self.keys.end_all();
             let regions = std::mem::replace(
                 &mut *lock(&self.regions),
-                Registry::new(None, self.transfers.flushes()),
+                Registry::new(self.transfers.engine(), None, self.transfers.flushes()),
             );
             if let Some(board) = &self.local.board
                 && board.has_copiers()
@@ -510,7 +510,7 @@ pub fn wakes(engine: &Engine) -> [u64; 2] {
 /// How each NIC of the engine has registered the memory of a region, and which ways it refused: what a measurement is of.
 ///
 /// # Errors
-/// [`EngineError::UnknownRegion`].
+/// [`EngineError::UnknownRegion`], [`EngineError::ForeignRegion`].
 pub fn ways(engine: &Engine, region: RegionId) -> Result<Vec<String>, HostError> {
     lock(&engine.inner.regions).ways(region)
 }

@@ -54,7 +54,7 @@
 //! Engines find each other by address, or by name in a store (`names`). Two connect over TCP or a Unix socket (`listener`, `streams`, `frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
 //! (`words`). A `link` is a connection as workers see it, and `connection` is the thread that waits for its end. The module
 //! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
-//! `host`, the engine with its regions (`registry`, `table`), and `peer`.
+//! `host`, the engine with its regions (`registry`, `table`), and `peer`. What they hold of an engine names it (`ids`, `slots`).
 //!
 //! Regions may be memory of a GPU (`gpus`), which no thread copies: QPs move it. Before the engine tells of
 //! its bytes, `flush` makes kernels see them.
@@ -82,6 +82,7 @@ mod grant;
 mod grants;
 mod handshake;
 mod host;
+mod ids;
 mod keys;
 mod known;
 mod link;
@@ -131,6 +132,7 @@ pub use error::{Distrust, EngineError, HostError, Side};
 pub use flow::{Stalled, WaitsFor};
 pub use grant::{GRANT_BYTES, Grant, Rights};
 pub use host::{CloseReport, Engine};
+pub use ids::RegionId;
 pub use known::PeerGone;
 pub use listener::{Accepted, Listener};
 pub use local::PeerPath;
@@ -141,7 +143,6 @@ pub use peer::Peer;
 pub use plan::{Kind, MOST_OPERATIONS, Operation};
 pub use rails::{MOST_RAILS, RailKeys, RailState, RailStatus};
 pub use regions::{DESCRIPTOR_BYTES, Descriptor};
-pub use registry::RegionId;
 pub use report::{FirstCause, OperationStatus, Remote, Report};
 pub use slots::{Status, TransferId};
 pub use streams::Stream;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::error::{EngineError, HostError};
 use super::flush::{Flushed, Flushes};
+use super::ids::{RegionId, RegionIds};
 use super::rails::{Rails, Registrations};
 use super::regions::{Descriptor, Users};
 use super::table::Mapped;
@@ -13,31 +14,13 @@ use super::transfers::LocalTable;
 use crate::provider::AnyMemory;
 use crate::provider::local::{Board, LEAVING, MemoryName, ShownRegion, Unshown};
 
-/// A registered region. No other of this engine ever has the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RegionId(u64);
-
-impl RegionId {
-    /// Its number, for other languages.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-
-    /// From its number. Any other number names a region that is unknown.
-    #[must_use]
-    pub const fn of_number(number: u64) -> Self {
-        Self(number)
-    }
-}
-
 /// Regions of this side.
 pub(super) struct Registry {
     pub(super) table: Arc<LocalTable>,
     /// Each with the address of its registration, which several may share.
-    regions: HashMap<u64, u64>,
+    regions: HashMap<RegionId, u64>,
     registrations: HashMap<u64, Shared>,
-    next: u64,
+    ids: RegionIds,
     /// Shows them to peers of this machine.
     board: Option<Arc<Board>>,
     flushes: Arc<Flushes>,
@@ -74,7 +57,7 @@ pub(super) enum Step {
 
 /// A region that is being taken away: no transfer has it, and no copy begins in it.
 pub(super) struct Leaving {
-    number: u64,
+    region: RegionId,
     first: u64,
     shown: Option<(Arc<Board>, usize)>,
 }
@@ -90,13 +73,13 @@ impl Leaving {
 }
 
 impl Registry {
-    /// Of none, which shows them on this board.
-    pub(super) fn new(board: Option<Arc<Board>>, flushes: &Arc<Flushes>) -> Self {
+    /// Of none, of the engine that this process numbers `engine`, which shows them on this board.
+    pub(super) fn new(engine: u32, board: Option<Arc<Board>>, flushes: &Arc<Flushes>) -> Self {
         Self {
             table: Arc::default(),
             regions: HashMap::new(),
             registrations: HashMap::new(),
-            next: 0,
+            ids: RegionIds::new(engine),
             board,
             flushes: Arc::clone(flushes),
             leaving: 0,
@@ -110,6 +93,8 @@ impl Registry {
         rails: &Rails,
         memories: &[AnyMemory],
     ) -> Result<Vec<RegionId>, (usize, HostError)> {
+        let left = self.ids.check_left(memories.len());
+        left.map_err(|(place, error)| (place, error.into()))?;
         let (firsts, news) = self.parted(memories)?;
         let mut made = Vec::new();
         for place in news {
@@ -128,10 +113,9 @@ impl Registry {
             if let Some(shared) = self.registrations.get_mut(&first) {
                 shared.regions += 1;
             }
-            let number = self.next;
-            self.next += 1;
-            self.regions.insert(number, first);
-            RegionId(number)
+            let region = self.ids.give();
+            self.regions.insert(region, first);
+            region
         });
         Ok(ids.collect())
     }
@@ -199,7 +183,7 @@ impl Registry {
             let is_there = shared.memory.gpu().map_or(Ok(true), |it| it.is_there());
             if !is_there? {
                 let of_it = self.regions.iter().filter(|(_, of)| *of == first);
-                let number = of_it.map(|(number, _)| *number).min();
+                let number = of_it.map(|(region, _)| region.number()).min();
                 let region = number.unwrap_or(u64::MAX);
                 let freed = EngineError::Freed {
                     address,
@@ -250,13 +234,14 @@ impl Registry {
 
     /// Begins to take a region away.
     pub(super) fn leave(&mut self, region: RegionId) -> Result<Step, HostError> {
-        let number = region.0;
+        self.ids.check(region)?;
+        let number = region.number();
         let unknown = EngineError::UnknownRegion { number };
-        let first = *self.regions.get(&number).ok_or(unknown.clone())?;
+        let first = *self.regions.get(&region).ok_or(unknown.clone())?;
         let shared = self.registrations.get_mut(&first).ok_or(unknown)?;
         if shared.regions > 1 {
             shared.regions -= 1;
-            self.regions.remove(&number);
+            self.regions.remove(&region);
             return Ok(Step::Done);
         }
         if shared.is_leaving {
@@ -272,7 +257,7 @@ impl Registry {
         shared.is_leaving = true;
         self.leaving += 1;
         Ok(Step::Waits(Leaving {
-            number,
+            region,
             first,
             shown,
         }))
@@ -284,7 +269,7 @@ impl Registry {
         leaving: &Leaving,
         left: Result<(), u32>,
     ) -> Result<(), HostError> {
-        let (number, first) = (leaving.number, leaving.first);
+        let (number, first) = (leaving.region.number(), leaving.first);
         let left = left.map_err(|users| EngineError::Busy { number, users });
         // Without it, the engine was closed meanwhile.
         let Some(shared) = self.registrations.get_mut(&first) else {
@@ -308,7 +293,7 @@ impl Registry {
             }
             return Err(kept.error.into());
         }
-        self.regions.remove(&number);
+        self.regions.remove(&leaving.region);
         self.registrations.remove(&first);
         Arc::make_mut(&mut self.table).remove(first);
         Ok(())
@@ -336,8 +321,9 @@ impl Registry {
 
     /// What a region has, with its first byte.
     fn shared(&self, region: RegionId) -> Result<(u64, &Shared), EngineError> {
-        let number = region.0;
-        let first = self.regions.get(&number);
+        self.ids.check(region)?;
+        let number = region.number();
+        let first = self.regions.get(&region);
         let shared = first.and_then(|first| Some((*first, self.registrations.get(first)?)));
         shared.ok_or(EngineError::UnknownRegion { number })
     }

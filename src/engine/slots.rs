@@ -160,6 +160,11 @@ impl Slots {
         })
     }
 
+    /// The number of their engine.
+    pub(super) const fn engine(&self) -> u32 {
+        self.engine
+    }
+
     /// A slot for a new transfer, which is pending from then on. None: all are out.
     pub fn take(&self) -> Option<TransferId> {
         let slot = self.lock().pop()?;

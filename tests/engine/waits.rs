@@ -121,7 +121,7 @@ fn the_end_of_an_engine_ends_the_waits_for_a_slot() {
     let closing = |error: HostError| matches!(error, HostError::Refused(EngineError::Closing));
     assert!(closing(a.engine.register(&a.memory).unwrap_err()));
     let unknown = a.engine.deregister(a.region).unwrap_err().to_string();
-    assert!(unknown.contains("is not of this engine"), "{unknown}");
+    assert!(unknown.contains("was taken away"), "{unknown}");
 }
 
 #[test]

@@ -1661,7 +1661,8 @@ enum wv_status wv_engine_get_info(const struct wv_engine *engine, struct wv_engi
 //
 // Requires:
 // The memory stays, readable and writable, until wv_engine_deregister has taken this region and all regions inside it away, or
-// wv_engine_close has returned. `region` is where the number goes.
+// wv_engine_close has returned. `region` gets the number of the region, which says its engine too. No other region of this process
+// ever has the same, and none has 0.
 enum wv_status wv_engine_register(const struct wv_engine *engine,
                                   void *address,
                                   size_t bytes,
@@ -1679,8 +1680,11 @@ enum wv_status wv_engine_register_list(const struct wv_engine *engine,
                                        uint64_t *regions)
 WV_NOEXCEPT;
 
-// Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it.
-enum wv_status wv_engine_deregister(const struct wv_engine *engine, uint64_t region) WV_NOEXCEPT;
+// Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it. WV_BAD_HANDLE, from each function
+// that takes a region: it is of another engine, was taken away before, or was never registered. Nothing was done then.
+enum wv_status wv_engine_deregister(const struct wv_engine *engine,
+                                    uint64_t region)
+WV_NOEXCEPT;
 
 // Gets the description of a region that a peer needs, as WV_DESCRIPTOR_BYTES bytes. The program carries it to the peer.
 //

@@ -289,11 +289,14 @@ fn of_engine(error: &EngineError) -> wv_status {
         EngineError::ForeignId { .. }
         | EngineError::Released { .. }
         | EngineError::UnknownRegion { .. }
+        | EngineError::ForeignRegion { .. }
         | EngineError::UnknownGrant { .. }
         | EngineError::Closing => WV_BAD_HANDLE,
         EngineError::Pending { .. } | EngineError::Busy { .. } => WV_BUSY,
         EngineError::WouldBlock { .. } | EngineError::InboxFull { .. } => WV_WOULD_BLOCK,
-        EngineError::GrantSpace { .. } => WV_OUT_OF_MEMORY,
+        EngineError::GrantSpace { .. }
+        | EngineError::RegionNumbers
+        | EngineError::EngineNumbers => WV_OUT_OF_MEMORY,
         EngineError::WorkerPanicked(_) => WV_PANIC,
         EngineError::PeerGone { .. } => WV_PEER_NOT_CONNECTED,
         EngineError::Incarnation { .. } | EngineError::ForeignGrant { .. } => WV_GENERATION_OVER,

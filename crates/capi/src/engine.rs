@@ -297,7 +297,8 @@ pub unsafe extern "C" fn wv_engine_get_info(
 ///
 /// # Safety
 /// The memory stays, readable and writable, until wv_engine_deregister has taken this region and all regions inside it away, or
-/// wv_engine_close has returned. `region` is where the number goes.
+/// wv_engine_close has returned. `region` gets the number of the region, which says its engine too. No other region of this process
+/// ever has the same, and none has 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_engine_register(
     engine: *const wv_engine,
@@ -355,7 +356,8 @@ pub unsafe extern "C" fn wv_engine_register_list(
     })
 }
 
-/// Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it.
+/// Takes a region away, from peers too. WV_BUSY while transfers of this engine or grants use it. WV_BAD_HANDLE, from each function
+/// that takes a region: it is of another engine, was taken away before, or was never registered. Nothing was done then.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_engine_deregister(engine: *const wv_engine, region: u64) -> wv_status {
     guard(|| {

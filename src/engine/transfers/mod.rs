@@ -102,6 +102,11 @@ impl Transfers {
         })
     }
 
+    /// The number of its engine.
+    pub(super) const fn engine(&self) -> u32 {
+        self.slots.engine()
+    }
+
     /// The GPUs that are flushed before this side tells of bytes.
     pub(super) fn flushes(&self) -> &Arc<Flushes> {
         &self.flushes

@@ -587,7 +587,7 @@ static void bad_calls(const end *a, const end *b) {
     refused(wv_engine_register(a->engine, a->memory, 0, &region), WV_BAD_ARGUMENT, "0 bytes of host memory");
     refused(wv_engine_register(a->engine, NULL, 8, &region), WV_BAD_ARGUMENT, "8 bytes of host memory");
     refused(wv_engine_register(a->engine, a->memory, SIZE_MAX, &region), WV_BAD_ARGUMENT, "of host memory");
-    refused(wv_engine_deregister(a->engine, 77), WV_BAD_HANDLE, "region 77 is not of this engine");
+    refused(wv_engine_deregister(a->engine, 77), WV_BAD_HANDLE, "region 77 was never registered");
     refused(wv_engine_descriptor(a->engine, a->region, descriptor, 71), WV_BAD_ARGUMENT, "bytes is 71; it must be at least 72");
     refused(wv_engine_listen(a->engine, "nowhere", NULL, 0), WV_BAD_ARGUMENT, "address is nowhere");
     refused(wv_engine_listen(a->engine, "", NULL, 0), WV_BAD_ARGUMENT, "address is ");
@@ -662,6 +662,34 @@ static void bad_calls(const end *a, const end *b) {
     released(a, transfer);
 }
 
+// Regions of another engine, none, and some that were never given: each call says which, and the regions of both engines stay.
+static void regions_name_their_engine(const end *a, const end *b) {
+    uint8_t before[WV_DESCRIPTOR_BYTES], after[WV_DESCRIPTOR_BYTES], grant[WV_GRANT_BYTES];
+    check(wv_engine_descriptor(a->engine, a->region, before, sizeof before), "wv_engine_descriptor");
+    must(a->region != 0 && b->region != 0 && a->region != b->region, "each region has its own number");
+    const struct {
+        uint64_t region;
+        const char *words;
+    } wrong[] = {
+        {a->region, "was asked: ask the engine that has registered it"},
+        {0, "region 0 was never registered"},
+        {1, "region 1 was never registered"},
+        {b->region + 1000000, "was never registered"},
+        {UINT64_MAX, "names engine 16777215 of this process"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+        const uint64_t region = wrong[i].region;
+        refused(wv_engine_descriptor(b->engine, region, after, sizeof after), WV_BAD_HANDLE, wrong[i].words);
+        refused(wv_engine_deregister(b->engine, region), WV_BAD_HANDLE, wrong[i].words);
+        refused(wv_engine_deregister_wait(b->engine, region, 1), WV_BAD_HANDLE, wrong[i].words);
+        refused(wv_engine_export(b->peer, region, grant, sizeof grant), WV_BAD_HANDLE, wrong[i].words);
+    }
+    check(wv_engine_descriptor(a->engine, a->region, after, sizeof after), "the region of a is there");
+    must(memcmp(before, after, sizeof before) == 0, "and the same");
+    check(wv_engine_descriptor(b->engine, b->region, after, sizeof after), "that of b, too");
+    whole(a, b);
+}
+
 // A range that b grants a for reads: what a may do with it, and that nothing of it is left when it is revoked.
 static void granted(end *a, end *b) {
     uint8_t grant[WV_GRANT_BYTES], whole[WV_GRANT_BYTES], wrong[WV_GRANT_BYTES];
@@ -690,7 +718,7 @@ static void granted(end *a, end *b) {
     refused(wv_engine_grant(b->peer, b->memory, PAGE, 4, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "rights is 4");
     refused(wv_engine_grant(b->peer, b->memory, BYTES + 1, WV_MAY_BOTH, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "all of one registration");
     refused(wv_engine_grant(b->peer, b->memory, 0, WV_MAY_WRITE, 0, wrong, sizeof wrong), WV_BAD_ARGUMENT, "a grant of 0 bytes");
-    refused(wv_engine_export(b->peer, 77, wrong, sizeof wrong), WV_BAD_HANDLE, "region 77 is not of this engine");
+    refused(wv_engine_export(b->peer, 77, wrong, sizeof wrong), WV_BAD_HANDLE, "region 77 was never registered");
     refused(wv_engine_revoke(a->engine, grant, sizeof grant), WV_BAD_HANDLE, "is not of this engine");
     refused(wv_engine_revoke(b->engine, grant, 95), WV_BAD_ARGUMENT, "invalid grant");
     refused(wv_engine_import_grant(b->peer, grant, sizeof grant, NULL), WV_GENERATION_OVER, "incarnation");
@@ -740,7 +768,7 @@ static void failure(end *a, end *b) {
     must((report.has_rail == 1) == by_nic() && report.rail == 0, "the rail by which it was posted");
     must(report.remote_unknown == 0 && (report.qp != 0) == by_nic(), "the peer's memory is quiet; a copy has no QP");
     check(wv_engine_deregister(b->engine, region), "wv_engine_deregister");
-    refused(wv_engine_deregister(b->engine, region), WV_BAD_HANDLE, "is not of this engine");
+    refused(wv_engine_deregister(b->engine, region), WV_BAD_HANDLE, "was taken away");
 }
 
 // Memory of the process stands for a GPU's: the NIC moves it, or the GPU copies it where threads copy host memory.
@@ -803,6 +831,7 @@ int main(int argc, char **argv) {
     notices(&a, &b);
     slots(&a);
     bad_calls(&a, &b);
+    regions_name_their_engine(&a, &b);
     granted(&a, &b);
     shared_memory(&a, &b);
     gpu_memory(&a, &b);
@@ -818,7 +847,7 @@ int main(int argc, char **argv) {
     WV_INIT(&ended);
     check(wv_engine_close(a.engine, &ended), "wv_engine_close");
     must(ended.failed == 2 && ended.cut_off == 0 && ended.cancelled == 0 && ended.timed_out == 0, "two have failed");
-    must(ended.done == 1 + 1 + 3 + 1 + THREADS * ROUNDS + 2 + 2 + 1 + 1 + 1 + 1 + 1, "all others are done");
+    must(ended.done == 2 * (1 + 1) + 3 + 1 + THREADS * ROUNDS + 2 + 2 + 1 + 1 + 1 + 1 + 1, "all others are done");
     refused(wv_engine_close(a.engine, NULL), WV_BAD_HANDLE, "no wv_engine that lives");
     refused(wv_engine_write(a.peer, at(a.memory), a.remote, 8, &transfer), WV_BAD_HANDLE, "is being closed");
     refused(wv_engine_poll((const wv_engine *)a.peer, transfer, &cut_off), WV_BAD_HANDLE, "no wv_engine that lives");
