@@ -314,7 +314,7 @@ def prepared() -> None:
         # An object is its address, as in submit.
         done(a, to_b.post(to_b.prepare([("read", here, remote, 8)])))
         assert here == there
-        with pytest.raises(warpverbs.Refused, match="prepared for incarnation"):
+        with pytest.raises(warpverbs.Refused, match=r"that engine .+ of this process has prepared is posted by engine"):
             to_a.post(plan)
         a.deregister(local)
         with pytest.raises(warpverbs.Refused, match="was taken away"):

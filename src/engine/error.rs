@@ -277,6 +277,16 @@ pub enum EngineError {
         /// The peer that was asked.
         peer: u64,
     },
+    /// A transfer that another engine has prepared, of its own memory.
+    #[error(
+        "a transfer that engine {by} of this process has prepared is posted by engine {engine}: prepare it anew with a peer of the engine that posts it"
+    )]
+    PreparedElsewhere {
+        /// The engine that has prepared it.
+        by: u32,
+        /// The engine that was asked.
+        engine: u32,
+    },
     /// A configuration outside its limits.
     #[error("{what} is {value}; it must be {limit}")]
     Knob {

@@ -17,7 +17,7 @@ use super::regions::Descriptor;
 use super::send::Attached;
 use super::slots::TransferId;
 use super::table::Mapped;
-use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
+use super::transfers::{LocalTable, Options, Prepared, RemoteTable};
 use super::wire::Hello;
 
 /// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP; handles
@@ -187,13 +187,14 @@ impl Peer {
         let how = (self.inner.cut, self.inner.config.gather);
         let tables = self.tables();
         let what = (operations, overlaps, counts);
-        Transfers::prepare(&self.link, tables, how, what)
+        self.inner.transfers.prepare(&self.link, tables, how, what)
     }
 
     /// Begins a transfer that was prepared.
     ///
     /// # Errors
-    /// [`EngineError::ForeignPrepared`], [`EngineError::PreparedUncounted`]; else as [`Peer::submit`].
+    /// [`EngineError::PreparedElsewhere`]: by another engine; [`EngineError::ForeignPrepared`]: for another peer;
+    /// [`EngineError::PreparedUncounted`]; else as [`Peer::submit`].
     pub fn post(
         &self,
         prepared: &Arc<Prepared>,

@@ -106,7 +106,8 @@ impl SinkEngine {
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
         let cut = (check(&self.config)?, self.config.gather);
-        Transfers::prepare(&self.link, tables, cut, (operations, false, false))
+        self.transfers
+            .prepare(&self.link, tables, cut, (operations, false, false))
     }
 
     /// As [`Peer::post`](super::Peer::post).

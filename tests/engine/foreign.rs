@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use warpverbs::internal::engine::{
-    EngineError, HostError, HostMemory, Outcome, Peer, RegionId, ways,
+    EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Peer, RegionId, ways,
 };
 
-use super::rig::{End, SHORT, pair};
+use super::rig::{End, SHORT, config, connect, pair};
 
 const MIB: u64 = 1 << 20;
 
@@ -158,4 +158,51 @@ fn a_region_that_was_taken_away_is_unknown_and_its_number_not_used_again() {
         matches!(&refused, HostError::Refused(error) if foreign(error)),
         "{refused}"
     );
+}
+
+/// Both engines are connected to a third.
+#[test]
+fn a_transfer_that_another_engine_has_prepared_is_not_posted() {
+    let ends = ["a", "b", "c"].map(|name| End::new(config(name), MIB));
+    let [a, b, c] = &ends;
+    let [from_a, _] = connect(a, c);
+    let [from_b, _] = connect(b, c);
+    let whole = |end: &End| {
+        [Operation {
+            kind: Kind::Write,
+            local: end.at(0),
+            remote: c.at(0),
+            bytes: MIB,
+        }]
+    };
+    let prepared = from_a.prepare(&whole(a)).unwrap();
+    let options = Options::default();
+    a.fill(7);
+    let before = c.bytes();
+    let post = from_b.post(&prepared, &options).unwrap_err();
+    let wait = from_b.post_wait(&prepared, &options, SHORT).unwrap_err();
+    let notify = from_b.post_notify(&prepared, &options, b"n").unwrap_err();
+    for refused in [post, wait, notify] {
+        let text = refused.to_string();
+        let EngineError::PreparedElsewhere { by, engine } = refused else {
+            panic!("{text}");
+        };
+        assert_ne!(by, engine);
+        for words in [format!("engine {by} of"), format!("by engine {engine}:")] {
+            assert!(text.contains(&words), "{text}");
+        }
+    }
+    assert_eq!((a.engine.in_use(), b.engine.in_use()), (0, 0));
+    assert!(c.engine.notice(SHORT).is_none());
+    assert!(c.bytes() == before, "nothing was written");
+    // Both go on, each with its own.
+    for (end, peer, prepared) in [
+        (a, &from_a, prepared),
+        (b, &from_b, from_b.prepare(&whole(b)).unwrap()),
+    ] {
+        let expected = end.fill(8);
+        let id = peer.post(&prepared, &options).unwrap();
+        assert_eq!(end.concluded(id), Outcome::Done);
+        assert!(c.bytes() == expected);
+    }
 }

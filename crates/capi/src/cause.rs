@@ -285,6 +285,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::CountedRead { .. }
         | EngineError::CountedParts { .. }
         | EngineError::PreparedUncounted
+        | EngineError::PreparedElsewhere { .. }
         | EngineError::ForeignPrepared { .. } => WV_BAD_ARGUMENT,
         EngineError::ForeignId { .. }
         | EngineError::Released { .. }

@@ -23,6 +23,8 @@ pub struct Prepared {
     reaches_gpu: bool,
     local: Arc<LocalTable>,
     remote: Arc<RemoteTable>,
+    /// The engine whose memory it is of.
+    engine: u32,
     /// The life of the peer that it is for.
     incarnation: u64,
 }
@@ -64,6 +66,7 @@ impl Options {
 impl Transfers {
     /// Plans `operations` for many posts.
     pub(in crate::engine) fn prepare(
+        &self,
         link: &Link,
         (local, remote): (Arc<LocalTable>, Arc<RemoteTable>),
         (cut, gather): (Cut, u32),
@@ -84,6 +87,7 @@ impl Transfers {
             reaches_gpu,
             local,
             remote,
+            engine: self.engine(),
             incarnation: link.incarnation,
         }))
     }
@@ -122,6 +126,11 @@ impl Transfers {
         prepared: &Arc<Prepared>,
         how: (&Options, Option<Attached>),
     ) -> Result<TransferId, EngineError> {
+        // Before the peer: both engines may be connected to it.
+        if prepared.engine != self.engine() {
+            let (by, engine) = (prepared.engine, self.engine());
+            return Err(EngineError::PreparedElsewhere { by, engine });
+        }
         if prepared.incarnation != link.incarnation {
             let (found, peer) = (prepared.incarnation, link.incarnation);
             return Err(EngineError::ForeignPrepared { found, peer });

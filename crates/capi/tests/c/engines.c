@@ -379,7 +379,7 @@ static void planned(const end *a, const end *b) {
     done(a, transfers[2]);
     released(a, transfers[2]);
     must(memcmp(b->memory, a->memory + PAGE, PAGE) == 0, "what is there now was written");
-    refused(wv_engine_post(b->peer, prepared, NULL, &transfers[0]), WV_BAD_ARGUMENT, "prepared for incarnation");
+    refused(wv_engine_post(b->peer, prepared, NULL, &transfers[0]), WV_BAD_ARGUMENT, "of this process has prepared is posted by engine");
     refused(wv_engine_post(a->peer, prepared, NULL, NULL), WV_BAD_ARGUMENT, "transfer is");
     refused(wv_engine_post(a->peer, NULL, NULL, &transfers[0]), WV_BAD_ARGUMENT, "prepared is null");
     check(wv_engine_prepared_destroy(prepared), "wv_engine_prepared_destroy");
