@@ -216,11 +216,16 @@ impl Plan {
 
     /// The local registrations, one after the other; those that follow each other only once.
     pub fn local_regions(&self) -> impl Iterator<Item = u32> {
+        self.locals().map(|(.., region)| region)
+    }
+
+    /// The same, each with the first operation that has bytes there, and the address of the first of these bytes.
+    pub(super) fn locals(&self) -> impl Iterator<Item = (u32, u64, u32)> {
         let mut last = None;
         self.pieces.iter().filter_map(move |piece| {
             let is_new = last != Some(piece.region);
             last = Some(piece.region);
-            is_new.then_some(piece.region)
+            is_new.then_some((piece.operation, piece.local, piece.region))
         })
     }
 

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use warpverbs::internal::engine::{
-    EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Peer, RegionId, ways,
+    EngineError, HostError, HostMemory, Kind, Operation, Options, Outcome, Peer, RegionId, Side,
+    ways,
 };
 
 use super::rig::{End, SHORT, config, connect, pair};
@@ -205,4 +206,31 @@ fn a_transfer_that_another_engine_has_prepared_is_not_posted() {
         assert_eq!(end.concluded(id), Outcome::Done);
         assert!(c.bytes() == expected);
     }
+}
+
+#[test]
+fn a_prepared_transfer_whose_memory_was_taken_away_says_which_memory() {
+    let (a, b, [to_b, _]) = pair(MIB);
+    let other = Arc::new(HostMemory::new(4096).unwrap());
+    let region = a.engine.register(&other).unwrap();
+    let write = |local, remote, bytes| Operation {
+        kind: Kind::Write,
+        local,
+        remote,
+        bytes,
+    };
+    let address = other.address() + 8;
+    let both = [write(a.at(0), b.at(0), 16), write(address, b.at(64), 16)];
+    let prepared = to_b.prepare(&both).unwrap();
+    a.engine.deregister(region).unwrap();
+    let refused = to_b.post(&prepared, &Options::default()).unwrap_err();
+    let expected = EngineError::NotRegistered {
+        operation: 1,
+        side: Side::Local,
+        address,
+    };
+    assert_eq!(refused, expected);
+    assert_eq!(a.engine.in_use(), 0);
+    // Nothing keeps the region that it had entered.
+    a.engine.deregister(a.region).unwrap();
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::account::Outcome;
 use super::super::cut::Cut;
-use super::super::error::EngineError;
+use super::super::error::{EngineError, Side};
 use super::super::link::{Fence, Link};
 use super::super::plan::{Operation, Plan};
 use super::super::send::Attached;
@@ -252,13 +252,16 @@ fn check_remote(plan: &Plan, remote: &RemoteTable) -> Result<bool, EngineError> 
 
 /// Counts the transfer at all its local regions, or at none.
 fn enter_all(plan: &Plan, local: &LocalTable) -> Result<(), EngineError> {
-    for (nth, number) in plan.local_regions().enumerate() {
+    for (nth, (operation, address, number)) in plan.locals().enumerate() {
         let Some(region) = local.get(number).filter(|region| region.owner.enter()) else {
             for number in plan.local_regions().take(nth) {
                 local.get(number).inspect(|region| region.owner.leave());
             }
-            return Err(EngineError::UnknownRegion {
-                number: number.into(),
+            // It was taken away since the plan was made.
+            return Err(EngineError::NotRegistered {
+                operation,
+                side: Side::Local,
+                address,
             });
         };
         let _ = region;
