@@ -26,11 +26,13 @@ mod address;
 mod cpus;
 mod devices;
 mod engine;
+mod engine_address;
 mod gid;
 mod gpu;
 mod key;
 mod launcher;
 mod modes;
+mod number;
 mod path;
 mod store;
 mod team;
@@ -38,24 +40,25 @@ mod variables;
 
 use std::ffi::OsString;
 
-pub use address::{BadAddress, EngineAddress, SocketPath};
+pub use address::{address, host_and_port};
 pub use cpus::{BadCpus, CpuList, EngineCpus};
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;
+pub use engine_address::{BadAddress, EngineAddress, SocketPath};
 pub use engine::{EngineConfig, EngineCq, EnginePairing, EnginePath};
 pub use gid::{BadGid, GidChoice};
 pub use gpu::GpuSelector;
 pub use key::EngineKey;
 use launcher::Launcher;
 pub use modes::{CqKind, Doorbell, Memory, QpModes, Queues, Sharing, SignalOrder};
+use number::spelling;
+pub use number::whole;
 pub use path::{GrhUse, PathConfig};
 pub use team::TeamSettings;
 pub(crate) use team::{each_setting, holds_settings};
 use variables::Source;
 use variables::in_words;
-pub use variables::{
-    GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of, whole,
-};
+pub use variables::{GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of};
 pub(crate) use variables::{
     INBOX, MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, OutOfRange, in_table,
 };
@@ -146,7 +149,7 @@ pub enum ConfigError {
     )]
     NoRank,
     /// A value that is not a number in its range.
-    #[error("{name} is '{value}'; it must be {}a number from {least} to {most}", or(*word))]
+    #[error("{name} is '{value}'; it must be {}a number from {least} to {most}{}", or(*word), spelling(value))]
     Number {
         /// The variable.
         name: String,

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from . import deep_ep, mooncake_ep
+from ._numbers import whole_option
 from .errors import MoeError
 
 #: Ends a hang while the ranks meet, seconds.
@@ -344,7 +345,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--buffer", choices=("deep_ep", "mooncake_ep"))
     parser.add_argument("--spec", type=Path)
-    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--rank", type=whole_option, required=True)
     parser.add_argument("--hold", type=Path)
     given = parser.parse_args()
     if given.hold is not None:

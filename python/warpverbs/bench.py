@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _native
+from ._numbers import whole_option
 from .moe import Moe
 from .team import Team
 
@@ -45,7 +46,7 @@ def main() -> None:
     """Prints the costs. The status is 1 if they cannot be measured."""
     parser = argparse.ArgumentParser(prog="python -m warpverbs.bench", description="Measures what the package costs on the host.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--calls", type=int, default=1000, help="calls in each round [default: 1000]")
+    parser.add_argument("--calls", type=whole_option, default=1000, help="calls in each round [default: 1000]")
     parser.add_argument("--only-calls", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.calls < 1:

@@ -41,7 +41,7 @@ def main() -> None:
     """Prints the facts. The status is 1 if one of them is a FAIL."""
     parser = argparse.ArgumentParser(prog="python -m warpverbs.doctor", description="Says what Python finds.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--timeout", type=float, default=60, metavar="SECONDS", help="longest wait for a child [default: 60]")
+    parser.add_argument("--timeout", type=fraction, default=60, metavar="SECONDS", help="longest wait for a child [default: 60]")
     options = parser.parse_args()
     try:
         facts = examine(options.timeout)
@@ -49,6 +49,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     sys.exit(any(fact.state == "FAIL" for fact in facts))
+
+
+def fraction(written: str) -> float:
+    """A decimal number without a sign, as the type of an option of ``argparse``."""
+    if not re.fullmatch(r"(0|[1-9][0-9]*)(\.[0-9]+)?", written):
+        raise argparse.ArgumentTypeError(f"{written!r} is not a decimal number as 2 or 0.5")
+    return float(written)
 
 
 def examine(seconds: float) -> list[Fact]:

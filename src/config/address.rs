@@ -1,169 +1,54 @@
-//! Where host engines listen, and where others connect to them.
+//! Addresses with ports in variables and arguments.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-/// How the text of an address of a Unix socket begins.
-const UNIX: &str = "unix:";
+use super::number::whole;
 
-/// Where a host engine listens: `IP:PORT`, or `unix:PATH`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum EngineAddress {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket. Processes of the same user reach it.
-    Unix(SocketPath),
+/// `HOST:PORT`, whose port is a whole number up to 65535: the host as it stands, and the port.
+#[must_use]
+pub fn host_and_port(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    Some((host, whole(port)?.try_into().ok()?))
 }
 
-/// The path of a Unix socket.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SocketPath(String);
-
-/// A text that is no address of an engine.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BadAddress {
-    /// Neither of the two.
-    #[error("'{text}' is no address: it must be an IP address and a port, or unix:PATH")]
-    Form {
-        /// The text.
-        text: String,
-    },
-    /// A path that the system takes for no socket.
-    #[error(
-        "the path of a Unix socket has {bytes} bytes; it must have 1 to {} of them",
-        SocketPath::MOST
-    )]
-    Length {
-        /// Length of the path.
-        bytes: usize,
-    },
-    /// A path that is no text, or has a control character: it stands in messages and in stores.
-    #[error("the path '{}' of a Unix socket must be plain text in UTF-8", path.escape_debug())]
-    Letters {
-        /// The path, with signs in place of what is no UTF-8.
-        path: String,
-    },
-}
-
-impl SocketPath {
-    /// Most bytes of a path: `sun_path` of unix(7) without its NUL.
-    pub const MOST: usize = 107;
-
-    /// That of the socket at `path`.
-    ///
-    /// # Errors
-    /// [`BadAddress::Length`], [`BadAddress::Letters`].
-    pub fn new(path: impl AsRef<Path>) -> Result<Self, BadAddress> {
-        let path = path.as_ref();
-        let bytes = path.as_os_str().len();
-        if !(1..=Self::MOST).contains(&bytes) {
-            return Err(BadAddress::Length { bytes });
-        }
-        match path.to_str() {
-            Some(text) if !text.contains(char::is_control) => Ok(Self(text.to_owned())),
-            _ => Err(BadAddress::Letters {
-                path: path.to_string_lossy().into_owned(),
-            }),
-        }
-    }
-
-    /// For calls of the system.
-    #[must_use]
-    pub fn as_path(&self) -> &Path {
-        Path::new(&self.0)
-    }
-
-    /// The same from the root on: relative paths begin at the working directory of this process.
-    pub(crate) fn absolute(&self) -> Result<Self, BadAddress> {
-        let path: PathBuf = std::path::absolute(&self.0).unwrap_or_else(|_| self.0.clone().into());
-        Self::new(path)
-    }
-}
-
-impl EngineAddress {
-    /// A Unix socket at `path`.
-    ///
-    /// # Errors
-    /// As [`SocketPath::new`].
-    pub fn unix(path: impl AsRef<Path>) -> Result<Self, BadAddress> {
-        SocketPath::new(path).map(Self::Unix)
-    }
-
-    /// The path behind `unix:` of the text of an address; none of another text.
-    pub(crate) fn path_of(text: &str) -> Option<Result<SocketPath, BadAddress>> {
-        text.strip_prefix(UNIX).map(SocketPath::new)
-    }
-}
-
-impl From<SocketAddr> for EngineAddress {
-    fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
-    }
-}
-
-impl FromStr for EngineAddress {
-    type Err = BadAddress;
-
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
-        match Self::path_of(text) {
-            Some(path) => path.map(Self::Unix),
-            None => match text.parse() {
-                Ok(address) => Ok(Self::Tcp(address)),
-                Err(_) => Err(BadAddress::Form {
-                    text: text.to_owned(),
-                }),
-            },
-        }
-    }
-}
-
-impl fmt::Display for EngineAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => path.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for SocketPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{UNIX}{}", self.0)
-    }
+/// `IP:PORT`, an IPv6 address in brackets, whose port is a whole number up to 65535.
+#[must_use]
+pub fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = host_and_port(text)?;
+    format!("{ip}:{port}").parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
     use super::*;
 
     #[test]
-    fn an_address_is_ip_and_port_or_unix_and_a_path() {
-        let longest = format!("unix:/{}", "x".repeat(SocketPath::MOST - 1));
-        for text in ["127.0.0.1:7", "[::1]:0", "unix:/run/e", "unix:e", &longest] {
-            let address: EngineAddress = text.parse().unwrap();
-            assert_eq!(address.to_string(), text);
-        }
-        for (text, reason) in [
-            ("127.0.0.1", "'127.0.0.1' is no address"),
-            ("", "'' is no address"),
-            ("unix:", "has 0 bytes"),
-            (&format!("{longest}x"), "has 108 bytes"),
-            ("unix:a\nb", "'a\\nb'"),
-            ("unix:a\0b", "'a\\0b'"),
+    fn a_port_is_written_as_every_number_is() {
+        for (text, shown) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("127.0.0.1:0x50", "127.0.0.1:80"),
+            ("[::1]:0", "[::1]:0"),
+            ("[fe80::1%2]:65535", "[fe80::1%2]:65535"),
         ] {
-            let error = text.parse::<EngineAddress>().unwrap_err().to_string();
-            assert!(error.contains(reason), "{text:?}: {error}");
+            assert_eq!(address(text).map(|it| it.to_string()), Some(shown.into()));
         }
-        let path = OsStr::from_bytes(b"/run/\xff");
-        assert!(matches!(
-            EngineAddress::unix(path),
-            Err(BadAddress::Letters { .. })
-        ));
+        for text in [
+            "127.0.0.1:+80",
+            "127.0.0.1:080",
+            "127.0.0.1:00",
+            "127.0.0.1:65536",
+            "127.0.0.1:",
+            "127.0.0.1",
+            "127.0.0.01:80",
+            "::1:80",
+            "host:80",
+            ":80",
+            "",
+        ] {
+            assert_eq!(address(text), None, "'{text}'");
+        }
+        assert_eq!(host_and_port("a.b:0x50"), Some(("a.b", 80)));
+        assert_eq!(host_and_port("a.b:+80"), None);
+        assert_eq!(host_and_port("a.b"), None);
     }
 }

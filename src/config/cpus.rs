@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::number::whole;
+
 /// CPUs have lower numbers: Linux is built for as many at most.
 const MOST_CPUS: u32 = 8192;
 
@@ -77,11 +79,10 @@ impl FromStr for CpuList {
         let mut all = Vec::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let [first, last] =
-                [first, last].map(|it| match it.bytes().all(|it| it.is_ascii_digit()) {
-                    true => it.parse::<u32>().ok().filter(|it| *it < MOST_CPUS),
-                    false => None,
-                });
+            let [first, last] = [first, last].map(|it| {
+                let number = whole(it).and_then(|it| u32::try_from(it).ok());
+                number.filter(|it| *it < MOST_CPUS)
+            });
             match (first, last) {
                 (Some(first), Some(last)) if first <= last => all.extend(first..=last),
                 _ => return Err(BadCpus),
@@ -168,6 +169,8 @@ mod tests {
             "0-1-2",
             "a",
             "+1",
+            "01",
+            "0-03",
             "8192",
             "0-4294967295",
         ] {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::number::whole;
+
 /// Which RDMA devices a rank or an engine uses, one per rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -122,8 +124,8 @@ impl PortName {
             _ => {}
         }
         let number = |port: &str| {
-            let is_plain = port.bytes().all(|byte| byte.is_ascii_digit());
-            let number = port.parse().ok().filter(|number| is_plain && *number != 0);
+            let number = whole(port).and_then(|it| u8::try_from(it).ok());
+            let number = number.filter(|number| *number != 0);
             number.ok_or_else(|| format!("port '{port}' is not from 1 to 255"))
         };
         Ok(Self {
@@ -198,6 +200,7 @@ mod tests {
             ("mlx5_0:0", "port '0'"),
             ("mlx5_0:256", "port '256'"),
             ("mlx5_0:+1", "port '+1'"),
+            ("mlx5_0:01", "port '01'"),
             ("mlx5_0:", "port ''"),
             ("mlx5_0:1:2", "port '1:2'"),
             (&too_long, "longer than 63"),

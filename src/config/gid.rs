@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::variables::whole;
+use super::number::whole;
 
 /// Which entry of a port's GID table a rank speaks from. Indices differ between hosts and containers, subnets and interfaces do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,10 +104,8 @@ impl GidChoice {
             let no_address = |_| format!("'{address}' is no IP address");
             let address: IpAddr = address.parse().map_err(no_address)?;
             let most = bits(address);
-            let prefix = prefix
-                .parse()
-                .ok()
-                .filter(|it| is_number(prefix) && *it <= most);
+            let prefix = whole(prefix).and_then(|it| u8::try_from(it).ok());
+            let prefix = prefix.filter(|it| *it <= most);
             let prefix = prefix.ok_or_else(|| format!("the prefix is not from 0 to {most}"))?;
             return Ok(Self::Subnet { address, prefix });
         }
@@ -181,6 +179,7 @@ mod tests {
             ("10.1.0.0/33", "from 0 to 32"),
             ("10.1.0.0/", "from 0 to 32"),
             ("10.1.0.0/+8", "from 0 to 32"),
+            ("10.1.0.0/08", "from 0 to 32"),
             ("fd00::/129", "from 0 to 128"),
             ("10.1.0/16", "'10.1.0' is no IP address"),
             ("ens3/24", "'ens3' is no IP address"),

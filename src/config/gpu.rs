@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::variables::whole;
+use super::number::whole;
 
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::ConfigError;
 use super::engine::{ENGINE_CQ, ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH};
 use super::modes::{CQ, DOORBELL, MEMORY, MOE_ORDER, QUEUES, SHARING};
+use super::number::whole;
 use super::path::{GRH, MTU, READ_DEPTH};
 
 /// A variable of the environment, and the field of [`Config`](super::Config) or [`EngineConfig`](super::EngineConfig) that it sets.
@@ -798,19 +799,6 @@ impl Source<'_> {
     }
 }
 
-/// A whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
-#[must_use]
-pub fn whole(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x") {
-        Some(digits) => (digits, 16),
-        None => (text, 10),
-    };
-    let is_plain = digits.chars().all(|digit| digit.is_digit(radix));
-    let is_padded = radix == 10 && digits.len() > 1 && digits.starts_with('0');
-    let number = u64::from_str_radix(digits, radix).ok();
-    number.filter(|_| is_plain && !is_padded)
-}
-
 fn row_of(name: &str) -> &'static Variable {
     variable(name)
         .expect("what is read stands in the table: every test of a configuration reads all")
@@ -954,27 +942,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_no_sign_and_no_zeros_before_it() {
-        for (text, number) in [
-            ("0", Some(0)),
-            ("10", Some(10)),
-            ("0x0f", Some(15)),
-            ("0xF", Some(15)),
-            ("18446744073709551615", Some(u64::MAX)),
-            ("18446744073709551616", None),
-            ("+4", None),
-            ("-4", None),
-            ("04", None),
-            ("00", None),
-            ("0x", None),
-            ("0x+4", None),
-            (" 4", None),
-            ("4 ", None),
-            ("4_0", None),
-            ("", None),
-        ] {
-            assert_eq!(whole(text), number, "'{text}'");
-        }
+    fn a_variable_takes_no_number_with_a_sign_or_zeros_before_it() {
         for name in ["WARPVERBS_ENGINE_QPS", "WARPVERBS_GPU"] {
             assert!(config(name, "4").is_ok());
             for wrong in ["+4", "04"] {

@@ -10,7 +10,7 @@ use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::credentials::Credentials;
 use super::error::HostError;
-use crate::config::{EngineAddress, SocketPath};
+use crate::config::{EngineAddress, SocketPath, host_and_port};
 
 /// After so long without a packet the kernel asks the other end of a TCP connection whether it lives.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
@@ -46,7 +46,10 @@ impl Stream {
             let connected = connect_unix(&path, most);
             return connected.map_err(|error| failed(error.to_string()));
         }
-        let addresses = place.to_socket_addrs();
+        let Some((host, port)) = host_and_port(place) else {
+            return Err(failed("it is no HOST:PORT".to_owned()));
+        };
+        let addresses = format!("{host}:{port}").to_socket_addrs();
         let addresses = addresses.map_err(|error| failed(error.to_string()))?;
         let mut reason = "the name has no address".to_owned();
         for address in addresses {

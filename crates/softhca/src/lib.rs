@@ -20,6 +20,7 @@ pub mod device;
 pub mod engine;
 mod errno;
 pub mod link;
+mod number;
 pub mod partition;
 pub mod profile;
 mod shim;

@@ -3,6 +3,7 @@
 //! A QP has the key at one index of the table and writes it into its packets. A packet for a QP of another partition is
 //! dropped without a word, and so is one between two limited members. Source: InfiniBand volume 1, "Partitioning".
 
+use crate::number::whole;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -61,7 +62,7 @@ impl FromStr for PkeyTable {
     type Err = NoPkeyTable;
 
     fn from_str(text: &str) -> Result<Self, NoPkeyTable> {
-        let key = |word: &str| u16::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+        let key = |word: &str| whole(word).filter(|_| word.starts_with("0x"));
         let keys: Option<Vec<u16>> = text.split(',').map(key).collect();
         keys.and_then(Self::new).ok_or_else(|| NoPkeyTable {
             text: text.to_owned(),

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::failure::{At, Failure, Result};
+use crate::number::whole;
 use crate::process::{answer, command, is_installed, succeeded};
 use crate::tree::{kernel_sources, prepare};
 
@@ -46,8 +47,9 @@ fn place_of(kernel: &str, sources: &[PathBuf]) -> Result<Place> {
         let file = PathBuf::from(file);
         let text = fs::read_to_string(&file).at(&file)?;
         let lines = text.lines().count();
-        return match line.parse() {
-            Ok(line) if (1..=lines).contains(&line) => Ok(Place { file, line }),
+        let line = whole(line).and_then(|line| usize::try_from(line).ok());
+        return match line {
+            Some(line) if (1..=lines).contains(&line) => Ok(Place { file, line }),
             _ => {
                 let told = format!("{kernel}: {} has the lines 1 to {lines}", file.display());
                 Err(Failure::new(2, told))

@@ -7,6 +7,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::failure::{At, Failure, Result};
+use crate::numbers::above_0;
 use crate::process::{command, run, status};
 use crate::tree::prepare;
 
@@ -18,6 +19,7 @@ const PACKAGES: [(&str, &str); 2] = [
 
 /// Fuzzes one target, or each, for as many seconds.
 pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result {
+    let seconds = above_0("SECONDS", seconds.unwrap_or("600"))?;
     prepare("demo")?;
     let mut asked = command("cargo", ["fuzz", "--version"]);
     let asked = status(asked.stdout(Stdio::null()).stderr(Stdio::null()))?;
@@ -30,7 +32,6 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result {
         names.map(move |name| (package, name))
     };
     let mut all = PACKAGES.into_iter().flat_map(of_package);
-    let seconds = seconds.unwrap_or("600");
     let Some(target) = target else {
         return all.try_for_each(|(package, name)| fuzz_target(package, name, seconds));
     };
@@ -40,7 +41,7 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result {
     }
 }
 
-fn fuzz_target(package: &str, name: &str, seconds: &str) -> Result {
+fn fuzz_target(package: &str, name: &str, seconds: u32) -> Result {
     let finds = std::env::current_dir()
         .at(".")?
         .join("target/fuzz")

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
+use crate::numbers::above_0;
 use crate::parts::{ALL, Parts};
 use crate::process::{Ending, Running, command};
 use crate::runners::Profile;
@@ -32,13 +33,8 @@ impl<'a> Asked<'a> {
             return Err(Failure::new(2, told));
         }
         let times = words.next().unwrap_or("1");
-        match times.parse() {
-            Ok(times @ 1..) => Ok(Self { part, times, busy }),
-            _ => {
-                let told = format!("TIMES is a number above 0, not '{times}'");
-                Err(Failure::new(2, told))
-            }
-        }
+        let times = above_0("TIMES", times)?;
+        Ok(Self { part, times, busy })
     }
 }
 
@@ -113,7 +109,16 @@ mod tests {
         assert_eq!(read("membership 5"), Ok(("membership".to_owned(), 5, true)));
         assert_eq!(read("--quiet all"), Ok(("all".to_owned(), 1, false)));
         assert_eq!(read("tests 1"), Ok(("tests".to_owned(), 1, true)));
-        for wrong in ["", "nothing", "moe 0", "moe many", "moe --quiet"] {
+        assert_eq!(read("tests 0x10"), Ok(("tests".to_owned(), 16, true)));
+        for wrong in [
+            "",
+            "nothing",
+            "moe 0",
+            "moe many",
+            "moe +4",
+            "moe 04",
+            "moe --quiet",
+        ] {
             assert_eq!(read(wrong), Err(2), "{wrong}");
         }
     }

@@ -23,6 +23,11 @@ mod interop;
 mod kernels;
 mod load;
 mod miri;
+/// The one definition of how a number is written.
+#[expect(unreachable_pub, reason = "public where the library has it")]
+#[path = "../../../src/config/number.rs"]
+mod number;
+mod numbers;
 mod others;
 mod outcomes;
 mod output;

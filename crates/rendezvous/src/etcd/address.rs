@@ -184,7 +184,9 @@ fn is_member(text: &str) -> bool {
             !host.is_empty() && host.bytes().all(name)
         }
     };
-    host_ok && port.parse::<u16>().is_ok_and(|port| port != 0)
+    // A port of a URL is digits alone; one with a zero before it could be read by base 8.
+    let is_plain = port.bytes().all(|byte| byte.is_ascii_digit()) && !port.starts_with('0');
+    host_ok && is_plain && port.parse::<u16>().is_ok()
 }
 
 /// `%40` is `@`, and so on.
@@ -233,6 +235,8 @@ mod tests {
             "etcd://host/prefix",
             "etcd://host:0/prefix",
             "etcd://host:65536/prefix",
+            "etcd://host:+1/prefix",
+            "etcd://host:01/prefix",
             "etcd://host:1,/prefix",
             "etcd://host:1,other/prefix",
             "etcd://ho st:1/prefix",

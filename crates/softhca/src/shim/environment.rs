@@ -36,6 +36,7 @@ use crate::device::{
     Adversary, CheckConfig, CheckConfigError, DataOrder, Execution, FaultSpec, FaultSpecError,
 };
 use crate::link::{self, Link};
+use crate::number::whole;
 use crate::partition::PkeyTable;
 use crate::profile::Profile;
 use crate::sysfs::MAX_PORTS;
@@ -88,7 +89,7 @@ fn try_make_devices() -> Result<Vec<Hca>, EnvironmentError> {
 fn configs(
     variable: &dyn Fn(&'static str) -> Option<String>,
 ) -> Result<Vec<HcaConfig>, EnvironmentError> {
-    let devices = parsed(variable, "SOFTHCA_DEVICES", "a number from 1 to 64")?.unwrap_or(1u32);
+    let devices = number(variable, "SOFTHCA_DEVICES", "a number from 1 to 64")?.unwrap_or(1u32);
     if !(1..=MAX_DEVICES).contains(&devices) {
         return Err(EnvironmentError::Value {
             name: "SOFTHCA_DEVICES",
@@ -98,7 +99,7 @@ fn configs(
     }
     let first: Option<Ipv4Addr> = parsed(variable, "SOFTHCA_IP", "an IPv4 address")?;
     let ipv6: Option<Ipv6Subnet> = parsed(variable, "SOFTHCA_IPV6", Ipv6Subnet::EXPECTED)?;
-    let strict = match parsed(variable, "SOFTHCA_STRICT", "0 or 1")?.unwrap_or(1u8) {
+    let strict = match number(variable, "SOFTHCA_STRICT", "0 or 1")?.unwrap_or(1u8) {
         0 => false,
         1 => true,
         other => {
@@ -109,7 +110,7 @@ fn configs(
             });
         }
     };
-    let schedule_seed = parsed(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
+    let schedule_seed = number(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
     let execution = parsed(variable, "SOFTHCA_EXECUTION", Execution::EXPECTED)?.unwrap_or_default();
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
@@ -177,7 +178,7 @@ fn within(
     range: RangeInclusive<u8>,
     expected: &'static str,
 ) -> Result<u8, EnvironmentError> {
-    let number = parsed(variable, name, expected)?.unwrap_or(*range.start());
+    let number = number(variable, name, expected)?.unwrap_or(*range.start());
     if !range.contains(&number) {
         return Err(EnvironmentError::Value {
             name,
@@ -201,16 +202,34 @@ fn parsed<T: FromStr>(
     name: &'static str,
     expected: &'static str,
 ) -> Result<Option<T>, EnvironmentError> {
-    match variable(name) {
-        None => Ok(None),
-        Some(value) => match value.parse() {
-            Ok(parsed) => Ok(Some(parsed)),
-            Err(_) => Err(EnvironmentError::Value {
-                name,
-                value,
-                expected,
-            }),
-        },
+    read(variable, name, expected, |value| value.parse().ok())
+}
+
+fn number<T: TryFrom<u64>>(
+    variable: &dyn Fn(&'static str) -> Option<String>,
+    name: &'static str,
+    expected: &'static str,
+) -> Result<Option<T>, EnvironmentError> {
+    read(variable, name, expected, whole)
+}
+
+/// What `of` makes of the variable, if it is set.
+fn read<T>(
+    variable: &dyn Fn(&'static str) -> Option<String>,
+    name: &'static str,
+    expected: &'static str,
+    of: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, EnvironmentError> {
+    let Some(value) = variable(name) else {
+        return Ok(None);
+    };
+    match of(&value) {
+        Some(read) => Ok(Some(read)),
+        None => Err(EnvironmentError::Value {
+            name,
+            value,
+            expected,
+        }),
     }
 }
 
@@ -359,6 +378,10 @@ mod tests {
             (
                 &[("SOFTHCA_DEVICES", "65")],
                 "SOFTHCA_DEVICES=65 is not a number from 1 to 64",
+            ),
+            (
+                &[("SOFTHCA_DEVICES", "04")],
+                "SOFTHCA_DEVICES=04 is not a number from 1 to 64",
             ),
             (
                 &[("SOFTHCA_DEVICES", "many")],

@@ -1,6 +1,7 @@
 //! Which carrier an HCA has.
 
 use super::memory::Network;
+use crate::number::whole;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use thiserror::Error;
@@ -53,8 +54,8 @@ impl FromStr for CarrierConfig {
             None if text == "udp" => Some(Self::Udp),
             Some(("frames", ends)) => ends.split_once(',').and_then(|(local, remote)| {
                 Some(Self::Frames {
-                    local: local.parse().ok()?,
-                    remote: remote.parse().ok()?,
+                    local: end(local)?,
+                    remote: end(remote)?,
                 })
             }),
             // What Linux takes as a name: IFNAMSIZ is 16 with the zero byte.
@@ -67,6 +68,13 @@ impl FromStr for CarrierConfig {
             text: text.to_owned(),
         })
     }
+}
+
+/// `ADDRESS:PORT`.
+fn end(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.rsplit_once(':')?;
+    let port: u16 = whole(port)?;
+    format!("{address}:{port}").parse().ok()
 }
 
 #[cfg(test)]

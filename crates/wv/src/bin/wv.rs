@@ -63,3 +63,138 @@ fn main() -> ExitCode {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+
+    use clap::builder::ValueParser;
+    use clap::error::ErrorKind;
+    use clap::{Arg, CommandFactory};
+    use warpverbs::engine::EngineAddress;
+
+    use super::*;
+
+    /// Numbers of which each option takes one.
+    const SOME: [u64; 4] = [1, 4, 500, 1000];
+
+    /// Every option and argument of every command, with the words before it.
+    fn options(command: &clap::Command, words: &str, found: &mut Vec<(String, Arg)>) {
+        let words = format!("{words}{} ", command.get_name());
+        for option in command.get_arguments() {
+            found.push((format!("{words}{}", option.get_id()), option.clone()));
+        }
+        for command in command.get_subcommands() {
+            options(command, &words, found);
+        }
+    }
+
+    fn all_options() -> Vec<(String, Arg)> {
+        let mut found = Vec::new();
+        options(&Cli::command(), "", &mut found);
+        found
+    }
+
+    /// What makes it a number is the type that its parser returns.
+    fn is_of(parser: &ValueParser, types: &[TypeId]) -> bool {
+        types.iter().any(|of| parser.type_id() == *of)
+    }
+
+    fn is_whole(parser: &ValueParser) -> bool {
+        let of = [
+            TypeId::of::<u8>(),
+            TypeId::of::<u16>(),
+            TypeId::of::<u32>(),
+            TypeId::of::<u64>(),
+            TypeId::of::<u128>(),
+            TypeId::of::<usize>(),
+            TypeId::of::<i8>(),
+            TypeId::of::<i16>(),
+            TypeId::of::<i32>(),
+            TypeId::of::<i64>(),
+            TypeId::of::<i128>(),
+            TypeId::of::<isize>(),
+        ];
+        is_of(parser, &of)
+    }
+
+    /// What the parser of an option says of a text: nothing, or its refusal. An option like it is asked, so that what the option
+    /// requires and what it excludes does not matter.
+    fn refusal(option: &Arg, text: &str) -> Option<String> {
+        let like = Arg::new("like")
+            .long("like")
+            .allow_hyphen_values(true)
+            .value_parser(option.get_value_parser().clone());
+        let asked = clap::Command::new("ask").arg(like);
+        let refused = asked.try_get_matches_from(["ask", "--like", text]).err()?;
+        assert_eq!(refused.kind(), ErrorKind::ValueValidation, "{refused}");
+        Some(refused.to_string())
+    }
+
+    #[test]
+    fn each_option_that_takes_a_whole_number_reads_it_as_variables_do() {
+        let all = all_options();
+        let numbers = all
+            .iter()
+            .filter(|(_, option)| is_whole(option.get_value_parser()));
+        let mut seen = 0;
+        for (name, option) in numbers {
+            let taken = SOME
+                .into_iter()
+                .find(|number| refusal(option, &number.to_string()).is_none());
+            let number = taken.unwrap_or_else(|| panic!("{name} takes none of {SOME:?}"));
+            for hex in [format!("{number:#x}"), format!("0x0{number:X}")] {
+                assert_eq!(refusal(option, &hex), None, "{name}");
+            }
+            let wrong = ["+", "-", "0", " ", "0x+", "0X"].map(|before| format!("{before}{number}"));
+            let more = ["", "x", "1.0", "1e0", "1_0", "0o1"].map(str::to_owned);
+            for wrong in wrong.into_iter().chain(more) {
+                let told = refusal(option, &wrong);
+                let told = told.unwrap_or_else(|| panic!("{name} takes '{wrong}'"));
+                let names_all = told.contains(&format!("'{wrong}'"))
+                    && told.contains("--like")
+                    && told.contains("decimal or with 0x");
+                assert!(names_all, "{name}: {told}");
+            }
+            seen += 1;
+        }
+        assert!(seen > 50, "{seen} options are numbers");
+    }
+
+    #[test]
+    fn each_option_that_takes_a_fraction_refuses_other_spellings() {
+        let of = [TypeId::of::<f32>(), TypeId::of::<f64>()];
+        let mut seen = 0;
+        for (name, option) in all_options() {
+            if !is_of(option.get_value_parser(), &of) {
+                continue;
+            }
+            for good in ["1", "0", "1.5"] {
+                assert_eq!(refusal(&option, good), None, "{name}");
+            }
+            for wrong in ["+1", "-1", "01", "inf", "nan", "1e1", ".5", "1.", "0x1", ""] {
+                assert!(refusal(&option, wrong).is_some(), "{name} takes '{wrong}'");
+            }
+            seen += 1;
+        }
+        assert!(seen > 2, "{seen} options are fractions");
+    }
+
+    #[test]
+    fn each_option_that_takes_an_address_reads_its_port_as_a_number() {
+        let mut seen = 0;
+        for (name, option) in all_options() {
+            if !is_of(option.get_value_parser(), &[TypeId::of::<EngineAddress>()]) {
+                continue;
+            }
+            for good in ["127.0.0.1:80", "[::1]:0x50", "unix:here"] {
+                assert_eq!(refusal(&option, good), None, "{name}");
+            }
+            for wrong in ["127.0.0.1:+80", "127.0.0.1:080", "127.0.0.1", "unix:"] {
+                assert!(refusal(&option, wrong).is_some(), "{name} takes '{wrong}'");
+            }
+            seen += 1;
+        }
+        assert!(seen > 1, "{seen} options are addresses");
+    }
+}

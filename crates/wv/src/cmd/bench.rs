@@ -20,8 +20,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use super::number;
 use super::output;
-use super::time;
 use crate::bench::post::{self, Case, PostOptions, Scope, Sharing, all_cases};
 use crate::bench::{BenchError, Report};
 use warpverbs::gpu::{self, GpuSelector};
@@ -84,19 +84,19 @@ pub struct PostArgs {
     #[arg(long, value_enum, default_value_t = Record::Both)]
     record: Record,
     /// Numbers of posters, one block each [default: 1 to 132 on a GPU; 1,4 on simt]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = number::any::<u32>())]
     blocks: Vec<u32>,
     /// Calls of each poster [default: 4096 on a GPU; 64 on simt]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     calls: Option<u32>,
     /// Ring length in WQEBBs
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = number::any::<u32>())]
     depth: u32,
     /// Bytes that each put names; the sink does not move them
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, value_parser = number::any::<u32>())]
     bytes: u32,
     /// Calls from one that asks for a completion to the next; 0: only the last asks
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = number::any::<u32>())]
     signal_every: u32,
     /// Where the doorbell register is: a word of device memory, or of host memory, so that the store crosses PCIe
     #[arg(long, value_enum, default_value_t = Memory::Host)]
@@ -105,7 +105,7 @@ pub struct PostArgs {
     #[arg(long)]
     check: bool,
     /// Bound of each case, in seconds
-    #[arg(long, default_value_t = 20, value_parser = time::seconds())]
+    #[arg(long, default_value_t = 20, value_parser = number::seconds())]
     timeout: u64,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

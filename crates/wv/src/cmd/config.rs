@@ -214,6 +214,8 @@ pub fn page() -> String {
          (Python) takes each by the name of its field, such as `mtu=1024`. For an engine these are `EngineConfig`, \
          `wv_engine_config` and `Engine(..)`; their fields have no `ENGINE_` before the name, as in `qps=8`. `wv config` prints \
          what is set, and names variables that nothing reads.\n\n\
+         A number is decimal, or hexadecimal with `0x`. It has no sign and no zeros before it: `+4` and `04` are refused. So are they \
+         in options of `wv`, in ports of addresses and in `SOFTHCA_*` variables.\n\n\
          `wv config --markdown` writes this page, from the table that the reader of the variables follows (`src/config/variables.rs`).\n",
     );
     for group in GROUPS {

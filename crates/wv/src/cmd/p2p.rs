@@ -12,9 +12,9 @@ use warpverbs::config::EngineConfig;
 use warpverbs::engine::{EngineAddress, Publication};
 use warpverbs::team::{Store, open_store};
 
+use super::number;
 use super::output;
 use super::store;
-use super::time;
 use crate::p2p::client::Client;
 use crate::p2p::figures::EngineFigures;
 use crate::p2p::server::{News, ServerOptions, serve};
@@ -52,7 +52,7 @@ struct Common {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Longest wait for the other end, in seconds
-    #[arg(long, default_value_t = 30, value_parser = time::seconds())]
+    #[arg(long, default_value_t = 30, value_parser = number::seconds())]
     timeout: u64,
     /// Print what the engine of this process has done at the end, too
     #[arg(long)]
@@ -70,7 +70,7 @@ pub struct ServeArgs {
     directory: PathBuf,
     /// Address at which the server listens; port 0 takes a free one [default: what WARPVERBS_ENGINE_LISTEN says, else
     /// 127.0.0.1:7418]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = number::socket())]
     listen: Option<SocketAddr>,
     /// Name by which clients find the server in the store of --store
     #[arg(long, requires = "store")]
@@ -79,7 +79,7 @@ pub struct ServeArgs {
     #[arg(long)]
     insecure: bool,
     /// End after so many requests
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u64>())]
     requests: Option<u64>,
     #[command(flatten)]
     common: Common,

@@ -22,6 +22,7 @@ use std::process::{Command, ExitCode};
 
 use thiserror::Error;
 
+use super::number;
 use super::output;
 use super::softhca_library::{self, LibraryError};
 use super::tied;
@@ -39,7 +40,7 @@ UDP from the others. Its exit status, or the signal that ended it, is that of wv
 status is 127 (not found), 126 (refused) or 125 (wv itself failed).")]
 pub struct SimArgs {
     /// HCAs per process
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::within(1_u32..=64))]
     pub devices: u32,
 
     /// IPv4 address of mlx5_0, the next devices take those above it [default: free ones of 127.0.0.0/8]

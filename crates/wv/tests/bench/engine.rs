@@ -50,10 +50,22 @@ fn every_rate_stands_beside_its_yardstick_and_all_bytes_are_compared() {
 #[test]
 fn a_number_outside_its_limits_is_refused_by_name() {
     for (options, reason) in [
-        (["--rounds", "0"], "0 is not in 1..=100000"),
-        (["--wakes", "0"], "0 is not in 1..=1000000"),
-        (["--idle-qps", "511"], "511 is not in 512..=8192"),
-        (["--idle-ms", "0"], "0 is not in 1..=600000"),
+        (
+            ["--rounds", "0"],
+            "it must be a whole number from 1 to 100000",
+        ),
+        (
+            ["--wakes", "0"],
+            "it must be a whole number from 1 to 1000000",
+        ),
+        (
+            ["--idle-qps", "511"],
+            "it must be a whole number from 512 to 8192",
+        ),
+        (
+            ["--idle-ms", "0"],
+            "it must be a whole number from 1 to 600000",
+        ),
     ] {
         let output = bench(&options);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -220,8 +220,8 @@ fn an_option_out_of_its_range_is_refused_before_anything_is_made() {
             ["--in-flight", "0"],
             "--in-flight is 0; it must be 1 to 65536",
         ),
-        (["--rails", "0"], "0 is not in 1..=8"),
-        (["--rails", "9"], "9 is not in 1..=8"),
+        (["--rails", "0"], "it must be a whole number from 1 to 8"),
+        (["--rails", "9"], "it must be a whole number from 1 to 8"),
         (["--poster", "gpu"], "invalid value 'gpu'"),
     ] {
         let output = bench(&options);

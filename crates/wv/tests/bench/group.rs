@@ -110,7 +110,10 @@ fn options_out_of_range_are_refused_by_name() {
             "--ranks is [4097]; it must be 3 to 4096 each",
         ),
         (["--deaths=0"], "--deaths is 0; it must be at least 1"),
-        (["--lease-ms=499"], "499 is not in 500..=60000"),
+        (
+            ["--lease-ms=499"],
+            "it must be a whole number from 500 to 60000",
+        ),
     ] {
         let refused = bench(&options);
         let said = String::from_utf8_lossy(&refused.stderr);

@@ -86,9 +86,18 @@ fn regions_are_registered_on_the_device_that_the_variable_names() {
 #[test]
 fn a_number_outside_its_limits_is_refused_by_name() {
     for (options, reason) in [
-        (["--regions", "0"], "0 is not in 1..=1000000"),
-        (["--rounds", "0"], "0 is not in 1..=100000"),
-        (["--buffer", "0"], "0 is not in 1..=1099511627776"),
+        (
+            ["--regions", "0"],
+            "it must be a whole number from 1 to 1000000",
+        ),
+        (
+            ["--rounds", "0"],
+            "it must be a whole number from 1 to 100000",
+        ),
+        (
+            ["--buffer", "0"],
+            "it must be a whole number from 1 to 1099511627776",
+        ),
         (["--gpu", "gpu0"], "it must be none, auto, simt"),
     ] {
         let output = bench(&options);

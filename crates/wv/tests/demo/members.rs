@@ -664,7 +664,7 @@ fn a_rank_that_hangs_ends_chaos_and_is_named() {
 
 #[test]
 fn chaos_that_cannot_be_is_one_sentence_with_value_and_limit() {
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 18] = [
         (
             &["--only", "host", "--ranks", "4"],
             "--only host is not possible among 4 ranks; add --ranks 5",
@@ -689,10 +689,6 @@ fn chaos_that_cannot_be_is_one_sentence_with_value_and_limit() {
             &["--longest-pause", "601"],
             "--longest-pause is 601; it must be 0.1 to 600 seconds",
         ),
-        (
-            &["--longest-pause", "nan"],
-            "--longest-pause is NaN; it must be 0.1 to 600 seconds",
-        ),
         (&["--ranks", "2"], "--ranks is 2; it must be 3 to 64"),
         (&["--at-once", "0"], "--at-once is 0; it must be at least 1"),
         (&["--ranks", "65"], "--ranks is 65; it must be"),
@@ -716,7 +712,7 @@ fn chaos_that_cannot_be_is_one_sentence_with_value_and_limit() {
             "--loss is 51; it must be 0 to 50 percent",
         ),
         (
-            &["--minutes", "1e9"],
+            &["--minutes", "1000000000"],
             "--minutes is 1000000000; it must be 0 to 1440",
         ),
         (

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
+from ..._numbers import of_variable
+
 __all__ = ["get_global_seed", "get_local_seed", "init_dist", "init_seed"]
 
 #: Of the whole program, and of this rank.
@@ -61,8 +63,8 @@ def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0, timeout: flo
 
     :param timeout: longest wait of the group, seconds.
     """
-    nodes, node = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "8361")
+    nodes, node = of_variable("WORLD_SIZE", 1), of_variable("RANK", 0)
+    address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), of_variable("MASTER_PORT", 8361)
     ranks = nodes * num_local_ranks
     on_cpu = os.environ.get("WARPVERBS_GPU") == "simt" or not torch.cuda.is_available()
     more = {} if on_cpu else {"device_id": torch.device("cuda", local_rank)}

@@ -4,6 +4,7 @@ use super::FailCommand;
 use super::spec::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FaultSpec, TimedFault,
 };
+use crate::number::whole;
 use crate::sysfs::MAX_PORTS;
 use crate::wire::faults::{Direction, Mishap, PacketFault, When, Window};
 use mlx5_prm::cmd::{Opcode, Status};
@@ -292,8 +293,8 @@ fn completion(mut item: Item<'_>) -> Result<CompletionFault, Problem> {
 fn timed(mut item: Item<'_>, kind: &str) -> Result<(Duration, TimedFault), Problem> {
     let port = match item.value.take() {
         None => 1,
-        Some(text) if kind.starts_with("port-") => match text.parse() {
-            Ok(port) if (1..=MAX_PORTS).contains(&port) => port,
+        Some(text) if kind.starts_with("port-") => match whole(text) {
+            Some(port) if (1..=MAX_PORTS).contains(&port) => port,
             _ => return Err(value(text, "a port, 1 or 2")),
         },
         Some(text) => return Err(Problem::Surplus(text.to_owned())),
@@ -324,11 +325,7 @@ fn value(text: &str, expected: &'static str) -> Problem {
 
 /// Decimal, or hexadecimal with 0x.
 fn number(text: &str, expected: &'static str) -> Result<u64, Problem> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| value(text, expected))
+    whole(text).ok_or_else(|| value(text, expected))
 }
 
 /// A byte that is not 0.
@@ -366,15 +363,17 @@ fn when(text: &str) -> Result<When, Problem> {
     }
     let wrong = || value(text, EXPECTED);
     let percent = text.strip_suffix('%').ok_or_else(wrong)?;
-    let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
+    let (units, part) = percent.split_once('.').unwrap_or((percent, "0"));
     if part.is_empty() || part.len() > 4 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
     }
-    let whole: u32 = whole.parse().map_err(|_| wrong())?;
+    let is_decimal = units.bytes().all(|byte| byte.is_ascii_digit());
+    let units = whole::<u32>(units).filter(|_| is_decimal);
+    let units = units.ok_or_else(wrong)?;
     let part: u32 = format!("{part:0<4}").parse().map_err(|_| wrong())?;
-    let per_million = whole
+    let per_million = units
         .checked_mul(10_000)
-        .and_then(|whole| whole.checked_add(part))
+        .and_then(|units| units.checked_add(part))
         .filter(|per_million| *per_million <= 1_000_000)
         .ok_or_else(wrong)?;
     Ok(When::PerMillion(per_million))
@@ -388,7 +387,7 @@ fn time(text: &str) -> Result<Duration, Problem> {
         .unwrap_or(text.len());
     let (digits, unit) = text.split_at(unit);
     let wrong = || value(text, EXPECTED);
-    let count: u64 = digits.parse().map_err(|_| wrong())?;
+    let count: u64 = whole(digits).ok_or_else(wrong)?;
     let of = match unit {
         "ns" => 1,
         "us" => 1000,

@@ -17,6 +17,7 @@
 //! a registration's end) finds everything placed.
 
 use super::Region;
+use crate::number::whole;
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
@@ -113,12 +114,11 @@ impl FromStr for Adversary {
             Some((seed, longest)) => (seed, Some(longest)),
             None => (text, None),
         };
-        let made = Self::new(seed.parse().map_err(|_| unknown())?);
+        let made = Self::new(whole(seed).ok_or_else(unknown)?);
         let Some(longest) = longest else {
             return Ok(made);
         };
-        let longest = longest.parse().ok();
-        let longest = longest.filter(|us| *us <= Self::LONGEST_US);
+        let longest = whole(longest).filter(|us| *us <= Self::LONGEST_US);
         Ok(Self {
             longest: Duration::from_micros(longest.ok_or_else(unknown)?),
             ..made

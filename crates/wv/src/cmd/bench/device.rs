@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::finish;
 use crate::bench::primitives::{self, PrimitiveOptions};
 use crate::bench::{BenchError, facts as said, registers as ways};
-use crate::cmd::time;
+use crate::cmd::number;
 use warpverbs::gpu::{self, Gpu, GpuSelector};
 
 /// Options of what measures a device.
@@ -32,10 +32,10 @@ pub struct RegistersArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Doorbells of each way [default: 1000000 on a GPU; 1000 on simt]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = number::within(1..=u32::MAX))]
     doorbells: Option<u32>,
     /// Bound of each way, in seconds
-    #[arg(long, default_value_t = 15, value_parser = time::seconds())]
+    #[arg(long, default_value_t = 15, value_parser = number::seconds())]
     timeout: u64,
 }
 

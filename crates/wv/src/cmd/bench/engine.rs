@@ -9,21 +9,22 @@ use warpverbs::config::EngineConfig;
 use super::{finish, inside, refuse};
 use crate::bench::BenchError;
 use crate::bench::engine::{EngineOptions, EngineReport, HCAS, measure};
+use crate::cmd::number;
 
 /// Options of `wv bench engine`.
 #[derive(Args, Debug)]
 pub struct EngineArgs {
     /// Rounds of each rate, at least 1
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 15, value_parser = number::within(1_u32..=100_000))]
     rounds: u32,
     /// Transfers that are timed one by one
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 500, value_parser = number::within(1_u32..=1_000_000))]
     wakes: u32,
     /// QPs that do nothing beside the busy ones
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(512..=8192))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = number::within(512_u32..=8192))]
     idle_qps: u32,
     /// Milliseconds for which engines are watched that have nothing to do
-    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, default_value_t = 3000, value_parser = number::within(1_u32..=600_000))]
     idle_ms: u32,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

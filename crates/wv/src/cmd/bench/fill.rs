@@ -10,7 +10,7 @@ use super::serve::{MemoryArgs, ServeArgs, named_devices};
 use super::{finish, inside, output, refuse};
 use crate::bench::BenchError;
 use crate::bench::fill::{FillOptions, FillReport, measure, measure_faulty, measure_to};
-use crate::cmd::own_faults;
+use crate::cmd::{number, own_faults};
 
 /// Options of `wv bench fill`. Variables of engines say the rest.
 #[derive(Args, Debug)]
@@ -30,31 +30,31 @@ pub struct FillArgs {
     #[command(flatten)]
     memory: MemoryArgs,
     /// Software HCAs of each engine, 1 to 8
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = number::within(1_u32..=8))]
     rails: u32,
     /// A fault of packets of the last rail, as delay=1ms..2ms@100%. Beside it: the rate of the other rails, and of the last alone
     #[arg(long, value_name = "FAULT", conflicts_with_all = ["serve", "to"])]
     fault: Option<String>,
     /// Bytes of the memory that is filled [default: 64 MiB on softhca, 1 GiB on a NIC]; with --serve, the most that a run may have
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u64>())]
     bytes: Option<u64>,
     /// Bytes of a page
-    #[arg(long, default_value_t = 65_536)]
+    #[arg(long, default_value_t = 65_536, value_parser = number::any::<u64>())]
     page: u64,
     /// Pages of a repeat [default: 250 on softhca, 1000 on a NIC]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u64>())]
     pages: Option<u64>,
     /// Repeats [default: 20 on softhca, 500 on a NIC]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     repeats: Option<u32>,
     /// Pages of a transfer
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = number::any::<u32>())]
     batch: u32,
     /// Transfers at a time
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = number::any::<u32>())]
     in_flight: u32,
     /// Seed of places, bytes and the repeats that are compared
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u64>())]
     seed: u64,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

@@ -13,7 +13,7 @@ use super::{finish, output};
 use crate::bench::BenchError;
 use crate::bench::group::{GroupCase, GroupReport, GroupRow, Meeting, crash_loop, measure};
 use crate::cmd::etcd::Etcd;
-use crate::cmd::{tied, time};
+use crate::cmd::{number, tied};
 use warpverbs::team::open_store;
 
 /// Fewest and most ranks.
@@ -23,7 +23,7 @@ const RANKS: std::ops::RangeInclusive<u32> = 3..=4096;
 #[derive(Args, Debug)]
 pub struct GroupArgs {
     /// Numbers of ranks, 3 to 4096 each [default: 4,64 in memory; 64 with an etcd]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = number::any::<u32>())]
     ranks: Vec<u32>,
     /// Where ranks meet: in the memory of this process, or in an etcd of one server that the command starts
     #[arg(long, value_enum, default_value_t = StoreKind::Memory)]
@@ -32,16 +32,16 @@ pub struct GroupArgs {
     #[arg(long, value_name = "FILE", default_value = "etcd")]
     etcd_program: PathBuf,
     /// Deaths, each with a return of the rank
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = number::any::<u32>())]
     deaths: u32,
     /// Time to live of a lease, in ms; an etcd counts it in whole seconds, 2 at least
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(500..=60_000))]
+    #[arg(long, default_value_t = 2000, value_parser = number::within(500_u64..=60_000))]
     lease_ms: u64,
     /// Seconds without an event, in which the command counts calls of the store
-    #[arg(long, default_value_t = 10, value_parser = time::seconds())]
+    #[arg(long, default_value_t = 10, value_parser = number::seconds())]
     peace: u64,
     /// Deaths of a newcomer that dies again and again, in memory; 0: none
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = number::any::<u32>())]
     crash_loops: u32,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

@@ -10,6 +10,7 @@ use super::{NAME, inside, output, refuse, written};
 use crate::bench::BenchError;
 use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
 use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, RankGpu, Routing, measure_on};
+use crate::cmd::number;
 use gpuhca::{Gpuhca, Options, Softhca};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{MoeConfig, RowLayout};
@@ -19,19 +20,19 @@ use warpverbs::verbs::{Context, DeviceSelector};
 #[derive(Args, Debug)]
 pub struct MoeArgs {
     /// Numbers of ranks, 1 to 64 each: threads of one process
-    #[arg(long, value_delimiter = ',', default_values_t = [8, 64])]
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 64], value_parser = number::any::<u32>())]
     ranks: Vec<u32>,
     /// Tokens of each rank
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = number::any::<u32>())]
     tokens: u32,
     /// BF16 elements of a token
-    #[arg(long, default_value_t = 7168)]
+    #[arg(long, default_value_t = 7168, value_parser = number::any::<u32>())]
     hidden: u32,
     /// Experts of all ranks together
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = number::any::<u32>())]
     experts: u32,
     /// Experts that each token chooses
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = number::any::<u32>())]
     top_k: u32,
     /// How tokens choose: any expert, experts of 4 of 8 groups, or both one after the other
     #[arg(long, value_enum, default_value_t = Choose::Both)]
@@ -50,7 +51,7 @@ pub struct MoeArgs {
     #[arg(long)]
     alone: bool,
     /// Seed of tokens and routing
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u64>())]
     seed: u64,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

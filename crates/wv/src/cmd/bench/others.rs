@@ -10,7 +10,7 @@ use super::{CALLS, CALLS_SIMT, Memory, NAME, refuse, written};
 use crate::bench::BenchError;
 use crate::bench::others::{self, Others, Puts};
 use crate::bench::post::PostOptions;
-use crate::cmd::{output, time};
+use crate::cmd::{number, output};
 use warpverbs::gpu::{self, GpuSelector};
 
 /// Options of `wv bench others`.
@@ -23,16 +23,16 @@ pub struct OthersArgs {
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
     /// Bytes that each put names; the sink does not move them
-    #[arg(long, value_delimiter = ',', default_values_t = [8, 4096])]
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 4096], value_parser = number::any::<u32>())]
     bytes: Vec<u32>,
     /// Numbers of posters, one block each [default: 1,8,132 on a GPU; 1,4 on simt]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = number::any::<u32>())]
     blocks: Vec<u32>,
     /// Calls of each poster [default: 4096 on a GPU; 64 on simt]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     calls: Option<u32>,
     /// Ring length in WQEBBs
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = number::any::<u32>())]
     depth: u32,
     /// Where the doorbell register is: a word of device memory, or of host memory, so that the store crosses PCIe
     #[arg(long, value_enum, default_value_t = Memory::Host)]
@@ -41,7 +41,7 @@ pub struct OthersArgs {
     #[arg(long)]
     check: bool,
     /// Bound of each case, in seconds
-    #[arg(long, default_value_t = 20, value_parser = time::seconds())]
+    #[arg(long, default_value_t = 20, value_parser = number::seconds())]
     timeout: u64,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

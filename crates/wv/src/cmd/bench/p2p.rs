@@ -14,6 +14,7 @@ use crate::bench::BenchError;
 use crate::bench::local::{self, LocalReport};
 use crate::bench::p2p::{P2pOptions, P2pReport, measure_sink, measure_softhca};
 use crate::bench::patterns::{self, MOST_PEERS, PatternOptions, PatternReport, Shape};
+use crate::cmd::number;
 
 /// Options of `wv bench p2p`.
 #[derive(Args, Debug)]
@@ -46,28 +47,28 @@ pub struct P2pArgs {
     read: bool,
     /// Bytes of the memory of each engine, of which a pattern moves about half; with --serve, the most that a run may have
     /// [default: 64 MiB; 8 GiB with --serve]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u64>())]
     bytes: Option<u64>,
     /// Bytes of a block of the pattern fill
-    #[arg(long, default_value_t = 1 << 22, requires = "pattern")]
+    #[arg(long, default_value_t = 1 << 22, requires = "pattern", value_parser = number::any::<u64>())]
     block: u64,
     /// Engines of this process that get the pattern [default: 3 of weights, 1 of others]
-    #[arg(long, value_name = "N", requires = "pattern", conflicts_with = "to", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PEERS)))]
+    #[arg(long, value_name = "N", requires = "pattern", conflicts_with = "to", value_parser = number::within(1..=MOST_PEERS))]
     peers: Option<u32>,
     /// Seed of the pattern's lengths and places
-    #[arg(long, default_value_t = 1, requires = "pattern")]
+    #[arg(long, default_value_t = 1, requires = "pattern", value_parser = number::any::<u64>())]
     seed: u64,
     /// Threads that post, 1 to 8 [default: what WARPVERBS_ENGINE_WORKERS says]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     workers: Option<u32>,
     /// QPs of the connection, 1 to 8 [default: what WARPVERBS_ENGINE_QPS says]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     qps: Option<u32>,
     /// Bytes of a slice [default: what WARPVERBS_ENGINE_SLICE says]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     slice: Option<u32>,
     /// Rounds of each pattern, at least 1
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 15, value_parser = number::within(1_u32..=100_000))]
     rounds: u32,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

@@ -11,6 +11,7 @@ use super::{finish, inside, refuse};
 use crate::bench::BenchError;
 use crate::bench::memory::MemoryChoice;
 use crate::bench::regions::{RegionOptions, RegionReport, measure};
+use crate::cmd::number;
 
 /// Options of `wv bench regions`.
 #[derive(Args, Debug)]
@@ -23,16 +24,16 @@ pub struct RegionsArgs {
     #[arg(long, value_name = "GPU", default_value_t)]
     gpu: MemoryChoice,
     /// Bytes of the buffer that is one region
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 26, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 26, value_parser = number::within(1_u64..=1 << 40))]
     buffer: u64,
     /// Regions of the engine, 1 to 1,000,000
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = number::within(1_u32..=1_000_000))]
     regions: u32,
     /// Rounds of each measurement, at least 1
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 5, value_parser = number::within(1_u32..=100_000))]
     rounds: u32,
     /// Seed of the addresses that are looked up
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u64>())]
     seed: u64,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

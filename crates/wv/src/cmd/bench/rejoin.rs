@@ -8,18 +8,19 @@ use clap::Args;
 use super::{finish, inside, output, refuse};
 use crate::bench::BenchError;
 use crate::bench::rejoin::{RejoinCase, RejoinReport, measure};
+use crate::cmd::number;
 
 /// Options of `wv bench rejoin`.
 #[derive(Args, Debug)]
 pub struct RejoinArgs {
     /// Numbers of ranks, 3 to 64 each: threads of one process
-    #[arg(long, value_delimiter = ',', default_values_t = [8, 64])]
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 64], value_parser = number::any::<u32>())]
     ranks: Vec<u32>,
     /// QPs to each peer
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = number::any::<u32>())]
     qps_per_peer: u32,
     /// Returns of a rank in each way
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = number::any::<u32>())]
     rounds: u32,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

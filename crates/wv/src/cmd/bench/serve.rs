@@ -11,18 +11,19 @@ use super::{NAME, output, refuse};
 use crate::bench::BenchError;
 use crate::bench::memory::MemoryChoice;
 use crate::bench::served::Served;
+use crate::cmd::number;
 
 /// Whether this is the other end.
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
     /// Be the other end, for runs of other processes or machines with --to, one after the other
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "to")]
+    #[arg(long, value_name = "IP:PORT|unix:PATH", conflicts_with = "to", value_parser = number::socket())]
     serve: Option<EngineAddress>,
     /// Serve other machines, too, without a key that they must have
     #[arg(long, requires = "serve")]
     insecure: bool,
     /// End after so many runs
-    #[arg(long, value_name = "COUNT", requires = "serve")]
+    #[arg(long, value_name = "COUNT", requires = "serve", value_parser = number::any::<u64>())]
     runs: Option<u64>,
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::chaos::Kill;
-use crate::cmd::time;
+use crate::cmd::number;
 use warpverbs::moe::{Format, RowLayout, Scales};
 
 /// Layout of the files that `--dump` writes, for the help.
@@ -20,19 +20,19 @@ const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missin
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
 pub struct DemoOptions {
     /// Rank processes, 1 to 64
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = number::any::<u32>())]
     pub ranks: u32,
     /// Tokens of each rank in each step, 1 to 65,534
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = number::any::<u32>())]
     pub tokens: u32,
     /// BF16 elements of a token, a multiple of 8 [default: that of the tokens file, 384 with the shipped data, else 1024]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     pub hidden: Option<u32>,
     /// Experts of all ranks together [default: 64]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     pub experts: Option<u32>,
     /// Experts that each token chooses, 1 to 32 [default: that of the routing file, else 8]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     pub top_k: Option<u32>,
     /// Format of tokens on their way: BF16, or FP8 (e4m3) that dispatch casts, with a scale for each 128 channels. Experts compute
     /// on the device for BF16 by expert, else on the host
@@ -42,13 +42,13 @@ pub struct DemoOptions {
     #[arg(long, value_enum, default_value_t = LayoutKind::Expert)]
     pub layout: LayoutKind,
     /// Links of a rank that may fail within the patience of its HCA while its calls with all others go on
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u32>())]
     pub failing_links: u32,
     /// Steps: dispatch, experts, combine, check
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = number::any::<u32>())]
     pub steps: u32,
     /// Seed of everything that is generated
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u64>())]
     pub seed: u64,
     /// Activations [rows, hidden]: uint16 with BF16 bits, or float32
     #[arg(long, value_name = "FILE.npy")]
@@ -76,13 +76,13 @@ pub struct DemoOptions {
     #[arg(long)]
     pub direct: bool,
     /// Bound of the whole run, in seconds
-    #[arg(long, default_value_t = 120, value_parser = time::seconds())]
+    #[arg(long, default_value_t = 120, value_parser = number::seconds())]
     pub timeout: u64,
     /// Kill RANK when it begins STEP, counted from 1; the others go on. May be given several times
     #[arg(long, value_name = "RANK@STEP", conflicts_with_all = ["explain", "dump"])]
     pub kill: Vec<Kill>,
     /// Start a killed rank again after so many seconds: it comes back under its number, and the others go on meanwhile
-    #[arg(long, value_name = "SECONDS", requires = "kill")]
+    #[arg(long, value_name = "SECONDS", requires = "kill", value_parser = number::fraction())]
     pub rejoin_after: Option<f64>,
     /// Draw the state of each rank over time
     #[arg(long, value_name = "FILE.svg", requires = "kill")]

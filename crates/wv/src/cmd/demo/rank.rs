@@ -17,6 +17,7 @@ use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
 use super::{DemoError, check, devices, instructions};
+use crate::cmd::number;
 use warpverbs::abi::DevicePtr;
 use warpverbs::config::{PathConfig, QpModes};
 use warpverbs::gpu::{self, DeviceMemory, Gpu, GpuSelector, Launch};
@@ -34,7 +35,7 @@ pub struct RankOptions {
     #[arg(long)]
     spec: PathBuf,
     /// This rank
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u32>())]
     rank: u32,
     /// The others are at work already
     #[arg(long)]

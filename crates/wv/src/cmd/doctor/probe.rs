@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::check::{Check, Group, Look, Text};
 use super::tree::Tree;
 use super::{gpu, machine, nic, pair, software};
+use crate::cmd::number;
 
 /// What one process of the doctor looks at.
 #[derive(clap::Args, Clone, Debug)]
@@ -21,7 +22,7 @@ pub struct ProbeOptions {
     #[arg(long, default_value = "/")]
     pub(super) root: PathBuf,
     /// So many checks are known
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = number::any::<usize>())]
     pub(super) skip: usize,
     /// Move data from each NIC to itself
     #[arg(long)]

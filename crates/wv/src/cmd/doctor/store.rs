@@ -12,6 +12,7 @@ use warpverbs::team::{Measured, MemoryStore, Store, StoreError, measure_store, o
 
 use super::super::store::{configured, place};
 use super::check::{Look, Text};
+use crate::cmd::number;
 
 /// Time after which no further call of the store begins.
 const BOUND: Duration = Duration::from_secs(5);
@@ -32,7 +33,7 @@ pub(super) struct StoreOptions {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Calls of the store, 1 to 100000; fewer if they take longer than 5 s
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = number::within(1_u32..=100_000))]
     calls: u32,
 }
 

@@ -252,7 +252,17 @@ fn orders_and_adversaries_are_read_from_text() {
         ..Adversary::new(7)
     };
     assert_eq!("7:1000000".parse(), Ok(long));
-    for bad in ["", "x", "7:", "7:1000001", "7:1:1", "-1"] {
+    for bad in [
+        "",
+        "x",
+        "7:",
+        "7:1000001",
+        "7:1:1",
+        "-1",
+        "+7",
+        "07",
+        "7:01",
+    ] {
         let error = bad.parse::<Adversary>().unwrap_err().to_string();
         assert!(error.contains("SEED:MICROSECONDS"), "{error}");
     }

@@ -11,7 +11,7 @@ use super::super::{DemoError, DemoOptions};
 use super::deeds::{ALL, Kind, SHORTEST_PAUSE};
 use super::program::Drive;
 use super::spaces;
-use crate::cmd::{output, time};
+use crate::cmd::{number, output};
 
 /// Options of a run, which the judge of an earlier one does not take.
 const OF_RUNS: [&str; 21] = [
@@ -49,19 +49,19 @@ const MOST_PAUSE: f64 = 600.0;
 #[derive(clap::Args, Clone, Debug)]
 pub struct ChaosOptions {
     /// Rank processes, 3 to 64
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 6, value_parser = number::any::<u32>())]
     pub(super) ranks: u32,
     /// Time in which the command does its deeds, in minutes
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = number::fraction())]
     pub(super) minutes: f64,
     /// End after so many deeds, if that is earlier
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = number::any::<u32>())]
     pub(super) deeds: Option<u32>,
     /// Seed of the deeds and of the ranks that they hit
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u64>())]
     pub(super) seed: u64,
     /// Packets that are lost, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = number::fraction())]
     pub(super) loss: f64,
     /// Do only deeds of this kind; may be given several times
     #[arg(long, value_enum)]
@@ -73,17 +73,17 @@ pub struct ChaosOptions {
     #[arg(long, conflicts_with = "only")]
     pub(super) kills_only: bool,
     /// Most deeds at once, which leave two ranks alone; without it most ranks are always left alone
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = number::any::<u16>())]
     pub(super) at_once: Option<u16>,
     /// Longest time in which all processes stand still, at most 600. Times are drawn from 0.1 s on, short and long alike. Without
     /// it they last up to 6 s
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = number::fraction())]
     pub(super) longest_pause: Option<f64>,
     /// Software HCAs of each rank, 1 to 4
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::any::<u32>())]
     pub(super) rails: u32,
     /// Let the ranks meet in an etcd of 1 or 3 servers that the command starts; without it in a directory, which has no server
-    #[arg(long, value_name = "SERVERS")]
+    #[arg(long, value_name = "SERVERS", value_parser = number::any::<u16>())]
     pub(super) etcd: Option<u16>,
     /// The program of those servers
     #[arg(
@@ -94,17 +94,17 @@ pub struct ChaosOptions {
     )]
     pub(super) etcd_program: PathBuf,
     /// Longest wait of a device call, in milliseconds, 50 to 60,000
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = number::any::<u64>())]
     pub(super) deadline: u64,
     /// Longest time without a step of a rank; a longer one fails the run [default: 30; 120 with --program or
     /// --buffer]
-    #[arg(long, value_name = "SECONDS", value_parser = time::seconds())]
+    #[arg(long, value_name = "SECONDS", value_parser = number::seconds())]
     pub(super) patience: Option<u64>,
     /// Tokens of each rank in each step
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = number::any::<u32>())]
     pub(super) tokens: u32,
     /// BF16 elements of a token, a multiple of 8
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = number::any::<u32>())]
     pub(super) hidden: u32,
     /// Kill the ranks of this program of Python, one after the other, --deeds times [default with it: 20]. The program must report
     /// what its ranks do as python/examples/elastic.py does

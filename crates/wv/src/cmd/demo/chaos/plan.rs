@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use warpverbs::config::whole;
 
 /// `RANK@STEP`: the rank dies when it begins the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,8 +19,11 @@ impl FromStr for Kill {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('@').and_then(|(rank, step)| {
-            let (rank, step) = (rank.parse().ok()?, step.parse().ok()?);
-            Some(Self { rank, step })
+            let number = |text| u32::try_from(whole(text)?).ok();
+            Some(Self {
+                rank: number(rank)?,
+                step: number(step)?,
+            })
         });
         parsed.ok_or_else(|| format!("'{text}' is not RANK@STEP"))
     }
@@ -31,7 +35,9 @@ mod tests {
 
     #[test]
     fn a_kill_is_a_rank_at_a_step() {
-        assert_eq!("2@100".parse(), Ok(Kill { rank: 2, step: 100 }));
+        for text in ["2@100", "0x2@0x64"] {
+            assert_eq!(text.parse(), Ok(Kill { rank: 2, step: 100 }));
+        }
         for text in [
             "",
             "2",
@@ -41,6 +47,8 @@ mod tests {
             "-1@3",
             "2@3@4",
             "2 @3",
+            "+2@3",
+            "2@03",
             "4294967296@1",
         ] {
             let error = text.parse::<Kill>().unwrap_err();
