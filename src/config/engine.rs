@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::address::address;
 use super::variables::Source;
 use super::{
     ConfigError, DeviceChoice, EngineAddress, EngineCpus, EngineKey, GidChoice, GpuSelector,

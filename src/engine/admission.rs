@@ -249,7 +249,7 @@ pub(super) fn connect_over(
     if let Err(panicked) = inner.pool.check() {
         let error = EngineError::from(panicked);
         // It may be gone.
-        let _ = wire.send(&Message::Refused(error.to_string()));
+        let _ = wire.send(&Message::Refused(error.to_string().into()));
         return Err(error.into());
     }
     let entering = Entering {
@@ -353,7 +353,7 @@ fn admit(
     let hello = Arc::new(peer);
     // The engine may be closed since it was asked for first.
     if let Err(reason) = may_enter(inner, peers, &hello) {
-        let _ = wire.send(&Message::Refused(reason.clone()));
+        let _ = wire.send(&Message::Refused(reason.clone().into()));
         let peer = place.to_owned();
         return Err(HostError::Connection { peer, reason });
     }

@@ -70,7 +70,7 @@ impl Handshake<'_> {
                 HostError::Connection { reason, .. } => reason.clone(),
                 error => error.to_string(),
             };
-            let _ = wire.send(&Message::Refused(reason));
+            let _ = wire.send(&Message::Refused(reason.into()));
         }
         connected
     }

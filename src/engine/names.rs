@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rendezvous::{Lease, Store};
+use rendezvous::{Lease, Store, StoreError};
 
 use super::error::{EngineError, HostError};
 use super::host::{Engine, lock};
@@ -78,11 +78,20 @@ impl Publication {
     /// The address under `name`, as `host:port` or `unix:PATH`.
     ///
     /// # Errors
-    /// [`HostError::UnknownName`]; [`HostError::Store`].
+    /// [`HostError::UnknownName`]; [`HostError::Store`]: the store fails, or has something else than an address there.
     pub fn find(store: &dyn Store, kind: &str, name: &str) -> Result<String, HostError> {
-        let name = name.to_owned();
-        match store.try_get(&format!("{kind}/{name}")) {
-            Ok(Some(value)) => Ok(String::from_utf8_lossy(&value).into_owned()),
+        let (key, name) = (format!("{kind}/{name}"), name.to_owned());
+        match store.try_get(&key) {
+            Ok(Some(value)) => match str::from_utf8(&value).ok().and_then(|it| it.parse().ok()) {
+                Some(address) => Ok(EngineAddress::to_string(&address)),
+                None => Err(HostError::Store {
+                    name,
+                    error: StoreError::NotARecord {
+                        key,
+                        bytes: value.len(),
+                    },
+                }),
+            },
             Ok(None) => Err(HostError::UnknownName { name }),
             Err(error) => Err(HostError::Store { name, error }),
         }

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rendezvous::Process;
+use rendezvous::{Foreign, Process, printable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ pub(super) enum Message {
     /// Behind the reset of both ends this one has no notice any more.
     Over,
     /// The end that sends this refuses the connection.
-    Refused(String),
+    Refused(Foreign),
 }
 
 /// Why a frame did not go or come.
@@ -125,7 +125,7 @@ pub(super) enum WireError {
     Length(u32),
     #[error("a message of {bytes} bytes in a handshake; it must be at most {most}")]
     Early { bytes: usize, most: u32 },
-    #[error("a message that cannot be read: {0}")]
+    #[error("a message that cannot be read: {}", printable(&.0.to_string()))]
     Message(serde_json::Error),
     #[error(transparent)]
     Notice(#[from] NoticeError),
@@ -594,7 +594,7 @@ mod tests {
             Message::End,
             Message::Reset,
             Message::Over,
-            Message::Refused("\u{e9}\"".to_owned()),
+            Message::Refused("\u{e9}\"".into()),
         ]
     }
 
@@ -727,5 +727,24 @@ mod tests {
             }
         });
         assert!(matches!(wire.receive(), Err(WireError::Closed)));
+    }
+
+    #[test]
+    fn what_a_peer_has_said_is_shown_as_one_plain_line() {
+        const TEXT: &str = "a\nERROR b\u{1b}[2J\u{202e}c\u{85}";
+        let (_, body) = encode(&Message::Refused(TEXT.into())).unwrap();
+        let heard: Message = serde_json::from_slice(&body).unwrap();
+        let Message::Refused(reason) = heard else {
+            panic!("{heard:?}");
+        };
+        let shown = super::super::text::refusal(&reason);
+        assert_eq!(shown, printable(&shown));
+        assert!(shown.contains("a\\nERROR b\\u{1b}[2J"), "{shown}");
+        // The reader of JSON names what it does not know.
+        let unknown = serde_json::json!({ TEXT: 1 }).to_string();
+        let error = serde_json::from_str::<Message>(&unknown).unwrap_err();
+        let shown = WireError::Message(error).to_string();
+        assert!(shown.contains("ERROR b"), "{shown}");
+        assert_eq!(shown, printable(&shown));
     }
 }

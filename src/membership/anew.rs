@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rendezvous::printable;
+
 use super::GroupError;
 use super::driver::{Driver, TurnOutcome, rank_generations};
 use super::event::GroupEventKind;
@@ -195,7 +197,7 @@ impl Driver {
                 let lost = Duration::from_millis(had.lost_ms);
                 let waits = match had.waits.is_empty() {
                     true => "the ranks that had the record have not written it anew yet".to_owned(),
-                    false => had.waits.clone(),
+                    false => printable(&had.waits),
                 };
                 let long = heard.elapsed() >= PATIENCE * ttl;
                 (lost, long.then(|| format!("{waits}. {MENDS}")))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rendezvous::printable;
+
 use super::{GroupState, LayerError};
 use crate::error::ThreadPanicked;
 use crate::team::{StoreError, TeamError};
@@ -35,7 +37,8 @@ pub enum GroupError {
     },
     /// The bounds of this rank differ from those of the group.
     #[error(
-        "this rank's group has {own}, and others have {theirs}; give all ranks the same GroupConfig"
+        "this rank's group has {own}, and others have {}; give all ranks the same GroupConfig",
+        printable(theirs)
     )]
     Differs {
         /// The bounds of this rank, in words.
@@ -44,7 +47,11 @@ pub enum GroupError {
         theirs: String,
     },
     /// A record in the store that no group writes.
-    #[error("invalid record '{key}' of the group: {reason}")]
+    #[error(
+        "invalid record '{}' of the group: {}",
+        printable(key),
+        printable(reason)
+    )]
     Record {
         /// Key of the record.
         key: String,

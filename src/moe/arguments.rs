@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::state::{format, scales};
 use super::{Fault, Format, MoeConfig, MoeError};
 use crate::abi::{MoeCause, SETS};
-use crate::team::{CallShape, Differs, Launches, Team, TeamError};
+use crate::team::{CallShape, Differs, Launches, Team, TeamError, printable};
 
 /// An argument that ranks must give alike, and in which two of them differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +38,12 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, second) = (&self.first, &self.second);
+        let [argument, first, second] =
+            [&self.argument, &self.first, &self.second].map(|text| printable(text));
         let (first_rank, second_rank) = (self.first_rank, self.second_rank);
         write!(
             f,
-            "{} is {first} at rank {first_rank} but {second} at rank {second_rank}",
-            self.argument
+            "{argument} is {first} at rank {first_rank} but {second} at rank {second_rank}"
         )?;
         if let Some(call) = self.call {
             write!(f, ", in call {call}")?;
@@ -468,5 +468,20 @@ mod tests {
         tags.sort_unstable();
         tags.dedup();
         assert_eq!(tags.len(), 7);
+    }
+
+    #[test]
+    fn arguments_of_other_ranks_are_shown_as_one_plain_line() {
+        let text = || "a\n\u{1b}[2J\u{202e}\u{85}".to_owned();
+        let error = TeamError::Mismatch {
+            what: text(),
+            first_rank: 0,
+            first: text(),
+            second_rank: 2,
+            second: text(),
+        };
+        let words = of_making(error).to_string();
+        assert_eq!(words, printable(&words));
+        assert!(words.contains("a\\n\\u{1b}[2J"), "{words}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rendezvous::StoreError;
+use rendezvous::{StoreError, printable};
 
 use super::SignalOrder;
 use crate::error::{Error, Part};
@@ -41,7 +41,12 @@ pub enum TeamError {
         rank: u32,
     },
     /// Ranks were started with different settings.
-    #[error("{what} is {first} at rank {first_rank} but {second} at rank {second_rank}")]
+    #[error(
+        "{} is {} at rank {first_rank} but {} at rank {second_rank}",
+        printable(what),
+        printable(first),
+        printable(second)
+    )]
     Mismatch {
         /// Which setting.
         what: String,
@@ -56,7 +61,10 @@ pub enum TeamError {
     },
     /// The program of this rank makes something with the others, and another rank is in a call with other arguments.
     #[error(
-        "{argument} is {first} at rank {first_rank} but {second} at rank {second_rank}: call {call} of one rank stands against what the other one makes"
+        "{} is {} at rank {first_rank} but {} at rank {second_rank}: call {call} of one rank stands against what the other one makes",
+        printable(argument),
+        printable(first),
+        printable(second)
     )]
     Differs {
         /// Which argument.
@@ -75,7 +83,7 @@ pub enum TeamError {
         layer: String,
     },
     /// Another rank gave up.
-    #[error("rank {rank} failed: {message}")]
+    #[error("rank {rank} failed: {}", printable(message))]
     PeerFailed {
         /// The rank that gave up.
         rank: u32,
@@ -83,7 +91,10 @@ pub enum TeamError {
         message: String,
     },
     /// A process of this machine that has ended, which the other ranks have known as a founder of the team.
-    #[error("rank {rank} has ended: its process {process} is gone and left no reason")]
+    #[error(
+        "rank {rank} has ended: its process {} is gone and left no reason",
+        printable(process)
+    )]
     PeerEnded {
         /// The rank whose process has ended.
         rank: u32,
@@ -109,7 +120,11 @@ pub enum TeamError {
         others: Vec<u32>,
     },
     /// A record in the store that cannot be what a rank writes.
-    #[error("invalid record '{topic}' from rank {rank}: {reason}")]
+    #[error(
+        "invalid record '{}' from rank {rank}: {}",
+        printable(topic),
+        printable(reason)
+    )]
     Record {
         /// The rank whose record it is.
         rank: u32,
@@ -332,5 +347,51 @@ impl From<TeamError> for Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Self::new(Part::Team, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_ranks_have_written_is_shown_as_one_plain_line() {
+        const TEXT: &str = "a\nERROR b\u{1b}[2J\u{202e}c\u{85}";
+        let text = || TEXT.to_owned();
+        for error in [
+            TeamError::Mismatch {
+                what: text(),
+                first_rank: 0,
+                first: text(),
+                second_rank: 1,
+                second: text(),
+            },
+            TeamError::Differs {
+                argument: text(),
+                first_rank: 0,
+                first: text(),
+                second_rank: 1,
+                second: text(),
+                call: 1,
+                layer: String::new(),
+            },
+            TeamError::PeerFailed {
+                rank: 1,
+                message: text(),
+            },
+            TeamError::PeerEnded {
+                rank: 1,
+                process: text(),
+            },
+            TeamError::Record {
+                rank: 1,
+                topic: text(),
+                reason: text(),
+            },
+        ] {
+            let shown = error.to_string();
+            assert_eq!(shown, printable(&shown), "{shown:?}");
+            assert!(shown.contains("a\\nERROR b\\u{1b}[2J"), "{shown}");
+        }
     }
 }

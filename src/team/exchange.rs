@@ -13,7 +13,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rendezvous::{MAX_LOOK, MAX_VALUE, Patient, Process, Store, StoreError};
+use rendezvous::{MAX_LOOK, MAX_VALUE, Patient, Process, Store, StoreError, printable};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -279,6 +279,7 @@ impl Exchange {
     pub(super) fn count_as_missing(&self, key: &str, reason: &dyn Display) {
         let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         if odd.insert(key.to_owned()) {
+            let (key, reason) = (printable(key), printable(&reason.to_string()));
             tracing::warn!("'{key}' counts as missing: {reason}");
         }
     }

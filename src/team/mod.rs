@@ -93,6 +93,7 @@ pub use paths::{PathSource, RankPath};
 pub use ranks::RankSet;
 #[cfg(feature = "etcd")]
 pub use rendezvous::EtcdStore;
+pub(crate) use rendezvous::printable;
 pub use rendezvous::{
     BringUpStore, Changed, Count, Entry, FileStore, KeyChange, KeyWatch, LEASE_TTL, Lease, LeaseId,
     MAX_KEY, MAX_VALUE, Measured, MemoryStore, Patient, RECORD_VERSION, Records, Store, StoreError,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use warpverbs::engine::printable;
 use warpverbs::internal::engine::{EngineError, HostError, Outcome, Publication};
 use warpverbs::team::{BringUpStore, FileStore, MemoryStore, Store, StoreError, TextMap};
 
@@ -126,9 +127,25 @@ fn what_is_no_name_or_no_address_is_refused_and_nothing_is_published() {
     }
     assert_eq!(store.list("engine").unwrap(), Vec::<String>::new());
     // A record that another program has written is no address.
-    store.put("engine/b", b"\xffnowhere").unwrap();
-    let refused = a.engine.connect_by_name(store.as_ref(), "b").unwrap_err();
-    assert!(matches!(refused, HostError::Connection { .. }), "{refused}");
+    for record in [
+        &b"\xffnowhere"[..],
+        b"a\nb\x1b[2J:80",
+        "127.0.0.1\u{202e}:80".as_bytes(),
+        "\u{85}127.0.0.1:80".as_bytes(),
+        b"127.0.0.1:080",
+    ] {
+        store.put("engine/b", record).unwrap();
+        let refused = a.engine.connect_by_name(store.as_ref(), "b").unwrap_err();
+        let HostError::Store { error, .. } = &refused else {
+            panic!("{refused:?}");
+        };
+        let is_it = matches!(error, StoreError::NotARecord { bytes, .. } if *bytes == record.len());
+        assert!(is_it, "{refused}");
+        assert!(
+            printable(&refused.to_string()) == refused.to_string(),
+            "{refused:?}"
+        );
+    }
     // An engine that is gone without taking its name out.
     let gone = Publication::new(&store, "engine", "gone", &"127.0.0.1:1".parse().unwrap());
     let refused = a

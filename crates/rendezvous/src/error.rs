@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::text::printable;
 use crate::thread::ThreadPanicked;
 
 /// What refuses or fails a call on a store, with the place and the value.
@@ -61,7 +62,8 @@ pub enum StoreError {
     },
     /// The place was used by another run.
     #[error(
-        "the store {store} belongs to run '{found}', not to run '{wanted}'; each run needs an empty one"
+        "the store {store} belongs to run '{}', not to run '{wanted}'; each run needs an empty one",
+        printable(found)
     )]
     OtherRun {
         /// The directory or prefix.
@@ -79,7 +81,10 @@ pub enum StoreError {
     #[error("a store etcd:// needs a build with the feature 'etcd', which this one lacks")]
     NoEtcd,
     /// No member of an etcd could be asked, or none answered a question. Nothing was changed.
-    #[error("no member of the etcd {store} could be asked within {waited:.1?} ({cause})")]
+    #[error(
+        "no member of the etcd {store} could be asked within {waited:.1?} ({})",
+        printable(cause)
+    )]
     Unreachable {
         /// Its members.
         store: String,
@@ -90,7 +95,8 @@ pub enum StoreError {
     },
     /// A change that was sent to an etcd, and then nothing. It may have been done or not: look.
     #[error(
-        "the etcd {store} did not answer a change within {waited:.1?}; the change may have been made ({cause})"
+        "the etcd {store} did not answer a change within {waited:.1?}; the change may have been made ({})",
+        printable(cause)
     )]
     NoAnswer {
         /// Its members.
@@ -104,7 +110,7 @@ pub enum StoreError {
         cause: String,
     },
     /// An etcd that will not do it: user, password, rights, or space.
-    #[error("the etcd {store} refuses: {message}")]
+    #[error("the etcd {store} refuses: {}", printable(message))]
     Refused {
         /// Its members.
         store: String,
@@ -181,7 +187,7 @@ pub enum StoreError {
         limit: usize,
     },
     /// A record that another run or another version has written.
-    #[error("the record '{key}' is {found}, not {wanted}")]
+    #[error("the record '{key}' is {}, not {wanted}", printable(found))]
     OtherRecord {
         /// The key that holds the record.
         key: String,
@@ -224,4 +230,48 @@ pub enum StoreError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::is_plain;
+
+    #[test]
+    fn what_a_store_has_said_is_shown_as_one_plain_line() {
+        const TEXT: &str = "a\nERROR b\u{1b}[2J\u{202e}c\u{85}";
+        let (text, store, wanted) = (TEXT.to_owned(), String::new(), String::new());
+        let waited = Duration::ZERO;
+        for error in [
+            StoreError::Refused {
+                store: store.clone(),
+                message: text.clone(),
+            },
+            StoreError::Unreachable {
+                store: store.clone(),
+                waited,
+                cause: text.clone(),
+            },
+            StoreError::NoAnswer {
+                store: store.clone(),
+                waited,
+                seen: 0,
+                cause: text.clone(),
+            },
+            StoreError::OtherRun {
+                store,
+                found: text.clone(),
+                wanted: wanted.clone(),
+            },
+            StoreError::OtherRecord {
+                key: "a".to_owned(),
+                found: text,
+                wanted,
+            },
+        ] {
+            let shown = error.to_string();
+            assert!(shown.chars().all(is_plain), "{shown:?}");
+            assert!(shown.contains("a\\nERROR b\\u{1b}[2J"), "{shown}");
+        }
+    }
 }

@@ -75,6 +75,7 @@ mod memory;
 mod patient;
 mod process;
 mod records;
+mod text;
 #[doc(hidden)]
 pub mod thread;
 mod trust;
@@ -99,6 +100,7 @@ pub use memory::MemoryStore;
 pub use patient::{Patient, repeat};
 pub use process::{Life, Process};
 pub use records::{RECORD_VERSION, Records};
+pub use text::{Foreign, is_plain, printable};
 pub use thread::ThreadPanicked;
 pub use trust::read_secret;
 pub use watch::{KeyChange, KeyWatch};

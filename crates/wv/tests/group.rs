@@ -99,3 +99,19 @@ fn a_store_without_a_group_or_with_garbage_is_one_sentence_and_status_1() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("--store URL or WARPVERBS_STORE"), "{text}");
 }
+
+#[test]
+fn records_that_no_rank_writes_are_shown_as_plain_lines() {
+    let directory = private();
+    let store = open_store(&url(directory.path()), "run").unwrap();
+    store.put("group/record", RECORD.as_bytes()).unwrap();
+    let row = r#"{"a\nview 8\u001b[2J\u202e\u0085":1}"#;
+    store.put("group/row/0.1", row.as_bytes()).unwrap();
+    for arguments in [&[][..], &["--json"]] {
+        let (output, text) = group(directory.path(), arguments);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("[2J"), "the record is named: {text}");
+        assert!(!text.contains(['\u{1b}', '\u{202e}', '\u{85}']), "{text:?}");
+        assert!(!text.contains("\nview 8"), "{text:?}");
+    }
+}

@@ -1,18 +1,20 @@
 //! Why a value that was read cannot be.
 
+use rendezvous::printable;
+
 use crate::membership::rules::record::Refused;
 
 /// Why a record or a row cannot be read. It names the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::membership) enum Unreadable {
     /// It is no JSON object of the fields that it has to have.
-    #[error("{0}")]
+    #[error("{}", printable(.0))]
     Json(String),
     /// It is that of another team.
     #[error("it is of {found} slots; there are {slots}")]
     Slots { found: u32, slots: u32 },
     /// What should be a number is none.
-    #[error("{field}: '{found}' is no number up to {}", u32::MAX)]
+    #[error("{field}: '{}' is no number up to {}", printable(found), u32::MAX)]
     Number { field: &'static str, found: String },
     /// A slot that the team has not.
     #[error("{field}: slot {slot}; there are {slots}")]
@@ -37,7 +39,7 @@ pub(in crate::membership) enum Unreadable {
         slots: u32,
     },
     /// A digit that is none.
-    #[error("{field}: '{found}' are no hexadecimal digits")]
+    #[error("{field}: '{}' are no hexadecimal digits", printable(found))]
     Digits { field: &'static str, found: String },
     /// The list has more numbers than slots, or fewer.
     #[error("{field}: {found} numbers for {slots} slots")]
@@ -50,7 +52,7 @@ pub(in crate::membership) enum Unreadable {
     #[error("{field}: generation 0 of slot {slot}")]
     Generation { field: &'static str, slot: u32 },
     /// Something between separators is missing, or too much.
-    #[error("{field}: '{found}' is not {form}")]
+    #[error("{field}: '{}' is not {form}", printable(found))]
     Form {
         field: &'static str,
         found: String,

@@ -204,4 +204,18 @@ mod tests {
         assert_eq!(refused(connected, 9), "connected: generation 0 of slot 1");
         assert!(matches!(parse_row(b"{", 9), Err(Unreadable::Json(_))));
     }
+
+    #[test]
+    fn what_a_row_has_said_is_shown_as_one_plain_line() {
+        const TEXT: &str = "a\\nERROR\\u001b[2J\\u202e\\u0085";
+        for row in [
+            format!("{{\"{TEXT}\":1}}"),
+            format!("{{\"slots\":\"{TEXT}\"}}"),
+            format!("{{\"slots\":9,\"unheard\":\"{TEXT}\"}}"),
+            format!("{{\"slots\":9,\"connected\":\"{TEXT}\"}}"),
+        ] {
+            let shown = parse_row(row.as_bytes(), 9).unwrap_err().to_string();
+            assert_eq!(shown, rendezvous::printable(&shown), "{row}");
+        }
+    }
 }

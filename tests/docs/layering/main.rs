@@ -1,7 +1,7 @@
 //! The module table of ARCHITECTURE.md, enforced: which module may use which in `src/`, between the crates and in `kernels/`.
 //! Every module which opens `unsafe` says why. Device headers say what their fences and functions do. Programs of other tests are
 //! not run as tests. Names of tests are short, and every test program has its entry in Cargo.toml. Documentation of public items says
-//! more than their names. Waits read the clock before each look.
+//! more than their names. Waits read the clock before each look. Text of strangers is shown by `printable`.
 
 mod children;
 mod headers;
@@ -10,6 +10,7 @@ mod planted;
 mod programs;
 mod repeats;
 mod scan;
+mod strangers;
 mod tables;
 mod waits;
 
@@ -289,6 +290,7 @@ fn check_source(source: &Source) -> Vec<String> {
             violations.extend(children::check(source));
             violations.extend(names::check(source));
             violations.extend(repeats::check(source));
+            violations.extend(strangers::check(source));
             violations.extend(waits::check(source));
             if let Some(module) = source.module() {
                 violations.extend(check_module(source, module));

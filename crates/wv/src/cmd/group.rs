@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
+use warpverbs::engine::printable;
 use warpverbs::membership::{GroupReport, HeldBackReport, OpenProposal, RankReport, read_group};
 use warpverbs::team::open_store;
 
@@ -98,7 +99,7 @@ fn json_of(report: &GroupReport) -> Value {
         "proposal": report.proposal.as_ref().map(proposal),
         "ranks": report.ranks.iter().map(rank).collect::<Vec<_>>(),
         "held_back": report.held_back.iter().map(held_back).collect::<Vec<_>>(),
-        "odd": report.odd,
+        "odd": report.odd.iter().map(|words| printable(words)).collect::<Vec<_>>(),
     })
 }
 
@@ -151,7 +152,7 @@ impl fmt::Display for Shown<'_> {
             )?;
         }
         odd.iter()
-            .try_for_each(|words| writeln!(f, "note: {words}"))
+            .try_for_each(|words| writeln!(f, "note: {}", printable(words)))
     }
 }
 

@@ -1,11 +1,10 @@
 //! Numbers that are given as options. They are written as those of the `WARPVERBS_*` variables.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use clap::builder::TypedValueParser;
-use warpverbs::config::{address, whole};
+use warpverbs::config::{BadAddress, EngineAddress, whole};
 
 /// A type of whole numbers that options have.
 pub(super) trait Whole:

@@ -1,6 +1,7 @@
 //! The records of ranks, and of the process that starts and kills them: one JSON object a line.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use warpverbs::engine::printable;
 
 /// Something that has happened to a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -128,7 +129,10 @@ pub(crate) enum RecordKind {
     /// The deed is over, and ranks that it killed have been started again.
     DeedOver { deed: u32 },
     /// Its process has ended before it served, since the store did not let it in.
-    GaveUp { message: String },
+    GaveUp {
+        #[serde(deserialize_with = "plain")]
+        message: String,
+    },
     /// Its process was started.
     Started,
     /// A second process was started for its place.
@@ -146,6 +150,7 @@ pub(crate) enum RecordKind {
     /// It does not reach another rank.
     Suspects {
         other: u32,
+        #[serde(deserialize_with = "plain")]
         cause: String,
         /// A QP to it has failed.
         #[serde(default)]
@@ -191,11 +196,17 @@ pub(crate) enum RecordKind {
     /// A thread of it that does nothing but look at the clock stood still for so long.
     Stood { ms: u64 },
     /// It has failed, or was found to hang, and the run ends for that.
-    Failed { message: String },
+    Failed {
+        #[serde(deserialize_with = "plain")]
+        message: String,
+    },
     /// The others have dropped it.
     Expelled,
     /// Another event of its group, in words.
-    Notes { words: String },
+    Notes {
+        #[serde(deserialize_with = "plain")]
+        words: String,
+    },
 }
 
 /// Tokens of one call that lack experts of the same ranks.
@@ -205,6 +216,7 @@ pub(crate) struct Loss {
     /// The ranks whose experts they lack, ascending.
     pub(crate) of: Vec<u32>,
     /// Why rows of each of these are missing, in the same order.
+    #[serde(deserialize_with = "all_plain")]
     pub(crate) causes: Vec<String>,
 }
 
@@ -219,6 +231,7 @@ pub(crate) struct Begun {
     /// The pairs between which nothing passes, the lower first.
     pub(crate) pairs: Vec<(u32, u32)>,
     /// The parameters of the deed, in words.
+    #[serde(deserialize_with = "plain")]
     pub(crate) words: String,
 }
 
@@ -242,11 +255,24 @@ impl RecordKind {
     }
 }
 
+/// A text of a story, which another program may have written.
+fn plain<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    String::deserialize(text).map(|text| printable(&text))
+}
+
+fn all_plain<'de, D: Deserializer<'de>>(texts: D) -> Result<Vec<String>, D::Error> {
+    let texts = Vec::<String>::deserialize(texts)?;
+    Ok(texts.iter().map(|text| printable(text)).collect())
+}
+
 /// Reads the records, oldest first. A line that a killed rank has not ended is left out.
 pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
     let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
     let record = |(number, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|error| format!("line {}: {error}", number + 1))
+        serde_json::from_str(line).map_err(|error| {
+            let error = printable(&error.to_string());
+            format!("line {}: {error}", number + 1)
+        })
     };
     let mut records: Vec<Record> = whole
         .lines()
@@ -321,5 +347,33 @@ mod tests {
         assert_eq!(parse("").unwrap(), []);
         let error = parse("{\"us\":1}\n").unwrap_err();
         assert!(error.starts_with("line 1: "), "{error}");
+    }
+
+    #[test]
+    fn texts_of_a_story_are_plain_lines() {
+        const TEXT: &str = "a\\nERROR\\u001b[2J\\u202e\\u0085";
+        let line = |what: &str| format!("{{\"us\":0,\"rank\":0,\"generation\":1,{what}}}\n");
+        for what in [
+            format!("\"what\":\"failed\",\"message\":\"{TEXT}\""),
+            format!("\"what\":\"gave_up\",\"message\":\"{TEXT}\""),
+            format!("\"what\":\"notes\",\"words\":\"{TEXT}\""),
+            format!("\"what\":\"suspects\",\"other\":1,\"cause\":\"{TEXT}\""),
+        ] {
+            let [record] = &parse(&line(&what)).unwrap()[..] else {
+                panic!("{what}");
+            };
+            let text = match &record.what {
+                RecordKind::Failed { message } | RecordKind::GaveUp { message } => message,
+                RecordKind::Notes { words } => words,
+                RecordKind::Suspects { cause, .. } => cause,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(text, "a\\nERROR\\u{1b}[2J\\u{202e}\\u{85}");
+        }
+        let loss = format!("{{\"tokens\":1,\"of\":[1],\"causes\":[\"{TEXT}\"]}}");
+        let loss: Loss = serde_json::from_str(&loss).unwrap();
+        assert_eq!(loss.causes, ["a\\nERROR\\u{1b}[2J\\u{202e}\\u{85}"]);
+        let error = parse(&line(&format!("\"what\":\"{TEXT}\""))).unwrap_err();
+        assert_eq!(error, printable(&error));
     }
 }
