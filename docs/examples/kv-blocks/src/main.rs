@@ -1,12 +1,14 @@
 //! `kv-blocks decode DIRECTORY` and `kv-blocks prefill DIRECTORY`: prefill writes blocks of a KV cache into the memory of decode, which
-//! has chosen a place for each. The two meet in a directory.
+//! has chosen a place for each. The two meet in a directory, in which nothing is left of them.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, HostMemory, Kind, Operation, Options, Outcome, Status,
+    Descriptor, Engine, EngineConfig, HostError, HostMemory, Kind, Operation, Options, Outcome,
+    Peer, Status,
 };
 use warpverbs::team::{Store, open_store};
 
@@ -24,7 +26,7 @@ fn main() -> Ended {
     };
     let store = open_store(&format!("file://{directory}"), "kv-blocks")?;
     match side.as_str() {
-        "decode" => decode(&*store),
+        "decode" => decode(&store),
         "prefill" => prefill(&*store),
         other => Err(format!("{other} is neither decode nor prefill").into()),
     }
@@ -39,17 +41,25 @@ fn offset(block: u8) -> u64 {
     u64::from(block) * u64::from(BLOCK)
 }
 
-fn decode(store: &dyn Store) -> Ended {
+fn decode(store: &Arc<dyn Store>) -> Ended {
     let cache = Arc::new(HostMemory::new(offset(BLOCKS))?);
     let engine = Engine::start(EngineConfig::new("decode"))?;
     let region = engine.register(&cache)?;
     let address = engine.listen("127.0.0.1:0".parse()?)?;
-    store.put("region", &engine.descriptor(region)?.to_bytes())?;
-    store.put("address", address.to_string().as_bytes())?;
+    // For as long as this engine lives: another run finds no address of this one.
+    engine.publish(store, address)?;
+    let late = "prefill has not come in time";
+    let prefill = engine.accept(LIMIT).ok_or(late)?;
+    prefill.notify(&engine.descriptor(region)?.to_bytes())?;
 
-    store
-        .watch("written", None, LIMIT)?
+    // Comes behind the last byte of the transfer, or says that it has failed.
+    let written = engine
+        .notice(LIMIT)
         .ok_or("prefill has not written in time")?;
+    let outcome = written.transfer.map(|transfer| transfer.outcome);
+    if outcome != Some(Outcome::Done) {
+        return Err(format!("the transfer of prefill ended as {outcome:?}").into());
+    }
     for block in 0..BLOCKS {
         let mut bytes = vec![0; usize::try_from(BLOCK)?];
         cache.read(place(block), &mut bytes)?;
@@ -62,11 +72,6 @@ fn decode(store: &dyn Store) -> Ended {
 }
 
 fn prefill(store: &dyn Store) -> Ended {
-    let missing = "decode has not come in time";
-    let address = store.watch("address", None, LIMIT)?.ok_or(missing)?;
-    let region = store.try_get("region")?.ok_or(missing)?;
-    let remote = Descriptor::from_bytes(&region)?;
-
     let cache = Arc::new(HostMemory::new(offset(BLOCKS))?);
     for block in 0..BLOCKS {
         let bytes = vec![block + 1; usize::try_from(BLOCK)?];
@@ -74,7 +79,9 @@ fn prefill(store: &dyn Store) -> Ended {
     }
     let engine = Engine::start(EngineConfig::new("prefill"))?;
     engine.register(&cache)?;
-    let peer = engine.connect(std::str::from_utf8(&address)?)?;
+    let peer = connect(&engine, store)?;
+    let region = engine.notice(LIMIT).ok_or("decode has no memory in time")?;
+    let remote = Descriptor::from_bytes(&region.bytes)?;
     peer.import(&remote)?;
 
     // One transfer of all blocks. It is concluded when every byte is at decode, or when it has failed as a whole.
@@ -86,13 +93,28 @@ fn prefill(store: &dyn Store) -> Ended {
             bytes: BLOCK.into(),
         })
         .collect();
-    let transfer = peer.submit(&operations, &Options::default())?;
+    let transfer = peer.submit_notify(&operations, &Options::default(), b"written")?;
     let status = engine.wait(transfer, LIMIT)?;
     if status != Status::Concluded(Outcome::Done) {
         return Err(format!("the transfer ended as {status:?}").into());
     }
     engine.release(transfer)?;
-    store.put("written", b"all")?;
+    // The notice goes by this engine, which ends with this process.
+    let missing = "decode has not compared the blocks in time";
+    engine.peer_gone(LIMIT).ok_or(missing)?;
     println!("prefill: {BLOCKS} blocks are written");
     Ok(())
+}
+
+/// Connects to decode, which may come later.
+fn connect(engine: &Engine, store: &dyn Store) -> Result<Peer, HostError> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        match engine.connect_by_name(store, "decode") {
+            Err(HostError::UnknownName { .. }) if Instant::now() < end => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            connected => return connected,
+        }
+    }
 }

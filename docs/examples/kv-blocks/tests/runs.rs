@@ -6,9 +6,15 @@ use std::process::{Child, Command, Stdio};
 use softhca as _;
 
 #[test]
-fn blocks_of_one_process_land_in_the_other() {
+fn blocks_of_one_process_land_in_the_other_in_each_run() {
     let directory = tempfile::tempdir().unwrap();
-    let sides = ["decode", "prefill"].map(|side| start(side, directory.path()));
+    run(directory.path());
+    // In the same directory.
+    run(directory.path());
+}
+
+fn run(directory: &Path) {
+    let sides = ["decode", "prefill"].map(|side| start(side, directory));
     let said = sides.map(|child| {
         let ended = child.wait_with_output().unwrap();
         let failed = String::from_utf8_lossy(&ended.stderr).into_owned();
