@@ -23,7 +23,7 @@ use warpverbs::verbs::Context;
 
 use super::BenchError;
 use super::memory::{EndMemory, Memories, MemoryChoice, PIECE};
-use super::served::{PATIENCE, Served, Server, Setting, written};
+use super::served::{Others, PATIENCE, Served, Server, Setting, written};
 use super::spread::spread;
 
 /// A line of progress for each so many operations.
@@ -217,7 +217,7 @@ impl Filler {
         let here = EndMemory::new(&engine, memory, bytes)?;
         let (_, kind) = here.register(&engine)?;
         let setting = Setting::Fill(*options);
-        let server = Server::begin((&engine, &mut Vec::new()), place, setting)?;
+        let server = Server::begin((&engine, &mut Others::default()), place, setting)?;
         let memories = Memories {
             here: kind,
             peers: vec![server.memory.clone()],
@@ -366,7 +366,9 @@ pub fn measure_to(
         run.clocked(|run| run.repeat(&places, behind.as_deref()))?;
         if is_compared {
             run.clocked(Run::drain)?;
-            compared += filler.server.compared(&filler.engine, &mut Vec::new())?;
+            compared += filler
+                .server
+                .compared(&filler.engine, &mut Others::default())?;
         }
     }
     let seconds = run.time.as_secs_f64();

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use warpverbs::engine::{
-    Engine, EngineConfig, EnginePath, HostError, Kind, Notice, Operation, Options, Outcome,
-    Prepared, Status,
+    Engine, EngineConfig, EnginePath, HostError, Kind, Operation, Options, Outcome, Prepared,
+    Status,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
 use super::fill::ran_on;
 use super::memory::{EndMemory, Memories, MemoryChoice, PIECE};
-use super::served::{PATIENCE, Served, Server, Setting, written};
+use super::served::{Others, PATIENCE, Served, Server, Setting, written};
 use super::spread::spread;
 
 const KIB: u64 = 1 << 10;
@@ -339,7 +339,7 @@ struct Run {
     memories: Memories,
     targets: Vec<(Server, Arc<Prepared>)>,
     /// What peers have told that was not yet asked for.
-    notices: Vec<Notice>,
+    notices: Others,
     engine: Engine,
 }
 
@@ -355,7 +355,7 @@ impl Run {
         let memory = EndMemory::new(&engine, choice, options.bytes)?;
         options.fill(&memory, Contents::AtFirst)?;
         let (_, here) = memory.register(&engine)?;
-        let (pieces, mut notices) = (options.pieces(), Vec::new());
+        let (pieces, mut notices) = (options.pieces(), Others::default());
         let (local, mut targets, mut peers) = (memory.address(), Vec::new(), Vec::new());
         for place in places {
             let setting = Setting::Pattern(*options);

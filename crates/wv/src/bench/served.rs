@@ -2,13 +2,20 @@
 //!
 //! The two ends speak by notices. The end that measures tells its setting, and gets a region. With the last bytes that are to be
 //! compared comes a notice. This end compares at once: the notice is behind all of them.
+//!
+//! Runs are served one after the other, in the order in which they were begun. A peer that begins none holds up nobody, and of what
+//! peers tell before their turn this end keeps so much and no more.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use warpverbs::deadline::Looks;
 use warpverbs::engine::{
-    Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice, Outcome, Peer,
+    Behind, Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice, Outcome, Peer,
 };
 use warpverbs::verbs::Context;
 
@@ -20,7 +27,17 @@ use super::patterns::PatternOptions;
 /// Nothing takes so long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Of what the two ends tell each other.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// A peer that has connected begins a run within this time.
+const BEGINS: Duration = Duration::from_secs(10);
+/// So often the end that measures tells that it goes on.
+const BEAT: Duration = Duration::from_secs(20);
+/// Most notices, and most of their bytes, that are kept of one peer before its turn. A run begins with one.
+const MOST_OF_PEER: usize = 4;
+const MOST_BYTES_OF_PEER: usize = 16 << 10;
+/// The same of all peers.
+const MOST_OF_ALL: usize = 4096;
+const MOST_BYTES_OF_ALL: usize = 8 << 20;
 /// Longest wait for a notice before this end looks whether the other is still there.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -74,6 +91,8 @@ enum Told {
         descriptor: Vec<u8>,
         memory: MemoryKind,
     },
+    /// The run goes on.
+    Continues,
     /// This repeat has been written, whole.
     Written(u32),
     /// So many bytes of it are as they were sent.
@@ -87,34 +106,41 @@ impl Told {
         serde_json::to_vec(self).map_err(|error| wrong(error.to_string()))
     }
 
-    /// The next that `peer` tells; what others tell meanwhile goes to `others`. None: it is gone.
+    /// The next that `peer` tells; what others tell meanwhile goes to `others`. None: it is gone. Silence of `most` is an error.
     fn next(
         engine: &Engine,
         peer: &Peer,
-        others: &mut Vec<Notice>,
+        others: &mut Others,
+        most: Duration,
     ) -> Result<Option<Self>, BenchError> {
-        let is_of_peer = |notice: &Notice| notice.peer == peer.name();
-        if let Some(at) = others.iter().position(is_of_peer) {
-            return Self::of(&others.remove(at)).map(Some);
+        if let Some(notice) = others.take(peer.name()) {
+            return Self::of(notice).map(Some);
         }
         let mut is_open = true;
-        loop {
-            match engine.notice(LOOK) {
-                Some(notice) if is_of_peer(&notice) => return Self::of(&notice).map(Some),
-                Some(notice) => others.push(notice),
+        for left in Looks::within(most) {
+            match engine.notice(left.min(LOOK)) {
+                Some(notice) if notice.peer == peer.name() => {
+                    return Self::of(notice.into()).map(Some);
+                }
+                Some(notice) => others.keep(notice.into()),
                 // What came before the end of the connection is taken before that.
                 None if !is_open => return Ok(None),
                 None => is_open = peer.is_open() && !engine.is_closed(),
             }
         }
+        Err(silent(peer, most))
     }
 
-    fn of(notice: &Notice) -> Result<Self, BenchError> {
-        let peer = &notice.peer;
-        if let Some(behind) = notice.transfer.filter(|it| it.outcome != Outcome::Done) {
+    fn of(notice: Early) -> Result<Self, BenchError> {
+        let Early {
+            peer,
+            bytes,
+            transfer,
+        } = notice;
+        if let Some(behind) = transfer.filter(|it| it.outcome != Outcome::Done) {
             return Err(wrong(format!("a transfer of {peer} is {behind:?}")));
         }
-        let told = serde_json::from_slice(&notice.bytes);
+        let told = serde_json::from_slice(&bytes);
         told.map_err(|error| wrong(format!("{peer} tells no step of a run: {error}")))
     }
 
@@ -129,9 +155,107 @@ pub(super) fn written(repeat: u32) -> Result<Vec<u8>, BenchError> {
     Told::Written(repeat).to_bytes()
 }
 
+/// What peers have told that nobody has asked for yet. What a peer tells beyond its share is dropped: no run needs as much.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    kept: VecDeque<Early>,
+}
+
+/// A notice of a peer.
+#[derive(Debug)]
+struct Early {
+    peer: String,
+    bytes: Box<[u8]>,
+    transfer: Option<Behind>,
+}
+
+impl From<Notice> for Early {
+    fn from(notice: Notice) -> Self {
+        Self {
+            peer: notice.peer,
+            bytes: notice.bytes,
+            transfer: notice.transfer,
+        }
+    }
+}
+
+impl Others {
+    fn keep(&mut self, notice: Early) {
+        let own = self.kept.iter().filter(|it| it.peer == notice.peer);
+        let (count, bytes) = own.fold((1, notice.bytes.len()), |(count, bytes), it| {
+            (count + 1, bytes + it.bytes.len())
+        });
+        if count > MOST_OF_PEER || bytes > MOST_BYTES_OF_PEER {
+            tracing::debug!("{}: tells more than its share before its turn", notice.peer);
+            return;
+        }
+        self.kept.push_back(notice);
+        // Of many peers the one goes that has told first, and has not had its turn.
+        while self.kept.len() > MOST_OF_ALL || self.bytes() > MOST_BYTES_OF_ALL {
+            self.kept.pop_front();
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.kept.iter().map(|it| it.bytes.len()).sum()
+    }
+
+    fn has_of(&self, peer: &str) -> bool {
+        self.kept.iter().any(|it| it.peer == peer)
+    }
+
+    fn take(&mut self, peer: &str) -> Option<Early> {
+        let at = self.kept.iter().position(|it| it.peer == peer)?;
+        self.kept.remove(at)
+    }
+
+    /// The peer is gone, or its turn is over.
+    fn forget(&mut self, peer: &str) {
+        self.kept.retain(|it| it.peer != peer);
+    }
+}
+
+/// Tells a server that this end goes on with its run, until it is dropped.
+struct Beats {
+    /// Whose end is the thread's.
+    ends: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Beats {
+    fn start(peer: &Peer) -> Result<Self, BenchError> {
+        let (ends, end) = mpsc::channel();
+        let (peer, continues) = (peer.clone(), Told::Continues.to_bytes()?);
+        let body = move || {
+            while end.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                // Of one that is gone, or that takes none, the run itself will hear.
+                let _ = peer.notify(&continues);
+            }
+        };
+        let thread = thread::Builder::new().name("wv-bench-beats".to_owned());
+        let thread = thread
+            .spawn(body)
+            .map_err(|error| wrong(error.to_string()))?;
+        Ok(Self {
+            ends: Some(ends),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Beats {
+    fn drop(&mut self) {
+        self.ends.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// An end that serves, as the end that measures has it.
 pub(super) struct Server {
     pub(super) peer: Peer,
+    _beats: Beats,
     /// Where its memory begins.
     pub(super) address: u64,
     /// What memory that is.
@@ -139,52 +263,68 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Begins a run with the engine that listens at `place`. What others tell meanwhile goes to `others`.
+    /// Begins a run with the engine that listens at `place`, in its turn. What others tell meanwhile goes to `others`.
     pub(super) fn begin(
-        (engine, others): (&Engine, &mut Vec<Notice>),
+        (engine, others): (&Engine, &mut Others),
         place: &str,
         run: Setting,
     ) -> Result<Self, BenchError> {
         let peer = engine.connect(place)?;
         let version = VERSION;
         Told::Begin { version, run }.tell(&peer)?;
-        let mut server = Self {
-            peer,
-            address: 0,
-            memory: MemoryKind::Host,
-        };
-        match server.answer(engine, others)? {
+        match answer(engine, &peer, others)? {
             Told::Region { descriptor, memory } => {
                 let descriptor = Descriptor::from_bytes(&descriptor).map_err(HostError::from)?;
-                server.peer.import(&descriptor).map_err(HostError::from)?;
-                server.address = descriptor.address;
-                server.memory = memory;
-                Ok(server)
+                peer.import(&descriptor).map_err(HostError::from)?;
+                Ok(Self {
+                    _beats: Beats::start(&peer)?,
+                    peer,
+                    address: descriptor.address,
+                    memory,
+                })
             }
             other => Err(wrong(format!("{other:?}; it must be a region"))),
         }
     }
 
     /// Bytes that it has compared behind the notice of a repeat.
-    pub(super) fn compared(
-        &self,
-        engine: &Engine,
-        others: &mut Vec<Notice>,
-    ) -> Result<u64, BenchError> {
-        match self.answer(engine, others)? {
+    pub(super) fn compared(&self, engine: &Engine, others: &mut Others) -> Result<u64, BenchError> {
+        match answer(engine, &self.peer, others)? {
             Told::Compared(bytes) => Ok(bytes),
             other => Err(wrong(format!("{other:?}; it must be compared bytes"))),
         }
     }
+}
 
-    /// What it tells, which is no failure.
-    fn answer(&self, engine: &Engine, others: &mut Vec<Notice>) -> Result<Told, BenchError> {
-        match Told::next(engine, &self.peer, others)? {
-            Some(Told::Failed(reason)) => Err(wrong(format!("the other end: {reason}"))),
-            Some(told) => Ok(told),
-            None => Err(wrong("the other end is gone".to_owned())),
-        }
+/// What a server tells, which is no failure. It may serve others first, for as long as they take.
+fn answer(engine: &Engine, peer: &Peer, others: &mut Others) -> Result<Told, BenchError> {
+    match Told::next(engine, peer, others, Duration::MAX)? {
+        Some(Told::Failed(reason)) => Err(wrong(format!("the other end: {reason}"))),
+        Some(told) => Ok(told),
+        None => Err(wrong("the other end is gone".to_owned())),
     }
+}
+
+/// How long an end that serves waits for its peers.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a peer that has connected to begin a run. Others are served meanwhile.
+    pub begins: Duration,
+    /// In a run, for the next that its peer tells.
+    pub continues: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let (begins, continues) = (BEGINS, PATIENCE);
+        Self { begins, continues }
+    }
+}
+
+/// A peer that has connected, and has not begun a run.
+struct Waiting {
+    peer: Peer,
+    since: Instant,
 }
 
 /// An engine that serves runs.
@@ -196,6 +336,7 @@ pub struct Served {
     most: u64,
     /// Where its memory is.
     memory: MemoryChoice,
+    patience: Patience,
 }
 
 impl Served {
@@ -220,7 +361,15 @@ impl Served {
             address,
             most,
             memory,
+            patience: Patience::default(),
         })
+    }
+
+    /// With other times.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Where it listens.
@@ -229,17 +378,17 @@ impl Served {
         &self.address
     }
 
-    /// Serves so many runs, or until it is closed; `tell` gets the error of each run that fails.
+    /// Serves so many runs, or until it is closed; `tell` gets the error of each run that fails, and of each peer that begins none.
     pub fn serve(&self, runs: Option<u64>, mut tell: impl FnMut(&BenchError)) {
-        let (mut served, mut others) = (0, Vec::new());
+        let (mut served, mut waiting, mut others) = (0, Vec::new(), Others::default());
         while runs.is_none_or(|most| served < most) && !self.engine.is_closed() {
-            let Some(peer) = self.engine.accept(PATIENCE) else {
+            let Some(peer) = self.next((&mut waiting, &mut others), &mut tell) else {
                 continue;
             };
             served += 1;
             let done = self.run(&peer, &mut others);
             // What a run has left that has failed.
-            others.retain(|notice| notice.peer != peer.name());
+            others.forget(peer.name());
             if let Err(error) = done {
                 // The other end may be gone.
                 let _ = Told::Failed(error.to_string()).tell(&peer);
@@ -248,13 +397,42 @@ impl Served {
         }
     }
 
+    /// The next peer that has told something, if one does so soon. Those that are silent for too long are ended.
+    fn next(
+        &self,
+        (waiting, others): (&mut Vec<Waiting>, &mut Others),
+        tell: &mut impl FnMut(&BenchError),
+    ) -> Option<Peer> {
+        while let Some(peer) = self.engine.accept(Duration::ZERO) {
+            let since = Instant::now();
+            waiting.push(Waiting { peer, since });
+        }
+        while let Some(gone) = self.engine.peer_gone(Duration::ZERO) {
+            others.forget(&gone.name);
+        }
+        waiting.retain(|it| it.peer.is_open());
+        let told = waiting.iter().position(|it| others.has_of(it.peer.name()));
+        if let Some(at) = told {
+            return Some(waiting.remove(at).peer);
+        }
+        let most = self.patience.begins;
+        for Waiting { peer, .. } in waiting.extract_if(.., |it| it.since.elapsed() >= most) {
+            tell(&silent(&peer, most));
+            peer.break_off();
+        }
+        if let Some(notice) = self.engine.notice(LOOK) {
+            others.keep(notice.into());
+        }
+        None
+    }
+
     /// Ends a run and [`Served::serve`].
     pub fn close(&self) {
         let _ = self.engine.close();
     }
 
-    fn run(&self, peer: &Peer, others: &mut Vec<Notice>) -> Result<(), BenchError> {
-        let run = match Told::next(&self.engine, peer, others)? {
+    fn run(&self, peer: &Peer, others: &mut Others) -> Result<(), BenchError> {
+        let run = match Told::next(&self.engine, peer, others, self.patience.begins)? {
             None => return Ok(()),
             Some(Told::Begin { version, run }) if version == VERSION => run,
             Some(other) => {
@@ -286,25 +464,77 @@ impl Served {
 
     fn converse(
         &self,
-        (peer, others): (&Peer, &mut Vec<Notice>),
+        (peer, others): (&Peer, &mut Others),
         memory: &EndMemory,
         run: &Setting,
         region: &Told,
     ) -> Result<(), BenchError> {
         region.tell(peer)?;
-        while let Some(told) = Told::next(&self.engine, peer, others)? {
-            let Told::Written(repeat) = told else {
-                return Err(wrong(format!("{told:?}; it must be a repeat")));
-            };
-            Told::Compared(run.compare(memory, repeat)?).tell(peer)?;
+        let most = self.patience.continues;
+        while let Some(told) = Told::next(&self.engine, peer, others, most)? {
+            match told {
+                Told::Continues => {}
+                Told::Written(repeat) => {
+                    Told::Compared(run.compare(memory, repeat)?).tell(peer)?;
+                }
+                told => return Err(wrong(format!("{told:?}; it must be a repeat"))),
+            }
         }
         Ok(())
     }
+}
+
+fn silent(peer: &Peer, most: Duration) -> BenchError {
+    let (peer, most) = (peer.name(), most.as_secs_f64());
+    wrong(format!(
+        "{peer} has told no step of a run for {most} s, the most"
+    ))
 }
 
 fn wrong(detail: String) -> BenchError {
     BenchError::Wrong {
         case: "two ends".to_owned(),
         detail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(peer: usize, bytes: usize) -> Early {
+        Early {
+            peer: format!("peer {peer}"),
+            bytes: vec![0; bytes].into(),
+            transfer: None,
+        }
+    }
+
+    #[test]
+    fn of_each_peer_so_much_is_kept_and_of_all_and_no_more() {
+        let mut others = Others::default();
+        for length in [1 << 16, MOST_BYTES_OF_PEER + 1, 100, 100] {
+            others.keep(notice(0, length));
+        }
+        assert_eq!((others.kept.len(), others.bytes()), (2, 200));
+        for _ in 0..10_000 {
+            others.keep(notice(0, 1));
+        }
+        assert_eq!((others.kept.len(), others.bytes()), (4, 202));
+        assert!(others.has_of("peer 0") && !others.has_of("peer 1"));
+        for peer in 1..10_000 {
+            others.keep(notice(peer, MOST_BYTES_OF_PEER / 2));
+            others.keep(notice(peer, MOST_BYTES_OF_PEER / 2));
+            others.keep(notice(peer, 1));
+        }
+        assert_eq!(others.bytes(), MOST_BYTES_OF_ALL);
+        // Those that have told last.
+        assert!(others.has_of("peer 9999") && !others.has_of("peer 0"));
+        assert_eq!(others.take("peer 9999").unwrap().bytes.len(), 8 << 10);
+        others.forget("peer 9999");
+        assert!(others.take("peer 9999").is_none());
+        let mut others = Others::default();
+        (0..10_000).for_each(|peer| others.keep(notice(peer, 1)));
+        assert_eq!(others.kept.len(), MOST_OF_ALL);
     }
 }

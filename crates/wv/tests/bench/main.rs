@@ -9,3 +9,4 @@ mod moe;
 mod p2p;
 mod regions;
 mod rejoin;
+mod served;

@@ -16,13 +16,14 @@ use crate::cmd::number;
 /// Whether this is the other end.
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
-    /// Be the other end, for runs of other processes or machines with --to, one after the other
+    /// Be the other end, for runs of other processes or machines with --to, one after the other. A peer that begins no run within
+    /// 10 s is ended, and so is a run of one that tells nothing for 120 s
     #[arg(long, value_name = "IP:PORT|unix:PATH", conflicts_with = "to", value_parser = number::socket())]
     serve: Option<EngineAddress>,
     /// Serve other machines, too, without a key that they must have
     #[arg(long, requires = "serve")]
     insecure: bool,
-    /// End after so many runs
+    /// End after so many runs that were begun
     #[arg(long, value_name = "COUNT", requires = "serve", value_parser = number::any::<u64>())]
     runs: Option<u64>,
 }
