@@ -65,6 +65,31 @@ impl Server {
     }
 }
 
+/// The process of `wv p2p` under the `wv sim` that this test has started.
+fn process(sim: &Child) -> u32 {
+    let children = format!("/proc/{0}/task/{0}/children", sim.id());
+    let mut found = None;
+    until("wv sim has started wv p2p", || {
+        let children = fs::read_to_string(&children).unwrap();
+        found = children.split_whitespace().next().map(str::to_owned);
+        let name = found.as_ref().and_then(|child| {
+            let words = fs::read_to_string(format!("/proc/{child}/cmdline")).ok()?;
+            words.split('\0').nth(1).map(str::to_owned)
+        });
+        name.is_some_and(|name| name == "p2p")
+    });
+    found.unwrap().parse().unwrap()
+}
+
+/// Whether `process` has written to a file in `directory` that has no name yet.
+fn has_begun(process: u32, directory: &Path) -> bool {
+    let own = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    own.flatten().any(|own| {
+        let is_there = fs::read_link(own.path()).is_ok_and(|it| it.starts_with(directory));
+        is_there && fs::metadata(own.path()).is_ok_and(|it| it.len() > 0)
+    })
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -252,12 +277,8 @@ fn a_server_that_is_killed_ends_a_put_with_a_reason() {
     let mut server = Server::start(runtime.path(), served.path(), "1");
     let options = ["put", &server.place, source.to_str().unwrap(), "large"];
     let mut client = p2p(runtime.path(), &options).spawn().unwrap();
-    // The put has begun when a part of the file exists.
-    let has_begun = || {
-        let mut parts = fs::read_dir(served.path()).unwrap();
-        parts.any(|part| part.unwrap().metadata().is_ok_and(|it| it.len() > 0))
-    };
-    until("the put has begun", has_begun);
+    let serves = process(&server.child);
+    until("the put has begun", || has_begun(serves, served.path()));
     assert!(
         client.try_wait().unwrap().is_none(),
         "it is still to be done"

@@ -1,9 +1,17 @@
 //! Files that are read and written in their order, and get their name when they are whole.
+//!
+//! Until then a file has no name at all (`O_TMPFILE`), so that the kernel frees it however this process ends: by Ctrl-C, by SIGTERM
+//! and by SIGKILL, which no handler sees. Where the file system has no such files, as NFS, it has a hidden name, which a process that
+//! a signal ends leaves behind.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, linkat};
+use rustix::io::Errno;
 
 use super::{P2pError, Sum};
 
@@ -77,17 +85,25 @@ pub(super) enum Links {
 pub(super) struct Target {
     file: File,
     path: PathBuf,
-    /// Its name while it is not whole: no name of a file that clients get, and none that is longer than a name may be.
-    part: PathBuf,
+    /// Its name while it is not whole, if it has one: no name of a file that clients get, and none that is longer than a name may be.
+    part: Option<PathBuf>,
     /// Those of the file that it takes the place of.
     permissions: Option<Permissions>,
-    is_kept: bool,
     pub(super) sum: Sum,
 }
 
 impl Target {
     /// A new file, or one that takes the place of a regular file, with its rights.
     pub(super) fn create(path: &Path, links: Links) -> Result<Self, P2pError> {
+        Self::create_as(path, links, unnamed)
+    }
+
+    /// The same by `open`, which gives a file that has no name, or none where there are no such files.
+    fn create_as(
+        path: &Path,
+        links: Links,
+        open: impl FnOnce(&OpenOptions, &Path) -> io::Result<Option<File>>,
+    ) -> Result<Self, P2pError> {
         let is_link = fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
         let path = match (is_link, links) {
             (false, _) => path.to_owned(),
@@ -100,26 +116,31 @@ impl Target {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(&path)(error)),
         };
-        let part = path.with_file_name(format!(".{:016x}.part", fastrand::u64(..)));
         let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
+        options.write(true);
         if permissions.is_some() {
             // Nobody reads it who may not read the present one.
             options.mode(0o600);
         }
-        let file = options.open(&part).map_err(failed(&part))?;
+        let (file, part) = match open(&options, &path).map_err(failed(&path))? {
+            Some(file) => (file, None),
+            None => {
+                let part = part_of(&path);
+                let file = options.create_new(true).open(&part);
+                (file.map_err(failed(&path))?, Some(part))
+            }
+        };
         Ok(Self {
             file,
             path,
             part,
             permissions,
-            is_kept: false,
             sum: Sum::new(),
         })
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), P2pError> {
-        self.file.write_all(bytes).map_err(failed(&self.part))?;
+        self.file.write_all(bytes).map_err(failed(&self.path))?;
         self.sum.add(bytes);
         Ok(())
     }
@@ -133,20 +154,72 @@ impl Target {
         }
         if let Some(permissions) = self.permissions.take() {
             let set = self.file.set_permissions(permissions);
-            set.map_err(failed(&self.part))?;
+            set.map_err(failed(&self.path))?;
         }
-        fs::rename(&self.part, &self.path).map_err(failed(&self.path))?;
-        self.is_kept = true;
+        self.name().map_err(failed(&self.path))
+    }
+
+    /// Gives it its name. A file that has the name loses it.
+    fn name(&mut self) -> io::Result<()> {
+        if self.part.is_none() {
+            match self.link(&self.path) {
+                Err(Errno::EXIST) => {}
+                linked => return Ok(linked?),
+            }
+            // Only a rename takes a name from another file, so this one needs a name first.
+            let part = part_of(&self.path);
+            self.link(&part)?;
+            self.part = Some(part);
+        }
+        if let Some(part) = &self.part {
+            fs::rename(part, &self.path)?;
+        }
+        self.part = None;
         Ok(())
+    }
+
+    fn link(&self, name: &Path) -> rustix::io::Result<()> {
+        let own = own_link(&self.file);
+        linkat(CWD, own, CWD, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if !self.is_kept {
-            let _ = fs::remove_file(&self.part);
+        if let Some(part) = &self.part {
+            let _ = fs::remove_file(part);
         }
     }
+}
+
+/// A hidden name beside `path`.
+fn part_of(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{:016x}.part", fastrand::u64(..)))
+}
+
+/// A file without a name where `path` is to be. None: the file system has no such files, or no /proc by which one gets a name.
+fn unnamed(options: &OpenOptions, path: &Path) -> io::Result<Option<File>> {
+    let directory = match path.parent() {
+        Some(directory) if directory != Path::new("") => directory,
+        _ => Path::new("."),
+    };
+    let opened = options
+        .clone()
+        .custom_flags(libc::O_TMPFILE)
+        .open(directory);
+    match opened {
+        Ok(file) => Ok(own_link(&file).exists().then_some(file)),
+        Err(error) => match Errno::from_io_error(&error) {
+            // The latter two are of systems that do not know the flag: they see a directory that is to be written.
+            Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// By which the kernel finds an open file.
+fn own_link(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 #[cfg(test)]
@@ -193,6 +266,45 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
+    #[test]
+    fn a_file_has_no_name_before_it_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let names = || -> Vec<_> {
+            let all = fs::read_dir(directory.path()).unwrap();
+            all.map(|it| it.unwrap().file_name()).collect()
+        };
+        for round in [b"one", b"two"] {
+            let before = names();
+            let mut target = Target::create(&path, Links::Refuse).unwrap();
+            target.append(round).unwrap();
+            assert_eq!(names(), before, "nothing is there that a kill would leave");
+            let sum = target.sum.0;
+            target.keep(sum).unwrap();
+            assert_eq!(names(), ["file"]);
+            assert_eq!(fs::read(&path).unwrap(), round);
+        }
+    }
+
+    #[test]
+    fn without_such_files_a_hidden_one_becomes_the_file_or_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let create = || Target::create_as(&path, Links::Refuse, |_, _| Ok(None)).unwrap();
+        let count = || fs::read_dir(directory.path()).unwrap().count();
+        for round in [b"one", b"two"] {
+            let mut target = create();
+            target.append(round).unwrap();
+            let sum = target.sum.0;
+            target.keep(sum).unwrap();
+            assert_eq!((fs::read(&path).unwrap(), count()), (round.to_vec(), 1));
+        }
+        let unfinished = create();
+        assert_eq!(count(), 2);
+        drop(unfinished);
+        assert_eq!((fs::read(&path).unwrap(), count()), (b"two".to_vec(), 1));
+    }
+
     /// Writes `bytes` to `path`.
     fn write(path: &Path, links: Links) -> Result<(), P2pError> {
         let mut target = Target::create(path, links)?;
@@ -223,7 +335,7 @@ mod tests {
         fs::create_dir(at("directory")).unwrap();
         let fifo = CString::new(at("fifo").into_os_string().into_encoded_bytes()).unwrap();
         rustix::fs::mknodat(
-            rustix::fs::CWD,
+            CWD,
             &fifo,
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::RUSR,
