@@ -18,7 +18,7 @@ use super::store;
 use crate::p2p::client::Client;
 use crate::p2p::figures::EngineFigures;
 use crate::p2p::server::{News, ServerOptions, serve};
-use crate::p2p::{Copied, P2pError, SERVERS};
+use crate::p2p::{AT_ONCE, Copied, P2pError, SERVERS};
 
 /// Address at which a server listens by default.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7418);
@@ -40,6 +40,10 @@ pub enum P2pCommand {
 /// Which HCA, and how patient.
 #[derive(Args)]
 struct Common {
+    /// Name of the engine of this process, 1 to 255 bytes: what WARPVERBS_ENGINE_ALLOW lists at the other end. One engine of a name
+    /// connects at a time [default: a random one, p2p-..]
+    #[arg(long, value_name = "NAME")]
+    engine_name: Option<String>,
     /// RDMA device [default: what WARPVERBS_DEVICE says, else the best one]
     #[arg(long)]
     device: Option<String>,
@@ -78,9 +82,12 @@ pub struct ServeArgs {
     /// Serve other machines, too, without a key that a client must have
     #[arg(long)]
     insecure: bool,
-    /// End after so many requests
+    /// End after so many puts and gets. Connections that ask for neither do not count, nor do refused requests beyond --at-once
     #[arg(long, value_parser = number::any::<u64>())]
     requests: Option<u64>,
+    /// Most puts and gets at a time, each of which takes 4 MiB of registered memory. One more is refused
+    #[arg(long, value_name = "COUNT", default_value_t = AT_ONCE, value_parser = number::within(1..=MOST_AT_ONCE))]
+    at_once: usize,
     #[command(flatten)]
     common: Common,
 }
@@ -133,7 +140,8 @@ pub fn run(command: &P2pCommand) -> ExitCode {
 impl Common {
     /// How the engine of this process works: as its variables say, but for what options do.
     fn config(&self) -> Result<EngineConfig, P2pError> {
-        let name = format!("p2p-{:016x}", fastrand::u64(..));
+        let random = || format!("p2p-{:016x}", fastrand::u64(..));
+        let name = self.engine_name.clone().unwrap_or_else(random);
         let variable = |variable: &str| match (variable, &self.device) {
             ("WARPVERBS_DEVICE", Some(device)) => Some(device.into()),
             _ => std::env::var_os(variable),
@@ -192,6 +200,7 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
         directory: args.directory.clone(),
         listen: args.listen.unwrap_or(configured),
         requests: args.requests,
+        at_once: args.at_once,
         timeout: args.common.timeout(),
         published,
     };
@@ -202,7 +211,14 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
                 output::say(format_args!("{NAME}: {error}"));
             }
         }
+        // These name the client.
+        News::Failed(_, error @ (P2pError::Other { .. } | P2pError::Gone { .. })) => {
+            output::say(format_args!("{NAME}: {error}"));
+        }
         News::Failed(from, error) => output::say(format_args!("{NAME}: {from}: {error}")),
+        News::Pauses(error) => output::say(format_args!(
+            "{NAME}: takes no connection for now, and asks the system again: {error}"
+        )),
         News::Ends(engine) => {
             if let Err(error) = output::print(&args.common.end(String::new(), json!({}), engine)) {
                 output::say(format_args!("{NAME}: {error}"));

@@ -12,9 +12,12 @@ use warpverbs::engine::{
 
 use super::figures::EngineFigures;
 use super::files::{Links, Source, Target};
-use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
+use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
 use super::server::due;
 use super::{Copied, P2pError, SLOT, SLOTS};
+
+/// So long a client whose transfer has failed listens for why: the QPs of a process that is killed may end before its connections.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A client of one server.
 pub struct Client {
@@ -43,11 +46,13 @@ impl Client {
             reason,
         };
         let key = Engine::read_key(&config)?;
-        let stream = TcpStream::connect(place).map_err(|error| other(error.to_string()))?;
-        let mut lines = Lines::new(stream, (place, End::Client), timeout, key.as_ref())?;
+        let connection = TcpStream::connect(place).and_then(Connection::new);
+        let connection = connection.map_err(|error| other(error.to_string()))?;
+        let mut lines = Lines::new(connection, (place, End::Client), timeout, key.as_ref())?;
         lines.tell(&Request::Hello(VERSION))?;
-        let Answer::Engine(at_engine) = lines.answer()? else {
-            return Err(lines.other("its answer is not the place of its engine"));
+        let at_engine = match lines.answer()? {
+            Answer::Engine(place) => place,
+            other => return Err(lines.unexpected(&other, "the place of its engine")),
         };
         let engine = Engine::start(config.with_key(key))?;
         let memory = Arc::new(HostMemory::new(SLOT * SLOTS)?);
@@ -67,6 +72,11 @@ impl Client {
     /// # Errors
     /// The failure; then the server has nothing of the file.
     pub fn put(mut self, path: &Path, name: &str) -> Result<Copied, P2pError> {
+        let done = self.put_file(path, name);
+        done.map_err(|error| self.explained(error))
+    }
+
+    fn put_file(&mut self, path: &Path, name: &str) -> Result<Copied, P2pError> {
         let mut source = Source::open(path)?;
         let (name, bytes) = (name.to_owned(), source.bytes);
         self.lines.tell(&Request::Put { name, bytes })?;
@@ -94,16 +104,15 @@ impl Client {
             match self.lines.answer()? {
                 Answer::Taken { slot } if slot == expected.slot => taken += expected.bytes,
                 other => {
-                    return Err(self
-                        .lines
-                        .other(format!("{other:?}; it must be {expected:?}")));
+                    let slot = expected.slot;
+                    return Err(self.lines.unexpected(&other, Answer::Taken { slot }));
                 }
             }
         }
         self.lines.tell(&Request::End { sum: source.sum.0 })?;
         match self.lines.answer()? {
             Answer::Kept => Ok(self.copied(bytes)),
-            other => Err(self.lines.other(format!("{other:?}; it must be Kept"))),
+            other => Err(self.lines.unexpected(&other, Answer::Kept)),
         }
     }
 
@@ -112,6 +121,11 @@ impl Client {
     /// # Errors
     /// The failure; then `path` has nothing of the file.
     pub fn get(mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
+        let done = self.get_file(name, path);
+        done.map_err(|error| self.explained(error))
+    }
+
+    fn get_file(&mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
         let mut target = Target::create(path, Links::Follow)?;
         let name = name.to_owned();
         self.lines.tell(&Request::Get { name })?;
@@ -122,7 +136,7 @@ impl Client {
             let chunk = due(at, window.bytes);
             match self.lines.answer()? {
                 Answer::Filled(filled) if filled == chunk => {}
-                other => return Err(self.lines.other(format!("{other:?}; it must be {chunk:?}"))),
+                other => return Err(self.lines.unexpected(&other, chunk)),
             }
             let place = chunk.slot * SLOT;
             let (local, remote) = (self.memory.address() + place, window.address + place);
@@ -136,9 +150,28 @@ impl Client {
         }
         match self.lines.answer()? {
             Answer::End { sum } => target.keep(sum)?,
-            other => return Err(self.lines.other(format!("{other:?}; it must be End"))),
+            other => return Err(self.lines.unexpected(&other, "the end of the file")),
         }
         Ok(self.copied(window.bytes))
+    }
+
+    /// A failure of the engine, with what the server says of it: a server that is gone fails transfers in many ways.
+    fn explained(&mut self, error: P2pError) -> P2pError {
+        let is_of_engine = matches!(
+            error,
+            P2pError::Host(_) | P2pError::Transfer { .. } | P2pError::Late { .. }
+        );
+        match is_of_engine.then(|| self.lines.last_words(LAST_WORDS)) {
+            Some(Some(P2pError::Gone { place, reason })) => P2pError::Gone {
+                place,
+                reason: format!("{reason} ({error})"),
+            },
+            Some(Some(P2pError::Other { place, reason })) => P2pError::Other {
+                place,
+                reason: format!("{reason} ({error})"),
+            },
+            _ => error,
+        }
     }
 
     fn copied(&self, bytes: u64) -> Copied {
@@ -147,8 +180,9 @@ impl Client {
     }
 
     fn window(&mut self) -> Result<Window, P2pError> {
-        let Answer::Window { descriptor, bytes } = self.lines.answer()? else {
-            return Err(self.lines.other("its answer is no window"));
+        let (descriptor, bytes) = match self.lines.answer()? {
+            Answer::Window { descriptor, bytes } => (descriptor, bytes),
+            other => return Err(self.lines.unexpected(&other, "a window")),
         };
         let descriptor = Descriptor::from_bytes(&descriptor)?;
         if descriptor.bytes < SLOT * SLOTS {

@@ -7,6 +7,7 @@
 //! are encrypted; bytes that go by RDMA are not.
 
 pub mod client;
+mod door;
 pub mod figures;
 mod files;
 mod requests;
@@ -26,6 +27,8 @@ pub const SERVERS: &str = "p2p";
 const SLOT: u64 = 1 << 20;
 /// Slots of a window.
 const SLOTS: u64 = 4;
+/// Requests that a server has at a time by default. Each takes a window of 4 MiB.
+pub const AT_ONCE: usize = 64;
 
 /// Why a file was not copied.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +70,16 @@ pub enum P2pError {
         /// What it said, or why it said nothing.
         reason: String,
     },
+    /// The other end, whose connection has ended.
+    #[error("{place} is gone: {reason}")]
+    Gone {
+        /// Address of the other end.
+        place: String,
+        /// By what that is known.
+        reason: String,
+    },
     /// A transfer that did not end as done.
-    #[error("the transfer at byte {offset} has ended as {outcome:?}: {reason}")]
+    #[error("the transfer at byte {offset} {}: {reason}", how(*.outcome))]
     Transfer {
         /// Where in the file.
         offset: u64,
@@ -100,6 +111,25 @@ pub enum P2pError {
 impl From<EngineError> for P2pError {
     fn from(error: EngineError) -> Self {
         Self::Host(error.into())
+    }
+}
+
+impl P2pError {
+    /// It as the other end may be told it, which knows its own address.
+    fn to_other_end(&self) -> String {
+        match self {
+            Self::Other { reason, .. } => reason.clone(),
+            error => error.to_string(),
+        }
+    }
+}
+
+fn how(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "is done",
+        Outcome::Failed => "has failed",
+        Outcome::Cancelled => "was cancelled",
+        Outcome::TimedOut => "has timed out",
     }
 }
 

@@ -1,9 +1,11 @@
 //! What client and server say to each other: lines of JSON, bounded, each waited for with a deadline, and encrypted where they have a
 //! key.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -77,11 +79,66 @@ trait Both: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Both for T {}
 
+/// A connection, with a second handle of it.
+pub(super) struct Connection {
+    stream: TcpStream,
+    handle: Arc<Handle>,
+}
+
+/// By which the waits of a connection get their limits, and another thread ends them.
+pub(super) struct Handle {
+    stream: TcpStream,
+    heard: Mutex<Instant>,
+}
+
+impl Connection {
+    /// # Errors
+    /// The system has no descriptor for the handle.
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        let handle = Arc::new(Handle {
+            stream: stream.try_clone()?,
+            heard: Mutex::new(Instant::now()),
+        });
+        Ok(Self { stream, handle })
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// Its own address here.
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+}
+
+impl Handle {
+    /// When the other end has said something last, or has connected.
+    pub(super) fn heard(&self) -> Instant {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hears(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Ends what waits for the other end. It can still be told why.
+    pub(super) fn end(&self) {
+        // One that is gone is at its end, too.
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
+    fn wait_at_most(&self, most: Duration) -> io::Result<()> {
+        // A time of 0 would be no limit.
+        let most = most.max(Duration::from_millis(1));
+        self.stream.set_read_timeout(Some(most))
+    }
+}
+
 /// One end of a conversation.
 pub(super) struct Lines {
     stream: BufReader<Box<dyn Both>>,
-    /// The same connection: how long a read of it waits.
-    waits: TcpStream,
+    handle: Arc<Handle>,
     most: Duration,
     place: String,
 }
@@ -89,18 +146,15 @@ pub(super) struct Lines {
 impl Lines {
     /// A whole line is waited for that long. With a key the other end must have it too.
     pub(super) fn new(
-        stream: TcpStream,
+        connection: Connection,
         (place, end): (&str, End),
         most: Duration,
         key: Option<&EngineKey>,
     ) -> Result<Self, P2pError> {
-        let failed = |error: io::Error| P2pError::Other {
-            place: place.to_owned(),
-            reason: error.to_string(),
-        };
+        let failed = |error: io::Error| broken(place, &error);
+        let Connection { stream, handle } = connection;
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_write_timeout(Some(most)).map_err(failed)?;
-        let waits = stream.try_clone().map_err(failed)?;
         let stream: Box<dyn Both> = match (key, end) {
             (None, _) => Box::new(stream),
             (Some(key), End::Client) => Box::new(KeyedStream::connect(stream, key, most)?),
@@ -108,7 +162,7 @@ impl Lines {
         };
         Ok(Self {
             stream: BufReader::new(stream),
-            waits,
+            handle,
             most,
             place: place.to_owned(),
         })
@@ -117,21 +171,29 @@ impl Lines {
     pub(super) fn tell(&mut self, line: &impl Serialize) -> Result<(), P2pError> {
         let text = serde_json::to_string(line).map_err(|error| self.other(error))?;
         let written = self.stream.get_mut().write_all((text + "\n").as_bytes());
-        written.map_err(|error| self.other(error))
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.other(format!(
+                "timeout: it has not taken a line within {}",
+                seconds(self.most)
+            )),
+            _ => broken(&self.place, &error),
+        })
     }
 
     pub(super) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, P2pError> {
-        let line = self.line()?;
-        serde_json::from_slice(&line).map_err(|error| self.other(error))
+        let Some(line) = self.line(self.most)? else {
+            let most = seconds(self.most);
+            return Err(self.other(format!("timeout: no whole line within {most}")));
+        };
+        let read = serde_json::from_slice(&line);
+        read.map_err(|error| self.other(format!("its line is none of this version: {error}")))
     }
 
-    /// The next line. All of it must be here in time, however slowly its bytes come.
-    fn line(&mut self) -> Result<Vec<u8>, P2pError> {
+    /// The next line. All of it must be here in time, however slowly its bytes come; none: it is not.
+    fn line(&mut self, most: Duration) -> Result<Option<Vec<u8>>, P2pError> {
         let mut line = Vec::new();
-        for left in Looks::within(self.most) {
-            // A time of 0 would be no limit.
-            let left = left.max(Duration::from_millis(1));
-            let set = self.waits.set_read_timeout(Some(left));
+        for left in Looks::within(most) {
+            let set = self.handle.wait_at_most(left);
             set.map_err(|error| self.other(error))?;
             let come = match self.stream.fill_buf() {
                 Ok(come) => come,
@@ -139,30 +201,34 @@ impl Lines {
                     io::ErrorKind::Interrupted
                     | io::ErrorKind::WouldBlock
                     | io::ErrorKind::TimedOut => continue,
-                    _ => return Err(self.other(error)),
+                    _ => return Err(broken(&self.place, &error)),
                 },
             };
-            let reason = match (come, line.len()) {
-                ([], 0) => "it has gone".to_owned(),
-                ([], _) => "it has gone within a line".to_owned(),
-                _ if line.is_empty() && come.starts_with(KEYED) => {
-                    "it asks for a key: --key-file".to_owned()
-                }
-                _ => {
-                    let end = come.iter().position(|byte| *byte == b'\n');
-                    let taken = end.map_or(come.len(), |end| end + 1);
-                    line.extend(&come[..taken]);
-                    self.stream.consume(taken);
-                    match line.len() > MOST_LINE {
-                        true => format!("a line of more than {MOST_LINE} bytes"),
-                        false if end.is_some() => return Ok(line),
-                        false => continue,
-                    }
-                }
-            };
-            return Err(self.other(reason));
+            if come.is_empty() {
+                let within = if line.is_empty() {
+                    ""
+                } else {
+                    " within a line"
+                };
+                let reason = format!("its connection has ended{within}");
+                return Err(self.gone(reason));
+            }
+            self.handle.hears();
+            if line.is_empty() && come.starts_with(KEYED) {
+                return Err(self.other("it asks for a key: --key-file"));
+            }
+            let end = come.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(come.len(), |end| end + 1);
+            line.extend(&come[..taken]);
+            self.stream.consume(taken);
+            if line.len() > MOST_LINE {
+                return Err(self.other(format!("a line of more than {MOST_LINE} bytes")));
+            }
+            if end.is_some() {
+                return Ok(Some(line));
+            }
         }
-        Err(self.other(format!("timeout: no whole line within {:?}", self.most)))
+        Ok(None)
     }
 
     /// The next answer that is no refusal.
@@ -173,11 +239,92 @@ impl Lines {
         }
     }
 
+    /// Why the conversation has ended: the other end refuses, or is gone. None: it does neither within `most`.
+    pub(super) fn last_words(&mut self, most: Duration) -> Option<P2pError> {
+        for left in Looks::within(most) {
+            match self.line(left) {
+                Ok(None) => return None,
+                Ok(Some(line)) => {
+                    if let Ok(Answer::Refused(reason)) = serde_json::from_slice(&line) {
+                        return Some(self.other(printable(&reason)));
+                    }
+                }
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
     /// An error of the other end.
     pub(super) fn other(&self, reason: impl ToString) -> P2pError {
         P2pError::Other {
             place: self.place.clone(),
             reason: reason.to_string(),
         }
+    }
+
+    /// The other end has said what it may not say now.
+    pub(super) fn unexpected(&self, said: &impl fmt::Display, due: impl fmt::Display) -> P2pError {
+        self.other(format!("it said '{said}', where '{due}' was due"))
+    }
+
+    fn gone(&self, reason: String) -> P2pError {
+        let place = self.place.clone();
+        P2pError::Gone { place, reason }
+    }
+}
+
+/// A failure of a connection: the other end is gone, or it is another.
+fn broken(place: &str, error: &io::Error) -> P2pError {
+    let (place, reason) = (place.to_owned(), error.to_string());
+    match error.kind() {
+        io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::UnexpectedEof => P2pError::Gone { place, reason },
+        _ => P2pError::Other { place, reason },
+    }
+}
+
+/// A duration as text.
+pub(super) fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello(version) => write!(f, "version {version}"),
+            Self::Put { name, bytes } => write!(f, "a put of {name:?}, {bytes} bytes"),
+            Self::Get { name } => write!(f, "a get of {name:?}"),
+            Self::Filled(chunk) => write!(f, "{chunk}"),
+            Self::Read { slot } => write!(f, "slot {slot} was read"),
+            Self::End { .. } => write!(f, "the end of the file"),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(place) => write!(f, "the engine is at {}", printable(place)),
+            Self::Window { bytes, .. } => write!(f, "a window for {bytes} bytes"),
+            Self::Filled(chunk) => write!(f, "{chunk}"),
+            Self::Taken { slot } => write!(f, "slot {slot} was taken"),
+            Self::End { .. } => write!(f, "the end of the file"),
+            Self::Kept => write!(f, "the file is kept"),
+            Self::Refused(reason) => write!(f, "{}", printable(reason)),
+        }
+    }
+}
+
+impl fmt::Display for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            slot,
+            offset,
+            bytes,
+        } = self;
+        write!(f, "slot {slot} has {bytes} bytes from byte {offset} on")
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -12,9 +13,10 @@ use warpverbs::engine::{
 };
 use warpverbs::team::Store;
 
+use super::door::{Door, Limits, Visit};
 use super::figures::EngineFigures;
 use super::files::{self, Links, Source, Target, place};
-use super::requests::{Answer, Chunk, End, Lines, Request, VERSION};
+use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
 use super::{P2pError, SERVERS, SLOT, SLOTS};
 
 /// After so long the server asks the system again that could take no connection, and after twice as long each time.
@@ -28,8 +30,10 @@ pub struct ServerOptions {
     pub directory: PathBuf,
     /// Where clients ask.
     pub listen: SocketAddr,
-    /// End after so many requests; none: never.
+    /// End after so many requests that were taken, whatever became of them; none: never.
     pub requests: Option<u64>,
+    /// Most requests at a time. One more is refused.
+    pub at_once: usize,
     /// Longest wait for a client.
     pub timeout: Duration,
     /// A store and the name by which clients find this server in it; none: by its address alone.
@@ -41,8 +45,10 @@ pub struct ServerOptions {
 pub enum News<'a> {
     /// It serves: where clients ask.
     Serves(SocketAddr),
-    /// A request was not fulfilled.
+    /// A request was not fulfilled, or a conversation had none.
     Failed(&'a str, &'a P2pError),
+    /// The system has no descriptor, thread or memory for a connection; the server takes none for a while.
+    Pauses(&'a io::Error),
     /// It has answered its last request: what its engine has done.
     Ends(&'a EngineFigures),
 }
@@ -75,6 +81,13 @@ pub fn serve(
         source,
     };
     let listener = TcpListener::bind(options.listen).map_err(failed)?;
+    // Another may have taken the connection, or its client gone.
+    listener.set_nonblocking(true).map_err(failed)?;
+    let limits = Limits {
+        requests: options.requests,
+        at_once: options.at_once,
+    };
+    let door = Door::new(limits).map_err(failed)?;
     let own = listener.local_addr().map_err(failed)?;
     let published = options.published.as_ref();
     let published =
@@ -88,23 +101,40 @@ pub fn serve(
         options,
     };
     thread::scope(|scope| {
-        let mut requests = 0;
-        while options.requests.is_none_or(|most| requests < most) {
-            let (stream, from) = next(&listener, &|source| {
-                tell(&News::Failed(
-                    "no connection is taken for now",
-                    &failed(source),
-                ));
+        // Of the failures in a row.
+        let mut pause: Option<Duration> = None;
+        while !door.is_over() {
+            let comes = pause.is_none().then(|| listener.as_fd());
+            if let Err(error) = door.wait(comes, pause) {
+                door.close();
+                return Err(failed(error));
+            }
+            let begun = next(&listener).and_then(|come| {
+                let Some((stream, from)) = come else {
+                    return Ok(());
+                };
+                let connection = Connection::new(stream)?;
+                let visit = door.enter(connection.handle(), from);
+                let server = &server;
+                let body = move || {
+                    if let Err(error) = server.answer(connection, visit) {
+                        tell(&News::Failed(&from.to_string(), &error));
+                    }
+                };
+                let thread = thread::Builder::new().name("wv-p2p".to_owned());
+                thread.spawn_scoped(scope, body).map(drop)
             });
-            requests += 1;
-            let server = &server;
-            scope.spawn(move || {
-                let from = from.to_string();
-                if let Err(error) = server.answer(stream, &from) {
-                    tell(&News::Failed(&from, &error));
+            pause = match begun {
+                Ok(()) => None,
+                Err(error) => {
+                    if pause.is_none() {
+                        tell(&News::Pauses(&error));
+                    }
+                    Some(pause.map_or(SHORTEST_PAUSE, |pause| (2 * pause).min(LONGEST_PAUSE)))
                 }
-            });
+            };
         }
+        door.close();
         Ok::<(), P2pError>(())
     })?;
     drop(published);
@@ -113,21 +143,17 @@ pub fn serve(
     Ok(())
 }
 
-/// The next connection. A failure of the system is told once, and passes when others end: then this server goes on.
-fn next(listener: &TcpListener, tell: &dyn Fn(io::Error)) -> (TcpStream, SocketAddr) {
-    let mut pause = SHORTEST_PAUSE;
+/// The next connection, if one has come.
+fn next(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     loop {
-        let error = match listener.accept() {
-            Ok(come) => return come,
-            Err(error) => error,
+        return match listener.accept() {
+            Ok(come) => Ok(Some(come)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                io::ErrorKind::WouldBlock => Ok(None),
+                _ => Err(error),
+            },
         };
-        match error.kind() {
-            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-            _ if pause == SHORTEST_PAUSE => tell(error),
-            _ => {}
-        }
-        thread::sleep(pause);
-        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 
@@ -171,57 +197,75 @@ impl Drop for Window<'_> {
 }
 
 impl Server<'_> {
-    fn answer(&self, stream: TcpStream, from: &str) -> Result<(), P2pError> {
-        let (end, timeout) = ((from, End::Server), self.options.timeout);
+    fn answer(&self, connection: Connection, mut visit: Visit<'_>) -> Result<(), P2pError> {
+        let from = visit.from().to_owned();
+        let (end, timeout) = ((&*from, End::Server), self.options.timeout);
         let mut at_engine = self.at_engine;
         if at_engine.ip().is_unspecified() {
             // The client reaches the address by which it has reached this stream.
-            let own = stream.local_addr();
+            let own = connection.address();
             let own = own.map_err(|error| P2pError::Other {
-                place: from.to_owned(),
+                place: from.clone(),
                 reason: error.to_string(),
             })?;
             at_engine.set_ip(own.ip());
         }
-        let mut lines = Lines::new(stream, end, timeout, self.key.as_ref())?;
-        let done = self.converse(&mut lines, at_engine);
+        let lines = Lines::new(connection, end, timeout, self.key.as_ref());
+        let mut lines = match lines {
+            Ok(lines) => lines,
+            Err(error) => return visit.judged(Err(error)),
+        };
+        let done = self.converse(&mut lines, at_engine, &mut visit);
+        let done = visit.judged(done);
         // Clients only write and read windows: no peer of the engine is called from here, and each would be kept.
         while self.engine.accept(Duration::ZERO).is_some() {}
         if let Err(error) = &done {
             // It may be gone.
-            let _ = lines.tell(&Answer::Refused(error.to_string()));
+            let _ = lines.tell(&Answer::Refused(error.to_other_end()));
         }
         done
     }
 
-    fn converse(&self, lines: &mut Lines, at_engine: SocketAddr) -> Result<(), P2pError> {
+    fn converse(
+        &self,
+        lines: &mut Lines,
+        at_engine: SocketAddr,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), P2pError> {
         match lines.hear()? {
             Request::Hello(VERSION) => {}
-            other => return Err(lines.other(format!("{other:?}; it must be version {VERSION}"))),
+            other => return Err(lines.unexpected(&other, Request::Hello(VERSION))),
         }
         lines.tell(&Answer::Engine(at_engine.to_string()))?;
         let directory: &Path = &self.options.directory;
-        match lines.hear()? {
-            Request::Put { name, bytes } => self.take(lines, &place(directory, &name)?, bytes),
-            Request::Get { name } => self.give(lines, &place(directory, &name)?),
-            other => Err(lines.other(format!("{other:?}; it must be put or get"))),
-        }
+        let last = match lines.hear()? {
+            Request::Put { name, bytes } => {
+                visit.request()?;
+                self.take(lines, &place(directory, &name)?, bytes)?
+            }
+            Request::Get { name } => {
+                visit.request()?;
+                self.give(lines, &place(directory, &name)?)?
+            }
+            other => return Err(lines.unexpected(&other, "a put or a get")),
+        };
+        // A client that has heard the last answer may come again at once.
+        visit.leave();
+        lines.tell(&last)
     }
 
-    /// Takes a file.
-    fn take(&self, lines: &mut Lines, path: &Path, bytes: u64) -> Result<(), P2pError> {
+    /// Takes a file. What is to be said last.
+    fn take(&self, lines: &mut Lines, path: &Path, bytes: u64) -> Result<Answer, P2pError> {
         let mut target = Target::create(path, Links::Refuse)?;
         let window = Window::new(&self.engine)?;
         window.tell(lines, bytes)?;
         let mut buffer = Vec::new();
         let mut at = 0;
         while at < bytes {
-            let Request::Filled(chunk) = lines.hear()? else {
-                return Err(lines.other("its request has no bytes of the file"));
-            };
             let due = due(at, bytes);
-            if chunk != due {
-                return Err(lines.other(format!("{chunk:?}; it must be {due:?}")));
+            match lines.hear()? {
+                Request::Filled(chunk) if chunk == due => {}
+                other => return Err(lines.unexpected(&other, due)),
             }
             buffer.resize(usize::try_from(due.bytes).unwrap_or_default(), 0);
             window.memory.read(due.slot * SLOT, &mut buffer)?;
@@ -229,15 +273,16 @@ impl Server<'_> {
             at += due.bytes;
             lines.tell(&Answer::Taken { slot: due.slot })?;
         }
-        let Request::End { sum } = lines.hear()? else {
-            return Err(lines.other("its request is not the end of the file"));
+        let sum = match lines.hear()? {
+            Request::End { sum } => sum,
+            other => return Err(lines.unexpected(&other, "the end of the file")),
         };
         target.keep(sum)?;
-        lines.tell(&Answer::Kept)
+        Ok(Answer::Kept)
     }
 
-    /// Gives a file.
-    fn give(&self, lines: &mut Lines, path: &Path) -> Result<(), P2pError> {
+    /// Gives a file. What is to be said last.
+    fn give(&self, lines: &mut Lines, path: &Path) -> Result<Answer, P2pError> {
         let mut source = Source::open(path)?;
         let window = Window::new(&self.engine)?;
         window.tell(lines, source.bytes)?;
@@ -255,10 +300,13 @@ impl Server<'_> {
             let expected = due(read, source.bytes);
             match lines.hear()? {
                 Request::Read { slot } if slot == expected.slot => read += expected.bytes,
-                other => return Err(lines.other(format!("{other:?}; it must be {expected:?}"))),
+                other => {
+                    let slot = expected.slot;
+                    return Err(lines.unexpected(&other, Request::Read { slot }));
+                }
             }
         }
-        lines.tell(&Answer::End { sum: source.sum.0 })
+        Ok(Answer::End { sum: source.sum.0 })
     }
 }
 
