@@ -1,18 +1,24 @@
 //! What strangers can take of an engine before they are peers, and what peers can that no program accepts: so much, and no more.
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::fs;
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use test_support::counts::full;
-use test_support::limits::HANG;
+use test_support::limits::{HANG, until};
+use test_support::process::Process;
 use warpverbs::internal::engine::{EngineError, HostError};
 
 use crate::rig::{End, LOOPBACK, config, listens, message};
 
 /// Most connections that shake hands at a time.
 const MOST: usize = 64;
+/// Descriptors that are left to an engine for its strangers.
+const FEW: usize = 20;
 
 /// Waits until the engine has ended the stream.
 fn is_ended(mut stream: &TcpStream) -> bool {
@@ -115,4 +121,83 @@ fn of_peers_that_the_program_does_not_accept_ended_ones_go_first() {
         "{left:?}"
     );
     drop(stays);
+}
+
+/// What the log of a process says.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "is started by the next test"]
+fn an_engine_with_few_descriptors() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(move || writer.clone())
+        .init();
+    // None is ended for its silence.
+    let end = End::new(config("a").with_connect_timeout(10 * HANG), 4096);
+    let address = end.engine.listen(LOOPBACK).unwrap();
+    let used = fs::read_dir("/proc/self/fd").unwrap().count();
+    let limit = Rlimit {
+        current: Some((used + FEW).try_into().unwrap()),
+        maximum: getrlimit(Resource::Nofile).maximum,
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    println!("said: {address} {used}");
+    let peer = end.engine.accept(10 * HANG).expect("it has connected");
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let waits = log.matches("an engine takes no connection for now");
+    println!("said: {} {}", peer.name(), waits.count());
+    // Until it is ended.
+    let _ = io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn an_engine_without_descriptors_waits_and_takes_peers_when_it_has_some() {
+    let test = "doors::an_engine_with_few_descriptors";
+    let process = Process::start(test, ("WV_TEST_FEW", "1"));
+    let said = process.says();
+    let (address, used) = said.split_once(' ').unwrap();
+    let used: usize = used.parse().unwrap();
+    let count = || {
+        let all = fs::read_dir(format!("/proc/{}/fd", process.id()));
+        all.unwrap().count()
+    };
+    let time = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+        let words: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        format!("{} + {} ticks", words[11], words[12])
+    };
+    let silent = |_| TcpStream::connect(address).unwrap();
+    let silent: Vec<TcpStream> = (0..2 * FEW).map(silent).collect();
+    until("all descriptors are taken", || count() + 2 >= used + FEW);
+    println!("without descriptors: {}", time());
+    let few = config("late").with_connect_timeout(Duration::from_secs(2));
+    let late = End::new(few, 4096).engine.connect(address);
+    let late = late.map(|peer| peer.name().to_owned()).unwrap_err();
+    println!("2 s later: {}; {late}", time());
+    drop(silent);
+    until("descriptors are there again", || count() <= used + 2);
+    let other = End::new(config("b"), 4096);
+    let peer = other.engine.connect(address).unwrap();
+    assert_eq!(peer.name(), "a");
+    let said = process.says();
+    let (peer, waits) = said.split_once(' ').unwrap();
+    assert_eq!(peer, "b");
+    // Once each time when there are none: some are free for a while when a few have gone.
+    let waits: usize = waits.parse().unwrap();
+    assert!((1..=4).contains(&waits), "{said}");
 }
