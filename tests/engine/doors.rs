@@ -29,8 +29,8 @@ fn is_ended(mut stream: &TcpStream) -> bool {
 
 /// Threads of this process that shake hands with one that has connected.
 fn greeting() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names
         .filter(|name| name.trim() == "wv-engine-hello")
         .count()
@@ -62,7 +62,7 @@ fn of_many_silent_connections_the_one_that_is_silent_longest_is_ended() {
         let stream = &open[*nth];
         stream.set_nonblocking(true).unwrap();
         let found = (&*stream).read(&mut [0]);
-        found.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        found.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     });
     assert_eq!(left.len(), MOST - 1, "they wait still");
 }
@@ -149,7 +149,7 @@ fn an_engine_with_few_descriptors() {
         .init();
     // None is ended for its silence.
     let end = End::new(config("a").with_connect_timeout(10 * HANG), 4096);
-    let address = end.engine.listen(LOOPBACK).unwrap();
+    let address = listens(&end.engine);
     let used = fs::read_dir("/proc/self/fd").unwrap().count();
     let limit = Rlimit {
         current: Some((used + FEW).try_into().unwrap()),

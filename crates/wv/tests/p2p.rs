@@ -131,18 +131,17 @@ fn the_commands_of_the_page_copy_a_file_there_and_back() {
     fs::write(&file, include_str!("../../../README.md")).unwrap();
     let wv = Path::new(env!("CARGO_BIN_EXE_wv")).parent().unwrap();
     let path = format!("{}:{}", wv.display(), std::env::var("PATH").unwrap());
-    let served = own.path().join("served");
+    let served = own.path().join("wv/served");
     let addresses = [free_address(), free_address()].map(|address| address.to_string());
-    let shell = |line: &str, place: &str| {
+    let shell = |line: &str| {
         let line = line
-            .replace("/tmp/served", served.to_str().unwrap())
             .replace("127.9.1.1", &addresses[0])
-            .replace("127.9.1.2", &addresses[1])
-            .replace("127.0.0.1:7418", place);
+            .replace("127.9.1.2", &addresses[1]);
         let mut command = Command::new("sh");
         command
             .args(["-c", &line])
             .current_dir(&own)
+            .env("HOME", own.path())
             .env("PATH", &path)
             .env("XDG_RUNTIME_DIR", runtime.path())
             .env_remove("WARPVERBS_SOFTHCA")
@@ -153,20 +152,70 @@ fn the_commands_of_the_page_copy_a_file_there_and_back() {
     };
     let lines = commands_of_the_page();
     assert_eq!(lines.len(), 3, "{lines:?}");
-    // Another port than the page's, which may be taken; it ends behind the two requests.
-    let serve = format!("{} --listen 127.0.0.1:0 --requests 2", lines[0]);
-    let mut server = shell(&serve, "").spawn().unwrap();
+    // It ends after the two requests.
+    let serve = format!("{} --requests 2", lines[0]);
+    let mut server = shell(&serve).spawn().unwrap();
     let mut line = String::new();
     let mut out = BufReader::new(server.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
-    let place = line.trim_end().rsplit(' ').next().unwrap();
+    let socket = own.path().join("wv/files");
+    assert!(
+        line.contains(&format!("at unix:{}", socket.display())),
+        "{line}"
+    );
     for client in &lines[1..] {
-        succeeds(&shell(client, place).output().unwrap());
+        succeeds(&shell(client).output().unwrap());
     }
     assert!(server.wait().unwrap().success());
     let copied = fs::read(own.path().join("copy.md")).unwrap();
     assert_eq!(copied, fs::read(&file).unwrap());
     assert_eq!(fs::read(served.join("README.md")).unwrap(), copied);
+    assert!(!socket.exists(), "it goes with the server");
+}
+
+#[test]
+fn a_server_at_a_socket_is_found_by_name_and_one_that_was_killed_is_replaced() {
+    let (runtime, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(served.path().join("file"), b"bytes").unwrap();
+    let socket = runtime.path().join("s");
+    let place = format!("unix:{}", socket.display());
+    let store = format!("file://{}", served.path().join("names").display());
+    fs::create_dir(served.path().join("names")).unwrap();
+    let more = ["--listen", &place, "--store", &store, "--name", "files"];
+    let get = |from: &[&str], name: &str| {
+        let copy = served.path().join(name);
+        let options = [&["get"], from, &["file", copy.to_str().unwrap()]].concat();
+        let output = p2p(runtime.path(), &options).output().unwrap();
+        succeeds(&output);
+        assert_eq!(fs::read(copy).unwrap(), b"bytes");
+    };
+    let mut server = Server::start_with(runtime.path(), served.path(), "9", &more[..2]);
+    assert_eq!(server.place, place);
+    let path = served.path().to_str().unwrap();
+    let output = p2p(runtime.path(), &["serve", path, "--listen", &place]).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("a process listens there"), "{said}");
+    get(&[&place], "by-address");
+    // Both processes: the server ends with the program that has simulated its HCA.
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    until("nobody listens", || {
+        std::os::unix::net::UnixStream::connect(&socket).is_err()
+    });
+    assert!(socket.exists(), "it is left over");
+    let mut server = Server::start_with(runtime.path(), served.path(), "2", &more);
+    get(&[&place], "again");
+    get(&["files", "--store", &store], "by-name");
+    assert!(server.child.wait().unwrap().success());
+    assert!(!socket.exists() && !runtime.path().join("s.engine").exists());
+    // The path of its engine is longer.
+    let long = format!("unix:/{}", "x".repeat(106));
+    let output = p2p(runtime.path(), &["serve", path, "--listen", &long]).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(
+        said.contains("has 114 bytes; it must have 1 to 107"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use warpverbs::deadline::Looks;
 use warpverbs::engine::{
-    Behind, Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice, Outcome, Peer,
+    Behind, Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice,
+    Outcome, Peer,
 };
 use warpverbs::verbs::Context;
 

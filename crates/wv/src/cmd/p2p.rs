@@ -18,10 +18,11 @@ use super::store;
 use crate::p2p::client::Client;
 use crate::p2p::figures::EngineFigures;
 use crate::p2p::server::{News, ServerOptions, serve};
-use crate::p2p::{AT_ONCE, Copied, P2pError, SERVERS};
+use crate::p2p::{AT_ONCE, Copied, MOST_AT_ONCE, P2pError, SERVERS};
 
 /// Address at which a server listens by default.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7418);
+const LISTEN: EngineAddress =
+    EngineAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7418));
 
 /// The command in its messages.
 const NAME: &str = "wv p2p";
@@ -72,10 +73,11 @@ pub struct ServeArgs {
     /// Directory that clients put files into and get files from
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// Address at which the server listens; port 0 takes a free one [default: what WARPVERBS_ENGINE_LISTEN says, else
-    /// 127.0.0.1:7418]
-    #[arg(long, value_name = "IP:PORT", value_parser = number::socket())]
-    listen: Option<SocketAddr>,
+    /// Address at which the server listens: a port, where 0 takes a free one, or a Unix socket. Every user of the machine reaches a port
+    /// of loopback, and only this user the Unix socket; put it into a directory of your own [default: what WARPVERBS_ENGINE_LISTEN
+    /// says, else 127.0.0.1:7418]
+    #[arg(long, value_name = "IP:PORT|unix:PATH", value_parser = number::socket())]
+    listen: Option<EngineAddress>,
     /// Name by which clients find the server in the store of --store
     #[arg(long, requires = "store")]
     name: Option<String>,
@@ -96,7 +98,7 @@ pub struct ServeArgs {
 #[derive(Args)]
 pub struct PutArgs {
     /// Address of the server; with --store, its name
-    #[arg(value_name = "HOST:PORT")]
+    #[arg(value_name = "HOST:PORT|unix:PATH")]
     server: String,
     /// Path of the file
     file: PathBuf,
@@ -110,7 +112,7 @@ pub struct PutArgs {
 #[derive(Args)]
 pub struct GetArgs {
     /// Address of the server; with --store, its name
-    #[arg(value_name = "HOST:PORT")]
+    #[arg(value_name = "HOST:PORT|unix:PATH")]
     server: String,
     /// Its name at the server
     name: String,
@@ -188,17 +190,14 @@ impl Common {
 fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
     let config = args.common.config()?.with_insecure(args.insecure);
     let configured = match std::env::var_os("WARPVERBS_ENGINE_LISTEN") {
-        Some(_) => match &config.listen {
-            EngineAddress::Tcp(address) => *address,
-            EngineAddress::Unix(_) => LISTEN,
-        },
+        Some(_) => config.listen.clone(),
         None => LISTEN,
     };
     let named = args.name.clone();
     let published = args.common.opened()?.zip(named);
     let options = ServerOptions {
         directory: args.directory.clone(),
-        listen: args.listen.unwrap_or(configured),
+        listen: args.listen.clone().unwrap_or(configured),
         requests: args.requests,
         at_once: args.at_once,
         timeout: args.common.timeout(),

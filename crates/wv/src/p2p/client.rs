@@ -1,13 +1,12 @@
 //! The client: puts a file into the server's directory, or gets one from it.
 
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, TransferId,
+    Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, Stream, TransferId,
 };
 
 use super::figures::EngineFigures;
@@ -36,7 +35,7 @@ struct Window {
 }
 
 impl Client {
-    /// Connects to the server at `place`, as `host:port`, by an engine of this configuration. It waits so long for each answer.
+    /// Connects to the server at `place`, as `host:port` or `unix:PATH`, by an engine of this configuration. It waits so long for each answer.
     ///
     /// # Errors
     /// No server of this version answers.
@@ -46,7 +45,7 @@ impl Client {
             reason,
         };
         let key = Engine::read_key(&config)?;
-        let connection = TcpStream::connect(place).and_then(Connection::new);
+        let connection = Connection::new(Stream::connect(place, timeout)?);
         let connection = connection.map_err(|error| other(error.to_string()))?;
         let mut lines = Lines::new(connection, (place, End::Client), timeout, key.as_ref())?;
         lines.tell(&Request::Hello(VERSION))?;

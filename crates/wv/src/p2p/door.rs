@@ -5,7 +5,6 @@
 //! once, and no queue of strangers grows here.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -104,7 +103,7 @@ impl Door {
     }
 
     /// Takes one more in. If too many have made no request, it ends the one that has been silent longest.
-    pub(super) fn enter(&self, handle: &Arc<Handle>, from: SocketAddr) -> Visit<'_> {
+    pub(super) fn enter(&self, handle: &Arc<Handle>, from: String) -> Visit<'_> {
         let mut state = self.state();
         if state.strangers.len() >= MOST_STRANGERS {
             let all = state.strangers.iter().enumerate();
@@ -120,7 +119,7 @@ impl Door {
         });
         Visit {
             door: self,
-            from: from.to_string(),
+            from,
             number,
             stage: Stage::Stranger,
         }

@@ -3,14 +3,14 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use warpverbs::deadline::Looks;
-use warpverbs::engine::{EngineKey, KeyedStream, printable};
+use warpverbs::engine::{EngineKey, KeyedStream, Stream, printable};
 
 use super::P2pError;
 
@@ -81,20 +81,20 @@ impl<T: Read + Write + Send> Both for T {}
 
 /// A connection, with a second handle of it.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     handle: Arc<Handle>,
 }
 
 /// By which the waits of a connection get their limits, and another thread ends them.
 pub(super) struct Handle {
-    stream: TcpStream,
+    stream: Stream,
     heard: Mutex<Instant>,
 }
 
 impl Connection {
     /// # Errors
     /// The system has no descriptor for the handle.
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(stream: Stream) -> io::Result<Self> {
         let handle = Arc::new(Handle {
             stream: stream.try_clone()?,
             heard: Mutex::new(Instant::now()),
@@ -106,9 +106,9 @@ impl Connection {
         &self.handle
     }
 
-    /// Its own address here.
-    pub(super) fn address(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+    /// Its own address here; none of a Unix socket.
+    pub(super) fn address(&self) -> io::Result<Option<SocketAddr>> {
+        self.stream.own_address()
     }
 }
 
@@ -153,7 +153,7 @@ impl Lines {
     ) -> Result<Self, P2pError> {
         let failed = |error: io::Error| broken(place, &error);
         let Connection { stream, handle } = connection;
-        stream.set_nodelay(true).map_err(failed)?;
+        stream.set_nodelay().map_err(failed)?;
         stream.set_write_timeout(Some(most)).map_err(failed)?;
         let stream: Box<dyn Both> = match (key, end) {
             (None, _) => Box::new(stream),

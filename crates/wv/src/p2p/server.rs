@@ -1,7 +1,7 @@
 //! The server: a directory, and an engine in whose memory clients write and read.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use warpverbs::engine::{
-    Engine, EngineAddress, EngineConfig, EngineKey, HostMemory, Publication, RegionId,
+    Accepted, Engine, EngineAddress, EngineConfig, EngineKey, HostMemory, Listener, Publication,
+    RegionId,
 };
 use warpverbs::team::Store;
 
@@ -29,7 +30,7 @@ pub struct ServerOptions {
     /// The directory that clients put files into and get files from.
     pub directory: PathBuf,
     /// Where clients ask.
-    pub listen: SocketAddr,
+    pub listen: EngineAddress,
     /// End after so many requests that were taken, whatever became of them; none: never.
     pub requests: Option<u64>,
     /// Most requests at a time. One more is refused.
@@ -44,7 +45,7 @@ pub struct ServerOptions {
 #[derive(Debug)]
 pub enum News<'a> {
     /// It serves: where clients ask.
-    Serves(SocketAddr),
+    Serves(&'a EngineAddress),
     /// A request was not fulfilled, or a conversation had none.
     Failed(&'a str, &'a P2pError),
     /// The system has no descriptor, thread or memory for a connection; the server takes none for a while.
@@ -70,28 +71,22 @@ pub fn serve(
     found.map_err(files::failed(directory))?;
     let key = Engine::read_key(&config)?;
     let engine = Engine::start(config.with_key(key.clone()))?;
-    let mut at_engine = options.listen;
-    at_engine.set_port(0);
-    let at_engine = match engine.listen(at_engine.into())? {
-        EngineAddress::Tcp(address) => address,
-        EngineAddress::Unix(_) => at_engine,
-    };
     let failed = |source| P2pError::File {
         path: options.listen.to_string(),
         source,
     };
-    let listener = TcpListener::bind(options.listen).map_err(failed)?;
+    let listener = Listener::bind(&options.listen)?;
+    let at_engine = engine.listen(beside(&options.listen)?)?;
     // Another may have taken the connection, or its client gone.
-    listener.set_nonblocking(true).map_err(failed)?;
+    listener.set_nonblocking().map_err(failed)?;
     let limits = Limits {
         requests: options.requests,
         at_once: options.at_once,
     };
     let door = Door::new(limits).map_err(failed)?;
-    let own = listener.local_addr().map_err(failed)?;
+    let own = listener.address();
     let published = options.published.as_ref();
-    let published =
-        published.map(|(store, name)| Publication::new(store, SERVERS, name, &own.into()));
+    let published = published.map(|(store, name)| Publication::new(store, SERVERS, name, own));
     let published = published.transpose()?;
     tell(&News::Serves(own));
     let server = Server {
@@ -110,15 +105,15 @@ pub fn serve(
                 return Err(failed(error));
             }
             let begun = next(&listener).and_then(|come| {
-                let Some((stream, from)) = come else {
+                let Some(Accepted { stream, from }) = come else {
                     return Ok(());
                 };
                 let connection = Connection::new(stream)?;
-                let visit = door.enter(connection.handle(), from);
+                let visit = door.enter(connection.handle(), from.clone());
                 let server = &server;
                 let body = move || {
                     if let Err(error) = server.answer(connection, visit) {
-                        tell(&News::Failed(&from.to_string(), &error));
+                        tell(&News::Failed(&from, &error));
                     }
                 };
                 let thread = thread::Builder::new().name("wv-p2p".to_owned());
@@ -144,10 +139,10 @@ pub fn serve(
 }
 
 /// The next connection, if one has come.
-fn next(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+fn next(listener: &Listener) -> io::Result<Option<Accepted>> {
     loop {
         return match listener.accept() {
-            Ok(come) => Ok(Some(come)),
+            Ok(come) => Ok(come),
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                 io::ErrorKind::WouldBlock => Ok(None),
@@ -157,9 +152,24 @@ fn next(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     }
 }
 
+/// Where the engine of a server listens that listens there.
+fn beside(listen: &EngineAddress) -> Result<EngineAddress, P2pError> {
+    match listen {
+        EngineAddress::Tcp(address) => Ok(SocketAddr::new(address.ip(), 0).into()),
+        EngineAddress::Unix(path) => {
+            let mut beside = path.as_path().as_os_str().to_owned();
+            beside.push(".engine");
+            EngineAddress::unix(beside).map_err(|error| P2pError::Other {
+                place: listen.to_string(),
+                reason: format!("its engine listens beside it, at that path and .engine: {error}"),
+            })
+        }
+    }
+}
+
 struct Server<'a> {
     engine: Engine,
-    at_engine: SocketAddr,
+    at_engine: EngineAddress,
     key: Option<EngineKey>,
     options: &'a ServerOptions,
 }
@@ -200,15 +210,17 @@ impl Server<'_> {
     fn answer(&self, connection: Connection, mut visit: Visit<'_>) -> Result<(), P2pError> {
         let from = visit.from().to_owned();
         let (end, timeout) = ((&*from, End::Server), self.options.timeout);
-        let mut at_engine = self.at_engine;
-        if at_engine.ip().is_unspecified() {
+        let mut at_engine = self.at_engine.clone();
+        if let EngineAddress::Tcp(address) = &mut at_engine
+            && address.ip().is_unspecified()
+        {
             // The client reaches the address by which it has reached this stream.
             let own = connection.address();
             let own = own.map_err(|error| P2pError::Other {
                 place: from.clone(),
                 reason: error.to_string(),
             })?;
-            at_engine.set_ip(own.ip());
+            address.set_ip(own.map_or(address.ip(), |own| own.ip()));
         }
         let lines = Lines::new(connection, end, timeout, self.key.as_ref());
         let mut lines = match lines {
@@ -229,7 +241,7 @@ impl Server<'_> {
     fn converse(
         &self,
         lines: &mut Lines,
-        at_engine: SocketAddr,
+        at_engine: EngineAddress,
         visit: &mut Visit<'_>,
     ) -> Result<(), P2pError> {
         match lines.hear()? {

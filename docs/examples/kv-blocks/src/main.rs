@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, HostError, HostMemory, Kind, Operation, Options, Outcome,
-    Peer, Status,
+    Descriptor, Engine, EngineAddress, EngineConfig, HostError, HostMemory, Kind, Operation,
+    Options, Outcome, Peer, Status,
 };
 use warpverbs::team::{Store, open_store};
 
@@ -26,7 +26,7 @@ fn main() -> Ended {
     };
     let store = open_store(&format!("file://{directory}"), "kv-blocks")?;
     match side.as_str() {
-        "decode" => decode(&store),
+        "decode" => decode(&store, directory),
         "prefill" => prefill(&*store),
         other => Err(format!("{other} is neither decode nor prefill").into()),
     }
@@ -41,13 +41,14 @@ fn offset(block: u8) -> u64 {
     u64::from(block) * u64::from(BLOCK)
 }
 
-fn decode(store: &Arc<dyn Store>) -> Ended {
+fn decode(store: &Arc<dyn Store>, directory: &str) -> Ended {
     let cache = Arc::new(HostMemory::new(offset(BLOCKS))?);
     let engine = Engine::start(EngineConfig::new("decode"))?;
     let region = engine.register(&cache)?;
-    let address = engine.listen("127.0.0.1:0".parse()?)?;
+    // Other users of this machine would reach a port.
+    let address = engine.listen(EngineAddress::unix(format!("{directory}/decode"))?)?;
     // For as long as this engine lives: another run finds no address of this one.
-    engine.publish(store, address)?;
+    engine.publish(store, &address)?;
     let late = "prefill has not come in time";
     let prefill = engine.accept(LIMIT).ok_or(late)?;
     prefill.notify(&engine.descriptor(region)?.to_bytes())?;
