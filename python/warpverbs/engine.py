@@ -392,6 +392,10 @@ class Engine:
         those inside it are gone; memory that is given by its address must stay so long. Peers of this machine map a
         :class:`SharedMemory` that is registered whole.
 
+        A mapping of a file (``mmap``, ``numpy.memmap``) is the caller's risk: whoever truncates the file takes its pages away. Copies by
+        the processor then fail with a cause. A hardware HCA goes on with pages that no file has. A driver that copies for a GPU, and the
+        program's own access, end the process with SIGBUS. A :class:`SharedMemory` has none of this.
+
         Memory of a GPU is registered by its DMA-BUF on each NIC, else by its address. The NIC moves it, or a GPU copies it to peers
         of this machine. ``gpu`` is the number of the CUDA device that has ``memory``: of an address, or of a tensor that does not say its
         device. ``"simt"`` stands for a GPU where there is none.

@@ -53,6 +53,16 @@ pub enum ProviderError {
         /// Largest number of bytes.
         most: u64,
     },
+    /// Pages of a program's memory are gone.
+    #[error(
+        "{bytes} bytes at {address:#x} are not all there: their file was truncated; keep the file as long as the memory is used"
+    )]
+    Gone {
+        /// Address of the first byte.
+        address: u64,
+        /// Number of bytes.
+        bytes: u64,
+    },
     /// A range that a memory does not have.
     #[error("{bytes} bytes at offset {offset} of a memory of {has} bytes")]
     Range {

@@ -1,4 +1,6 @@
 //! Host memory that HCAs read and write while this process has it.
+//!
+//! Memory of a program may be a mapping of a file, and the file may be truncated. Such memory the kernel copies (`files`).
 
 // UNSAFETY: maps memory, takes that of others, and copies from and to memory that HCAs change at any time.
 #![expect(unsafe_code, reason = "memory shared with HCAs")]
@@ -11,6 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::chain::LocalRange;
 use super::error::ProviderError;
+use super::files::{self, FileRange};
 use crate::gpu::{FileName, Mapping, SharedFile};
 
 /// Most bytes of one memory: half of the address space.
@@ -22,6 +25,8 @@ pub struct HostMemory {
     first: NonNull<u8>,
     bytes: usize,
     owner: Owner,
+    /// Where its pages may go.
+    file_range: Option<FileRange>,
 }
 
 /// Whose memory it is.
@@ -73,6 +78,7 @@ impl HostMemory {
             first,
             bytes: length,
             owner: Owner::Own,
+            file_range: None,
         })
     }
 
@@ -95,6 +101,7 @@ impl HostMemory {
             first,
             bytes: length,
             owner: Owner::Shared(file, mapping),
+            file_range: None,
         })
     }
 
@@ -112,6 +119,10 @@ impl HostMemory {
             first,
             bytes: length,
             owner: Owner::Other(Some(Box::new(Arc::clone(whole)))),
+            file_range: whole
+                .file_range
+                .as_ref()
+                .map(|_| FileRange::new(whole.address() + offset, bytes)),
         })
     }
 
@@ -124,6 +135,17 @@ impl HostMemory {
     }
 
     /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes behind all that uses them.
+    ///
+    /// They may be a mapping of a file. If somebody truncates the file, pages of the mapping are gone. What copies the bytes by the
+    /// processor then fails, with EFAULT or an error of protection as its cause, and the process goes on: lanes within this machine,
+    /// the software HCA, and [`HostMemory::read`] and [`HostMemory::write`]. The kernel makes these copies, which costs a system call each.
+    /// How the bytes are mapped is asked once, by this call. The caller bears the rest of the risk:
+    ///
+    /// - A hardware HCA has pinned the pages. It goes on to use them, and nobody sees in the file what it writes.
+    /// - The caller's own loads and stores end the process with SIGBUS, and so do those of a driver that copies for a GPU.
+    /// - A sandbox that forbids `process_vm_writev` on the own process leaves copies that end the process.
+    ///
+    /// A file that cannot shrink has none of it: a memfd with `F_SEAL_SHRINK`, or [`HostMemory::shared`].
     ///
     /// # Errors
     /// [`ProviderError::Memory`]: no byte, more than the limit, or a range that ends beyond the last address.
@@ -144,10 +166,12 @@ impl HostMemory {
         let length = length.ok_or_else(refused)?;
         let address = first.expose_provenance();
         let first = NonNull::new(first).filter(|_| address.checked_add(length).is_some());
+        let first = first.ok_or_else(refused)?;
         Ok(Self {
-            first: first.ok_or_else(refused)?,
+            first,
             bytes: length,
             owner: Owner::Other(owner),
+            file_range: FileRange::of(address as u64, bytes),
         })
     }
 
@@ -185,9 +209,15 @@ impl HostMemory {
     /// Copies `from` to `offset`.
     ///
     /// # Errors
-    /// [`ProviderError::Range`].
+    /// [`ProviderError::Range`]; [`ProviderError::Gone`]: some bytes may have been copied.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ProviderError> {
         let place = self.place(offset, from.len())?;
+        if self.file_range.is_some() {
+            let source = from.as_ptr().expose_provenance() as u64;
+            // SAFETY: `place` is inside the memory, which is mapped as `over` was promised, but for pages of a file; `from` is another's.
+            let copied = unsafe { files::copy(source, self.address() + offset, from.len() as u64) };
+            return copied.map_err(|_| self.gone(offset, from.len()));
+        }
         let (head, words, tail) = self.split(place, from.len());
         let (first, rest) = from.split_at(head);
         let (middle, last) = rest.split_at(8 * words);
@@ -212,9 +242,15 @@ impl HostMemory {
     /// Copies from `offset` to `to`.
     ///
     /// # Errors
-    /// [`ProviderError::Range`].
+    /// [`ProviderError::Range`]; [`ProviderError::Gone`].
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), ProviderError> {
         let place = self.place(offset, to.len())?;
+        if self.file_range.is_some() {
+            let target = to.as_mut_ptr().expose_provenance() as u64;
+            // SAFETY: as in `write`; `to` is private.
+            let copied = unsafe { files::copy(self.address() + offset, target, to.len() as u64) };
+            return copied.map_err(|_| self.gone(offset, to.len()));
+        }
         let (head, words, _) = self.split(place, to.len());
         let (first, rest) = to.split_at_mut(head);
         let (middle, last) = rest.split_at_mut(8 * words);
@@ -233,8 +269,21 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Stores an aligned word at `offset`, behind all that this thread has seen. Nothing where it does not lie inside.
+    /// Where a page of these bytes is gone.
+    fn gone(&self, offset: u64, bytes: usize) -> ProviderError {
+        ProviderError::Gone {
+            address: self.address() + offset,
+            bytes: bytes as u64,
+        }
+    }
+
+    /// Stores an aligned word at `offset`, behind all that this thread has seen. Nothing where it does not lie inside, or where its page
+    /// is gone.
     pub(crate) fn store(&self, offset: u64, value: u64) {
+        if self.file_range.is_some() {
+            let _ = self.write(offset, &value.to_ne_bytes());
+            return;
+        }
         let place = self.place(offset, 8).ok();
         let is_aligned = |place: &usize| (self.first.as_ptr().addr() + place).is_multiple_of(8);
         if let Some(place) = place.filter(is_aligned) {

@@ -7,10 +7,11 @@
 //! `mlx5` posts to QPs of an HCA, made by DevX, with the segments of mlx5-prm. `sink` has no HCA: what is rung for completes, which
 //! shows what all the rest costs. `local` copies between the memory of this process and that of a peer on this machine; `host` has QPs and
 //! such copies beside each other. `memory` is host memory that HCAs of this process and of peers read and write, and `gpu_memory`
-//! that of a GPU.
+//! that of a GPU. `files` knows which memory of the host may lose pages, because its file is truncated.
 
 mod chain;
 mod error;
+mod files;
 mod gpu_memory;
 mod host;
 pub(crate) mod local;

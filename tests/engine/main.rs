@@ -10,6 +10,7 @@ mod counters;
 mod cut;
 mod descriptors;
 mod doors;
+mod files;
 mod foreign;
 mod gpu_copies;
 mod gpu_memory;

@@ -1659,6 +1659,10 @@ enum wv_status wv_engine_get_info(const struct wv_engine *engine, struct wv_engi
 // Registers `bytes` bytes of host memory of the program, for transfers of this engine and of those peers that get a descriptor.
 // Memory inside a region that is registered already shares its registration.
 //
+// A mapping of a file is the caller's risk: whoever truncates the file takes its pages away. Copies by the processor then fail with a
+// cause. A hardware HCA goes on with pages that no file has. A driver that copies for a GPU, and the program's own loads and stores,
+// end the process with SIGBUS. A memfd with F_SEAL_SHRINK, or wv_shared_memory_create, has none of this.
+//
 // Requires:
 // The memory stays, readable and writable, until wv_engine_deregister has taken this region and all regions inside it away, or
 // wv_engine_close has returned. `region` gets the number of the region, which says its engine too. No other region of this process

@@ -311,7 +311,9 @@ fn of_provider(error: &ProviderError) -> wv_status {
         ProviderError::Gpu(error) => of_gpu(error),
         ProviderError::NotOffered { .. } | ProviderError::NoFlush { .. } => WV_NO_GPU,
         ProviderError::System { .. } => WV_OUT_OF_MEMORY,
-        ProviderError::Memory { .. } | ProviderError::Range { .. } => WV_BAD_ARGUMENT,
+        ProviderError::Memory { .. } | ProviderError::Range { .. } | ProviderError::Gone { .. } => {
+            WV_BAD_ARGUMENT
+        }
         _ => WV_OTHER,
     }
 }

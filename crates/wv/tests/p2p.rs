@@ -174,7 +174,7 @@ fn the_commands_of_the_page_copy_a_file_there_and_back() {
 }
 
 #[test]
-fn a_server_at_a_socket_is_found_by_name_and_one_that_was_killed_is_replaced() {
+fn a_server_at_a_socket_is_found_by_name_and_a_killed_one_is_replaced() {
     let (runtime, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(served.path().join("file"), b"bytes").unwrap();
     let socket = runtime.path().join("s");

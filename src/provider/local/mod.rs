@@ -9,7 +9,8 @@
 //! `kept` is what an engine keeps for one connection, and how it shows first
 //! that it will. `counts` holds the counters, in which copies count too. `names` says how other processes reach memory that they map or open.
 //!
-//! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened.
+//! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened. `staged`
+//! is for memory of the host that it cannot be let near.
 
 mod admitted;
 mod board;
@@ -18,6 +19,7 @@ mod kept;
 mod lane;
 mod names;
 mod reach;
+mod staged;
 mod words;
 
 use rendezvous::Process;

@@ -22,10 +22,11 @@ use super::board::{
 };
 use super::counts::CountWords;
 use super::kept::{Kept, Vouch, WORDS as KEPT_WORDS};
+use super::staged::Staged;
 use super::words::Words;
 use super::{LocalOffer, Place, user};
 use crate::gpu::{CopyPiece, FileName, Gpu, Mapping, MemoryHandle, OpenedMemory};
-use crate::provider::Cause;
+use crate::provider::{Cause, files};
 
 /// Most files of a peer that are mapped at a time, and allocations of GPUs that are opened.
 const MOST_MAPPED: usize = 256;
@@ -387,6 +388,8 @@ impl Reach {
         }));
         // SAFETY: as in `copy`; memory of the peer is opened or mapped as long as the caller holds it, and was found to have the
         // whole region.
+        let staged = unsafe { Staged::new(copies) }.map_err(|_| libc::EFAULT)?;
+        // SAFETY: as above.
         if let Err(error) = unsafe { gpu.copy(copies) } {
             if !self.has_refused.swap(true, Ordering::Relaxed) {
                 let (gpu, peer) = (gpu.label(), &self.peer);
@@ -394,6 +397,8 @@ impl Reach {
             }
             return Err(libc::EIO);
         }
+        // SAFETY: as above.
+        unsafe { staged.finish() }.map_err(|_| libc::EFAULT)?;
         match &self.way {
             Way::Process(_) => Ok(()),
             Way::Machine(machine) => machine.prove(),
@@ -407,16 +412,11 @@ impl Reach {
                 true => [piece.remote, piece.local],
                 false => [piece.local, piece.remote],
             };
-            let [from, to] = [from, to].map(address);
             // SAFETY: both ranges lie in registered regions: this side's stays registered while a transfer uses it, and the peer's
             // while this thread is inside. Other programs, and HCAs, may use the bytes meanwhile; no Rust reference to them exists.
-            unsafe {
-                libc::memmove(
-                    std::ptr::with_exposed_provenance_mut(to),
-                    std::ptr::with_exposed_provenance(from),
-                    address(piece.bytes),
-                )
-            };
+            let copied = unsafe { files::copy(from, to, piece.bytes) };
+            // As the kernel says it of another process.
+            copied.map_err(|_| libc::EFAULT)?;
         }
         match &self.way {
             Way::Process(_) => Ok(()),

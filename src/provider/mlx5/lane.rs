@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use mlx5_prm::wqe::WQEBB_BYTES;
 
 use super::wqe::{MOST_INLINE, MOST_RANGES, Payload, Wqe, blocks};
+use crate::provider::files;
 use crate::provider::memory::copy_out;
 use crate::provider::{Cause, Chain, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb, Work};
 use crate::verbs::{PostedCounts, Qp, Rts};
@@ -268,14 +269,16 @@ impl Lane for Mlx5Lane {
     }
 }
 
-/// How many bytes the WQE of this work carries, at most `inline`; none: it names ranges.
+/// How many bytes the WQE of this work carries, at most `inline`; none: it names ranges. The HCA itself finds out that pages of a
+/// file are gone.
 fn carried(inline: u64, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
     if inline == 0 || work.verb == Verb::Read || work.stays_in_place() {
         return None;
     }
     let bytes: u64 = ranges.iter().map(|range| u64::from(range.bytes)).sum();
     let bytes = usize::try_from(bytes).ok();
-    bytes.filter(|bytes| *bytes as u64 <= inline)
+    let is_there = |range: &LocalRange| !files::may_be_gone(range.address, range.bytes.into());
+    bytes.filter(|bytes| *bytes as u64 <= inline && ranges.iter().all(is_there))
 }
 
 fn blocks_of(carries: Option<usize>, ranges: &[LocalRange]) -> usize {

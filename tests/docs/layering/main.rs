@@ -75,6 +75,7 @@ const MODULES: &[(&str, &[&str])] = &[
 /// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.
 const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs", "provider"]),
+    ("file_memory", &["provider"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
     (
@@ -101,10 +102,11 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/warpverbs-build", [&["simt"], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
+    ("crates/file-memory", [&[], &[], &[]]),
     (
         "crates/softhca",
         [
-            &["mlx5-prm", "private-dir"],
+            &["file-memory", "mlx5-prm", "private-dir"],
             &["softhca-rig", "test-basics"],
             &[],
         ],
@@ -155,7 +157,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     (
         ".",
         [
-            &["mlx5-prm", "rendezvous", "simt"],
+            &["file-memory", "mlx5-prm", "rendezvous", "simt"],
             &[
                 "models",
                 "moe-reference",

@@ -10,6 +10,7 @@ use super::hca::{Counters, ObjectCounts, PortCounters};
 use super::memory::Region;
 use super::memory::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
 use super::memory::pending_writes::{Arrival, DataOrder, PendingWrites};
+use super::memory::regions;
 use super::objects::cq::Cq;
 use super::objects::qp::Qp;
 use super::objects::table::Table;
@@ -22,6 +23,7 @@ use crate::engine::send::overlap::Flight;
 use crate::sysfs::{Identity, MAX_PORTS, PortIdentity};
 use crate::wire::endpoint::Endpoint;
 use crate::wire::port::Port;
+use file_memory::Gone;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -400,7 +402,18 @@ impl HcaState {
     }
 
     /// Takes bytes that a peer writes by way of QP `qpn` and `rkey`: they are placed when the adversary likes.
-    pub(crate) fn accept(&mut self, qpn: u32, rkey: u32, targets: &[Region], data: Vec<u8>) {
+    ///
+    /// # Errors
+    ///
+    /// A page is gone already.
+    pub(crate) fn accept(
+        &mut self,
+        qpn: u32,
+        rkey: u32,
+        targets: &[Region],
+        data: Vec<u8>,
+    ) -> Result<(), Gone> {
+        regions::check(targets)?;
         let relaxed = keys::find(&self.keys, rkey)
             .is_ok_and(|key| key.access.covers(Access::RELAXED_ORDERING));
         let arrival = Arrival {
@@ -410,6 +423,7 @@ impl HcaState {
         };
         let order = self.order_of(qpn);
         self.pending_writes.accept(qpn, order, arrival, self.now_ns);
+        Ok(())
     }
 
     /// Puts a QP into the list of those with work.

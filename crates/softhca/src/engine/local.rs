@@ -7,6 +7,7 @@ use crate::device::memory::regions;
 use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
 use crate::device::state::HcaState;
 use crate::engine::transport::Failure;
+use file_memory::Gone;
 
 /// The user of the keys in a QP's own WQEs.
 pub(super) fn user(hca: &HcaState, qpn: u32) -> KeyUser {
@@ -123,6 +124,14 @@ fn each_part<T>(
     }
 }
 
+/// A page that an lkey of the QP's WQE gives is gone.
+pub(super) fn refuse_gone(hca: &mut HcaState, qpn: u32, gone: Gone) -> Failure {
+    hca.checker.note(Finding::LocalKey, qpn, || {
+        format!("QP {qpn:#x}: a WQE names memory that cannot be used: {gone}")
+    });
+    Failure::LocalProtection
+}
+
 /// Copies `out.len()` bytes from `offset` of the local data to `out`.
 ///
 /// # Errors
@@ -188,11 +197,10 @@ fn read_memory(
         Access::LOCAL_READ,
         &mut pieces,
     );
-    if found.is_ok() {
-        regions::read(&pieces, out);
-    }
+    let read = found
+        .and_then(|()| regions::read(&pieces, out).map_err(|gone| refuse_gone(hca, qpn, gone)));
     hca.pieces = pieces;
-    found
+    read
 }
 
 /// Copies `data` to `offset` of `segments`, which are those of the QP's own WQE.
@@ -234,10 +242,10 @@ pub(super) fn scatter_for(
         Access::LOCAL_WRITE,
         &mut pieces,
     );
-    if found.is_ok() {
-        regions::write(&pieces, data);
+    let written = found.and_then(|()| {
         hca.news = true;
-    }
+        regions::write(&pieces, data).map_err(|gone| refuse_gone(hca, user.qpn, gone))
+    });
     hca.pieces = pieces;
-    found
+    written
 }

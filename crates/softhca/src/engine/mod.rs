@@ -58,7 +58,8 @@
 //! - no fault for completions is set, and no [`Adversary`](crate::device::Adversary) holds back writes to the peer;
 //!
 //! and it goes on while the next WQE is a WRITE or a READ that bears the index and the QP number that are due. The WQE has one data
-//! segment or inline data, and moves 1 byte to 1 MiB. Both keys give memory in one piece, with the rights that it needs. An entry
+//! segment or inline data, and moves 1 byte to 1 MiB. Both keys give memory in one piece, with the rights that it needs. That
+//! memory lies in no file that may be truncated. An entry
 //! for which software waits, or a full completion queue, ends the run.
 //!
 //! The result is that of steps 4 to 6 because it never does anything else. The lock is held, so that neither end, key nor queue

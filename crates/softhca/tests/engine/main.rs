@@ -9,6 +9,7 @@ mod doorbell_states;
 mod errors;
 mod express;
 mod faults;
+mod files;
 mod gids;
 mod ipv6;
 mod keys;

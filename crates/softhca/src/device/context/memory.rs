@@ -126,7 +126,8 @@ impl Context {
             }
             None => {
                 let (address, bytes) = old;
-                if !self.is_external() && !mapping::is_accessible(address, bytes, access.writes()) {
+                if !self.is_external() && mapping::pages(address, bytes, access.writes()).is_none()
+                {
                     return Err(DeviceError::Fault { address, bytes });
                 }
                 None
@@ -299,13 +300,18 @@ impl Context {
         write: bool,
     ) -> Result<Backed, DeviceError> {
         let fault = DeviceError::Fault { address, bytes };
-        if !self.is_external() && !mapping::is_accessible(address, bytes, write) {
-            return Err(fault);
-        }
+        let may_shrink = match self.is_external() {
+            true => false,
+            false => {
+                mapping::pages(address, bytes, write)
+                    .ok_or(fault)?
+                    .may_shrink
+            }
+        };
         // SAFETY: the caller's promise; memory of an external HCA is never accessed through the region.
         let region = unsafe { Region::new(address, bytes) }.ok_or(fault)?;
         Ok(Backed {
-            region,
+            region: region.with_may_shrink(may_shrink),
             mapping: None,
         })
     }

@@ -58,11 +58,11 @@ mod tests {
         for bytes in [1, 8, PIECE_BYTES, PIECE_BYTES * 2 + 3] {
             let mut targets = Vec::new();
             resolve(bytes as u64, Access::LOCAL_WRITE, &mut targets).unwrap();
-            regions::write(&targets, &vec![0xa5; bytes]);
+            regions::write(&targets, &vec![0xa5; bytes]).unwrap();
             let mut sources = Vec::new();
             resolve(bytes as u64, Access::LOCAL_READ, &mut sources).unwrap();
             let mut data = vec![0xff; bytes];
-            regions::read(&sources, &mut data);
+            regions::read(&sources, &mut data).unwrap();
             assert_eq!(data, vec![0; bytes]);
         }
     }

@@ -1,14 +1,16 @@
 //! The pages behind addresses and descriptors that a program registers, and their rights.
 //!
 //! The kernel pins the pages of a region. Here the answer is that of the moment of registration. A program that unmaps its memory
-//! later, or truncates its file, and lets the device use it ends in a fault.
+//! later, and lets the device use it, ends in a fault. One whose file is truncated does not: see [`Region::may_shrink`]. A
+//! program that maps a file in the place of registered memory has unmapped that memory.
 
 // UNSAFETY: mmap and munmap of descriptors, and a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "mappings of registered descriptors")]
 
 use super::region::{Region, is_mapped};
 use crate::device::DeviceError;
-use rustix::fs::{SeekFrom, fcntl_get_seals, fstat, fstatfs, seek};
+use file_memory::MapLine;
+use rustix::fs::{SealFlags, SeekFrom, fcntl_get_seals, fstat, fstatfs, seek};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -51,7 +53,7 @@ pub(crate) fn map(
     bytes: u64,
     writable: bool,
 ) -> Result<Backed, DeviceError> {
-    let length = buffer_bytes(fd)?;
+    let (length, may_shrink) = buffer(fd)?;
     let refused = DeviceError::Os {
         call: "mmap of a DMA-BUF",
         errno: libc::EINVAL,
@@ -99,13 +101,13 @@ pub(crate) fn map(
     // SAFETY: inside the mapping, which lives as long as the key or UMEM that gets both.
     let region = unsafe { Region::new(address + in_page, bytes) }.ok_or(refused)?;
     Ok(Backed {
-        region,
+        region: region.with_may_shrink(may_shrink),
         mapping: Some(mapping),
     })
 }
 
-/// Length of the DMA-BUF or memfd that `fd` is.
-fn buffer_bytes(fd: RawFd) -> Result<u64, DeviceError> {
+/// Length of the DMA-BUF or memfd that `fd` is, and whether that may become less.
+fn buffer(fd: RawFd) -> Result<(u64, bool), DeviceError> {
     const DMA_BUF_MAGIC: u64 = 0x444d_4142;
     let no_buffer = |errno| DeviceError::Os {
         call: "dma_buf_get",
@@ -119,51 +121,50 @@ fn buffer_bytes(fd: RawFd) -> Result<u64, DeviceError> {
     let stat = fstat(fd).map_err(|_| no_buffer(libc::EBADF))?;
     if fstatfs(fd).is_ok_and(|system| u64::try_from(system.f_type) == Ok(DMA_BUF_MAGIC)) {
         // The position of a DMA-BUF means nothing else.
-        return Ok(seek(fd, SeekFrom::End(0)).unwrap_or(0));
+        return Ok((seek(fd, SeekFrom::End(0)).unwrap_or(0), false));
     }
     // Only files in memory have seals.
-    fcntl_get_seals(fd).map_err(|_| no_buffer(libc::EINVAL))?;
-    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    let seals = fcntl_get_seals(fd).map_err(|_| no_buffer(libc::EINVAL))?;
+    let may_shrink = !seals.contains(SealFlags::SHRINK);
+    Ok((u64::try_from(stat.st_size).unwrap_or(0), may_shrink))
 }
 
-/// Whether every byte of the range is mapped now, readable, and writable if `write` says so.
-pub(crate) fn is_accessible(address: u64, bytes: u64, write: bool) -> bool {
-    let Some(end) = address.checked_add(bytes) else {
-        return false;
-    };
-    let Ok(maps) = File::open("/proc/self/maps") else {
-        return is_mapped(address, bytes);
-    };
-    covered(BufReader::new(maps), address, end, write)
+/// What is known of the pages of a range that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// Some lie in a file that may be truncated.
+    pub(crate) may_shrink: bool,
 }
 
-/// Whether the mappings in `maps`, in ascending order, cover `at..end` without a hole.
-fn covered(maps: impl BufRead, mut at: u64, end: u64, write: bool) -> bool {
+/// The pages of the range, if every byte of it is mapped now, readable, and writable if `write` says so.
+pub(crate) fn pages(address: u64, bytes: u64, write: bool) -> Option<Pages> {
+    let end = address.checked_add(bytes)?;
+    match File::open("/proc/self/maps") {
+        Ok(maps) => covered(BufReader::new(maps), address, end, write),
+        // Of files nothing is known.
+        Err(_) => is_mapped(address, bytes).then_some(Pages { may_shrink: true }),
+    }
+}
+
+/// What the mappings in `maps`, in ascending order, are to `at..end`, which they cover without a hole.
+fn covered(maps: impl BufRead, mut at: u64, end: u64, write: bool) -> Option<Pages> {
+    let mut may_shrink = false;
     for line in maps.lines() {
         if at >= end {
-            return true;
+            break;
         }
-        let Some((first, last, rights)) = line.as_ref().ok().and_then(|line| parse(line)) else {
-            return false;
-        };
-        if last <= at {
+        let line = line.ok()?;
+        let mapped = MapLine::parse(&line)?;
+        if mapped.end <= at {
             continue;
         }
-        let allowed = rights.first() == Some(&b'r') && (!write || rights.get(1) == Some(&b'w'));
-        if first > at || !allowed {
-            return false;
+        if mapped.first > at || !mapped.allows(write) {
+            return None;
         }
-        at = last;
+        may_shrink |= mapped.may_shrink();
+        at = mapped.end;
     }
-    at >= end
-}
-
-/// A line of `/proc/self/maps`: first address, the one behind the last, rights.
-fn parse(line: &str) -> Option<(u64, u64, &[u8])> {
-    let (range, rest) = line.split_once(' ')?;
-    let (first, last) = range.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some((number(first)?, number(last)?, rest.as_bytes()))
+    (at >= end).then_some(Pages { may_shrink })
 }
 
 #[cfg(test)]
@@ -175,23 +176,27 @@ mod tests {
         let maps =
             b"1000-3000 rw-p 0 0:0 0 [heap]\n3000-4000 r--p 0 0:0 0\n5000-6000 rw-p 0 0:0 0\n\
             6000-7000 ---p 0 0:0 0\n";
-        let reads = |at, end| covered(&maps[..], at, end, false);
-        let writes = |at, end| covered(&maps[..], at, end, true);
+        let reads = |at, end| covered(&maps[..], at, end, false).is_some();
+        let writes = |at, end| covered(&maps[..], at, end, true).is_some();
         assert!(reads(0x1000, 0x4000) && reads(0x1fff, 0x3001) && reads(0x5000, 0x6000));
         assert!(!reads(0xfff, 0x1001) && !reads(0x3fff, 0x4001) && !reads(0x3000, 0x6000));
         assert!(!reads(0x6000, 0x6001) && !reads(0x7000, 0x7001));
         assert!(writes(0x1000, 0x3000) && !writes(0x2fff, 0x3001));
+        let files = b"1000-3000 rw-p 0 0:0 0\n3000-4000 rw-s 0 8:1 7 /no/such/file\n";
+        let shrinks = |at, end| covered(&files[..], at, end, true).unwrap().may_shrink;
+        assert!(!shrinks(0x1000, 0x3000) && shrinks(0x2fff, 0x3001));
     }
 
     #[test]
     fn memory_of_this_process_is_accessible_and_the_zero_page_is_not() {
         let memory = vec![0u8; 10_000];
         let address = memory.as_ptr().expose_provenance() as u64;
-        assert!(is_accessible(address, 10_000, true));
-        assert!(!is_accessible(0x1000, 1, false));
-        assert!(!is_accessible(u64::MAX, 2, false));
-        let text = is_accessible as *const () as usize as u64;
-        assert!(is_accessible(text, 1, false));
-        assert!(!is_accessible(text, 1, true));
+        let own = Some(Pages { may_shrink: false });
+        assert_eq!(pages(address, 10_000, true), own);
+        assert_eq!(pages(0x1000, 1, false), None);
+        assert_eq!(pages(u64::MAX, 2, false), None);
+        let text = pages as *const () as usize as u64;
+        assert!(pages(text, 1, false).is_some());
+        assert_eq!(pages(text, 1, true), None);
     }
 }

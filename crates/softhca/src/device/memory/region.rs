@@ -6,13 +6,21 @@
 //! What this cannot promise: that the memory is still mapped. Registration is an `unsafe` promise by the caller (the kernel pins
 //! pages instead). A program that unmaps registered memory and lets the device use it ends in a fault.
 //!
+//! A mapping of a file is another thing: anybody may truncate the file. So the bytes of messages are moved by functions that say
+//! [`Gone`] where their page is ([`Region::fetch`], [`Region::place`], [`Region::copy_to`], [`Region::update64`]). Of a region
+//! that [may shrink](Region::may_shrink) the kernel copies them. Queues, doorbell records and completion entries are read and
+//! written without that ([`Region::read`], [`Region::write`] and what handles dwords). A program makes that memory for its device
+//! alone, and both sides need each word at once, which the kernel's copies do not give.
+//!
 //! Order: [`Region::write`] makes the bytes of one call visible no later than those of the next. It makes the last
 //! words of a write visible after all its other bytes. 8-byte words on 8-byte boundaries are never seen half-written in small writes.
+//! [`Region::place`] and [`Region::copy_to`] do the same. Where the kernel copies, only the order of the last word is left.
 
 // UNSAFETY: copies and atomics on addresses that registrations vouch for; mincore.
 #![expect(unsafe_code, reason = "access to registered memory by address")]
 
 use super::observer::note;
+use file_memory::Gone;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -24,6 +32,7 @@ const WORDWISE_BYTES: usize = 64;
 pub(crate) struct Region {
     address: usize,
     bytes: usize,
+    may_shrink: bool,
 }
 
 impl Region {
@@ -39,7 +48,21 @@ impl Region {
         let address = usize::try_from(address).ok()?;
         let bytes = usize::try_from(bytes).ok()?;
         address.checked_add(bytes)?;
-        Some(Self { address, bytes })
+        Some(Self {
+            address,
+            bytes,
+            may_shrink: false,
+        })
+    }
+
+    /// The same. If `may_shrink` says so, it lies in a file that may be truncated.
+    pub(crate) fn with_may_shrink(self, may_shrink: bool) -> Self {
+        Self { may_shrink, ..self }
+    }
+
+    /// Whether its pages may go while it is registered.
+    pub(crate) fn may_shrink(&self) -> bool {
+        self.may_shrink
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -65,6 +88,7 @@ impl Region {
             // PANIC: offset and bytes are at most self.bytes, which is a usize, and the end does not wrap.
             address: self.address + usize::try_from(offset).ok()?,
             bytes: usize::try_from(bytes).ok()?,
+            ..*self
         })
     }
 
@@ -104,17 +128,68 @@ impl Region {
         unsafe { write_in_order(data.as_ptr(), self.pointer(offset), data.len()) };
     }
 
-    /// Copies all of this region to `target`, which has the same length. They may overlap.
+    /// Copies the bytes of a message, all of this region, to `out`, which has the same length.
+    ///
+    /// # Errors
+    ///
+    /// A page of the region is gone.
     ///
     /// # Panics
     ///
     /// If the lengths differ: a bug of the caller.
-    pub(crate) fn copy_to(&self, target: &Self) {
+    pub(crate) fn fetch(&self, out: &mut [u8]) -> Result<(), Gone> {
+        assert!(self.bytes == out.len(), "regions of different lengths");
+        if !self.may_shrink {
+            self.read(0, out);
+            return Ok(());
+        }
+        note(self.address, self.bytes, false);
+        let to = out.as_mut_ptr().expose_provenance();
+        // SAFETY: `out` is private; the kernel finds out what is mapped.
+        unsafe { file_memory::copy(self.address, to, self.bytes) }
+    }
+
+    /// Copies `data`, the bytes of a message, to all of this region, which has the same length.
+    ///
+    /// # Errors
+    ///
+    /// A page of the region is gone.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ: a bug of the caller.
+    pub(crate) fn place(&self, data: &[u8]) -> Result<(), Gone> {
+        assert!(self.bytes == data.len(), "regions of different lengths");
+        if !self.may_shrink {
+            self.write(0, data);
+            return Ok(());
+        }
+        note(self.address, self.bytes, true);
+        let from = data.as_ptr().expose_provenance();
+        // SAFETY: what is mapped of the region may be written (contract of `new`).
+        unsafe { file_memory::copy(from, self.address, self.bytes) }
+    }
+
+    /// Copies all of this region to `target`, which has the same length. They may overlap.
+    ///
+    /// # Errors
+    ///
+    /// A page of either is gone.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ: a bug of the caller.
+    pub(crate) fn copy_to(&self, target: &Self) -> Result<(), Gone> {
         assert!(self.bytes == target.bytes, "regions of different lengths");
         note(self.address, self.bytes, false);
         note(target.address, target.bytes, true);
+        if self.may_shrink || target.may_shrink {
+            // SAFETY: what is mapped of the target may be written (contract of `new`).
+            return unsafe { file_memory::copy(self.address, target.address, self.bytes) };
+        }
         // SAFETY: both regions are mapped, the target is writable (contract of `new`).
         unsafe { write_in_order(self.pointer(0), target.pointer(0), self.bytes) };
+        Ok(())
     }
 
     /// Loads a big-endian dword. Acquire: pairs with the release store or fence of the software that wrote it.
@@ -141,30 +216,61 @@ impl Region {
 
     /// Replaces the 8-byte word at offset 0 by `change` of it, atomically; the old one.
     ///
+    /// In memory that may shrink the word is fetched and placed: atomically among the atomics of all HCAs of this process, which take
+    /// turns, and of nobody else. Verbs promise no more of a device that has `IBV_ATOMIC_HCA`.
+    ///
+    /// # Errors
+    ///
+    /// Its page is gone.
+    ///
     /// # Panics
     ///
     /// If the region is no aligned word: a bug of the caller.
-    pub(crate) fn update64(&self, mut change: impl FnMut(u64) -> u64) -> u64 {
+    pub(crate) fn update64(&self, mut change: impl FnMut(u64) -> u64) -> Result<u64, Gone> {
         self.check(0, 8);
         assert!(self.address.is_multiple_of(8), "atomic off its boundary");
+        if self.may_shrink {
+            let old = self.replace(|old| change(u64::from_ne_bytes(old)).to_ne_bytes())?;
+            return Ok(u64::from_ne_bytes(old));
+        }
         // SAFETY: inside the region, aligned (both checked), mapped and writable (contract of `new`). Other accesses of the same
         // word by other agents are atomic too, or races of their program.
         let word = unsafe { AtomicU64::from_ptr(self.pointer(0).cast()) };
         note(self.address, 8, true);
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
-        old.unwrap_or_else(|old| old)
+        Ok(old.unwrap_or_else(|old| old))
     }
 
     /// As [`Self::update64`], for 4 bytes.
     ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
     /// # Panics
     ///
     /// If the region is no aligned dword: a bug of the caller.
-    pub(crate) fn update32(&self, mut change: impl FnMut(u32) -> u32) -> u32 {
+    pub(crate) fn update32(&self, mut change: impl FnMut(u32) -> u32) -> Result<u32, Gone> {
         let word = self.atomic32(0);
+        if self.may_shrink {
+            let old = self.replace(|old| change(u32::from_ne_bytes(old)).to_ne_bytes())?;
+            return Ok(u32::from_ne_bytes(old));
+        }
         note(self.address, 4, true);
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
-        old.unwrap_or_else(|old| old)
+        Ok(old.unwrap_or_else(|old| old))
+    }
+
+    /// Replaces the first bytes by `change` of them, in memory that may shrink; the old ones.
+    fn replace<const N: usize>(
+        &self,
+        change: impl FnOnce([u8; N]) -> [u8; N],
+    ) -> Result<[u8; N], Gone> {
+        let word = Self { bytes: N, ..*self };
+        let mut old = [0; N];
+        word.fetch(&mut old)?;
+        word.place(&change(old))?;
+        Ok(old)
     }
 
     fn atomic32(&self, offset: usize) -> &AtomicU32 {
@@ -322,7 +428,8 @@ mod tests {
                     .collect();
                 all.write(from, &data);
                 let source = all.part(from as u64, bytes as u64).unwrap();
-                source.copy_to(&all.part(to as u64, bytes as u64).unwrap());
+                let target = all.part(to as u64, bytes as u64).unwrap();
+                source.copy_to(&target).unwrap();
                 let mut back = vec![0; bytes];
                 all.read(to, &mut back);
                 assert_eq!(back, data, "{bytes} bytes from {from} to {to}");

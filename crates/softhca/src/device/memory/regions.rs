@@ -1,47 +1,76 @@
 //! Copies between lists of regions: what a key or a scatter list stands for, piece by piece.
 
 use super::Region;
+use file_memory::Gone;
 
 /// Copies all of `sources`, in order, to `out`.
+///
+/// # Errors
+///
+/// A page is gone.
 ///
 /// # Panics
 ///
 /// If `out` is shorter: a bug of the caller.
-pub(crate) fn read(sources: &[Region], out: &mut [u8]) {
+pub(crate) fn read(sources: &[Region], out: &mut [u8]) -> Result<(), Gone> {
     let mut at = 0;
     for source in sources {
         let end = at + source.length();
-        source.read(0, &mut out[at..end]);
+        source.fetch(&mut out[at..end])?;
         at = end;
     }
+    Ok(())
 }
 
 /// Fills `targets`, in order, with `data`.
 ///
+/// # Errors
+///
+/// A page is gone. Those before it have been filled.
+///
 /// # Panics
 ///
 /// If `data` is shorter: a bug of the caller.
-pub(crate) fn write(targets: &[Region], data: &[u8]) {
+pub(crate) fn write(targets: &[Region], data: &[u8]) -> Result<(), Gone> {
     let mut at = 0;
     for target in targets {
         let end = at + target.length();
-        target.write(0, &data[at..end]);
+        target.place(&data[at..end])?;
         at = end;
     }
+    Ok(())
+}
+
+/// Looks whether the pages of `targets` are there which may go.
+///
+/// # Errors
+///
+/// One is gone.
+pub(crate) fn check(targets: &[Region]) -> Result<(), Gone> {
+    for target in targets.iter().filter(|target| target.may_shrink()) {
+        let mut bytes = vec![0; target.length()];
+        target.fetch(&mut bytes).map_err(|_| Gone::Target)?;
+    }
+    Ok(())
 }
 
 /// Copies `sources` to `targets`, in ascending order. If one list is shorter, what stands opposite its bytes.
-pub(crate) fn copy(sources: &[Region], targets: &[Region]) {
+///
+/// # Errors
+///
+/// A page is gone.
+pub(crate) fn copy(sources: &[Region], targets: &[Region]) -> Result<(), Gone> {
     let (mut sources, mut targets) = (sources.iter().copied(), targets.iter().copied());
     let (mut source, mut target) = (sources.next(), targets.next());
     while let (Some(from), Some(to)) = (source, target) {
         let bytes = from.bytes().min(to.bytes());
         if let (Some(from), Some(to)) = (from.part(0, bytes), to.part(0, bytes)) {
-            from.copy_to(&to);
+            from.copy_to(&to)?;
         }
         source = rest(from, bytes).or_else(|| sources.next());
         target = rest(to, bytes).or_else(|| targets.next());
     }
+    Ok(())
 }
 
 /// The rest of a region behind its first `bytes` bytes.
@@ -77,12 +106,12 @@ mod tests {
                 pieces
             };
             let (sources, targets) = (cut(source), cut(target));
-            copy(&sources, &targets);
+            copy(&sources, &targets).unwrap();
             let mut back = vec![0; 512];
-            read(&targets, &mut back);
+            read(&targets, &mut back).unwrap();
             assert_eq!(back, data, "seed {seed:#x} round {round}");
             let data: Vec<u8> = data.iter().rev().copied().collect();
-            write(&sources, &data);
+            write(&sources, &data).unwrap();
             source.read(0, &mut back);
             assert_eq!(back, data, "seed {seed:#x} round {round}");
         }
@@ -94,7 +123,7 @@ mod tests {
         let mut to = [0u64; 4];
         let source = tests_memory(&mut from);
         let target = tests_memory(&mut to);
-        copy(&[source], &[target]);
+        copy(&[source], &[target]).unwrap();
         let mut back = [0; 32];
         target.read(0, &mut back);
         assert_eq!(back[16..], [0; 16]);

@@ -2,17 +2,23 @@
 
 use crate::device::memory::Region;
 use crate::wire::headers::AtomicOp;
+use file_memory::Gone;
 
 /// Carries out `op` on the operand at the start of `operand`; its value before.
+///
+/// # Errors
+///
+/// Its page is gone.
 ///
 /// # Panics
 ///
 /// If `operand` is shorter than the operand or off its boundary: a bug of the caller.
-pub(super) fn apply(op: &AtomicOp, operand: &Region) -> u64 {
+pub(super) fn apply(op: &AtomicOp, operand: &Region) -> Result<u64, Gone> {
     match *op {
         AtomicOp::MaskedCompareSwap { bytes: 4, .. }
         | AtomicOp::MaskedFetchAdd { bytes: 4, .. } => {
-            operand.update32(|old| low(result(op, old.into()))).into()
+            let old = operand.update32(|old| low(result(op, old.into())))?;
+            Ok(old.into())
         }
         _ => operand.update64(|old| result(op, old)),
     }
@@ -130,7 +136,7 @@ mod tests {
         for (op, before, after) in cases {
             let mut memory = [before];
             let operand = tests_memory(&mut memory);
-            let old = apply(&op, &operand);
+            let old = apply(&op, &operand).unwrap();
             let mut bytes = [0; 8];
             operand.read(0, &mut bytes);
             assert_eq!(u64::from_ne_bytes(bytes), after, "{op:?}");
@@ -152,7 +158,7 @@ mod tests {
             add: 1,
             boundary: 0,
         };
-        assert_eq!(apply(&op, &operand), 0xffff_ffff);
+        assert_eq!(apply(&op, &operand), Ok(0xffff_ffff));
         let mut bytes = [0; 4];
         operand.read(0, &mut bytes);
         assert_eq!(bytes, [0; 4]);

@@ -17,6 +17,7 @@ use crate::engine::transport::{Datagram, Device, Failure, ReceiveError, Received
 use crate::engine::{completion, local, path, receive};
 use crate::wire::envelope::Destination;
 use crate::wire::headers::{AtomicEth, NakCode};
+use file_memory::Gone;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 
@@ -72,6 +73,14 @@ impl HcaState {
             }
             NakCode::REMOTE_ACCESS_ERROR
         })
+    }
+
+    /// A page that a peer's request names is gone, though its key gives it.
+    pub(in crate::engine) fn refuse_gone(&mut self, qpn: u32, rkey: u32, gone: Gone) -> NakCode {
+        self.checker.note(Finding::RemoteKey, qpn, || {
+            format!("QP {qpn:#x}: the peer's request by rkey {rkey:#x} is refused: {gone}")
+        });
+        NakCode::REMOTE_ACCESS_ERROR
     }
 
     /// The domain that keys of a peer's requests must be of. An XRC target has none. Its requests may use a key if one of the SRQs
@@ -205,12 +214,12 @@ impl Device for HcaState {
     fn remote_write(&mut self, qpn: u32, rkey: u32, va: u64, data: &[u8]) -> Result<(), NakCode> {
         let bytes = data.len() as u64;
         let targets = self.grant_remote(qpn, RemoteAccess::Write, rkey, va, bytes)?;
-        if self.pending_writes.is_active() {
-            self.accept(qpn, rkey, &targets, data.to_vec());
-        } else {
-            regions::write(&targets, data);
-        }
+        let written = match self.pending_writes.is_active() {
+            true => self.accept(qpn, rkey, &targets, data.to_vec()),
+            false => regions::write(&targets, data),
+        };
         self.granted = targets;
+        written.map_err(|gone| self.refuse_gone(qpn, rkey, gone))?;
         self.counters.bytes_received += data.len() as u64;
         self.news = true;
         Ok(())
@@ -221,8 +230,9 @@ impl Device for HcaState {
         // The request was accepted: its answer goes out before the refusal of one behind it.
         let sources = self.granted(qpn, RemoteAccess::Read, rkey, va, bytes)?;
         self.pending_writes.before_read(qpn, self.order_of(qpn));
-        regions::read(&sources, out);
+        let read = regions::read(&sources, out);
         self.granted = sources;
+        read.map_err(|gone| self.refuse_gone(qpn, rkey, gone))?;
         self.counters.bytes_sent += out.len() as u64;
         Ok(())
     }
@@ -250,7 +260,7 @@ impl Device for HcaState {
         };
         self.pending_writes.before_atomic(qpn, self.order_of(qpn));
         self.news = true;
-        Ok(atomics::apply(&atomic.op, &operand))
+        atomics::apply(&atomic.op, &operand).map_err(|gone| self.refuse_gone(qpn, rkey, gone))
     }
 
     fn accepts_datagram(&mut self, qpn: u32, qkey: u32) -> bool {

@@ -323,9 +323,12 @@ impl Memory<'_> {
                 .near
                 .region(data.lkey.get(), data.addr.get(), bytes, near_need);
             let far = self.far.region(rkey, va, bytes, far_need);
-            near.zip(far).map(|(near, far)| match opcode {
-                WqeOpcode::RDMA_WRITE => near.copy_to(&far),
-                _ => far.copy_to(&near),
+            near.zip(far).and_then(|(near, far)| {
+                let moved = match opcode {
+                    WqeOpcode::RDMA_WRITE => near.copy_to(&far),
+                    _ => far.copy_to(&near),
+                };
+                moved.ok()
             })
         };
         if moved.is_none() {
@@ -359,7 +362,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The memory that a key gives, if it lies in one piece.
+    /// The memory that a key gives, if it lies in one piece and its pages cannot go.
     fn region(&mut self, key: u32, va: u64, bytes: u64, need: Access) -> Option<Region> {
         let found = match self.last {
             Some((last, found)) if last == key => found,
@@ -369,7 +372,8 @@ impl<'a> Keys<'a> {
                 found
             }
         };
-        found.piece(self.user, va, bytes, need)
+        let piece = found.piece(self.user, va, bytes, need)?;
+        Some(piece).filter(|piece| !piece.may_shrink())
     }
 }
 

@@ -20,6 +20,7 @@ use crate::partition;
 use crate::wire::headers::{NakCode, rnr_delay_ns};
 use crate::wire::psn::Psn;
 use crate::wire::timer::patience_ns;
+use file_memory::Gone;
 use std::borrow::Cow;
 
 /// Bytes that are moved before others have their turn.
@@ -308,16 +309,18 @@ fn move_bytes(
     let (near, far) = both(fabric, current.done, bytes)?;
     let data = outside_memory(fabric, own, local, current.done, bytes)?;
     pending::before_access(fabric, peer, access);
-    match (access, data) {
-        (RemoteAccess::Write, data) if pending::is_active(fabric, peer) => {
-            let data = data.map_or_else(|| pending::gathered(&near), Cow::into_owned);
-            pending::accept(fabric, peer, rkey, &far, data);
-        }
+    let moved = match (access, data) {
+        (RemoteAccess::Write, data) if pending::is_active(fabric, peer) => data
+            .map_or_else(|| pending::gathered(&near), |data| Ok(data.into_owned()))
+            .and_then(|data| pending::accept(fabric, peer, rkey, &far, data)),
         (RemoteAccess::Write, Some(data)) => regions::write(&far, &data),
         (RemoteAccess::Write, None) => regions::copy(&near, &far),
         (RemoteAccess::Read, _) => regions::copy(&far, &near),
-    }
+    };
     give_back(fabric, own, near, peer, far);
+    if let Err(gone) = moved {
+        return Err(refuse_gone(fabric, own, peer, access, rkey, gone));
+    }
     match access {
         RemoteAccess::Write => count(fabric, own, peer, bytes),
         RemoteAccess::Read => count(fabric, peer, own, bytes),
@@ -327,6 +330,32 @@ fn move_bytes(
         return Err(Stop::Again);
     }
     Ok(())
+}
+
+/// A page of one end is gone: which end's fault that is.
+fn refuse_gone(
+    fabric: &mut Fabric,
+    own: End,
+    peer: End,
+    access: RemoteAccess,
+    rkey: u32,
+    gone: Gone,
+) -> Stop {
+    let is_near = match access {
+        RemoteAccess::Write => gone == Gone::Source,
+        RemoteAccess::Read => gone == Gone::Target,
+    };
+    let refused = match is_near {
+        true => on(fabric, own.hca, |hca| {
+            Err::<(), _>(Stop::Failed(local::refuse_gone(hca, own.qpn, gone)))
+        }),
+        false => remote(fabric, peer, |hca| {
+            Err(hca.refuse_gone(peer.qpn, rkey, gone))
+        }),
+    };
+    refused
+        .err()
+        .unwrap_or(Stop::Failed(Failure::LocalProtection))
 }
 
 /// The `bytes` bytes from `offset` of local data that does not lie in memory as a whole; `None` if it does.

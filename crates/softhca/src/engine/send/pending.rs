@@ -7,6 +7,7 @@ use crate::device::objects::qp::Route;
 use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
 use crate::engine::transport::RemoteAccess;
+use file_memory::Gone;
 
 /// Whether bytes for `peer` may wait before it is in memory.
 pub(super) fn is_active(fabric: &mut Fabric, peer: End) -> bool {
@@ -25,18 +26,35 @@ pub(super) fn before_access(fabric: &mut Fabric, peer: End, access: RemoteAccess
 }
 
 /// The bytes of `near`.
-pub(super) fn gathered(near: &[Region]) -> Vec<u8> {
+///
+/// # Errors
+///
+/// A page is gone.
+pub(super) fn gathered(near: &[Region]) -> Result<Vec<u8>, Gone> {
     let mut data = vec![0; near.iter().map(Region::length).sum()];
-    regions::read(near, &mut data);
-    data
+    regions::read(near, &mut data)?;
+    Ok(data)
 }
 
 /// Hands `data` to the peer.
-pub(super) fn accept(fabric: &mut Fabric, peer: End, rkey: u32, far: &[Region], data: Vec<u8>) {
+///
+/// # Errors
+///
+/// A page of the peer's is gone already.
+pub(super) fn accept(
+    fabric: &mut Fabric,
+    peer: End,
+    rkey: u32,
+    far: &[Region],
+    data: Vec<u8>,
+) -> Result<(), Gone> {
     let now_ns = fabric.clock.now_ns();
-    if let Some(hca) = fabric.hca(peer.hca) {
-        hca.now_ns = hca.now_ns.max(now_ns);
-        hca.accept(peer.qpn, rkey, far, data);
+    match fabric.hca(peer.hca) {
+        Some(hca) => {
+            hca.now_ns = hca.now_ns.max(now_ns);
+            hca.accept(peer.qpn, rkey, far, data)
+        }
+        None => Ok(()),
     }
 }
 

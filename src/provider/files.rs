@@ -1,0 +1,147 @@
+//! Memory of a program that lies in files which may become shorter: copies of it end with an error where a page is gone.
+//!
+//! A lane knows its ranges by their addresses only. So all such memory of the process stands in one list. A process without any, which is
+//! nearly all of them, reads one word to know that.
+
+// UNSAFETY: copies between addresses.
+#![expect(unsafe_code, reason = "copies of memory")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use file_memory::Gone;
+
+/// How many ranges there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
+
+/// A range of such memory, until it is dropped.
+#[derive(Debug)]
+pub(super) struct FileRange(Key);
+
+/// Where it begins, and its number: several may begin at one address.
+type Key = (u64, u64);
+
+#[derive(Debug)]
+struct Ranges {
+    /// Where each ends.
+    ends: BTreeMap<Key, u64>,
+    /// Bytes of the longest that there was.
+    longest: u64,
+    next: u64,
+}
+
+impl Ranges {
+    const fn new() -> Self {
+        Self {
+            ends: BTreeMap::new(),
+            longest: 0,
+            next: 0,
+        }
+    }
+
+    fn insert(&mut self, address: u64, bytes: u64) -> Key {
+        let key = (address, self.next);
+        self.next += 1;
+        self.ends.insert(key, address + bytes);
+        self.longest = self.longest.max(bytes);
+        key
+    }
+
+    /// Whether one of them has a byte of this.
+    fn meets(&self, address: u64, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        let before = self.ends.range(..(end, 0)).rev();
+        before
+            .take_while(|((first, _), _)| first.saturating_add(self.longest) > address)
+            .any(|(_, end)| *end > address)
+    }
+}
+
+impl FileRange {
+    /// One for this memory, if it lies in a file that may become shorter, by the mappings of this moment.
+    pub(super) fn of(address: u64, bytes: u64) -> Option<Self> {
+        file_memory::may_shrink(address, bytes).then(|| Self::new(address, bytes))
+    }
+
+    /// Another one of the same kind.
+    pub(super) fn new(address: u64, bytes: u64) -> Self {
+        let mut ranges = RANGES.write().unwrap_or_else(PoisonError::into_inner);
+        let key = ranges.insert(address, bytes);
+        COUNT.store(ranges.ends.len(), Ordering::Relaxed);
+        Self(key)
+    }
+}
+
+impl Drop for FileRange {
+    fn drop(&mut self) {
+        let mut ranges = RANGES.write().unwrap_or_else(PoisonError::into_inner);
+        ranges.ends.remove(&self.0);
+        COUNT.store(ranges.ends.len(), Ordering::Relaxed);
+    }
+}
+
+/// Whether a byte of this may be gone. Whoever copies has learned of its memory after the range was listed.
+pub(super) fn may_be_gone(address: u64, bytes: u64) -> bool {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let ranges = RANGES.read().unwrap_or_else(PoisonError::into_inner);
+    ranges.meets(address, bytes)
+}
+
+/// Copies `bytes` bytes from address `from` to address `to`, which may overlap.
+///
+/// # Errors
+/// A page is gone.
+///
+/// # Safety
+/// Both ranges are mapped, but for pages of files that were truncated, and the target is writable. No Rust reference to them exists.
+pub(super) unsafe fn copy(from: u64, to: u64, bytes: u64) -> Result<(), Gone> {
+    // On this machine addresses have 64 bits.
+    let [source, target, length] =
+        [from, to, bytes].map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+    if may_be_gone(from, bytes) || may_be_gone(to, bytes) {
+        // SAFETY: the caller's promise.
+        return unsafe { file_memory::copy(source, target, length) };
+    }
+    let from = std::ptr::with_exposed_provenance(source);
+    // SAFETY: the caller's promise; no page of a file is among them.
+    unsafe { libc::memmove(std::ptr::with_exposed_provenance_mut(target), from, length) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_met_by_whatever_has_a_byte_of_it_and_by_nothing_else() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        for round in 0..200 {
+            let mut ranges = Ranges::new();
+            let mut all = Vec::new();
+            for _ in 0..random.usize(0..8) {
+                let (address, bytes) = (random.u64(1..100), random.u64(1..30));
+                all.push((ranges.insert(address, bytes), address, bytes));
+            }
+            if !all.is_empty() && random.bool() {
+                let (key, ..) = all.swap_remove(random.usize(..all.len()));
+                ranges.ends.remove(&key);
+            }
+            for _ in 0..50 {
+                let (at, count) = (random.u64(0..140), random.u64(1..20));
+                let expected = all
+                    .iter()
+                    .any(|(_, address, bytes)| *address < at + count && at < address + bytes);
+                let found = ranges.meets(at, count);
+                assert_eq!(
+                    found, expected,
+                    "seed {seed} round {round}: {count} at {at} of {all:?}"
+                );
+            }
+        }
+    }
+}
