@@ -204,6 +204,18 @@ pub enum EngineError {
         /// Number of bytes.
         bytes: u64,
     },
+    /// Memory that is longer than a region of a device can be. Programs register it in parts.
+    #[error(
+        "{bytes} bytes of memory as one region; {device} takes at most {most} (max_mr_size): register it in parts"
+    )]
+    RegionBytes {
+        /// Length of the memory.
+        bytes: u64,
+        /// The most of the device.
+        most: u64,
+        /// Its name.
+        device: String,
+    },
     /// Memory that a region has whose own memory was freed: the address means other bytes now.
     #[error(
         "{bytes} bytes at {address:#x} are of region {region}, whose memory has been freed and whose address was given to other memory: \

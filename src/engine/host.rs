@@ -170,6 +170,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Freed`]: with one whose memory was freed;
+    /// [`EngineError::RegionBytes`]: longer than a region of one of its devices, of which then none has any of it;
     /// [`EngineError::OtherKind`]; [`EngineError::RegionNumbers`]; [`EngineError::Closing`]; [`HostError::Provider`]: what the HCA or
     /// the GPU refuses.
     pub fn register(&self, memory: impl Into<AnyMemory>) -> Result<RegionId, HostError> {

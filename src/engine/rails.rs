@@ -317,6 +317,23 @@ impl Rails {
         })
     }
 
+    /// Whether each rail takes so many bytes as one region.
+    pub(super) fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
+        for rail in &self.rails {
+            let context = rail.context();
+            let most = context.caps().max_mr_size();
+            if bytes > most {
+                let device = context.name().to_owned();
+                return Err(EngineError::RegionBytes {
+                    bytes,
+                    most,
+                    device,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// A bit for each rail on the NUMA node of the memory, as far as the system says both.
     fn near(&self, memory: &AnyMemory) -> u8 {
         let nodes = self.rails.iter();

@@ -96,6 +96,11 @@ impl Registry {
         let left = self.ids.check_left(memories.len());
         left.map_err(|(place, error)| (place, error.into()))?;
         let (firsts, news) = self.parted(memories)?;
+        // Before any rail has one.
+        for place in &news {
+            let checked = rails.check_bytes(memories[*place].bytes());
+            checked.map_err(|error| (*place, error.into()))?;
+        }
         let mut made = Vec::new();
         for place in news {
             let memory = &memories[place];

@@ -65,6 +65,8 @@ pub struct Caps {
     pub max_wqe_sz_sq: u16,
     /// log2 of the longest list of an indirect key, entries.
     pub log_max_klm_list_size: u8,
+    /// log2 of the most bytes of a memory region; 0: the device does not say.
+    pub log_max_mrw_sz: u8,
 }
 
 /// How a packet gets its port of a link aggregation group. PRM "LAG Context", `port_select_mode`.
@@ -143,6 +145,16 @@ const LOG_SQ_LIMIT: u32 = 15;
 const LOG_RA_LIMIT: u32 = 7;
 
 impl Caps {
+    /// Most bytes of a memory region. PRM "HCA Capabilities", `log_max_mrw_sz`: what `ibv_query_device` calls `max_mr_size`, where
+    /// mlx5 drivers name no limit.
+    #[must_use]
+    pub fn max_mr_size(&self) -> u64 {
+        match self.log_max_mrw_sz {
+            0 => u64::MAX,
+            log => 1u64.checked_shl(log.into()).unwrap_or(u64::MAX),
+        }
+    }
+
     /// Number of ports of the link aggregation group, of which each QP names one. 0 if no QP may name one: the device has no group,
     /// or finds the port in another way ([`LagMode`]).
     #[must_use]
@@ -233,6 +245,7 @@ impl Caps {
             dp_ordering_force: second.dp_ordering_force() != 0,
             max_wqe_sz_sq: u16::try_from(general.max_wqe_sz_sq()).unwrap_or(u16::MAX),
             log_max_klm_list_size: narrow(general.log_max_klm_list_size()),
+            log_max_mrw_sz: narrow(general.log_max_mrw_sz()),
         })
     }
 }
@@ -315,6 +328,7 @@ pub(super) mod tests {
             dp_ordering_force: false,
             max_wqe_sz_sq: 1024,
             log_max_klm_list_size: 16,
+            log_max_mrw_sz: 48,
         }
     }
 

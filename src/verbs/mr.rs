@@ -103,8 +103,10 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for an empty range, one that wraps around, or remote rights to write without the local one;
-    /// [`VerbsError::Call`] if the kernel refuses.
+    /// [`VerbsError::BadArgument`] for an empty range, one that wraps around or has more bytes than [`Caps::max_mr_size`], or remote
+    /// rights to write without the local one; [`VerbsError::Call`] if the kernel refuses.
+    ///
+    /// [`Caps::max_mr_size`]: super::Caps::max_mr_size
     ///
     /// # Safety
     ///
@@ -217,6 +219,15 @@ impl Mr {
     ) -> Result<Self, VerbsError> {
         let context = pd.context();
         check(addr, bytes, access)?;
+        let most = context.caps().max_mr_size();
+        if bytes > most {
+            let limit = format!("at most {most}, the most of {}", context.name());
+            return Err(VerbsError::argument(
+                "bytes of a memory region",
+                bytes,
+                limit,
+            ));
+        }
         let length = usize::try_from(bytes)
             .map_err(|_| VerbsError::argument("memory region", bytes, usize::MAX))?;
         let flags = i32::try_from(access.bits())

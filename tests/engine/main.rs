@@ -27,6 +27,7 @@ mod local;
 mod local_processes;
 #[path = "../membership/log.rs"]
 mod log;
+mod longest;
 mod lost;
 mod mirrors;
 mod names;

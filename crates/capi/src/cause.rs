@@ -272,6 +272,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::NotRegistered { .. }
         | EngineError::NotLocal { .. }
         | EngineError::Overlap { .. }
+        | EngineError::RegionBytes { .. }
         | EngineError::Freed { .. }
         | EngineError::OtherKind { .. }
         | EngineError::LocalGpu { .. }

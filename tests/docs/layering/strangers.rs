@@ -53,6 +53,7 @@ const OWN_OF_FILE: &[(&str, &str, &str)] = &[
         "message",
         "of a library in this process",
     ),
+    ("src/engine/error.rs", "device", "a device of this machine"),
     (
         "src/team/error.rs",
         "process",

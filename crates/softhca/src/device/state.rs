@@ -223,6 +223,8 @@ pub(crate) struct HcaState {
     /// What it promises about the order of data, and whether a QP can ask for more.
     pub(crate) order: DataOrder,
     pub(crate) order_force: bool,
+    /// log2 of the most bytes of a memory region.
+    pub(crate) log_max_mr: u8,
     /// Options of enhanced connection establishment.
     pub(crate) ece: u32,
     /// Counter sets that programs are to believe in.
@@ -332,6 +334,7 @@ impl HcaState {
             recorded: None,
             order: config.order,
             order_force: config.order_force,
+            log_max_mr: config.log_max_mr,
             ece: config.ece,
             counter_sets: u32::from(config.counter_sets_are_taken),
             told: config.events,
@@ -449,6 +452,12 @@ impl HcaState {
     }
 
     /// Ends a memory key, by its index.
+    /// Whether no memory region has so many bytes.
+    pub(crate) fn is_over_long(&self, bytes: u64) -> bool {
+        1u64.checked_shl(self.log_max_mr.into())
+            .is_some_and(|most| bytes > most)
+    }
+
     pub(crate) fn end_key(&mut self, index: u32) {
         if let Some(ended) = self.keys.remove(index) {
             let key = index << 8 | u32::from(ended.variant);

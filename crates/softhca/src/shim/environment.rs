@@ -13,6 +13,7 @@
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
 //! | `SOFTHCA_LMC` | LMC of the port, on InfiniBand: it has 2^LMC LIDs, and the device as many addresses; 0 to 7 | 0 |
 //! | `SOFTHCA_PKEYS` | partition keys of the port, on InfiniBand: `0xffff,0x8001` | `0xffff` |
+//! | `SOFTHCA_LOG_MAX_MR` | log2 of the most bytes of a memory region, 12 to 63 | 48 |
 //! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |
 //! | `SOFTHCA_ADVERSARY` | `SEED` or `SEED:MICROSECONDS`: makes use of all that the order leaves open, see [`Adversary`] | none |
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
@@ -121,6 +122,11 @@ fn configs(
         0..=link::MAX_LMC,
         "a number from 0 to 7",
     )?;
+    let expected = "a number from 12 to 63";
+    let log_max_mr = match variable("SOFTHCA_LOG_MAX_MR") {
+        Some(_) => within(variable, "SOFTHCA_LOG_MAX_MR", 12..=63, expected)?,
+        None => HcaConfig::LOG_MAX_MR,
+    };
     let ports = within(variable, "SOFTHCA_PORTS", 1..=MAX_PORTS, "1 or 2")?;
     let pkeys: PkeyTable =
         parsed(variable, "SOFTHCA_PKEYS", PkeyTable::EXPECTED)?.unwrap_or_default();
@@ -154,6 +160,7 @@ fn configs(
                 lmc,
                 pkeys: pkeys.clone(),
                 order,
+                log_max_mr,
                 adversary,
                 faults: faults.clone(),
                 check: check.clone(),

@@ -5,6 +5,7 @@
 
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
+use softhca::HcaConfig;
 use softhca::device::{Access, MrChange};
 use softhca_rig::{Memory, Pair, Shape, data, raddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -228,5 +229,33 @@ fn a_region_over_4_gib_reaches_to_its_last_byte() {
     pair.a.data.write(0, b"the last");
     write(&mut pair, address + BYTES as u64 - 8, keys.rkey).unwrap();
     assert_eq!(memory.read(BYTES - 8, 8), b"the last");
+    context.dereg_mr(keys.lkey).unwrap();
+}
+
+#[test]
+fn a_region_longer_than_the_device_takes_is_refused() {
+    const LOG: u8 = 16;
+    let config = HcaConfig {
+        log_max_mr: LOG,
+        ..HcaConfig::default()
+    };
+    let pair = Pair::with(&config, Shape::default(), Shape::default());
+    let context = &pair.b.context;
+    let (pdn, longest) = (context.alloc_pd().unwrap(), 1 << LOG);
+    let memory = Memory::new(2 << LOG);
+    let register = |bytes| {
+        // SAFETY: the memory outlives the pair's use of it: nobody names these keys.
+        unsafe { context.reg_mr(pdn, memory.address(), bytes, memory.address(), FULL) }
+    };
+    let before = context.live_objects().mr;
+    let refused = register(longest + 1).unwrap_err();
+    assert_eq!(refused.errno(), libc::EINVAL, "{refused}");
+    assert!(refused.to_string().contains("0x10001"), "{refused}");
+    assert_eq!(context.live_objects().mr, before);
+    let keys = register(longest).unwrap();
+    let longer = Some((memory.address(), longest + 1, memory.address()));
+    // SAFETY: as above.
+    let refused = unsafe { context.rereg_mr(keys.lkey, MrChange::default(), longer) };
+    assert_eq!(refused.unwrap_err().errno(), libc::EINVAL);
     context.dereg_mr(keys.lkey).unwrap();
 }

@@ -21,6 +21,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
     let (lag_ports, ece) = (hca.identity.lag_ports(), hca.ece != 0);
     let counter_sets = hca.counter_sets;
+    let log_max_mr = hca.log_max_mr;
     let lean = hca.identity.is_lean();
     let ports = hca.identity.last_port();
     let reply = QueryHcaCapOut::default();
@@ -30,6 +31,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
             let caps = if lean { with_one_read(caps) } else { caps };
             let caps = caps
                 .with_max_qp_cnt(counter_sets)
+                .with_log_max_mrw_sz(log_max_mr.into())
                 .with_num_ports(ports.into());
             reply.with_cmd_hca_cap(caps.with_ece(ece.into()))
         }
@@ -82,7 +84,6 @@ pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
         .with_log_max_eq_sz(16)
         .with_log_max_eq(4)
         .with_log_max_mkey(limits::LOG_KEYS)
-        .with_log_max_mrw_sz(48)
         .with_fixed_buffer_size(1)
         .with_log_max_klm_list_size(limits::LOG_KEY_LIST)
         .with_max_indirection(MAX_DEPTH)

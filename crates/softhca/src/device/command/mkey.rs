@@ -32,6 +32,9 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     if input.input_mkey_index() != 0 {
         return Err(Refusal::bad_param(syndrome::MKEY_BY_NAME));
     }
+    if hca.is_over_long(mkc.len()) {
+        return Err(Refusal::bad_param(syndrome::MKEY_LENGTH));
+    }
     if mkc.length64() != 0 || mkc.start_addr().checked_add(mkc.len()).is_none() {
         return Err(Refusal::bad_param(syndrome::MKEY_RANGE));
     }

@@ -63,6 +63,7 @@ syndromes! {
     SRQ_LIMIT = 0x5c_004f, "the limit is not below the number of WQEs";
     MKEY_MODE = 0x5c_0050, "the access mode is neither MTT over a UMEM nor KLM nor KSM";
     MKEY_RANGE = 0x5c_0051, "the key covers more than its UMEM";
+    MKEY_LENGTH = 0x5c_0076, "the key covers more bytes than log_max_mrw_sz allows";
     PD_IN_USE = 0x5c_0052, "regions, keys or queues use the protection domain";
     MKEY_SIGNATURE = 0x5c_0053, "keys with signatures or encryption do not exist";
     MKEY_BY_NAME = 0x5c_0054, "a key cannot be asked for by its index";

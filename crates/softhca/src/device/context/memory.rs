@@ -68,6 +68,7 @@ impl Context {
         self.with(|hca, context| {
             own(hca.pds.get(pdn) == Some(&context), "PD", pdn)?;
             hca.strike(Opcode::CREATE_MKEY)?;
+            check_length(hca, bytes)?;
             let key = MemoryKey {
                 context,
                 pdn,
@@ -108,6 +109,9 @@ impl Context {
         memory: Option<(u64, u64, u64)>,
     ) -> Result<(), DeviceError> {
         let (old, access) = self.with(|hca, context| {
+            if let Some((_, bytes, _)) = memory {
+                check_length(hca, bytes)?;
+            }
             let key = keys::region(hca, context, lkey)?;
             let old = match &key.backing {
                 Backing::Direct(region) => (region.address(), region.bytes()),
@@ -337,6 +341,17 @@ fn check_iova(iova: u64, bytes: u64) -> Result<(), DeviceError> {
         });
     }
     Ok(())
+}
+
+fn check_length(hca: &HcaState, bytes: u64) -> Result<(), DeviceError> {
+    match hca.is_over_long(bytes) {
+        true => Err(DeviceError::Range {
+            what: "bytes of a memory region",
+            value: bytes,
+            limit: 1 << hca.log_max_mr,
+        }),
+        false => Ok(()),
+    }
 }
 
 fn umem_users(hca: &HcaState, id: u32) -> usize {

@@ -57,6 +57,8 @@ pub struct HcaConfig {
     pub order: DataOrder,
     /// A QP may ask for data in order (`dp_ordering_force`), whatever `order` is.
     pub order_force: bool,
+    /// log2 of the most bytes of a memory region, 12 to 63. `QUERY_HCA_CAP` says so (`log_max_mrw_sz`), and a longer one is refused.
+    pub log_max_mr: u8,
     /// To which events programs may subscribe by DevX.
     pub events: EventSupport,
     /// Options of enhanced connection establishment that its QPs have, each a bit; 0 is a device without any. They change
@@ -73,6 +75,11 @@ pub struct HcaConfig {
     pub pcap: Option<PathBuf>,
     /// What its checker looks for, and whether it prints what it finds.
     pub check: CheckConfig,
+}
+
+impl HcaConfig {
+    /// Of `log_max_mr`: more than any address space has.
+    pub const LOG_MAX_MR: u8 = 48;
 }
 
 impl Default for HcaConfig {
@@ -92,6 +99,7 @@ impl Default for HcaConfig {
             pkeys: PkeyTable::default(),
             order: DataOrder::default(),
             order_force: false,
+            log_max_mr: Self::LOG_MAX_MR,
             events: EventSupport::default(),
             ece: 0x3,
             counter_sets_are_taken: false,

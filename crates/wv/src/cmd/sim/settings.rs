@@ -36,12 +36,13 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 13] = [
+const CHECKED: [&str; 14] = [
     "SOFTHCA_PROFILE",
     "SOFTHCA_LINK",
     "SOFTHCA_PORTS",
     "SOFTHCA_IPV6",
     "SOFTHCA_LMC",
+    "SOFTHCA_LOG_MAX_MR",
     "SOFTHCA_PKEYS",
     "SOFTHCA_FAULT",
     "SOFTHCA_CHECK",
