@@ -201,3 +201,66 @@ fn an_engine_without_descriptors_waits_and_takes_peers_when_it_has_some() {
     let waits: usize = waits.parse().unwrap();
     assert!((1..=4).contains(&waits), "{said}");
 }
+
+/// Descriptors, threads and kilobytes of memory that this process has.
+fn holds() -> [usize; 3] {
+    let count = |place: &str| fs::read_dir(place).unwrap().count();
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = memory.unwrap().trim().trim_end_matches(" kB");
+    let (descriptors, threads) = (count("/proc/self/fd"), count("/proc/self/task"));
+    [descriptors, threads, memory.parse().unwrap()]
+}
+
+#[test]
+fn notices_that_nobody_takes_have_their_room_and_no_more() {
+    const SENDERS: usize = 4;
+    const ROOM: u32 = 1 << 17;
+    const BYTES: usize = 1000;
+    let receiver = End::new(config("a").with_inbox(ROOM), 4096);
+    let address = listens(&receiver.engine).to_string();
+    let senders = (0..SENDERS).map(|nth| {
+        let end = End::new(config(&format!("b{nth}")).with_inbox(ROOM), 4096);
+        let peer = end.engine.connect(&address).unwrap();
+        (end, peer)
+    });
+    let senders: Vec<_> = senders.collect();
+    let each = if full() { 100_000 } else { 10_000 } / SENDERS;
+    let before = holds();
+    let mut taken = [0; SENDERS];
+    for nth in 0..each {
+        for ((_, peer), taken) in senders.iter().zip(&mut taken) {
+            let mut bytes = vec![0; BYTES];
+            bytes[..8].copy_from_slice(&nth.to_le_bytes());
+            match peer.notify(&bytes) {
+                // Those before the first that has no room.
+                Ok(()) => *taken += usize::from(*taken == nth),
+                Err(EngineError::InboxFull { most, .. }) => assert_eq!(most, u64::from(ROOM)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    let room = ROOM as usize / (BYTES + 64);
+    assert_eq!(taken, [room; SENDERS]);
+    let after = holds();
+    let is_no_more = after[0] <= before[0] && after[1] <= before[1];
+    assert!(
+        is_no_more,
+        "{before:?}, then {after:?} descriptors, threads, kB"
+    );
+    println!(
+        "{} notices of {BYTES} bytes, {} taken: {before:?}, then {after:?} descriptors, threads, kB",
+        each * SENDERS,
+        room * SENDERS
+    );
+    // The others lost nothing by those that were refused: each comes once, in its order.
+    let mut next = [0; SENDERS];
+    for _ in 0..room * SENDERS {
+        let notice = receiver.engine.notice(HANG).expect("it was taken");
+        let peer: usize = notice.peer[1..].parse().unwrap();
+        let found = usize::from_le_bytes(notice.bytes[..8].try_into().unwrap());
+        assert_eq!(found, next[peer], "of {}", notice.peer);
+        next[peer] += 1;
+    }
+    assert!(receiver.engine.notice(Duration::ZERO).is_none());
+}
