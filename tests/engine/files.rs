@@ -7,11 +7,11 @@
 use std::env;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use softhca::HcaConfig;
+use test_support::mapped::MappedFile;
 use test_support::process::Process;
 use warpverbs::internal::engine::{
     Cause, EngineConfig, EnginePath, HostMemory, Kind, Operation, OperationStatus, Options,
@@ -35,46 +35,14 @@ struct Mapped {
     memory: Arc<HostMemory>,
 }
 
-/// Unmaps when it is dropped.
-struct Mapping {
-    first: *mut libc::c_void,
-}
-
-// SAFETY: the address is only used to unmap.
-unsafe impl Send for Mapping {}
-// SAFETY: as for Send.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: its own mapping, which no region uses any more.
-        unsafe {
-            libc::munmap(self.first, usize::try_from(BYTES).unwrap());
-        }
-    }
-}
-
 impl Mapped {
     fn new(how: i32) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(BYTES).unwrap();
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let bytes = usize::try_from(BYTES).unwrap();
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let first = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                rights,
-                how,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        assert_ne!(first, libc::MAP_FAILED);
-        let owner = Box::new(Mapping { first });
+        let mapping = MappedFile::new(file.try_clone().unwrap(), how);
+        let first = mapping.first();
         // SAFETY: the owner keeps the mapping; a page that the file lacks is what is tested.
-        let memory = unsafe { HostMemory::over(first.cast(), BYTES, Some(owner)) };
+        let memory = unsafe { HostMemory::over(first, BYTES, Some(Box::new(mapping))) };
         Self {
             file,
             memory: Arc::new(memory.unwrap()),

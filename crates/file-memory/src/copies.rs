@@ -149,20 +149,19 @@ fn is_forbidden() -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::AsRawFd;
 
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use test_basics::mapped::MappedFile;
 
     use super::*;
     use crate::may_shrink;
 
     const PAGE: usize = 4096;
 
-    /// A file without a name, and a mapping of it.
+    /// A file without a name, and where it is mapped.
     struct Mapped {
-        file: File,
+        mapping: MappedFile,
         first: usize,
-        bytes: usize,
     }
 
     impl Mapped {
@@ -170,16 +169,9 @@ mod tests {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let file = File::from(memfd_create("mapped", flags).unwrap());
             file.set_len(bytes as u64).unwrap();
-            let rights = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new mapping at an address of the kernel's choice.
-            let first =
-                unsafe { libc::mmap(ptr::null_mut(), bytes, rights, how, file.as_raw_fd(), 0) };
-            assert_ne!(first, libc::MAP_FAILED);
-            Self {
-                file,
-                first: first.expose_provenance(),
-                bytes,
-            }
+            let mapping = MappedFile::new(file, how);
+            let first = mapping.first().expose_provenance();
+            Self { mapping, first }
         }
 
         /// Bytes that are there.
@@ -189,13 +181,6 @@ mod tests {
             // SAFETY: the caller names what is mapped and in the file.
             unsafe { ptr::copy_nonoverlapping::<u8>(source, out.as_mut_ptr(), bytes) };
             out
-        }
-    }
-
-    impl Drop for Mapped {
-        fn drop(&mut self) {
-            // SAFETY: its own mapping.
-            unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.first), self.bytes) };
         }
     }
 
@@ -237,7 +222,7 @@ mod tests {
             // SAFETY: here and below both ranges are of this test, which has no references to them.
             unsafe { copy(own, mapped.first, 4 * PAGE) }.unwrap();
             // Within a page: the rest of it is there, and zero.
-            mapped.file.set_len(PAGE as u64 + 100).unwrap();
+            mapped.mapping.file.set_len(PAGE as u64 + 100).unwrap();
             let gone = mapped.first + 2 * PAGE;
             for bytes in [1, 8, 9, 100, 2 * PAGE] {
                 // SAFETY: as above.
@@ -250,7 +235,7 @@ mod tests {
                 }
             }
             assert_eq!(mapped.bytes(0, 2 * PAGE), [7; 2 * PAGE]);
-            mapped.file.set_len(0).unwrap();
+            mapped.mapping.file.set_len(0).unwrap();
             // SAFETY: as above.
             unsafe {
                 assert_eq!(copy(own, mapped.first, 1), Err(Gone::Target));
@@ -262,7 +247,7 @@ mod tests {
     #[test]
     fn a_sealed_file_cannot_shrink_and_memory_without_file_neither() {
         let mapped = Mapped::new(PAGE, libc::MAP_SHARED);
-        fcntl_add_seals(&mapped.file, SealFlags::SHRINK).unwrap();
+        fcntl_add_seals(&mapped.mapping.file, SealFlags::SHRINK).unwrap();
         assert!(!may_shrink(mapped.first as u64, PAGE as u64));
         let mut own = vec![0u8; 10 * PAGE];
         assert!(!may_shrink(at(&mut own) as u64, 10 * PAGE as u64));

@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod etcd;
 pub mod ipv6;
 pub mod limits;
+pub mod mapped;
 pub mod process;
 pub mod proxy;
 pub mod pyverbs;

@@ -25,4 +25,4 @@ pub mod ring;
 pub mod table;
 pub mod words;
 
-pub use test_basics::{etcd, limits, process, proxy, stopped};
+pub use test_basics::{etcd, limits, mapped, process, proxy, stopped};

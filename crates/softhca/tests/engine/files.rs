@@ -7,54 +7,31 @@
 use mlx5_prm::be::Be64;
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, OPMOD_MASKED_4_BYTES, WqeOpcode};
+use rustix::fs::{MemfdFlags, memfd_create};
 use softhca::HcaConfig;
 use softhca::device::{Access, Adversary, MrKeys};
 use softhca_rig::{End, Pair, Shape, data, inline, raddr};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
+use test_basics::mapped::MappedFile;
 
 const PAGE: u64 = 4096;
 const BYTES: u64 = 4 * PAGE;
 const HOW: [(&str, i32); 2] = [("shared", libc::MAP_SHARED), ("private", libc::MAP_PRIVATE)];
 
 /// A file of 4 pages, all of it mapped.
-struct Mapped {
-    file: File,
-    first: *mut u8,
-}
+struct Mapped(MappedFile);
 
 impl Mapped {
     fn new(how: i32) -> Self {
-        // SAFETY: a C string and flags; a descriptor that no other code owns.
-        let file = unsafe {
-            let fd = libc::memfd_create(c"mapped".as_ptr(), libc::MFD_CLOEXEC);
-            assert!(fd >= 0);
-            File::from_raw_fd(fd)
-        };
+        let file = File::from(memfd_create("mapped", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(BYTES).unwrap();
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        let bytes = usize::try_from(BYTES).unwrap();
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let first = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                rights,
-                how,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        assert_ne!(first, libc::MAP_FAILED);
-        Self {
-            file,
-            first: first.cast(),
-        }
+        Self(MappedFile::new(file, how))
     }
 
     fn address(&self) -> u64 {
-        self.first.expose_provenance() as u64
+        self.0.first().expose_provenance() as u64
     }
 
     /// Registers it for an end.
@@ -71,20 +48,13 @@ impl Mapped {
     /// A byte whose page is there.
     fn byte(&self, at: u64) -> &AtomicU8 {
         // SAFETY: inside the mapping; the test names pages that the file has.
-        unsafe { AtomicU8::from_ptr(self.first.add(usize::try_from(at).unwrap())) }
+        unsafe { AtomicU8::from_ptr(self.0.first().add(usize::try_from(at).unwrap())) }
     }
 
     fn bytes(&self, at: u64, bytes: u64) -> Vec<u8> {
         (at..at + bytes)
             .map(|at| self.byte(at).load(Ordering::Relaxed))
             .collect()
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: its own mapping.
-        unsafe { libc::munmap(self.first.cast(), usize::try_from(BYTES).unwrap()) };
     }
 }
 
@@ -287,7 +257,7 @@ fn an_operation_on_a_page_that_is_gone_fails_as_by_a_bad_key() {
                     let found = || [pair.hca_a.findings(), pair.hca_b.findings()].concat();
                     let before = found().len();
                     (0..BYTES).for_each(|at| file.byte(at).store(3, Ordering::Relaxed));
-                    file.file.set_len(kept).unwrap();
+                    file.0.file.set_len(kept).unwrap();
                     let told = format!("{way} {name} {kept} {what:?}");
                     let address = file.address();
                     if gone > 0 {
@@ -317,7 +287,7 @@ fn a_write_across_the_end_of_a_file_fails_and_leaves_what_is_before_it() {
             let file = Mapped::new(libc::MAP_SHARED);
             let mut pair = pair(&config);
             let keys = file.register(&pair.b);
-            file.file.set_len(kept).unwrap();
+            file.0.file.set_len(kept).unwrap();
             pair.a.data.write(0, &[9; 4096]);
             let at = 2 * PAGE - 1000;
             let ended = What::WriteTo.run(both(&mut pair), keys, file.address() + at, 4096);
@@ -365,15 +335,15 @@ fn a_buffer_by_its_descriptor_that_becomes_shorter_is_gone_too() {
     let file = Mapped::new(libc::MAP_SHARED);
     for (way, config) in ways() {
         let mut pair = pair(&config);
-        file.file.set_len(BYTES).unwrap();
-        let fd = file.file.as_raw_fd();
+        file.0.file.set_len(BYTES).unwrap();
+        let fd = file.0.file.as_raw_fd();
         let iova = 0x7000_0000;
         let keys = pair
             .b
             .context
             .reg_dmabuf_mr(pair.b.pdn, fd, 0, BYTES, iova, Access(0xf));
         let keys = keys.unwrap();
-        file.file.set_len(PAGE).unwrap();
+        file.0.file.set_len(PAGE).unwrap();
         let ended = What::WriteTo.run(both(&mut pair), keys, iova + 8, 64);
         assert_eq!(ended, Syndrome(0), "{way}");
         let ended = What::WriteTo.run(both(&mut pair), keys, iova + PAGE, 64);
