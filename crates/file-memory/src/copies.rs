@@ -18,7 +18,7 @@ const WORD: usize = 8;
 pub enum Gone {
     /// A page that was to be read.
     Source,
-    /// A page that was to be written.
+    /// A page that was to be written, and may not be or is not there.
     Target,
 }
 
@@ -50,6 +50,13 @@ impl fmt::Display for Gone {
 pub unsafe fn copy(from: usize, to: usize, bytes: usize) -> Result<(), Gone> {
     if bytes == 0 {
         return Ok(());
+    }
+    // What would end beyond the last address is not mapped.
+    if from.checked_add(bytes).is_none() {
+        return Err(Gone::Source);
+    }
+    if to.checked_add(bytes).is_none() {
+        return Err(Gone::Target);
     }
     if is_forbidden() {
         let source = ptr::with_exposed_provenance::<u8>(from);
@@ -238,6 +245,9 @@ mod tests {
             mapped.mapping.file.set_len(0).unwrap();
             // SAFETY: as above.
             unsafe {
+                let last = usize::MAX - 3;
+                assert_eq!(copy(last, own, 8), Err(Gone::Source));
+                assert_eq!(copy(own, last, 8), Err(Gone::Target));
                 assert_eq!(copy(own, mapped.first, 1), Err(Gone::Target));
                 assert_eq!(copy(mapped.first, own, 0), Ok(()));
             }

@@ -1,117 +1,42 @@
 //! Memory of the program that makes the calls: copied with the checks a kernel makes, never dereferenced.
 //!
-//! Addresses come in 64-bit fields from code that may be wrong. `process_vm_readv` and `process_vm_writev` on
-//! ourselves are `copy_from_user` and `copy_to_user`: a bad address gives `EFAULT`, not a crash. rustix has neither.
+//! Addresses come in 64-bit fields from code that may be wrong. The copies of [`file_memory`] are `copy_from_user` and
+//! `copy_to_user`: a bad address gives `EFAULT`, not a crash.
 
-// UNSAFETY: the two system calls, and plain copies where a sandbox forbids them.
+// UNSAFETY: copies from and to addresses that are given as numbers.
 #![expect(
     unsafe_code,
     reason = "copies from and to addresses that are given as numbers"
 )]
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use libc::{c_void, iovec};
-
 use crate::errno::Errno;
-use crate::shim::process_id;
 
 /// Copies `out.len()` bytes from `address`.
 pub(super) fn read(address: u64, out: &mut [u8]) -> Result<(), Errno> {
-    let local = iovec {
-        iov_base: out.as_mut_ptr().cast(),
-        iov_len: out.len(),
-    };
-    copy(Direction::FromUser, address, local)
+    copy(
+        address,
+        out.as_mut_ptr().expose_provenance() as u64,
+        out.len(),
+    )
 }
 
 /// Copies `bytes` to `address`.
 pub(super) fn write(address: u64, bytes: &[u8]) -> Result<(), Errno> {
-    let local = iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    copy(Direction::ToUser, address, local)
+    copy(
+        bytes.as_ptr().expose_provenance() as u64,
+        address,
+        bytes.len(),
+    )
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Direction {
-    FromUser,
-    ToUser,
-}
-
-/// `local` is a buffer of ours that is valid for the direction: both callers borrow it.
-fn copy(direction: Direction, address: u64, local: iovec) -> Result<(), Errno> {
-    if local.iov_len == 0 {
-        return Ok(());
-    }
-    let Ok(address) = usize::try_from(address) else {
+/// One of the two is a buffer of ours that is valid for its direction: both callers borrow it.
+fn copy(from: u64, to: u64, bytes: usize) -> Result<(), Errno> {
+    let [Ok(from), Ok(to)] = [from, to].map(usize::try_from) else {
         return Err(Errno::EFAULT);
     };
-    let user = iovec {
-        iov_base: std::ptr::with_exposed_provenance_mut::<c_void>(address),
-        iov_len: local.iov_len,
-    };
-    if !forbidden() {
-        let me = process_id();
-        // SAFETY: `local` is valid by contract; the kernel checks `user`.
-        let copied = unsafe {
-            match direction {
-                Direction::FromUser => libc::process_vm_readv(me, &local, 1, &user, 1, 0),
-                Direction::ToUser => libc::process_vm_writev(me, &local, 1, &user, 1, 0),
-            }
-        };
-        return match usize::try_from(copied) {
-            Ok(copied) if copied == local.iov_len => Ok(()),
-            _ => Err(Errno::EFAULT),
-        };
-    }
-    // SAFETY: the sandbox denies the checked copy. So a caller with a bad address crashes here, as it would in any library. A
-    // caller with a good address has given a range that this copy may use.
-    unsafe {
-        match direction {
-            Direction::FromUser => {
-                std::ptr::copy(
-                    user.iov_base.cast::<u8>(),
-                    local.iov_base.cast(),
-                    local.iov_len,
-                );
-            }
-            Direction::ToUser => {
-                std::ptr::copy(
-                    local.iov_base.cast::<u8>(),
-                    user.iov_base.cast(),
-                    local.iov_len,
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether a sandbox (seccomp) forbids the checked copies.
-fn forbidden() -> bool {
-    const UNKNOWN: u8 = 0;
-    const ALLOWED: u8 = 1;
-    const FORBIDDEN: u8 = 2;
-    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-    let mut state = STATE.load(Ordering::Relaxed);
-    if state == UNKNOWN {
-        let (source, mut target) = (1u8, 0u8);
-        let from = iovec {
-            iov_base: (&raw const source).cast_mut().cast(),
-            iov_len: 1,
-        };
-        let to = iovec {
-            iov_base: (&raw mut target).cast(),
-            iov_len: 1,
-        };
-        // SAFETY: two bytes of ours.
-        let copied = unsafe { libc::process_vm_readv(process_id(), &to, 1, &from, 1, 0) };
-        state = if copied == 1 { ALLOWED } else { FORBIDDEN };
-        STATE.store(state, Ordering::Relaxed);
-    }
-    state == FORBIDDEN
+    // SAFETY: our buffer is valid by contract; the kernel checks the program's memory. Where a sandbox denies that, a caller with a bad
+    // address crashes here, as it would in any library. A caller with a good address has given a range that this copy may use.
+    unsafe { file_memory::copy(from, to, bytes) }.map_err(|_| Errno::EFAULT)
 }
 
 #[cfg(test)]
