@@ -10,7 +10,8 @@ use softhca::{Hca, HcaConfig};
 use test_support::hca::hca_with;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Engine, EngineAddress, EngineConfig, EnginePath, HostMemory, Peer, RegionId, Status, TransferId,
+    Engine, EngineAddress, EngineConfig, EnginePath, HostMemory, Outcome, Peer, RegionId, Status,
+    TransferId,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -62,7 +63,7 @@ impl Side {
     }
 
     #[track_caller]
-    pub(crate) fn concluded(&self, id: TransferId) -> warpverbs::internal::engine::Outcome {
+    pub(crate) fn concluded(&self, id: TransferId) -> Outcome {
         match self.engine.wait(id, HANG).unwrap() {
             Status::Concluded(outcome) => outcome,
             other => panic!("{id:?}: {other:?}"),
@@ -140,6 +141,18 @@ pub(crate) fn connect(a: &Side, b: &Side) -> [Peer; 2] {
     import(&to_b, b);
     import(&to_a, a);
     [to_b, to_a]
+}
+
+/// Writes all of this end's region to the peer, where its own lies at `at`, and reads it back.
+pub(crate) fn moves(own: &Side, peer: &Peer, at: u64) {
+    let expected = own.fill(5);
+    let bytes = own.memory.bytes();
+    let id = peer.write(own.at(0), at, bytes).unwrap();
+    assert_eq!(own.concluded(id), Outcome::Done);
+    own.fill(6);
+    let id = peer.read(own.at(0), at, bytes).unwrap();
+    assert_eq!(own.concluded(id), Outcome::Done);
+    assert!(own.bytes() == expected);
 }
 
 pub(crate) fn config(name: &str) -> EngineConfig {

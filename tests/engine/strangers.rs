@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use test_support::limits::HANG;
 use test_support::process::Process;
-use warpverbs::internal::engine::{EngineConfig, EngineKey, EnginePath, Outcome, Peer, PeerPath};
+use warpverbs::internal::engine::{EngineConfig, EngineKey, EnginePath, PeerPath};
 
 use crate::cable::Cable;
 use crate::descriptors::descriptor;
 use crate::local_processes;
-use crate::rig::{End, LOOPBACK, as_beside, as_other, config, frame, listens, message};
+use crate::rig::{End, LOOPBACK, as_beside, as_other, config, frame, listens, message, moves};
 
 const BYTES: u64 = 4096;
 const PATHS: [EnginePath; 2] = [EnginePath::Auto, EnginePath::Nic];
@@ -233,17 +233,6 @@ fn connections_to_listeners_that_are_crossed_are_refused_or_go_by_the_nic() {
         }
         assert!(end.engine.accept(Duration::ZERO).is_none(), "no other");
     }
-}
-
-/// Writes a block to the peer and reads it back.
-fn moves(own: &End, peer: &Peer, at: u64) {
-    let expected = own.fill(5);
-    let id = peer.write(own.at(0), at, BYTES).unwrap();
-    assert_eq!(own.concluded(id), Outcome::Done);
-    own.fill(6);
-    let id = peer.read(own.at(0), at, BYTES).unwrap();
-    assert_eq!(own.concluded(id), Outcome::Done);
-    assert!(own.bytes() == expected);
 }
 
 #[test]

@@ -13,13 +13,12 @@ use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 use test_support::limits::{HANG, until};
 use warpverbs::internal::engine::{
-    BadAddress, EngineAddress, EngineKey, EnginePath, HostError, Outcome, Peer, PeerPath,
-    SocketPath,
+    BadAddress, EngineAddress, EngineKey, EnginePath, HostError, PeerPath, SocketPath,
 };
 
 use crate::descriptors::descriptor;
 use crate::local_processes;
-use crate::rig::{End, as_other, config, frame, message};
+use crate::rig::{End, as_other, config, frame, message, moves};
 
 const BYTES: u64 = 4096;
 
@@ -33,17 +32,6 @@ fn listens(end: &End, path: &Path) -> Result<EngineAddress, HostError> {
 
 fn auto(name: &str) -> End {
     End::new(config(name).with_engine_path(EnginePath::Auto), BYTES)
-}
-
-/// Writes a block to the peer and reads it back.
-fn moves(own: &End, peer: &Peer, at: u64) {
-    let expected = own.fill(5);
-    let id = peer.write(own.at(0), at, BYTES).unwrap();
-    assert_eq!(own.concluded(id), Outcome::Done);
-    own.fill(6);
-    let id = peer.read(own.at(0), at, BYTES).unwrap();
-    assert_eq!(own.concluded(id), Outcome::Done);
-    assert!(own.bytes() == expected);
 }
 
 /// Why the engine cannot listen there.
