@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::connection::{Control, THREAD};
 use super::error::{EngineError, HostError};
@@ -15,7 +15,7 @@ use super::frames::Stage;
 use super::handshake::{Connected, Handshake, failed};
 use super::host::{Inner, lock};
 use super::link::Link;
-use super::listener::{Accepted, Listener};
+use super::listener::{Accepted, Listener, Shortage};
 use super::peer::Peer;
 use super::recovery::Pairs;
 use super::seal::{Purpose, Role, shake};
@@ -31,9 +31,6 @@ use crate::provider::{HostLane, ProviderError, Wake, Watched};
 const MOST_TURNS: u32 = 16;
 /// Most connections that shake hands at a time.
 const MOST_GREETED: usize = 64;
-/// After so long the listener asks the system again that could take no connection, and after twice as long each time.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Peers {
@@ -193,12 +190,12 @@ impl Greeting {
 /// Takes connections until it is told to stop. Then it ends those that shake hands.
 pub(super) fn accept_all(inner: &Weak<Inner>, listener: &Listener, own: &Listening) {
     let mut greeting = Greeting::default();
-    // Of the failures in a row.
-    let mut pause: Option<Duration> = None;
+    let mut shortage = Shortage::default();
     loop {
         own.wake.begin();
         if !own.stops.load(Ordering::SeqCst) {
             // The system has said that it can take none: what comes is waited for without it.
+            let pause = shortage.pause();
             let comes = pause.is_none().then(|| Watched::read(listener.as_fd()));
             if let Err(error) = own.wake.sleep(comes, pause) {
                 tracing::error!("an engine does not listen any more: {error}");
@@ -209,24 +206,13 @@ pub(super) fn accept_all(inner: &Weak<Inner>, listener: &Listener, own: &Listeni
         if own.stops.load(Ordering::SeqCst) {
             break;
         }
-        let begun = match listener.accept() {
-            Ok(Some(accepted)) => greeting.begin(inner, accepted),
-            Ok(None) => Ok(()),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(()),
-                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                _ => Err(error),
-            },
-        };
-        pause = match begun {
-            Ok(()) => None,
-            Err(error) => {
-                if pause.is_none() {
-                    tracing::warn!("an engine takes no connection for now: {error}");
-                }
-                Some(pause.map_or(SHORTEST_PAUSE, |pause| (2 * pause).min(LONGEST_PAUSE)))
-            }
-        };
+        let begun = listener.accept().and_then(|accepted| match accepted {
+            Some(accepted) => greeting.begin(inner, accepted),
+            None => Ok(()),
+        });
+        if let Some(error) = shortage.after(begun) {
+            tracing::warn!("an engine takes no connection for now: {error}");
+        }
     }
     greeting.close();
 }

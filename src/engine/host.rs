@@ -251,7 +251,6 @@ impl Engine {
         }
         let system = |call| move |source| ProviderError::System { call, source };
         let listener = Listener::bind(&address)?;
-        listener.set_nonblocking().map_err(system("fcntl"))?;
         let address = listener.address().clone();
         let listening = Arc::new(Listening {
             wake: Wake::new()?,

@@ -23,6 +23,9 @@ use crate::deadline::Looks;
 
 /// Most connections that wait to be accepted; the system may have less.
 const BACKLOG: i32 = 1024;
+/// After so long a listener asks the system again that could take no connection, and after twice as long each time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for another process that looks at the same directory.
 const LOCK: Duration = Duration::from_secs(5);
 /// Between two looks whether it has ended.
@@ -46,6 +49,12 @@ pub struct Accepted {
     pub from: String,
 }
 
+/// Of a listener to whom the system gives no descriptor, thread or memory for a connection. It passes when others end.
+#[derive(Debug, Default)]
+pub struct Shortage {
+    pause: Option<Duration>,
+}
+
 /// The file of a Unix socket.
 #[derive(Debug)]
 struct Bound {
@@ -67,6 +76,7 @@ impl Listener {
         match address {
             EngineAddress::Tcp(wanted) => {
                 let listener = TcpListener::bind(wanted).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
                 let address = listener.local_addr().map_err(failed)?.into();
                 Ok(Self {
                     socket: listener.into(),
@@ -92,12 +102,22 @@ impl Listener {
         &self.address
     }
 
-    /// The next that connects. None: one that has come may not, and the log says why.
+    /// One that has connected; it waits for none. None: none has connected, or one that may not, and the log says why. The
+    /// descriptor says when one has.
     ///
     /// # Errors
-    /// The system's.
+    /// The system has no descriptor or no memory for one: see [`Shortage`].
     pub fn accept(&self) -> io::Result<Option<Accepted>> {
-        let (socket, _) = self.socket.accept()?;
+        let (socket, _) = loop {
+            match self.socket.accept() {
+                Ok(accepted) => break accepted,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    io::ErrorKind::WouldBlock => return Ok(None),
+                    _ => return Err(error),
+                },
+            }
+        };
         if self.bound.is_some()
             && let Err(error) = Credentials::of(&socket).and_then(Credentials::check)
         {
@@ -111,13 +131,23 @@ impl Listener {
         };
         Ok(Some(Accepted { stream, from }))
     }
+}
 
-    /// `accept` waits no more: [`io::ErrorKind::WouldBlock`] where none has connected. The descriptor says when one has.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn set_nonblocking(&self) -> io::Result<()> {
-        self.socket.set_nonblocking(true)
+impl Shortage {
+    /// How long the listener is to wait before it asks again, whoever comes meanwhile; none: it is not short of anything.
+    #[must_use]
+    pub const fn pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
+    /// What has become of a connection: the error with which a shortage begins, which is to be told.
+    pub fn after(&mut self, taken: io::Result<()>) -> Option<io::Error> {
+        let before = self.pause;
+        let error = taken.err();
+        self.pause = error
+            .as_ref()
+            .map(|_| before.map_or(SHORTEST_PAUSE, |pause| (2 * pause).min(LONGEST_PAUSE)));
+        error.filter(|_| before.is_none())
     }
 }
 
@@ -170,6 +200,7 @@ fn bind_unix(path: &Path) -> io::Result<(Socket, (u64, u64))> {
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
     Ok((socket, id(&fs::symlink_metadata(path)?)))
 }
 
@@ -209,4 +240,24 @@ fn lock_directory(path: &Path) -> io::Result<File> {
 
 fn id(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_is_told_once_and_its_pauses_grow_up_to_the_longest() {
+        let short = || Err(io::ErrorKind::OutOfMemory.into());
+        let mut shortage = Shortage::default();
+        for _ in 0..2 {
+            assert_eq!(shortage.pause(), None);
+            assert!(shortage.after(short()).is_some());
+            for times in [1, 2, 4, 8, 16, 32, 64, 100, 100] {
+                assert_eq!(shortage.pause(), Some(times * SHORTEST_PAUSE));
+                assert!(shortage.after(short()).is_none());
+            }
+            assert!(shortage.after(Ok(())).is_none());
+        }
+    }
 }

@@ -134,7 +134,7 @@ pub use grant::{GRANT_BYTES, Grant, Rights};
 pub use host::{CloseReport, Engine};
 pub use ids::RegionId;
 pub use known::PeerGone;
-pub use listener::{Accepted, Listener};
+pub use listener::{Accepted, Listener, Shortage};
 pub use local::PeerPath;
 pub use mirror::Mirror;
 pub use names::Publication;

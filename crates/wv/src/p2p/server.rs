@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use warpverbs::engine::{
     Accepted, Engine, EngineAddress, EngineConfig, EngineKey, HostMemory, Listener, Publication,
-    RegionId,
+    RegionId, Shortage,
 };
 use warpverbs::team::Store;
 
@@ -19,10 +19,6 @@ use super::figures::EngineFigures;
 use super::files::{self, Links, Source, Target, place};
 use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
 use super::{P2pError, SERVERS, SLOT, SLOTS};
-
-/// After so long the server asks the system again that could take no connection, and after twice as long each time.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a server works.
 #[derive(Clone, Debug)]
@@ -77,8 +73,6 @@ pub fn serve(
     };
     let listener = Listener::bind(&options.listen)?;
     let at_engine = engine.listen(beside(&options.listen)?)?;
-    // Another may have taken the connection, or its client gone.
-    listener.set_nonblocking().map_err(failed)?;
     let limits = Limits {
         requests: options.requests,
         at_once: options.at_once,
@@ -96,16 +90,16 @@ pub fn serve(
         options,
     };
     thread::scope(|scope| {
-        // Of the failures in a row.
-        let mut pause: Option<Duration> = None;
+        let mut shortage = Shortage::default();
         while !door.is_over() {
+            let pause = shortage.pause();
             let comes = pause.is_none().then(|| listener.as_fd());
             if let Err(error) = door.wait(comes, pause) {
                 door.close();
                 return Err(failed(error));
             }
-            let begun = next(&listener).and_then(|come| {
-                let Some(Accepted { stream, from }) = come else {
+            let begun = listener.accept().and_then(|accepted| {
+                let Some(Accepted { stream, from }) = accepted else {
                     return Ok(());
                 };
                 let connection = Connection::new(stream)?;
@@ -119,15 +113,9 @@ pub fn serve(
                 let thread = thread::Builder::new().name("wv-p2p".to_owned());
                 thread.spawn_scoped(scope, body).map(drop)
             });
-            pause = match begun {
-                Ok(()) => None,
-                Err(error) => {
-                    if pause.is_none() {
-                        tell(&News::Pauses(&error));
-                    }
-                    Some(pause.map_or(SHORTEST_PAUSE, |pause| (2 * pause).min(LONGEST_PAUSE)))
-                }
-            };
+            if let Some(error) = shortage.after(begun) {
+                tell(&News::Pauses(&error));
+            }
         }
         door.close();
         Ok::<(), P2pError>(())
@@ -136,20 +124,6 @@ pub fn serve(
     let _ = server.engine.close();
     tell(&News::Ends(&EngineFigures::of(&server.engine)));
     Ok(())
-}
-
-/// The next connection, if one has come.
-fn next(listener: &Listener) -> io::Result<Option<Accepted>> {
-    loop {
-        return match listener.accept() {
-            Ok(come) => Ok(come),
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                io::ErrorKind::WouldBlock => Ok(None),
-                _ => Err(error),
-            },
-        };
-    }
 }
 
 /// Where the engine of a server listens that listens there.
