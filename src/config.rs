@@ -40,7 +40,7 @@ mod variables;
 
 use std::ffi::OsString;
 
-pub use address::{address, host_and_port};
+pub(crate) use address::host_and_port;
 pub use cpus::{BadCpus, CpuList, EngineCpus};
 pub use devices::{BadDevices, DeviceChoice, PortName};
 pub(crate) use engine::MOST_LOG_ENTRIES;

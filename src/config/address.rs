@@ -5,15 +5,13 @@ use std::net::SocketAddr;
 use super::number::whole;
 
 /// `HOST:PORT`, whose port is a whole number up to 65535: the host as it stands, and the port.
-#[must_use]
-pub fn host_and_port(text: &str) -> Option<(&str, u16)> {
+pub(crate) fn host_and_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     Some((host, whole(port)?.try_into().ok()?))
 }
 
 /// `IP:PORT`, an IPv6 address in brackets, whose port is a whole number up to 65535.
-#[must_use]
-pub fn address(text: &str) -> Option<SocketAddr> {
+pub(super) fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = host_and_port(text)?;
     format!("{ip}:{port}").parse().ok()
 }
