@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use warpverbs::deadline::Looks;
 use warpverbs::engine::{
     Behind, Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice,
-    Outcome, Peer,
+    Outcome, Peer, printable,
 };
 use warpverbs::verbs::Context;
 
@@ -300,7 +300,10 @@ impl Server {
 /// What a server tells, which is no failure. It may serve others first, for as long as they take.
 fn answer(engine: &Engine, peer: &Peer, others: &mut Others) -> Result<Told, BenchError> {
     match Told::next(engine, peer, others, Duration::MAX)? {
-        Some(Told::Failed(reason)) => Err(wrong(format!("the other end: {reason}"))),
+        Some(Told::Failed(reason)) => {
+            let reason = printable(&reason);
+            Err(wrong(format!("the other end: {reason}")))
+        }
         Some(told) => Ok(told),
         None => Err(wrong("the other end is gone".to_owned())),
     }
