@@ -102,7 +102,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/warpverbs-build", [&["simt"], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
-    ("crates/file-memory", [&[], &[], &[]]),
+    ("crates/file-memory", [&[], &["test-basics"], &[]]),
     (
         "crates/softhca",
         [
