@@ -22,7 +22,7 @@ pub use memory::{Memory, map_uar};
 pub use segments::{data, inline, raddr};
 
 use patience::HANG;
-use shared::{SharedQueue, Xrc};
+use shared::{SharedKind, SharedQueue, Xrc};
 
 use mlx5_prm::be::Be32;
 use mlx5_prm::cmd::{CreateOut, Opcode};
@@ -51,6 +51,8 @@ pub struct Shape {
     pub xrc_file: Option<XrcFile>,
     /// log2 of WQEs of a shared receive queue.
     pub log_srq: Option<u32>,
+    /// That queue is a ring, not a list.
+    pub ring_srq: bool,
     /// log2 of send WQEBBs.
     pub log_depth: u32,
     /// No doorbell record: the doorbell says how far to run.
@@ -85,6 +87,7 @@ impl Default for Shape {
             kind: Kind::Rc,
             xrc_file: None,
             log_srq: None,
+            ring_srq: false,
             log_depth: 6,
             no_record: false,
             log_cq: Some(8),
@@ -233,12 +236,16 @@ impl End {
         let is_target = shape.kind == Kind::XrcTarget;
         let xrcd = is_target.then(|| context.open_xrcd(shape.xrc_file, true, false).unwrap());
         let srq = shape.log_srq.map(|log| {
-            let xrc = xrcd.map(|xrcd| Xrc {
-                xrcd,
-                cqn,
-                user_index: SRQ_INDEX,
-            });
-            SharedQueue::new(&context, pdn, log, xrc)
+            let kind = match xrcd {
+                Some(xrcd) => SharedKind::Xrc(Xrc {
+                    xrcd,
+                    cqn,
+                    user_index: SRQ_INDEX,
+                }),
+                None if shape.ring_srq => SharedKind::Ring,
+                None => SharedKind::List,
+            };
+            SharedQueue::new(&context, pdn, log, kind)
         });
         let shared = shared.or(srq.as_ref().map(|srq| srq.number));
         let qpc = Qpc::default()

@@ -1,4 +1,5 @@
-//! A shared receive queue as libmlx5 keeps one: a list of WQEs, posted at its head and given back at its tail.
+//! A shared receive queue as libmlx5 keeps one: a list of WQEs, posted at its head and given back at its tail. Or a
+//! ring, as UCX keeps it.
 
 use super::{Memory, create, data};
 use mlx5_prm::cmd::Opcode;
@@ -20,12 +21,25 @@ pub struct SharedQueue {
     pub object: DevxObject,
     context: Context,
     memory: Memory,
+    /// Of a ring the number of the next WQE, of a list its place.
     head: u16,
     tail: u16,
     counter: u16,
+    is_ring: bool,
 }
 
-/// Which kind: what makes an SRQ one of an XRC domain.
+/// Which kind.
+#[derive(Clone, Copy, Debug)]
+pub enum SharedKind {
+    /// A receive memory pool whose WQEs name each other.
+    List,
+    /// A receive memory pool that is a ring.
+    Ring,
+    /// A list of an XRC domain.
+    Xrc(Xrc),
+}
+
+/// What makes an SRQ one of an XRC domain.
 #[derive(Clone, Copy, Debug)]
 pub struct Xrc {
     /// The domain.
@@ -38,7 +52,7 @@ pub struct Xrc {
 
 impl SharedQueue {
     /// A queue of 2^`log` WQEs.
-    pub fn new(context: &Context, pdn: u32, log: u32, xrc: Option<Xrc>) -> Self {
+    pub fn new(context: &Context, pdn: u32, log: u32, kind: SharedKind) -> Self {
         let memory = Memory::new(RING + ((1 << LOG_STRIDE) << log).max(4096));
         #[expect(
             unsafe_code,
@@ -47,7 +61,7 @@ impl SharedQueue {
         // SAFETY: the queue owns the memory, and the context is closed before it goes.
         let umem =
             unsafe { context.reg_umem(memory.address(), memory.bytes(), Access(1)) }.unwrap();
-        let input = input(pdn, umem, log, xrc);
+        let input = input(pdn, umem, log, kind);
         let (object, number) = create(context, &input).unwrap();
         let tail = u16::try_from((1u32 << log) - 1).unwrap();
         let queue = Self {
@@ -58,9 +72,11 @@ impl SharedQueue {
             head: 0,
             tail,
             counter: 0,
+            is_ring: matches!(kind, SharedKind::Ring),
         };
         for index in 0..tail {
-            queue.link(index, index + 1);
+            // The links of a ring are not for following.
+            queue.link(index, if queue.is_ring { 0xffff } else { index + 1 });
         }
         queue
     }
@@ -74,10 +90,15 @@ impl SharedQueue {
         self.memory.write(Self::at(index) + 2, &next.to_be_bytes());
     }
 
-    /// Writes a WQE of up to three segments (bytes, lkey, address) at the head. Its index.
+    /// Writes a WQE of up to three segments (bytes, lkey, address) at the head. The index that its completion has.
     pub fn write(&mut self, segments: &[(u32, u32, u64)]) -> u16 {
-        assert_ne!(self.head, self.tail, "the list is full");
         let index = self.head;
+        let place = if self.is_ring {
+            index & self.tail
+        } else {
+            assert_ne!(self.head, self.tail, "the list is full");
+            index
+        };
         let mut units: Vec<u8> = segments
             .iter()
             .flat_map(|(bytes, lkey, address)| data(*bytes, *lkey, *address))
@@ -85,9 +106,13 @@ impl SharedQueue {
         if segments.len() < 3 {
             units.extend(data(0, DataSeg::INVALID_LKEY, 0));
         }
-        self.memory.write(Self::at(index) + 16, &units);
-        let next = self.memory.read(Self::at(index) + 2, 2);
-        self.head = u16::from_be_bytes([next[0], next[1]]);
+        self.memory.write(Self::at(place) + 16, &units);
+        let next = self.memory.read(Self::at(place) + 2, 2);
+        self.head = if self.is_ring {
+            index.wrapping_add(1)
+        } else {
+            u16::from_be_bytes([next[0], next[1]])
+        };
         self.counter = self.counter.wrapping_add(1);
         index
     }
@@ -156,9 +181,14 @@ impl SharedQueue {
 }
 
 /// The command that makes a queue whose record is at offset 0 of `umem` and whose WQEs are at 4096.
-pub fn input(pdn: u32, umem: u32, log: u32, xrc: Option<Xrc>) -> Vec<u8> {
-    let Some(xrc) = xrc else {
+pub fn input(pdn: u32, umem: u32, log: u32, kind: SharedKind) -> Vec<u8> {
+    let wq_type = match kind {
+        SharedKind::Ring => Wq::TYPE_CYCLIC,
+        _ => Wq::TYPE_LINKED_LIST,
+    };
+    let SharedKind::Xrc(xrc) = kind else {
         let wq = Wq::default()
+            .with_wq_type(wq_type)
             .with_pd(pdn)
             .with_log_wq_stride(LOG_STRIDE)
             .with_log_wq_sz(log)

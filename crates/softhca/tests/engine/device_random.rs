@@ -6,7 +6,7 @@ use softhca::device::DevxObject;
 use softhca::{DeviceError, Hca};
 use softhca_rig::bringup::{bring_up, create_qp};
 use softhca_rig::create;
-use softhca_rig::shared::{Xrc, input};
+use softhca_rig::shared::{SharedKind, Xrc, input};
 
 fn any_command() -> impl Strategy<Value = Vec<u8>> {
     let opcodes = [
@@ -33,8 +33,8 @@ proptest! {
         let (qp, qpn) = create(&b.context, create_qp(b.pdn, b.umem, b.page_id, b.cqn).as_bytes()).unwrap();
         let domain = b.context.open_xrcd(None, true, false).unwrap();
         let xrc = Xrc { xrcd: domain, cqn: b.cqn, user_index: 1 };
-        let (rmp, rmpn) = create(&b.context, &input(b.pdn, b.umem, 4, None)).unwrap();
-        let (xrc_srq, srqn) = create(&b.context, &input(b.pdn, b.umem, 4, Some(xrc))).unwrap();
+        let (rmp, rmpn) = create(&b.context, &input(b.pdn, b.umem, 4, SharedKind::List)).unwrap();
+        let (xrc_srq, srqn) = create(&b.context, &input(b.pdn, b.umem, 4, SharedKind::Xrc(xrc))).unwrap();
         for mut input in commands {
             let object = match input.first() {
                 Some(4) => DevxObject::Cq(b.cqn),
@@ -68,12 +68,16 @@ proptest! {
     }
 
     #[test]
-    fn a_good_queue_with_flipped_bytes_is_answered(xrc: bool, flips in proptest::collection::vec((0usize..272, any::<u8>()), 1..6)) {
+    fn a_good_queue_with_flipped_bytes_is_answered(kind in 0..3u8, flips in proptest::collection::vec((0usize..272, any::<u8>()), 1..6)) {
         let hca = Hca::new().unwrap();
         let b = bring_up(&hca).unwrap();
         let domain = b.context.open_xrcd(None, true, false).unwrap();
-        let xrc = xrc.then_some(Xrc { xrcd: domain, cqn: b.cqn, user_index: 1 });
-        let mut bytes = input(b.pdn, b.umem, 4, xrc);
+        let kind = match kind {
+            0 => SharedKind::List,
+            1 => SharedKind::Ring,
+            _ => SharedKind::Xrc(Xrc { xrcd: domain, cqn: b.cqn, user_index: 1 }),
+        };
+        let mut bytes = input(b.pdn, b.umem, 4, kind);
         for (at, value) in flips {
             bytes[at] = value;
         }

@@ -9,7 +9,7 @@ use softhca::device::{DeviceError, Event, Simulation};
 use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
 use softhca_rig::patience::{QUIET, wait_until};
-use softhca_rig::shared::SharedQueue;
+use softhca_rig::shared::{SharedKind, SharedQueue};
 use softhca_rig::{End, Pair, QP_INDEX, Shape, data, simulated_pair};
 use std::time::Duration;
 
@@ -108,6 +108,49 @@ fn two_qps_take_wqes_from_one_queue_in_the_order_of_its_list() {
             assert_eq!(pair.b.data.read(0, 4), text);
             held.push(cqe.wqe_counter.get());
         }
+        pair.assert_clean();
+    }
+}
+
+#[test]
+fn wqes_of_a_ring_are_taken_one_after_the_other_and_named_by_number() {
+    for loopback in [true, false] {
+        let config = HcaConfig {
+            loopback,
+            ..HcaConfig::default()
+        };
+        let receiver = Shape {
+            log_srq: Some(2),
+            ring_srq: true,
+            ..Shape::default()
+        };
+        let mut pair = Pair::with(&config, Shape::default(), receiver);
+        assert_eq!(srq(&mut pair.b).query().wq().wq_type(), Wq::TYPE_CYCLIC);
+        // Three times around, 4 at once, each to a place of its own.
+        for round in 0..3u16 {
+            for place in 0..4u16 {
+                let posted = post(&mut pair.b, u64::from(place) * 64, 64);
+                assert_eq!(posted, round * 4 + place);
+            }
+            for place in 0..4u16 {
+                let number = round * 4 + place;
+                pair.a.data.write(0, &number.to_be_bytes());
+                send(&mut pair.a, 0, 2);
+                assert_eq!(pair.a.run(1)[0].opcode(), CqeOpcode::REQ);
+                let cqe = pair.b.completion();
+                assert_eq!(cqe.opcode(), CqeOpcode::RESP_SEND);
+                assert_eq!(cqe.wqe_counter.get(), number);
+                let found = pair.b.data.read(usize::from(place) * 64, 2);
+                assert_eq!(found, number.to_be_bytes());
+            }
+        }
+        // The ring is empty now: the sender waits.
+        send(&mut pair.a, 0, 2);
+        pair.a.post();
+        assert!(pair.a.poll_for(QUIET, |_| true).is_none());
+        assert_eq!(post(&mut pair.b, 0, 64), 12);
+        assert_eq!(pair.a.completion().opcode(), CqeOpcode::REQ);
+        assert_eq!(pair.b.completion().wqe_counter.get(), 12);
         pair.assert_clean();
     }
 }
@@ -339,7 +382,7 @@ fn what_makes_no_queue_is_refused_and_what_is_in_use_stays() {
 
     let hca = Hca::new().unwrap();
     let made = softhca_rig::bringup::bring_up(&hca).unwrap();
-    let good = softhca_rig::shared::input(made.pdn, made.umem, 4, None);
+    let good = softhca_rig::shared::input(made.pdn, made.umem, 4, SharedKind::List);
     let input = mlx5_prm::srq::CreateRmpIn::from_prefix(&good);
     let wq = *input.ctx().wq();
     let with = |wq: Wq| input.with_ctx(input.ctx().with_wq(wq));
@@ -352,7 +395,13 @@ fn what_makes_no_queue_is_refused_and_what_is_in_use_stays() {
         (with(wq.with_lwm(16)), Status::BAD_PARAM),
         (with(wq.with_wq_umem_offset(1 << 40)), Status::BAD_PARAM),
         (with(wq.with_dbr_addr(4)), Status::BAD_PARAM),
-        (with(wq.with_wq_type(Wq::TYPE_CYCLIC)), Status::BAD_PARAM),
+        // Several messages to a WQE; WQEs without a header.
+        (with(wq.with_wq_type(2)), Status::BAD_PARAM),
+        (with(wq.with_wq_type(3)), Status::BAD_PARAM),
+        (
+            input.with_ctx(input.ctx().with_basic_cyclic_rcv_wqe(1)),
+            Status::BAD_PARAM,
+        ),
         (
             input.with_ctx(input.ctx().with_state(3)),
             Status::BAD_RES_STATE,

@@ -59,7 +59,7 @@ syndromes! {
     LAG_HASH = 0x5c_0073, "lag_tx_port_affinity names a port, which a hash finds in this link aggregation group";
     PATH_BITS = 0x5c_0074, "mlid (the path bits) is not less than 2^LMC of the port";
     SRQ_TOO_LONG = 0x5c_004d, "the number of WQEs or their length is out of range";
-    SRQ_TYPE = 0x5c_004e, "the shared receive queue is no linked list, or has signatures";
+    SRQ_TYPE = 0x5c_004e, "the shared receive queue is neither a linked list nor a ring of plain WQEs with their header, or has signatures";
     SRQ_LIMIT = 0x5c_004f, "the limit is not below the number of WQEs";
     MKEY_MODE = 0x5c_0050, "the access mode is neither MTT over a UMEM nor KLM nor KSM";
     MKEY_RANGE = 0x5c_0051, "the key covers more than its UMEM";

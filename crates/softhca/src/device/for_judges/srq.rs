@@ -1,8 +1,10 @@
-//! A shared receive queue: WQEs that the QPs attached to it, or an XRC domain's, take in the order of a linked list.
+//! A shared receive queue: WQEs that the QPs attached to it, or an XRC domain's, take in the order of a linked list or of a ring.
 //!
-//! Each WQE begins with a header that names the next. Software links the WQEs it has got back behind the last one, in whatever
-//! order they were completed. It counts in the doorbell record how many of the list it has posted, and the device follows the
-//! links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
+//! Each WQE begins with a header, which in a list names the next. Software links the WQEs it has got back behind the last one, in
+//! whatever order they were completed. It counts in the doorbell record how many of the list it has posted, and the device follows
+//! the links. In a ring the WQEs have the header, too, and the device does not read it: WQE `i` lies at entry `i` modulo the length.
+//! Source: PRM "Shared Receive Queue", "Receive Memory Pool"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core;
+//! `uct_rc_mlx5_iface_srq_post_recv`, `uct_rc_mlx5_iface_release_srq_seg` in UCX.
 
 use crate::device::memory::Region;
 use crate::device::objects::qp::segments;
@@ -17,13 +19,14 @@ pub(crate) struct Srq {
     /// Domain of the keys in its WQEs.
     pub(crate) pdn: u32,
     pub(crate) kind: SrqKind,
+    pub(crate) order: SrqOrder,
     /// UMEMs of the WQEs and of the doorbell record.
     pub(crate) umems: [u32; 2],
     pub(crate) ring: Region,
     /// Bytes of a WQE.
     pub(crate) stride: u64,
     pub(crate) record: Region,
-    /// Index of the next WQE to take.
+    /// Of a list the index of the next WQE to take.
     pub(crate) next: u16,
     /// WQEs taken, modulo 2^16.
     pub(crate) taken: u16,
@@ -44,6 +47,15 @@ pub(crate) enum SrqKind {
         cqn: u32,
         user_index: u32,
     },
+}
+
+/// Which WQE follows another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SrqOrder {
+    /// The one that it names. Completions name a WQE by its place.
+    List,
+    /// The one after it. Completions name a WQE by its number, modulo 2^16, as those of a QP's own queue do.
+    Ring,
 }
 
 /// Why no WQE can be taken.
@@ -87,7 +99,7 @@ impl Srq {
         posted.wrapping_sub(self.taken)
     }
 
-    /// Takes the next WQE: its index and segments.
+    /// Takes the next WQE: the index that completions name it by, and its segments.
     pub(crate) fn take(&mut self) -> Result<(u16, Vec<Segment>), TakeError> {
         if self.broken {
             return Err(TakeError::Broken);
@@ -96,8 +108,12 @@ impl Srq {
         if ahead == 0 {
             return Err(TakeError::Empty);
         }
-        let index = self.next;
-        let start = u64::from(index) * self.stride;
+        let (index, place) = match self.order {
+            SrqOrder::List => (self.next, u64::from(self.next)),
+            // A power of two of entries.
+            SrqOrder::Ring => (self.taken, u64::from(self.taken) & (self.entries() - 1)),
+        };
+        let start = place * self.stride;
         let slot = match self.ring.part(start, self.stride) {
             Some(slot) if u64::from(ahead) <= self.entries() => slot,
             Some(_) => {
@@ -150,6 +166,7 @@ mod tests {
             record: all.part(0, 8).unwrap(),
             next: 0,
             taken: 0,
+            order: SrqOrder::List,
             limit: 0,
             broken: false,
         };
@@ -188,6 +205,30 @@ mod tests {
         post(&srq, 6);
         let order: Vec<u16> = (0..4).map(|_| srq.take().unwrap().0).collect();
         assert_eq!(order, [2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn wqes_of_a_ring_follow_each_other_whatever_their_links_say() {
+        let mut memory = Vec::new();
+        let mut srq = srq(&mut memory);
+        srq.order = SrqOrder::Ring;
+        for index in 0..4 {
+            link(&srq, index, 0xffff);
+        }
+        // The number wraps at 2^16, and the place at the length.
+        srq.taken = 0xfffd;
+        post(&srq, 1);
+        let taken: Vec<_> = (0..4)
+            .map(|_| {
+                srq.take()
+                    .map(|(index, segments)| (index, segments[0].bytes))
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(taken, [(0xfffd, 2), (0xfffe, 3), (0xffff, 4), (0, 1)]);
+        assert_eq!(srq.take(), Err(TakeError::Empty));
+        post(&srq, 6);
+        assert_eq!(srq.take(), Err(TakeError::BeyondQueue { ahead: 5 }));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! As on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it) `CREATE_SRQ` does not exist.
 
-use super::srq::{Srq, SrqKind};
+use super::srq::{Srq, SrqKind, SrqOrder};
 use super::xrcd::{self, Xrcd, xrcd_users};
 use crate::device::Event;
 use crate::device::command::syndrome;
@@ -20,6 +20,7 @@ use mlx5_prm::srq::{
 /// Where the pieces of a queue lie, and how long it is.
 struct Layout {
     pdn: u32,
+    order: SrqOrder,
     umems: [u32; 2],
     offset: u64,
     page_offset: u32,
@@ -36,11 +37,19 @@ pub(in crate::device) fn create_rmp(call: &mut Call<'_>) -> Outcome {
     if rmpc.state() != Rmpc::STATE_RDY {
         return Err(Refusal::new(Status::BAD_RES_STATE, syndrome::SRQ_STATE));
     }
-    if wq.wq_type() != Wq::TYPE_LINKED_LIST || wq.wq_signature() != 0 {
+    let order = match wq.wq_type() {
+        Wq::TYPE_LINKED_LIST => SrqOrder::List,
+        Wq::TYPE_CYCLIC => SrqOrder::Ring,
+        // With strides: several messages to a WQE.
+        _ => return Err(Refusal::bad_param(syndrome::SRQ_TYPE)),
+    };
+    // WQEs without a header are not among the capabilities.
+    if wq.wq_signature() != 0 || rmpc.basic_cyclic_rcv_wqe() != 0 {
         return Err(Refusal::bad_param(syndrome::SRQ_TYPE));
     }
     let layout = Layout {
         pdn: wq.pd(),
+        order,
         umems: [wq.wq_umem_id(), wq.dbr_umem_id()],
         offset: wq.wq_umem_offset(),
         page_offset: wq.page_offset(),
@@ -69,6 +78,7 @@ pub(in crate::device) fn create_xrc_srq(call: &mut Call<'_>) -> Outcome {
     }
     let layout = Layout {
         pdn: srqc.pd(),
+        order: SrqOrder::List,
         umems: [input.xrc_srq_umem_id(), srqc.dbr_umem_id()],
         offset: input.xrc_srq_umem_offset(),
         page_offset: srqc.page_offset(),
@@ -122,6 +132,7 @@ fn create(call: &mut Call<'_>, layout: &Layout, kind: SrqKind) -> Result<u32, Re
             context,
             pdn: layout.pdn,
             kind,
+            order: layout.order,
             umems: layout.umems,
             ring,
             stride,
@@ -191,7 +202,12 @@ pub(in crate::device) fn query_rmp(call: &mut Call<'_>) -> Outcome {
         Rmpc::STATE_RDY
     };
     let posted = srq.taken.wrapping_add(srq.available());
+    let wq_type = match srq.order {
+        SrqOrder::List => Wq::TYPE_LINKED_LIST,
+        SrqOrder::Ring => Wq::TYPE_CYCLIC,
+    };
     let wq = Wq::default()
+        .with_wq_type(wq_type)
         .with_lwm(srq.limit.into())
         .with_pd(srq.pdn)
         .with_hw_counter(srq.taken.into())
