@@ -28,7 +28,7 @@ use mlx5_prm::be::Be32;
 use mlx5_prm::cmd::{CreateOut, Opcode};
 use mlx5_prm::cq::{Cqc, CreateCqIn};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
-use mlx5_prm::doorbell::{doorbell_value, uar};
+use mlx5_prm::doorbell::{cq_record, doorbell_value, uar};
 use mlx5_prm::qp::{CreateQpIn, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, WqeOpcode};
 use softhca::device::{
@@ -428,6 +428,15 @@ impl End {
 
     /// Stores the first 8 bytes of the WQE at `index` into register 0 of the page, as libmlx5 does.
     pub fn ring_last(&self, index: u16) {
+        self.store_beginning(index, uar::register(0));
+    }
+
+    /// Stores the first 8 bytes of the WQE at `index` into the register of queues without record.
+    pub fn ring_without_record_by(&self, index: u16) {
+        self.store_beginning(index, uar::NO_RECORD);
+    }
+
+    fn store_beginning(&self, index: u16, place: usize) {
         let ring = 64usize << self.shape.log_depth;
         let at = (usize::from(index) * 64) & (ring - 1);
         let bytes = self.control.read(self.ring_at() + at, 8);

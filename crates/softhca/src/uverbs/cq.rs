@@ -147,7 +147,6 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
     let mut output = CreateCqOut::default();
     let object = device.kernel_create(input.as_bytes(), output.as_bytes_mut())?;
     let cqn = output.cqn();
-    device.disarm(cqn);
     call.context.listeners().add(object, listener);
     let cqe = (1 << log) - 1;
     let queue = VerbsCq {

@@ -1,5 +1,6 @@
 //! The engine and the device model: WQEs, doorbells and completions, commands, faults, the checker.
 
+mod arming;
 mod checker;
 mod device_commands;
 mod device_failure;

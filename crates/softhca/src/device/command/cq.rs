@@ -10,7 +10,6 @@ use crate::device::objects::arming::Arming;
 use crate::device::objects::cq::Cq;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
-use mlx5_prm::doorbell::cq_record;
 
 /// Bytes of the input up to `cq_umem_id`.
 const CREATE_BYTES: usize = 0x5c;
@@ -29,11 +28,6 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let start = ring_start(input.cq_umem_offset(), cqc.page_offset())?;
     let ring = ring(hca, context, &cqc, input.cq_umem_id(), start)?;
     let record = record_part(hca, context, cqc.dbr_umem_id(), cqc.dbr_addr())?;
-    // The memory of an external HCA is not for this process to read.
-    let arming = match hca.execution {
-        Execution::Engine => Arming::new(record.load_be32(cq_record::ARM)),
-        Execution::External => Arming::new(0),
-    };
     let cqn = hca
         .cqs
         .insert(Cq {
@@ -45,9 +39,16 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             cqc: cqc.with_status(0),
             producer: 0,
             overrun: false,
-            arming,
+            arming: Arming::new(0),
         })
         .ok_or(Refusal::FULL)?;
+    // The first arming may store the word that software has left there, and its store to the UAR page may be overwritten by that
+    // of another queue before the engine looks. The memory of an external HCA is not for this process to touch.
+    if hca.execution == Execution::Engine
+        && let Some(cq) = hca.cqs.get_mut(cqn)
+    {
+        cq.disarm();
+    }
     if let Some(uar) = hca.uars.get_mut(cqc.uar_page()) {
         uar.cqs.push(cqn);
     }

@@ -114,14 +114,4 @@ impl Context {
             Ok(())
         });
     }
-
-    /// Makes sure that the first arming of a completion queue is seen, whatever word it stores.
-    pub(crate) fn disarm(&self, cqn: u32) {
-        let _ = self.with(|hca, _| {
-            if let Some(cq) = hca.cqs.get_mut(cqn) {
-                cq.disarm();
-            }
-            Ok(())
-        });
-    }
 }
