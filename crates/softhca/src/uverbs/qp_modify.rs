@@ -172,10 +172,10 @@ fn context(
         qpc.set_retry_count(u32::from(request.retry_cnt) & 7);
     }
     if given(mask::MAX_QP_RD_ATOMIC) {
-        qpc.set_log_sra_max(request.max_rd_atomic.checked_ilog2().unwrap_or(0));
+        qpc.set_log_sra_max(log_of_reads(request.max_rd_atomic));
     }
     if given(mask::MAX_DEST_RD_ATOMIC) {
-        qpc.set_log_rra_max(request.max_dest_rd_atomic.checked_ilog2().unwrap_or(0));
+        qpc.set_log_rra_max(log_of_reads(request.max_dest_rd_atomic));
     }
     if given(mask::SQ_PSN) {
         qpc.set_next_send_psn(request.sq_psn & 0x00ff_ffff);
@@ -194,6 +194,11 @@ fn context(
     }
     *qpc.primary_address_path_mut() = path(own, known, request)?;
     Ok(qpc)
+}
+
+/// The context has powers of two: no fewer reads than were asked for (`__mlx5_ib_modify_qp` since Linux 6.12).
+fn log_of_reads(wanted: u8) -> u32 {
+    u32::from(wanted).next_power_of_two().ilog2()
 }
 
 /// What peers may do: reading needs resources of the responder.

@@ -73,6 +73,63 @@ fn query_gives_what_modify_has_set() {
 }
 
 #[test]
+fn no_fewer_reads_at_once_are_allowed_than_were_asked_for() {
+    let pair = Pair::new();
+    let path = Path {
+        gid: pair.device.gid(3).unwrap(),
+        gid_index: 3,
+        hop_limit: 1,
+        is_global: 1,
+        port: 1,
+        ..Path::default()
+    };
+    // The context has powers of two.
+    for (asked, kept) in [
+        (0, 1),
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (5, 8),
+        (8, 8),
+        (9, 16),
+        (15, 16),
+        (16, 16),
+    ] {
+        let qp = pair.pd.create_qp(RC, CAP, &pair.cq, &pair.cq).unwrap();
+        let init = QpAttr {
+            state: 1,
+            access: 0xf,
+            port: 1,
+            ..QpAttr::default()
+        };
+        qp.modify(&init, steps::INIT).unwrap();
+        let rtr = QpAttr {
+            state: 2,
+            mtu: 3,
+            remote_qpn: 5,
+            max_dest_rd_atomic: asked,
+            path,
+            ..init
+        };
+        qp.modify(&rtr, steps::RTR).unwrap();
+        let rts = QpAttr {
+            state: 3,
+            max_rd_atomic: asked,
+            ..rtr
+        };
+        qp.modify(&rts, steps::RTS).unwrap();
+        let seen = qp.query();
+        assert_eq!(
+            (seen.max_rd_atomic, seen.max_dest_rd_atomic),
+            (kept, kept),
+            "{asked} were asked for"
+        );
+        qp.destroy().unwrap();
+    }
+    pair.end();
+}
+
+#[test]
 fn transitions_without_their_attributes_are_refused() {
     let pair = Pair::new();
     let qp = pair.pd.create_qp(RC, CAP, &pair.cq, &pair.cq).unwrap();
