@@ -10,6 +10,10 @@ open_enum! {
     pub struct Opcode(u16) {
         /// Capabilities of the device.
         QUERY_HCA_CAP = 0x100,
+        /// What the board is.
+        QUERY_ADAPTER = 0x101,
+        /// Versions of the command interface.
+        QUERY_ISSI = 0x10a,
         /// Makes a memory key.
         CREATE_MKEY = 0x200,
         /// Reads a memory key's context.
@@ -52,6 +56,10 @@ open_enum! {
         SQD_RTS_QP = 0x50c,
         /// Changes attributes in Init.
         INIT2INIT_QP = 0x50e,
+        /// Makes signature values.
+        CREATE_PSV = 0x600,
+        /// Makes a shared receive queue on devices without receive memory pools.
+        CREATE_SRQ = 0x700,
         /// Makes a shared receive queue of an XRC domain.
         CREATE_XRC_SRQ = 0x705,
         /// Ends one.
@@ -60,16 +68,32 @@ open_enum! {
         QUERY_XRC_SRQ = 0x707,
         /// Sets its limit.
         ARM_XRC_SRQ = 0x708,
+        /// Makes a target of dynamic connections.
+        CREATE_DCT = 0x710,
+        /// Makes a shared receive queue with offloads.
+        CREATE_XRQ = 0x717,
+        /// State of a virtual port.
+        QUERY_VPORT_STATE = 0x750,
+        /// Context of the e-switch's virtual port.
+        QUERY_ESW_VPORT_CONTEXT = 0x752,
         /// Context of the NIC's virtual port.
         QUERY_NIC_VPORT_CONTEXT = 0x754,
         /// One entry of the RoCE address table.
         QUERY_ROCE_ADDRESS = 0x760,
+        /// Context of a virtual port of InfiniBand.
+        QUERY_HCA_VPORT_CONTEXT = 0x762,
+        /// Counters of a virtual function.
+        QUERY_VNIC_ENV = 0x76f,
+        /// Counters of a virtual port.
+        QUERY_VPORT_COUNTER = 0x770,
         /// Makes a set of queue counters.
         ALLOC_Q_COUNTER = 0x771,
         /// Ends a set of queue counters.
         DEALLOC_Q_COUNTER = 0x772,
         /// Reads a set of queue counters.
         QUERY_Q_COUNTER = 0x773,
+        /// Makes an element of the scheduling hierarchy.
+        CREATE_SCHEDULING_ELEMENT = 0x782,
         /// Makes a protection domain.
         ALLOC_PD = 0x800,
         /// Ends a protection domain.
@@ -80,12 +104,36 @@ open_enum! {
         DEALLOC_UAR = 0x803,
         /// Reads or writes a device register.
         ACCESS_REG = 0x805,
+        /// Attaches a queue pair to a multicast group.
+        ATTACH_TO_MCG = 0x806,
+        /// Log of dropped packets.
+        GET_DROPPED_PACKET_LOG = 0x80a,
+        /// Does nothing.
+        NOP = 0x80d,
         /// Makes an XRC domain.
         ALLOC_XRCD = 0x80e,
         /// Ends an XRC domain.
         DEALLOC_XRCD = 0x80f,
+        /// Makes a transport domain.
+        ALLOC_TRANSPORT_DOMAIN = 0x816,
+        /// Whether congestion control is on.
+        QUERY_CONG_STATUS = 0x822,
+        /// Parameters of congestion control.
+        QUERY_CONG_PARAMS = 0x824,
+        /// Counters of congestion control.
+        QUERY_CONG_STATISTICS = 0x826,
+        /// Makes a UDP port one of VXLAN.
+        ADD_VXLAN_UDP_DPORT = 0x827,
+        /// Sets an entry of the MAC table.
+        SET_L2_TABLE_ENTRY = 0x829,
         /// Link aggregation of the device.
         QUERY_LAG = 0x842,
+        /// Makes a receiver of a transport interface.
+        CREATE_TIR = 0x900,
+        /// Makes a send queue.
+        CREATE_SQ = 0x904,
+        /// Makes a receive queue.
+        CREATE_RQ = 0x908,
         /// Makes a receive memory pool: a shared receive queue.
         CREATE_RMP = 0x90c,
         /// Sets its limit.
@@ -94,6 +142,22 @@ open_enum! {
         DESTROY_RMP = 0x90e,
         /// Reads its context.
         QUERY_RMP = 0x90f,
+        /// Makes a sender of a transport interface.
+        CREATE_TIS = 0x912,
+        /// Makes a table of receive queues.
+        CREATE_RQT = 0x916,
+        /// Makes a flow table.
+        CREATE_FLOW_TABLE = 0x930,
+        /// Makes a group of flow table entries.
+        CREATE_FLOW_GROUP = 0x933,
+        /// Sets an entry of a flow table.
+        SET_FLOW_TABLE_ENTRY = 0x936,
+        /// Makes a flow counter.
+        ALLOC_FLOW_COUNTER = 0x939,
+        /// Makes headers to add to packets.
+        ALLOC_PACKET_REFORMAT_CONTEXT = 0x93d,
+        /// Makes a list of changes to headers.
+        ALLOC_MODIFY_HEADER_CONTEXT = 0x940,
         /// Makes a general object.
         CREATE_GENERAL_OBJECT = 0xa00,
         /// Makes a user memory object.

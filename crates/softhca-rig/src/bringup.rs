@@ -4,8 +4,9 @@ use super::{Memory, create};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cq::{Cqc, CreateCqIn};
 use mlx5_prm::qp::{CreateQpIn, QpModifyIn, Qpc};
-use softhca::device::{Access, Context, DevxObject};
+use softhca::device::{Access, Context};
 use softhca::{DeviceError, Hca};
+use std::fmt::Debug;
 
 /// What a QP needs, made step by step; any step may fail.
 pub struct Bringup {
@@ -105,7 +106,7 @@ pub fn create_qp(pdn: u32, umem: u32, page_id: u32, cqn: u32) -> CreateQpIn {
 }
 
 /// Status and syndrome of a command that must have been refused.
-pub fn refused(outcome: Result<(DevxObject, u32), DeviceError>) -> (Status, u32) {
+pub fn refused<T: Debug>(outcome: Result<T, DeviceError>) -> (Status, u32) {
     match outcome {
         Err(DeviceError::Refused {
             status, syndrome, ..

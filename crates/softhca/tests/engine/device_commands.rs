@@ -1,6 +1,6 @@
 //! Commands of the device model: what each takes, refuses, and returns.
 
-use mlx5_prm::cmd::{Opcode, Status};
+use mlx5_prm::cmd::{CmdIn, CmdOut, Opcode, Status};
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::mkey::{CreateMkeyIn, Mkc};
@@ -135,6 +135,63 @@ fn a_handle_and_the_number_in_its_command_must_agree() {
 }
 
 #[test]
+/// Linux hands them to the firmware, and firmware that lacks them says so in the output.
+#[test]
+fn commands_that_the_kernel_passes_on_are_unknown_to_the_device() {
+    let hca = Hca::new().unwrap();
+    let context = Context::open(hca.name()).unwrap();
+    let input = |opcode: Opcode| CmdIn::default().with_opcode(opcode.0.into());
+    let unknown = (Status::BAD_OP, syndrome::UNKNOWN_OPCODE);
+    for opcode in [
+        Opcode::CREATE_SRQ,
+        Opcode::CREATE_DCT,
+        Opcode::CREATE_XRQ,
+        Opcode::CREATE_SCHEDULING_ELEMENT,
+        Opcode::ATTACH_TO_MCG,
+        Opcode::ALLOC_TRANSPORT_DOMAIN,
+        Opcode::ADD_VXLAN_UDP_DPORT,
+        Opcode::SET_L2_TABLE_ENTRY,
+        Opcode::CREATE_TIR,
+        Opcode::CREATE_SQ,
+        Opcode::CREATE_RQ,
+        Opcode::CREATE_TIS,
+        Opcode::CREATE_RQT,
+        Opcode::CREATE_FLOW_TABLE,
+        Opcode::CREATE_FLOW_GROUP,
+        Opcode::SET_FLOW_TABLE_ENTRY,
+        Opcode::ALLOC_FLOW_COUNTER,
+        Opcode::ALLOC_PACKET_REFORMAT_CONTEXT,
+        Opcode::ALLOC_MODIFY_HEADER_CONTEXT,
+        Opcode::CREATE_GENERAL_OBJECT,
+    ] {
+        let mut output = [0xff; 16];
+        let error = context
+            .devx_create(input(opcode).as_bytes(), &mut output)
+            .unwrap_err();
+        assert_eq!(error.errno(), libc::EREMOTEIO, "{opcode}");
+        assert_eq!(CmdOut::from_prefix(&output).result(), unknown.0, "{opcode}");
+        assert_eq!(refused::<DevxObject>(Err(error)), unknown, "{opcode}");
+    }
+    for opcode in [
+        Opcode::QUERY_ADAPTER,
+        Opcode::QUERY_VPORT_STATE,
+        Opcode::QUERY_VPORT_COUNTER,
+        Opcode::NOP,
+        Opcode(0xb00),
+    ] {
+        let outcome = context.devx_general(input(opcode).as_bytes(), &mut [0xff; 16]);
+        assert_eq!(refused(outcome), unknown, "{opcode}");
+    }
+    // What the kernel does not pass on.
+    for opcode in [Opcode::ACCESS_REG, Opcode::CREATE_UMEM, Opcode(0xfff)] {
+        let made = context.devx_create(input(opcode).as_bytes(), &mut [0; 16]);
+        assert_eq!(made.unwrap_err(), DeviceError::WrongCommand { opcode });
+        let said = context.devx_general(input(opcode).as_bytes(), &mut [0; 16]);
+        assert_eq!(said.unwrap_err(), DeviceError::WrongCommand { opcode });
+    }
+    assert_eq!(context.live_objects().total(), 1, "the context");
+}
+
 fn every_transition_in_every_state_follows_the_table() {
     let hca = Hca::new().unwrap();
     let b = bring_up(&hca).unwrap();

@@ -7,6 +7,7 @@
 mod capabilities;
 mod cq;
 mod mkey;
+mod passed_on;
 mod qp;
 mod qp_modify;
 mod queries;
@@ -132,7 +133,13 @@ pub(super) fn execute(
     }
     let opcode = CmdIn::from_prefix(input).op();
     let wrong = DeviceError::WrongCommand { opcode };
-    let run = handler(class, opcode).ok_or(wrong)?;
+    let run = match handler(class, opcode) {
+        Some(run) => run,
+        None if passed_on::is_passed_on(class, input) => {
+            |_: &mut Call<'_>| Err(Refusal::new(Status::BAD_OP, syndrome::UNKNOWN_OPCODE))
+        }
+        None => return Err(wrong),
+    };
     let state = fabric.hca(hca).ok_or(DeviceError::NoDevice)?;
     if state.contexts.get(context).is_none() {
         return Err(DeviceError::NoObject {
