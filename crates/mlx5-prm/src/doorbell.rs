@@ -77,6 +77,15 @@ pub const fn doorbell_index(value: u64) -> u16 {
     u16::from_be_bytes([b[1], b[2]])
 }
 
+/// The index after the last WQE posted, that a doorbell word names: itself, or by the beginning of that WQE, which has a length.
+#[must_use]
+pub const fn doorbell_next(value: u64) -> u16 {
+    /// `ds`: 16-byte units of the WQE, of which a WQEBB has four.
+    const UNITS: u8 = 0x3f;
+    let units = value.to_le_bytes()[7] & UNITS;
+    doorbell_index(value).wrapping_add((units as u16).div_ceil(4))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +96,17 @@ mod tests {
         assert_eq!(value.to_le_bytes(), [0, 0x12, 0x34, 0, 0xab, 0xcd, 0xef, 0]);
         assert_eq!(doorbell_qpn(value), 0x00ab_cdef);
         assert_eq!(doorbell_index(value), 0x1234);
+    }
+
+    #[test]
+    fn the_next_index_is_in_the_word_or_follows_from_the_length_of_its_wqe() {
+        let of = |units: u8| {
+            let mut bytes = doorbell_value(0xffff, 5).to_le_bytes();
+            bytes[7] = units;
+            doorbell_next(u64::from_le_bytes(bytes))
+        };
+        let units = [0, 1, 4, 5, 8, 63];
+        assert_eq!(units.map(of), [0xffff, 0, 0, 1, 1, 15]);
     }
 
     #[test]

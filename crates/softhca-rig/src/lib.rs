@@ -441,9 +441,7 @@ impl End {
         let at = (usize::from(index) * 64) & (ring - 1);
         let bytes = self.control.read(self.ring_at() + at, 8);
         let word = u64::from_le_bytes(bytes.try_into().unwrap());
-        self.register
-            .word(uar::register(0))
-            .store(word, Ordering::Release);
+        self.register.word(place).store(word, Ordering::Release);
         softhca::engine::softhca_kick();
     }
 
@@ -453,6 +451,19 @@ impl End {
             self.record();
         }
         self.ring();
+    }
+
+    /// Arms the CQ for its next entry, as a program does the `sequence`th time: in the record, then by a store to the page.
+    pub fn arm(&self, sequence: u32) {
+        let word = (sequence & 3) << 28 | self.consumed & cq_record::INDEX_MASK;
+        self.control
+            .dword(CQ_RECORD + cq_record::ARM)
+            .store(word.to_be(), Ordering::Release);
+        let value = u64::from(word) << 32 | u64::from(self.cqn);
+        self.register
+            .word(uar::CQ_ARM)
+            .store(value.to_be(), Ordering::Release);
+        softhca::engine::softhca_kick();
     }
 
     /// The next entry of an ordinary CQ, or the entry of a collapsed one, if `wanted` likes it within `time`.

@@ -28,8 +28,6 @@ pub enum Finding {
     RingReusedEarly,
     /// A doorbell names a QP that does not use its register.
     DoorbellStray,
-    /// A doorbell names a WQE as the one behind the last. Only without doorbell record.
-    DoorbellNamesLast,
     /// A doorbell is ahead of its record.
     DoorbellWithoutRecord,
     /// A record moved and no doorbell came.
@@ -74,7 +72,6 @@ impl fmt::Display for Finding {
             Self::DoorbellBeyondRing => "doorbell-beyond-ring",
             Self::RingReusedEarly => "ring-reused-early",
             Self::DoorbellStray => "doorbell-stray",
-            Self::DoorbellNamesLast => "doorbell-names-last",
             Self::DoorbellWithoutRecord => "doorbell-without-record",
             Self::RecordWithoutDoorbell => "record-without-doorbell",
             Self::CqOverrun => "cq-overrun",

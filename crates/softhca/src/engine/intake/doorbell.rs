@@ -7,7 +7,7 @@ use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
 use crate::device::state::HcaState;
 use crate::engine::intake::watch::Look;
-use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
+use mlx5_prm::doorbell::{doorbell_next, doorbell_qpn};
 
 /// Takes all doorbells of an HCA.
 pub(crate) fn take_all(hca: &mut HcaState) {
@@ -83,17 +83,7 @@ fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
     if !qp_state::takes_doorbells(qp.state) {
         return true;
     }
-    let index = doorbell_index(word);
-    qp.send.rung = Some(index);
-    // The word may be the beginning of the last WQE, which has a length; then it names that and not the index behind it.
-    if word.to_le_bytes()[7] != 0 {
-        hca.checker.note(Finding::DoorbellNamesLast, qpn, || {
-            format!(
-                "QP {qpn:#x}: a doorbell is the beginning of WQE {index}; without a doorbell record that means all WQEs before it, \
-                 and not it"
-            )
-        });
-    }
+    qp.send.rung = Some(doorbell_next(word));
     true
 }
 
