@@ -26,7 +26,8 @@ pub enum Profile {
     ConnectX7Lag,
     /// The same in hash mode: the device finds the port of a packet itself, and refuses a QP that names one.
     ConnectX7LagHash,
-    /// `ConnectX-5`, 100 Gb/s, with the least that programs meet: no atomics, one read at once, no doorbells without a record.
+    /// `ConnectX-5`, 100 Gb/s, with the least that programs meet: no masked atomics, one read at once, no doorbells without
+    /// a record.
     ConnectX5,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Facts {
     pub(crate) pci_speed: &'static str,
     /// Mode of its link aggregation group, which has [`LAG_PORTS`]; none without one.
     pub(crate) lag: Option<Lag>,
-    /// No atomics, one read at once, no doorbells without a record.
+    /// No masked atomics, one read at once, no doorbells without a record.
     pub(crate) lean: bool,
 }
 

@@ -2,12 +2,13 @@
 
 use mlx5_prm::cmd::{CmdIn, CmdOut, Opcode, Status};
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
-use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
+use mlx5_prm::hca_cap::{AtomicCaps, CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::mkey::{CreateMkeyIn, Mkc};
 use mlx5_prm::qp::{CreateQpIn, QpModifyIn, QpState, Qpc};
 use mlx5_prm::roce::{QueryRoceAddressIn, QueryRoceAddressOut};
 use softhca::device::{Context, DevxObject, syndrome};
-use softhca::{DeviceError, Hca};
+use softhca::profile::Profile;
+use softhca::{DeviceError, Hca, HcaConfig};
 use softhca_rig::bringup::{bring_up, create_cq, create_qp, refused};
 use softhca_rig::create;
 
@@ -134,7 +135,6 @@ fn a_handle_and_the_number_in_its_command_must_agree() {
     assert_eq!(error.errno(), libc::EINVAL);
 }
 
-#[test]
 /// Linux hands them to the firmware, and firmware that lacks them says so in the output.
 #[test]
 fn commands_that_the_kernel_passes_on_are_unknown_to_the_device() {
@@ -192,6 +192,7 @@ fn commands_that_the_kernel_passes_on_are_unknown_to_the_device() {
     assert_eq!(context.live_objects().total(), 1, "the context");
 }
 
+#[test]
 fn every_transition_in_every_state_follows_the_table() {
     let hca = Hca::new().unwrap();
     let b = bring_up(&hca).unwrap();
@@ -326,6 +327,34 @@ fn queues_and_keys_can_be_queried_and_changed() {
 }
 
 #[test]
+fn the_least_card_has_atomics_and_no_masked_ones() {
+    let hca = Hca::with_config(HcaConfig {
+        profile: Profile::ConnectX5,
+        ..HcaConfig::default()
+    })
+    .unwrap();
+    let context = Context::open(hca.name()).unwrap();
+    let ask = |kind: CapType| {
+        let input = QueryHcaCapIn::default()
+            .with_opcode(Opcode::QUERY_HCA_CAP.0.into())
+            .with_op_mod(kind.current());
+        let mut output = vec![0xff; QueryHcaCapOut::BYTES];
+        context.devx_general(input.as_bytes(), &mut output).unwrap();
+        *QueryHcaCapOut::from_bytes(&output).unwrap()
+    };
+    let general = ask(CapType::GENERAL);
+    let general = general.cmd_hca_cap();
+    assert_eq!((general.atomic(), general.log_max_ra_req_qp()), (1, 0));
+    let atomics = ask(CapType::ATOMIC);
+    let atomics = atomics.atomic_caps();
+    assert_eq!(
+        atomics.atomic_operations(),
+        AtomicCaps::OP_CMP_SWAP | AtomicCaps::OP_FETCH_ADD
+    );
+    assert_eq!((atomics.atomic_size_qp(), atomics.atomic_size_dc()), (8, 0));
+}
+
+#[test]
 fn capabilities_and_addresses_are_reported() {
     let hca = Hca::new().unwrap();
     let context = Context::open(hca.name()).unwrap();
@@ -348,6 +377,8 @@ fn capabilities_and_addresses_are_reported() {
     let output = ask(CapType::ATOMIC).unwrap();
     let caps = *QueryHcaCapOut::from_bytes(&output).unwrap().atomic_caps();
     assert_eq!(caps.atomic_operations(), 15);
+    // UCX judges masked atomics by the sizes that both have.
+    assert_eq!((caps.atomic_size_qp(), caps.atomic_size_dc()), (12, 12));
     assert!(ask(CapType(0x55)).is_err());
     let output = ask(CapType::ROCE).unwrap();
     let caps = *QueryHcaCapOut::from_bytes(&output).unwrap().roce_caps();

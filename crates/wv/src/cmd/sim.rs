@@ -62,8 +62,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub fault: Option<String>,
 
-    /// Card that the devices look like: cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash [default: cx7]. A cx5 has no atomics,
-    /// one read at once and no doorbells without a record. The last two aggregate two ports: each QP of cx7-lag names its port, a
+    /// Card that the devices look like: cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash [default: cx7]. A cx5 has no masked
+    /// atomics, one read at once and no doorbells without a record. The last two aggregate two ports: each QP of cx7-lag names its port, a
     /// hash chooses it for cx7-lag-hash
     #[arg(long, value_name = "CARD")]
     pub profile: Option<String>,

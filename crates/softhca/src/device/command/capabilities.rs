@@ -35,7 +35,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
                 .with_num_ports(ports.into());
             reply.with_cmd_hca_cap(caps.with_ece(ece.into()))
         }
-        CapType::ATOMIC if lean => reply,
+        CapType::ATOMIC if lean => reply.with_atomic_caps(plain_atomic()),
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),
@@ -130,11 +130,9 @@ pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
         .with_log_max_atomic_size_qp(3)
 }
 
-/// `caps` without atomics, with one read at once.
+/// `caps` with one read or atomic at once.
 fn with_one_read(caps: CmdHcaCap) -> CmdHcaCap {
-    caps.with_atomic(0)
-        .with_log_max_ra_req_qp(0)
-        .with_log_max_ra_res_qp(0)
+    caps.with_log_max_ra_req_qp(0).with_log_max_ra_res_qp(0)
 }
 
 fn general_2(order_force: bool, no_record: bool) -> HcaCap2 {
@@ -146,18 +144,27 @@ fn general_2(order_force: bool, no_record: bool) -> HcaCap2 {
 
 const _: () = assert!((limits::WQE_BYTES as usize).is_multiple_of(WQEBB_BYTES));
 
+/// Atomics of 8 bytes and no masked ones.
+fn plain_atomic() -> AtomicCaps {
+    AtomicCaps::default()
+        .with_atomic_req_8b_endianness_mode(1)
+        .with_atomic_operations(AtomicCaps::OP_CMP_SWAP | AtomicCaps::OP_FETCH_ADD)
+        .with_atomic_size_qp(1 << 3)
+}
+
 fn atomic() -> AtomicCaps {
     /// 2^2 and 2^3 bytes.
     const SIZES: u32 = 1 << 2 | 1 << 3;
-    AtomicCaps::default()
-        .with_atomic_req_8b_endianness_mode(1)
+    let plain = plain_atomic();
+    plain
         .with_atomic_operations(
-            AtomicCaps::OP_CMP_SWAP
-                | AtomicCaps::OP_FETCH_ADD
+            plain.atomic_operations()
                 | AtomicCaps::OP_MASKED_CMP_SWAP
                 | AtomicCaps::OP_MASKED_FETCH_ADD,
         )
         .with_atomic_size_qp(SIZES)
+        // Of the dynamic connections that this device lacks. By these sizes UCX judges all masked atomics.
+        .with_atomic_size_dc(SIZES)
 }
 
 fn roce() -> RoceCaps {
