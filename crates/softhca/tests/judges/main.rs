@@ -4,9 +4,12 @@
 mod expectation;
 mod gids;
 mod grid;
+mod ipc;
 mod loss;
+mod mpi;
 mod namespace;
 mod perftest;
 mod pingpong;
 mod pyverbs;
 mod srq_events;
+mod ucx;
