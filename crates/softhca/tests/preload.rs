@@ -74,9 +74,9 @@ fn devinfo(runtime: &Runtime) -> Command {
 }
 
 fn run(mut command: Command) -> (String, String, Output) {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error} (ibv_devinfo is in ibverbs-utils)"));
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{command:?}: {error} (ibv_devinfo is in ibverbs-utils, cc in gcc)")
+    });
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), output)
 }
@@ -235,6 +235,32 @@ fn sysfs_paths_lead_into_the_tree() {
     command.arg("/sys/class/infiniband/mlx5_0/ports/1/hw_counters/doorbells");
     let (stdout, stderr, _) = run(command);
     assert_eq!(stdout, "0\n", "{stderr}");
+}
+
+#[test]
+fn every_way_of_libc_to_look_at_a_path_sees_the_tree() {
+    let runtime = Runtime::new();
+    let program = runtime.0.join("ways");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sysfs_ways.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-o"]);
+    compiler.args([&program, &source]);
+    let (_, stderr, output) = run(compiler);
+    assert!(output.status.success(), "{stderr}");
+    let (stdout, stderr, output) = run(runtime.preloaded(program.to_str().unwrap()));
+    assert!(output.status.success(), "{stdout}{stderr}");
+    assert_eq!((stdout.as_str(), stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn a_state_is_current_from_a_directory_of_the_tree_on() {
+    let runtime = Runtime::new();
+    // A file that was taken away shows that each opening writes it.
+    let script = "cd /sys/class/infiniband/mlx5_0/ports/1 && read x <state && echo $x && rm -f state && read x <state && echo $x";
+    let mut command = runtime.preloaded("bash");
+    command.args(["-c", script]);
+    let (stdout, stderr, _) = run(command);
+    assert_eq!(stdout, "4: ACTIVE\n4: ACTIVE\n", "{stderr}");
 }
 
 #[test]

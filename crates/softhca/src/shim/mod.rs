@@ -9,12 +9,12 @@
 //!
 //! | symbols | why |
 //! |---|---|
-//! | `open*`, `stat*`, `access`, `readlink`, `getxattr` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
+//! | `open*`, `stat*`, `access`, `faccessat`, `euidaccess`, `readlink*`, `getxattr`, `chdir` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
 //! | `fstat*` | libibverbs wants a character device; the descriptor is a memfd |
 //! | `ioctl` | all verbs commands |
 //! | `close`, `dup*`, `fcntl` | when the last descriptor of a context is closed, its objects go |
 //! | `socket` | `NETLINK_RDMA` is refused: it would list the machine's real devices only |
-//! | `fopen*`, `opendir`, `realpath` | programs that read `/sys/class/infiniband` by a hard-coded path (UCX) |
+//! | `fopen*`, `opendir`, `scandir*`, `realpath`, `glob`, `wordexp`, `ftw`, `nftw`, `fts_open` .. | programs that read `/sys/class/infiniband` by a hard-coded path (UCX, ibstat); libc opens files in them past `open` |
 //!
 //! `mmap` is not among them. The uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel itself maps doorbell
 //! pages. Code that hooks mmap for its own ends does not matter.
@@ -55,12 +55,15 @@ mod describe;
 mod descriptor;
 mod environment;
 mod fds;
+mod next;
 mod open;
 mod path;
+mod pattern;
 mod raw;
 mod start;
 mod stat;
 mod stdio;
+mod walk;
 
 pub(crate) use fds::{File, insert};
 pub(crate) use raw::process_id;

@@ -1,11 +1,12 @@
-//! `open` and `access`.
+//! `open`, `access` and `chdir`.
 
 // UNSAFETY: exported C symbols with the signatures of libc's.
 #![expect(unsafe_code, reason = "exported libc symbols")]
 
 use libc::{c_char, c_int, mode_t};
 
-use super::path::{Target, classify};
+use super::next::Next;
+use super::path::{Target, classify, classify_at};
 use super::{answer, raw, start};
 use crate::errno::Errno;
 use crate::{sysfs, uverbs};
@@ -15,21 +16,20 @@ use crate::{sysfs, uverbs};
 /// As `openat(2)`.
 unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: a C string or null by contract.
-    let target = unsafe { classify(path) };
+    let target = unsafe { classify_at(dir, path) };
     if let Target::Node(index) = target {
         return answer(|| {
             start::wake();
             uverbs::open(index, flags)
         });
     }
-    let path = target.place(path);
     // The writer of such files is `sysfs::refresh` itself.
     if target.is_in_tree() && flags & libc::O_ACCMODE == libc::O_RDONLY {
         // SAFETY: a C string, since it was classified as one.
-        unsafe { about_to_read(path) };
+        unsafe { about_to_read(target.whole(path)) };
     }
     // SAFETY: as our caller's.
-    unsafe { raw::openat(dir, path, flags, mode) }
+    unsafe { raw::openat(dir, target.place(path), flags, mode) }
 }
 
 /// Brings the tree up to date before a file in it is read: the devices exist, the counters are current.
@@ -48,27 +48,83 @@ pub(super) unsafe fn about_to_read(path: *const c_char) {
     });
 }
 
+/// What a look at the rights of a path finds.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
+enum Rights {
+    /// They are those of the path that stands for it.
+    Of(Target),
+    /// The answer.
+    Known(c_int),
+}
+
 /// # Safety
 ///
-/// As `access(2)`.
-unsafe fn access_path(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: a C string or null by contract.
-    let target = unsafe { classify(path) };
+/// `path` is null or a C string.
+unsafe fn rights(dir: c_int, path: *const c_char, mode: c_int) -> Rights {
+    // SAFETY: by contract.
+    let target = unsafe { classify_at(dir, path) };
     if let Target::Node(index) = target {
-        return answer(|| {
+        return Rights::Known(answer(|| {
             start::wake();
             uverbs::character_device(index).ok_or(Errno::ENOENT)?;
             if mode & libc::X_OK != 0 {
                 return Err(Errno::EACCES);
             }
             Ok(0)
-        });
+        }));
     }
     if target.is_in_tree() {
         start::wake();
     }
+    Rights::Of(target)
+}
+
+/// # Safety
+///
+/// As `access(2)`.
+unsafe fn access_path(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: a C string or null by contract.
+    match unsafe { rights(libc::AT_FDCWD, path, mode) } {
+        // SAFETY: as our caller's.
+        Rights::Of(target) => unsafe { raw::access(target.place(path), mode) },
+        Rights::Known(answer) => answer,
+    }
+}
+
+/// By libc's own, which knows how to answer for the effective user where the kernel does not.
+///
+/// # Safety
+///
+/// As `faccessat(2)`.
+unsafe fn access_at(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, *const c_char, c_int, c_int) -> c_int;
+    static NEXT: Next = Next::new(c"faccessat");
+    // SAFETY: a C string or null by contract.
+    let target = match unsafe { rights(dir, path, mode) } {
+        Rights::Of(target) => target,
+        Rights::Known(answer) => return answer,
+    };
+    let next = NEXT.find();
+    if next.is_null() {
+        return -1;
+    }
+    // SAFETY: the next definition of this symbol, which has libc's signature.
+    let next: Function = unsafe { std::mem::transmute(next) };
+    // SAFETY: as our caller's; `target` lives until the call returns.
+    unsafe { next(dir, target.place(path), mode, flags) }
+}
+
+/// # Safety
+///
+/// As `chdir(2)`.
+unsafe fn change_directory(path: *const c_char) -> c_int {
+    // SAFETY: a C string or null by contract.
+    let target = unsafe { classify(path) };
+    if target.is_in_tree() {
+        start::wake();
+    }
     // SAFETY: as our caller's.
-    unsafe { raw::access(target.place(path), mode) }
+    unsafe { raw::chdir(target.place(path)) }
 }
 
 symbols! {
@@ -82,4 +138,9 @@ symbols! {
     [__openat_2 __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int =>
         open_at(dir, path, flags, 0);
     [access] (path: *const c_char, mode: c_int) -> c_int => access_path(path, mode);
+    [faccessat] (dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int =>
+        access_at(dir, path, mode, flags);
+    [euidaccess eaccess] (path: *const c_char, mode: c_int) -> c_int =>
+        access_at(libc::AT_FDCWD, path, mode, libc::AT_EACCESS);
+    [chdir] (path: *const c_char) -> c_int => change_directory(path);
 }

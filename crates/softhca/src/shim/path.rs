@@ -1,7 +1,8 @@
 //! Which paths are ours: the device nodes and the sysfs classes of RDMA devices.
 //!
-//! Runs on every `open` of the process, also inside malloc and before main: no allocation, no lock, no system call. The first
-//! bytes of a path are enough to see that it is not ours.
+//! Runs on every `open` of the process, also inside malloc and before main: no allocation, no lock. The first bytes of an absolute
+//! path are enough to see that it is not ours. Of a relative one its words are, for nearly all paths; only for the rest the kernel
+//! is asked where the path begins.
 
 // UNSAFETY: C strings given to libc functions; a static buffer that is written while the process has one thread.
 #![expect(unsafe_code, reason = "C strings and the buffer of the tree's path")]
@@ -10,14 +11,19 @@ use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libc::c_char;
+use libc::{c_char, c_int};
+
+use super::raw;
+use crate::sysfs;
 
 const NODE: &[u8] = b"/dev/infiniband/uverbs";
-const CLASS: &[u8] = b"/sys/class/infiniband";
-const SYS: usize = b"/sys".len();
+/// What the names of the classes begin with: `infiniband`, `infiniband_verbs`, `infiniband_mad`.
+const CLASS: &[u8] = b"infiniband";
+const SYS: &[u8] = b"/sys";
+/// Room for a path, with the zero at its end.
+const PATH_BYTES: usize = libc::PATH_MAX as usize;
 
 /// What a path means to this library.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// Not ours: the kernel answers.
@@ -26,6 +32,8 @@ pub(super) enum Target {
     Node(u32),
     /// A path below our sysfs tree, named directly.
     InTree,
+    /// The same, from a directory of the tree on; with its whole path, if what it names changes.
+    Beside(Redirected),
     /// A path below `/sys/class/infiniband*`, to be looked up in our tree instead.
     Class(Redirected),
 }
@@ -41,7 +49,15 @@ impl Target {
 
     /// Whether the path leads into the tree.
     pub(super) fn is_in_tree(&self) -> bool {
-        matches!(self, Self::InTree | Self::Class(_))
+        matches!(self, Self::InTree | Self::Beside(_) | Self::Class(_))
+    }
+
+    /// The whole path in the tree, of one that leads there, where `given` was given.
+    pub(super) fn whole(&self, given: *const c_char) -> *const c_char {
+        match self {
+            Self::Class(whole) | Self::Beside(whole) => whole.as_ptr(),
+            _ => given,
+        }
     }
 }
 
@@ -59,31 +75,64 @@ impl Redirected {
         self.bytes.as_ptr().cast()
     }
 
-    fn new(tree: &[u8], rest: &[u8]) -> Option<Self> {
+    /// The path that consists of `start` and `parts`.
+    fn new(start: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut bytes = [0; Self::CAPACITY];
-        let end = tree.len() + rest.len();
-        // The last byte stays 0: it ends the C string.
-        if end >= Self::CAPACITY {
-            return None;
+        let mut end = 0;
+        for part in std::iter::once(&start).chain(parts) {
+            // The last byte stays 0: it ends the C string.
+            let room = &mut bytes[end..Self::CAPACITY - 1];
+            room.get_mut(..part.len())?.copy_from_slice(part);
+            end += part.len();
         }
-        bytes[..tree.len()].copy_from_slice(tree);
-        bytes[tree.len()..end].copy_from_slice(rest);
         Some(Self { bytes })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let end = self.bytes.iter().position(|&byte| byte == 0);
+        &self.bytes[..end.unwrap_or(Self::CAPACITY)]
     }
 }
 
-/// Classifies `path`.
+/// Classifies `path`, which begins at the directory of the process if it is relative.
 ///
 /// # Safety
 ///
 /// `path` is null or a C string.
 pub(super) unsafe fn classify(path: *const c_char) -> Target {
+    // SAFETY: by contract.
+    unsafe { classify_at(libc::AT_FDCWD, path) }
+}
+
+/// Classifies `path`, which begins at the directory `dir` if it is relative.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+pub(super) unsafe fn classify_at(dir: c_int, path: *const c_char) -> Target {
     if path.is_null() {
         return Target::Other;
     }
     // SAFETY: not null, so a C string by contract.
-    let path = unsafe { CStr::from_ptr(path) };
-    classify_bytes(path.to_bytes(), TREE.get())
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let tree = TREE.get();
+    if path.first() == Some(&b'/') {
+        return classify_bytes(path, tree);
+    }
+    if tree.is_empty() || !may_be_ours(path) {
+        return Target::Other;
+    }
+    let mut buffer = [0; PATH_BYTES];
+    match raw::directory(dir, &mut buffer) {
+        Some(base) => classify_beside(base, path, tree),
+        None => Target::Other,
+    }
+}
+
+/// Whether a relative path can lead to a class of ours, or to a file of the tree that is to be brought up to date.
+fn may_be_ours(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next();
+    path.windows(CLASS.len()).any(|part| part == CLASS) || name.is_some_and(sysfs::changes)
 }
 
 fn classify_bytes(path: &[u8], tree: &[u8]) -> Target {
@@ -96,15 +145,65 @@ fn classify_bytes(path: &[u8], tree: &[u8]) -> Target {
     if tree.is_empty() {
         return Target::Other;
     }
-    if path.starts_with(CLASS) {
-        return match Redirected::new(tree, &path[SYS..]) {
-            Some(redirected) => Target::Class(redirected),
-            None => Target::Other, // too long for a file in the tree
-        };
+    if is_below(path, tree) {
+        return Target::InTree;
     }
-    match path.strip_prefix(tree) {
-        Some([] | [b'/', ..]) => Target::InTree,
+    // Anything else that leads there has more slashes, or dots.
+    if path.starts_with(SYS) || path.starts_with(b"//") || path.starts_with(b"/.") {
+        return class(path, tree);
+    }
+    Target::Other
+}
+
+/// A relative path, from the directory `base` on.
+fn classify_beside(base: &[u8], path: &[u8], tree: &[u8]) -> Target {
+    let whole = Redirected::new(base, &[b"/", path]);
+    if is_below(base, tree) {
+        return whole.map_or(Target::InTree, Target::Beside);
+    }
+    match whole {
+        Some(whole) if is_below(base, SYS) => class(whole.bytes(), tree),
         _ => Target::Other,
+    }
+}
+
+fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    matches!(path.strip_prefix(directory), Some([] | [b'/', ..]))
+}
+
+/// An absolute path, which may lead to a class of ours. Links on the way to the class are not followed: the kernel has none there.
+/// Inside of it are some, so that the rest of the path stays as it is.
+fn class(path: &[u8], tree: &[u8]) -> Target {
+    let mut names: [&[u8]; 3] = [b""; 3];
+    let mut depth = 0;
+    let mut rest = path;
+    loop {
+        let tail = rest;
+        let slashes = rest.iter().take_while(|&&byte| byte == b'/').count();
+        rest = &rest[slashes..];
+        let end = rest.iter().position(|&byte| byte == b'/');
+        let name = &rest[..end.unwrap_or(rest.len())];
+        let [first, second, third] = names;
+        let is_inside = depth == names.len()
+            && (first, second) == (b"sys", b"class")
+            && third.starts_with(CLASS);
+        if is_inside && name != b".." {
+            return match Redirected::new(tree, &[b"/class/", third, tail]) {
+                Some(redirected) => Target::Class(redirected),
+                None => Target::Other, // too long for a file in the tree
+            };
+        }
+        match name {
+            b"" => return Target::Other,
+            b"." => {}
+            b".." => depth = depth.saturating_sub(1),
+            _ if depth == names.len() => return Target::Other,
+            _ => {
+                names[depth] = name;
+                depth += 1;
+            }
+        }
+        rest = &rest[name.len()..];
     }
 }
 
@@ -222,7 +321,7 @@ mod tests {
     use super::*;
 
     fn redirected(to: &str) -> Target {
-        Target::Class(Redirected::new(to.as_bytes(), b"").unwrap())
+        Target::Class(Redirected::new(to.as_bytes(), &[]).unwrap())
     }
 
     #[test]
@@ -255,6 +354,64 @@ mod tests {
         for (path, expected) in table {
             assert_eq!(classify(path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_class_is_found_through_dots_and_slashes_and_only_there() {
+        let classify = |path: &str| classify_bytes(path.as_bytes(), b"/t");
+        for (path, inside) in [
+            ("//sys/class/infiniband", "/t/class/infiniband"),
+            ("/./sys//class/./infiniband/", "/t/class/infiniband/"),
+            ("/sys/class/net/../infiniband", "/t/class/infiniband"),
+            (
+                "/sys/class/infiniband/../infiniband_verbs/uverbs0",
+                "/t/class/infiniband_verbs/uverbs0",
+            ),
+            // Behind the class the kernel follows links.
+            (
+                "/sys/class/infiniband/mlx5_0/device/../x",
+                "/t/class/infiniband/mlx5_0/device/../x",
+            ),
+        ] {
+            assert_eq!(classify(path), redirected(inside), "{path}");
+        }
+        for path in [
+            "/sys",
+            "/sys/class",
+            "/sys/class/infiniband/..",
+            "/sys/class/infiniband/../net",
+            "/sys/class/net/infiniband",
+            "/sys/devices/class/infiniband",
+            "/../..",
+            "//",
+        ] {
+            assert_eq!(classify(path), Target::Other, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_relative_path_is_ours_by_the_directory_that_it_begins_at() {
+        let classify =
+            |base: &str, path: &str| classify_beside(base.as_bytes(), path.as_bytes(), b"/t");
+        for (base, path) in [
+            ("/sys", "class/infiniband/mlx5_0"),
+            ("/sys/class", "infiniband/mlx5_0"),
+            ("/sys/class/net", "../infiniband/mlx5_0"),
+        ] {
+            let expected = redirected("/t/class/infiniband/mlx5_0");
+            assert_eq!(classify(base, path), expected, "{base} {path}");
+        }
+        let beside = Redirected::new(b"/t/class/infiniband/state", &[]).unwrap();
+        assert_eq!(
+            classify("/t/class/infiniband", "state"),
+            Target::Beside(beside)
+        );
+        for (base, path) in [("/home", "class/infiniband"), ("/system", "infiniband")] {
+            assert_eq!(classify(base, path), Target::Other, "{base} {path}");
+        }
+        // Of most paths the kernel is not asked.
+        assert!(may_be_ours(b"infiniband/x") && may_be_ours(b"ports/1/state"));
+        assert!(!may_be_ours(b"Cargo.toml") && !may_be_ours(b"") && !may_be_ours(b"class/net"));
     }
 
     /// The string that the environment would name.

@@ -58,11 +58,49 @@ pub(super) unsafe fn statx(
 /// # Safety
 ///
 /// `out` is writable for `capacity` bytes, or the kernel answers `EFAULT`.
-pub(super) unsafe fn readlink(path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t {
+pub(super) unsafe fn readlinkat(
+    dir: c_int,
+    path: *const c_char,
+    out: *mut c_char,
+    capacity: size_t,
+) -> ssize_t {
     // SAFETY: the kernel checks both pointers.
-    let length =
-        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, out, capacity) };
+    let length = unsafe { libc::syscall(libc::SYS_readlinkat, dir, path, out, capacity) };
     ssize_t::try_from(length).unwrap_or(-1)
+}
+
+/// The path of the directory `dir`, as `openat` takes it; none if there is none that fits. `errno` stays as it was.
+pub(super) fn directory(dir: c_int, out: &mut [u8]) -> Option<&[u8]> {
+    // SAFETY: as in `fail`.
+    let before = unsafe { *libc::__errno_location() };
+    let length = match dir {
+        // SAFETY: `out` is writable for its length.
+        libc::AT_FDCWD => unsafe { libc::syscall(libc::SYS_getcwd, out.as_mut_ptr(), out.len()) }
+            // It counts the zero at the end.
+            .saturating_sub(1),
+        _ => {
+            let mut link = [0; 32];
+            let written = std::io::Write::write_fmt(
+                &mut &mut link[..31],
+                format_args!("/proc/self/fd/{dir}"),
+            );
+            match written {
+                // SAFETY: `link` ends with a zero, and `out` is writable for its length.
+                Ok(()) => unsafe {
+                    readlinkat(
+                        libc::AT_FDCWD,
+                        link.as_ptr().cast(),
+                        out.as_mut_ptr().cast(),
+                        out.len(),
+                    ) as c_long
+                },
+                Err(_) => -1,
+            }
+        }
+    };
+    fail(before);
+    let length = usize::try_from(length).ok().filter(|&length| length > 0)?;
+    out.get(..length)
 }
 
 /// `getxattr`, or `lgetxattr` where links are not followed.
@@ -101,6 +139,14 @@ pub(super) unsafe fn stat_fd(fd: c_int, out: *mut stat) -> c_int {
 pub(super) unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: the kernel checks `path`.
     int(unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) })
+}
+
+/// # Safety
+///
+/// `path` is a C string, or the kernel answers `EFAULT`.
+pub(super) unsafe fn chdir(path: *const c_char) -> c_int {
+    // SAFETY: the kernel checks `path`.
+    int(unsafe { libc::syscall(libc::SYS_chdir, path) })
 }
 
 /// # Safety

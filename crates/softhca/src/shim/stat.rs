@@ -5,7 +5,7 @@
 
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t, stat as Stat, statx as Statx};
 
-use super::path::{Target, classify};
+use super::path::{Target, classify_at};
 use super::{answer, fds, raw, start};
 use crate::errno::Errno;
 use crate::uverbs;
@@ -24,15 +24,15 @@ enum Found {
 /// # Safety
 ///
 /// `path` is null or a C string.
-unsafe fn find(path: *const c_char) -> Found {
+unsafe fn find(dir: c_int, path: *const c_char) -> Found {
     // SAFETY: by contract.
-    let target = unsafe { classify(path) };
+    let target = unsafe { classify_at(dir, path) };
     match target {
         Target::Node(index) => {
             start::wake();
             uverbs::character_device(index).map_or(Found::Nothing, Found::Node)
         }
-        Target::InTree | Target::Class(_) => {
+        Target::InTree | Target::Beside(_) | Target::Class(_) => {
             start::wake();
             Found::Place(target)
         }
@@ -45,7 +45,7 @@ unsafe fn find(path: *const c_char) -> Found {
 /// As `fstatat(2)`.
 unsafe fn stat_at(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
     // SAFETY: a C string or null by contract.
-    match unsafe { find(path) } {
+    match unsafe { find(dir, path) } {
         // SAFETY: as our caller's.
         Found::Place(target) => unsafe { raw::stat_at(dir, target.place(path), out, flags) },
         Found::Node(device) => answer(|| {
@@ -77,7 +77,7 @@ unsafe fn statx_at(
     out: *mut Statx,
 ) -> c_int {
     // SAFETY: a C string or null by contract.
-    match unsafe { find(path) } {
+    match unsafe { find(dir, path) } {
         // SAFETY: as our caller's.
         Found::Place(target) => unsafe { raw::statx(dir, target.place(path), flags, mask, out) },
         Found::Node(device) => answer(|| {
@@ -98,12 +98,17 @@ unsafe fn statx_at(
 
 /// # Safety
 ///
-/// As `readlink(2)`.
-unsafe fn read_link(path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t {
+/// As `readlinkat(2)`.
+unsafe fn read_link(
+    dir: c_int,
+    path: *const c_char,
+    out: *mut c_char,
+    capacity: size_t,
+) -> ssize_t {
     // SAFETY: a C string or null by contract.
-    match unsafe { find(path) } {
+    match unsafe { find(dir, path) } {
         // SAFETY: as our caller's.
-        Found::Place(target) => unsafe { raw::readlink(target.place(path), out, capacity) },
+        Found::Place(target) => unsafe { raw::readlinkat(dir, target.place(path), out, capacity) },
         Found::Node(_) => answer(|| Err(Errno::EINVAL)) as ssize_t, // no link
         Found::Nothing => answer(|| Err(Errno::ENOENT)) as ssize_t,
     }
@@ -122,7 +127,7 @@ unsafe fn get_attribute(
     follow: bool,
 ) -> ssize_t {
     // SAFETY: a C string or null by contract.
-    match unsafe { find(path) } {
+    match unsafe { find(libc::AT_FDCWD, path) } {
         // SAFETY: as our caller's.
         Found::Place(target) => unsafe {
             raw::getxattr(target.place(path), name, out, capacity, follow)
@@ -148,6 +153,15 @@ unsafe fn stat_descriptor(fd: c_int, out: *mut Stat) -> c_int {
     value
 }
 
+/// A capacity that the buffer has; with another one libc ends the program as well.
+fn checked(capacity: size_t, room: size_t) -> size_t {
+    if capacity > room {
+        // SAFETY: ends the program.
+        unsafe { libc::abort() };
+    }
+    capacity
+}
+
 const FOLLOW: c_int = 0;
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
@@ -168,8 +182,21 @@ symbols! {
         stat_descriptor(fd, out);
     [statx] (dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx) -> c_int =>
         statx_at(dir, path, flags, mask, out);
+    [__fxstatat __fxstatat64]
+    (_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int =>
+        stat_at(dir, path, out, flags);
     [readlink] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t =>
-        read_link(path, out, capacity);
+        read_link(libc::AT_FDCWD, path, out, capacity);
+    [readlinkat]
+    (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t =>
+        read_link(dir, path, out, capacity);
+    // The `_FORTIFY_SOURCE` forms, called where the compiler knows the size of the buffer, but not the capacity.
+    [__readlink_chk]
+    (path: *const c_char, out: *mut c_char, capacity: size_t, room: size_t) -> ssize_t =>
+        read_link(libc::AT_FDCWD, path, out, checked(capacity, room));
+    [__readlinkat_chk]
+    (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t, room: size_t) -> ssize_t =>
+        read_link(dir, path, out, checked(capacity, room));
     [getxattr]
     (path: *const c_char, name: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t =>
         get_attribute(path, name, out, capacity, true);

@@ -51,6 +51,12 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(name, _)| *name)
 }
 
+/// Whether a file of this name changes, in the directory where it belongs.
+pub(crate) fn changes(name: &[u8]) -> bool {
+    let is_row = |(known, _): &Row| known.as_bytes() == name;
+    matches!(name, b"state" | b"phys_state") || ROWS.iter().any(is_row)
+}
+
 /// A file of a port whose content changes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LiveFile<'a> {

@@ -12,6 +12,7 @@ mod counters;
 mod files;
 mod identity;
 
+pub(crate) use counters::changes;
 pub(crate) use identity::{GidType, Identity, MAX_PORTS, PortIdentity, port_number};
 
 use std::ffi::OsStr;
