@@ -1,8 +1,9 @@
 //! The UDP carrier: an unconnected socket for each address of an HCA, batches of packets per system call.
 //!
 //! A socket is bound to an address and port 4791, so the source port, which routers take as flow label, is 4791 too.
-//! IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it. A packet too large for the path is not sent, and
-//! counts as lost. The kernel drops what does not fit into a receiver's buffer without a report.
+//! IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it. A packet too large for the path goes in fragments, without
+//! DF; a receiver that is a socket, too, assumes the same of it. The kernel drops what does not fit into a receiver's buffer without a
+//! report.
 //!
 //! On the loopback network and over IPv6, where the kernel has UDP GSO and GRO, several packets go out and come in as one message.
 //! They follow each other for one destination and are of one size. Other packets have one message each. All buffers are made once.
@@ -22,7 +23,7 @@ use name::SocketName;
 use queue::{Run, SendQueue};
 use std::io;
 use std::mem::zeroed;
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Requested size of socket buffers; the kernel may give less (`net.core.rmem_max`).
@@ -59,12 +60,7 @@ impl UdpCarrier {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_buffers(socket: UdpSocket, bytes: u32) -> io::Result<Self> {
-        set_option(
-            &socket,
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
-        )?;
+        discover_mtu(&socket, Ipv4Addr::UNSPECIFIED.into(), Discovery::Whole)?;
         let joins = prepare(&socket, bytes)?;
         let buffer_bytes = receive_buffer(&socket)?;
         Ok(Self {
@@ -82,12 +78,7 @@ impl UdpCarrier {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_ipv6(self, socket: UdpSocket, subnet: Ipv6Subnet) -> io::Result<Self> {
-        set_option(
-            &socket,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DO,
-        )?;
+        discover_mtu(&socket, Ipv6Addr::UNSPECIFIED.into(), Discovery::Whole)?;
         prepare(&socket, SOCKET_BUFFER_BYTES)?;
         Ok(Self {
             ipv6: Some((socket, subnet)),
@@ -101,12 +92,7 @@ impl UdpCarrier {
     /// As [`Self::new`].
     pub fn with_more(mut self, sockets: Vec<UdpSocket>) -> io::Result<Self> {
         for socket in &sockets {
-            set_option(
-                socket,
-                libc::IPPROTO_IP,
-                libc::IP_MTU_DISCOVER,
-                libc::IP_PMTUDISC_DO,
-            )?;
+            discover_mtu(socket, Ipv4Addr::UNSPECIFIED.into(), Discovery::Whole)?;
             prepare(socket, SOCKET_BUFFER_BYTES)?;
         }
         self.ipv4.extend(sockets);
@@ -184,7 +170,8 @@ impl UdpCarrier {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The kernel refuses the first unsent run: its packets are tried one by one, and one that is alone is lost.
+    /// The kernel refuses the first unsent run: its packets are tried one by one, and one that is alone in fragments. If it refuses
+    /// that, too, the packet is lost.
     fn after_refusal(&mut self, error: &io::Error) {
         let run = self.queue.runs[self.queue.sent];
         if run.bytes > run.segment_bytes {
@@ -192,10 +179,38 @@ impl UdpCarrier {
                 self.queue.stop_joining(); // This path cannot segment.
             }
             self.queue.split();
-        } else {
-            self.counters.refused += 1;
-            self.queue.sent += 1;
+            return;
         }
+        let is_sent = error.raw_os_error() == Some(libc::EMSGSIZE) && self.send_in_fragments(&run);
+        if !is_sent {
+            self.counters.refused += 1;
+        }
+        self.queue.sent += 1;
+    }
+
+    /// Sends a run of one packet in fragments of the size that the path takes; whether the kernel has taken it. One that has no room for it
+    /// has not: the packet is lost, as it may be on the way.
+    fn send_in_fragments(&mut self, run: &Run) -> bool {
+        let name = SocketName::of(run.destination);
+        let socket = self.socket_of(Some(run));
+        if discover_mtu(socket, run.destination, Discovery::None).is_err() {
+            return false;
+        }
+        let data = &self.queue.bytes[run.start..run.start + run.bytes];
+        // SAFETY: data and name of the lengths given, which live until the call returns.
+        let sent = unsafe {
+            libc::sendto(
+                socket.as_raw_fd(),
+                data.as_ptr().cast(),
+                data.len(),
+                libc::MSG_DONTWAIT,
+                (&raw const name).cast(),
+                name.length(),
+            )
+        };
+        // An option that could be set can be set back.
+        let _ = discover_mtu(socket, run.destination, Discovery::Whole);
+        sent >= 0
     }
 }
 
@@ -362,6 +377,38 @@ fn prepare(socket: &UdpSocket, bytes: u32) -> io::Result<bool> {
         return Err(error);
     }
     Ok(set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok())
+}
+
+/// What becomes of a packet that is larger than its path takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Discovery {
+    /// The kernel refuses it.
+    Whole,
+    /// It is cut into fragments.
+    None,
+}
+
+/// Sets it for a socket of the family of `address`.
+fn discover_mtu(socket: &UdpSocket, address: IpAddr, discovery: Discovery) -> io::Result<()> {
+    let (level, option, whole, none) = match address {
+        IpAddr::V4(_) => (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+            libc::IP_PMTUDISC_DONT,
+        ),
+        IpAddr::V6(_) => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DO,
+            libc::IPV6_PMTUDISC_DONT,
+        ),
+    };
+    let value = match discovery {
+        Discovery::Whole => whole,
+        Discovery::None => none,
+    };
+    set_option(socket, level, option, value)
 }
 
 fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {

@@ -25,8 +25,8 @@ fn pair() -> (UdpCarrier, UdpCarrier) {
 
 fn ip(carrier: &UdpCarrier) -> Ipv4Addr {
     match carrier.ipv4[0].local_addr().unwrap().ip() {
-        std::net::IpAddr::V4(ip) => ip,
-        std::net::IpAddr::V6(ip) => panic!("{ip}"),
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(ip) => panic!("{ip}"),
     }
 }
 
