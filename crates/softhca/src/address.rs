@@ -121,6 +121,11 @@ pub(crate) fn claim_ipv6(ip: Ipv4Addr, subnet: Ipv6Subnet) -> Result<UdpSocket, 
     }
 }
 
+/// The interface of the local route to an address, which need not be assigned to it.
+pub(crate) fn local_interface(ip: Ipv6Addr) -> Option<String> {
+    routes::local_interface(ip)
+}
+
 fn bind_unassigned(ip: Ipv6Addr) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None)?;

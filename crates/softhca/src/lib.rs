@@ -10,7 +10,7 @@
 //! | [`device`] | the device model: objects, the commands that make them, memory and keys |
 //! | [`engine`] | what an HCA does by itself: from a doorbell to a completion; begin here to follow a WQE |
 //! | [`wire`] | RoCE: packets, the reliable transport, carriers |
-//! | [`address`], [`link`], [`partition`], [`profile`] | addresses of HCAs, the link layer of their port, its partitions, the card |
+//! | [`address`], `interface`, [`link`], [`partition`], [`profile`] | addresses of HCAs, the interface that has one, the link layer of their port, its partitions, the card |
 //!
 //! Some objects and operations serve other programs than Warpverbs alone: SRQs, XRC, datagrams, memory windows, UMR, Ethernet
 //! frames. They stand in the folders `for_judges` of `device`, `engine` and `wire`; an RC write meets none of them.
@@ -19,6 +19,7 @@ pub mod address;
 pub mod device;
 pub mod engine;
 mod errno;
+mod interface;
 pub mod link;
 mod number;
 pub mod partition;

@@ -229,6 +229,33 @@ fn the_tree_shows_the_state_and_the_addresses_of_each_port() {
 }
 
 #[test]
+fn the_counters_of_a_port_count_its_packets_on_the_wire() {
+    let (hcas, [mut a, b]) = pair(Link::Ethernet, false, [2, 1]);
+    let root = PathBuf::from(std::env::var_os("SYSFS_PATH").unwrap());
+    let read = |hca: &Hca, port: u8, name: &str| {
+        let file = format!(
+            "class/infiniband/{}/ports/{port}/counters/{name}",
+            hca.name()
+        );
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    let text = [7; 100];
+    a.write_inline(&text, b.data.address(), b.keys.rkey);
+    assert_eq!(a.run(1)[0].opcode(), CqeOpcode::REQ);
+    // A write of 100 bytes, and its acknowledgement: BTH 12, RETH 16, AETH 4, ICRC 4.
+    let (write, ack) = ((12 + 16 + 100 + 4) / 4, (12 + 4 + 4) / 4);
+    for (hca, port, data) in [(&hcas[0], 2, [write, ack]), (&hcas[1], 1, [ack, write])] {
+        let words = ["port_xmit_data", "port_rcv_data"].map(|name| read(hca, port, name));
+        assert_eq!(words, data);
+        let packets = ["port_xmit_packets", "unicast_rcv_packets"];
+        assert_eq!(packets.map(|name| read(hca, port, name)), [1, 1]);
+        assert_eq!(read(hca, port, "port_rcv_errors"), 0);
+        assert_eq!(read(hca, 3 - port, "port_xmit_data"), 0, "the other port");
+    }
+}
+
+#[test]
 fn threads_that_read_a_state_at_the_same_time_all_find_it_whole() {
     let hca = Hca::with_config(two_ports(Link::Ethernet, true)).unwrap();
     let root = PathBuf::from(std::env::var_os("SYSFS_PATH").unwrap());

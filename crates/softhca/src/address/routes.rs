@@ -10,7 +10,16 @@ const LOCAL: u32 = 0x8000_0000;
 
 /// A local route leads to `ip`, which need not be assigned to an interface. Local routes come before all others.
 pub(super) fn has_local(ip: Ipv6Addr) -> bool {
-    table().is_ok_and(|table| table.lines().any(|line| is_local(line, ip) == Some(true)))
+    local_interface(ip).is_some()
+}
+
+/// The interface of that route.
+pub(super) fn local_interface(ip: Ipv6Addr) -> Option<String> {
+    let table = table().ok()?;
+    let line = table
+        .lines()
+        .find(|line| is_local(line, ip) == Some(true))?;
+    line.split_ascii_whitespace().last().map(str::to_owned)
 }
 
 fn table() -> io::Result<String> {

@@ -173,6 +173,7 @@ impl Slot {
             is_down: self.state.is_down(port),
             wqes: *self.state.counters.wqes_by_port.get(place)?,
             lids: self.wires.get(place)?.lids().to_vec(),
+            wire: self.wires.get(place)?.counters(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Files of a port that change: its state, and `hw_counters`, what it and its HCA count.
+//! Files of a port that change: its state, `counters`, which every port has, and `hw_counters`, what it and its HCA count.
 
 use std::str;
 
@@ -11,6 +11,35 @@ pub(super) const PHYSICAL_STATE: [&str; 2] = ["5: LinkUp", "3: Disabled"];
 
 /// A counter and how it is read.
 type Row = (&'static str, Read);
+
+/// The folders of counters.
+const FOLDERS: [(&str, &[Row]); 2] = [("counters", STANDARD), ("hw_counters", ROWS)];
+
+/// Those of the specification of `InfiniBand`. A port has no physical layer, no virtual lanes and no multicast.
+const STANDARD: &[Row] = &[
+    ("port_xmit_data", Read::Port(|c| c.sent_bytes() / WORD)),
+    ("port_rcv_data", Read::Port(|c| c.received_bytes() / WORD)),
+    ("port_xmit_packets", Read::Port(PortCounters::sent)),
+    ("port_rcv_packets", Read::Port(PortCounters::received)),
+    ("unicast_xmit_packets", Read::Port(PortCounters::sent)),
+    ("unicast_rcv_packets", Read::Port(PortCounters::received)),
+    ("multicast_xmit_packets", Read::Port(|_| 0)),
+    ("multicast_rcv_packets", Read::Port(|_| 0)),
+    (
+        "port_rcv_errors",
+        Read::Port(|c| c.wire.malformed + c.wire.bad_icrc),
+    ),
+    ("port_xmit_discards", Read::Port(|c| c.wire.unsendable)),
+    ("port_xmit_wait", Read::Port(|_| 0)),
+    ("symbol_error", Read::Port(|_| 0)),
+    ("link_error_recovery", Read::Port(|_| 0)),
+    ("local_link_integrity_errors", Read::Port(|_| 0)),
+    ("excessive_buffer_overrun_errors", Read::Port(|_| 0)),
+    ("VL15_dropped", Read::Port(|_| 0)),
+];
+
+/// Bytes of the unit of `port_xmit_data` and `port_rcv_data`.
+const WORD: u64 = 4;
 
 #[derive(Clone, Copy)]
 enum Read {
@@ -41,20 +70,24 @@ const ROWS: &[Row] = &[
     ("read_requests", Read::Device(|c| c.read_requests)),
     ("atomic_requests", Read::Device(|c| c.atomic_requests)),
     ("findings", Read::Device(|c| c.findings)),
+    // As Linux names those of a port of a ConnectX.
+    ("out_of_sequence", Read::Port(|c| c.wire.out_of_order)),
+    ("duplicate_request", Read::Port(|c| c.wire.duplicates)),
     ("port_wqes", Read::Port(|c| c.wqes)),
     ("port_tx_packets", Read::Port(PortCounters::sent)),
     ("port_rx_packets", Read::Port(PortCounters::received)),
 ];
 
-/// The file names.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    ROWS.iter().map(|(name, _)| *name)
+/// The file names, each with its folder.
+pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of =
+        |(folder, rows): (_, &'static [Row])| rows.iter().map(move |(name, _)| (folder, *name));
+    FOLDERS.into_iter().flat_map(of)
 }
 
 /// Whether a file of this name changes, in the directory where it belongs.
 pub(crate) fn changes(name: &[u8]) -> bool {
-    let is_row = |(known, _): &Row| known.as_bytes() == name;
-    matches!(name, b"state" | b"phys_state") || ROWS.iter().any(is_row)
+    matches!(name, b"state" | b"phys_state") || names().any(|(_, known)| known.as_bytes() == name)
 }
 
 /// A file of a port whose content changes.
@@ -67,7 +100,8 @@ pub(super) struct LiveFile<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum What {
-    Counter(usize),
+    /// Its folder, and its row there.
+    Counter(usize, usize),
     State,
     PhysicalState,
 }
@@ -81,11 +115,15 @@ impl<'a> LiveFile<'a> {
             b"state" => What::State,
             b"phys_state" => What::PhysicalState,
             name => {
-                let row = ROWS
+                let of = parts.next()?;
+                let folder = FOLDERS
+                    .iter()
+                    .position(|(known, _)| known.as_bytes() == of)?;
+                let row = FOLDERS[folder]
+                    .1
                     .iter()
                     .position(|(known, _)| known.as_bytes() == name)?;
-                parts.next().filter(|folder| *folder == b"hw_counters")?;
-                What::Counter(row)
+                What::Counter(folder, row)
             }
         };
         let port = str::from_utf8(parts.next()?).ok()?.parse().ok()?;
@@ -101,7 +139,7 @@ impl<'a> LiveFile<'a> {
         Some(match self.what {
             What::State => STATE[state].to_owned(),
             What::PhysicalState => PHYSICAL_STATE[state].to_owned(),
-            What::Counter(row) => match ROWS.get(row)?.1 {
+            What::Counter(folder, row) => match FOLDERS.get(folder)?.1.get(row)?.1 {
                 Read::Port(read) => read(&port).to_string(),
                 Read::Device(read) => read(&crate::device::counters(self.device)?).to_string(),
             },
@@ -115,10 +153,11 @@ mod tests {
 
     #[test]
     fn a_file_is_recognised_by_the_end_of_its_path() {
-        let row = names().position(|name| name == "cqes").unwrap();
+        let row = ROWS.iter().position(|(name, _)| *name == "cqes").unwrap();
         for (end, port, what) in [
-            ("ports/1/hw_counters/cqes", 1, What::Counter(row)),
-            ("ports/2/hw_counters/cqes", 2, What::Counter(row)),
+            ("ports/1/hw_counters/cqes", 1, What::Counter(1, row)),
+            ("ports/2/hw_counters/cqes", 2, What::Counter(1, row)),
+            ("ports/1/counters/port_rcv_data", 1, What::Counter(0, 1)),
             ("ports/2/state", 2, What::State),
             ("ports/1/phys_state", 1, What::PhysicalState),
         ] {
@@ -144,6 +183,6 @@ mod tests {
     #[test]
     fn every_counter_has_a_name_of_its_own() {
         let distinct: std::collections::BTreeSet<_> = names().collect();
-        assert_eq!(distinct.len(), ROWS.len());
+        assert_eq!(distinct.len(), ROWS.len() + STANDARD.len());
     }
 }

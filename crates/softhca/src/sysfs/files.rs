@@ -1,22 +1,26 @@
 //! The files of the tree: their contents and their readers.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::counters;
 use super::identity::{GidType, Groups, Identity, PortIdentity};
+use super::{counters, cpus};
 
 /// Class directories, and the ABI version that libibverbs requires before it looks for devices.
 pub(super) fn write_root(tree: &Path) -> io::Result<()> {
     for directory in [
         "class/infiniband",
         "class/infiniband_verbs",
+        "class/infiniband_mad",
         "bus/pci/devices",
     ] {
         fs::create_dir_all(tree.join(directory))?;
     }
+    // What libibumad looks for. There is no device to send management datagrams by.
+    line(&tree.join("class/infiniband_mad/abi_version"), "5")?;
     line(&tree.join("class/infiniband_verbs/abi_version"), "6")
 }
 
@@ -29,6 +33,7 @@ pub(super) fn write(tree: &Path, device: &Identity) -> io::Result<()> {
     fs::create_dir_all(&verbs)?;
     fs::create_dir_all(&rdma)?;
     write_function(&function, device)?;
+    write_interfaces(&function, device)?;
     write_verbs(&verbs, device)?;
     write_rdma(&rdma, device)?;
     for directory in [&verbs, &rdma] {
@@ -84,6 +89,7 @@ fn write_function(function: &Path, device: &Identity) -> io::Result<()> {
     let vendor = Identity::PCI_VENDOR;
     let facts = device.profile.facts();
     let device = facts.pci_device;
+    let cpus = cpus::online();
     let modalias = format!("pci:v{vendor:08X}d{device:08X}sv{vendor:08X}sd00000001bc02sc07i00");
     let files: &[(&str, &str)] = &[
         ("modalias", &modalias),
@@ -91,12 +97,32 @@ fn write_function(function: &Path, device: &Identity) -> io::Result<()> {
         ("device", &format!("{device:#06x}")),
         ("class", "0x020700"),
         ("numa_node", "-1"),
+        // Of no node, so near to all.
+        ("local_cpus", &cpus::mask(&cpus)),
+        ("local_cpulist", &cpus::list(&cpus)),
         ("current_link_speed", facts.pci_speed),
         ("max_link_speed", facts.pci_speed),
         ("current_link_width", "16"),
         ("max_link_width", "16"),
     ];
     lines(function, files)
+}
+
+/// Links to the interfaces of its ports, which are the machine's own.
+fn write_interfaces(function: &Path, device: &Identity) -> io::Result<()> {
+    let interfaces = device
+        .ports()
+        .iter()
+        .flat_map(|port| (0..port.gids.len()).filter_map(|index| port.interface_of(index)));
+    let names: BTreeSet<_> = interfaces.map(|interface| &interface.name).collect();
+    for name in names {
+        fs::create_dir_all(function.join("net"))?;
+        symlink(
+            Path::new("/sys/class/net").join(name),
+            function.join("net").join(name),
+        )?;
+    }
+    Ok(())
 }
 
 /// What libibverbs needs to open the device.
@@ -174,15 +200,17 @@ fn write_port(rdma: &Path, device: &Identity, of: &PortIdentity) -> io::Result<(
             &Groups(gid).to_string(),
         )?;
         line(&port.join(format!("gid_attrs/types/{index}")), kind)?;
-        // A port of InfiniBand has no network device.
-        if !infiniband {
-            line(&port.join(format!("gid_attrs/ndevs/{index}")), "lo")?;
+        if let Some(interface) = of.interface_of(index) {
+            line(
+                &port.join(format!("gid_attrs/ndevs/{index}")),
+                &interface.name,
+            )?;
         }
     }
-    let counters = port.join("hw_counters");
-    fs::create_dir_all(&counters)?;
-    for name in counters::names() {
-        line(&counters.join(name), "0")?;
+    for (folder, name) in counters::names() {
+        let folder = port.join(folder);
+        fs::create_dir_all(&folder)?;
+        line(&folder.join(name), "0")?;
     }
     Ok(())
 }
@@ -200,6 +228,7 @@ fn line(path: &Path, value: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::config::CarrierConfig;
     use std::net::Ipv4Addr;
 
     struct Scratch(PathBuf);
@@ -248,6 +277,32 @@ mod tests {
             read("class/infiniband/mlx5_3/ports/1/gids/3"),
             "0000:0000:0000:0000:0000:ffff:7f00:0009\n"
         );
+    }
+
+    #[test]
+    fn a_device_over_udp_names_the_interface_of_its_address() {
+        let tree = scratch("interface");
+        let ip = Ipv4Addr::new(127, 0, 0, 9);
+        let device = Identity::new(0, ip).with_interfaces(&CarrierConfig::Udp, None);
+        write_root(&tree.0).unwrap();
+        write(&tree.0, &device).unwrap();
+        let of = tree.0.join("class/infiniband/mlx5_0");
+        let read = |path: &str| fs::read_to_string(of.join(path)).unwrap();
+        for index in 0..4 {
+            let path = format!("ports/1/gid_attrs/ndevs/{index}");
+            assert_eq!(read(&path), "lo\n");
+        }
+        let link = fs::read_link(of.join("device/net/lo")).unwrap();
+        assert_eq!(link, Path::new("/sys/class/net/lo"));
+        assert_eq!(read("ports/1/counters/port_xmit_data"), "0\n");
+        assert!(!read("device/local_cpus").trim().is_empty());
+        assert_eq!(device.first().mtu(), 5, "lo takes 64 KiB");
+        // One that no interface carries.
+        let other = Identity::new(1, ip);
+        write(&tree.0, &other).unwrap();
+        let of = tree.0.join("class/infiniband/mlx5_1");
+        assert!(!of.join("ports/1/gid_attrs/ndevs/3").exists());
+        assert!(!of.join("device/net").exists());
     }
 
     #[test]

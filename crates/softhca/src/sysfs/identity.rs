@@ -1,8 +1,10 @@
 //! The identity of a software HCA: name, addresses and ids, all of which follow from its number and the IP addresses of its ports.
 
+use crate::interface::Interface;
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
 use crate::profile::{LAG_PORTS, Lag, Profile};
+use crate::wire::config::CarrierConfig;
 use crate::wire::envelope::{Gid, Name};
 use crate::wire::frame::mac_of;
 use crate::wire::subnet::Ipv6Subnet;
@@ -48,6 +50,10 @@ pub(crate) struct PortIdentity {
     pub(crate) mac: [u8; 6],
     /// The GID table: on Ethernet those of [`crate::wire::envelope`], on `InfiniBand` one.
     pub(crate) gids: Vec<(GidType, Gid)>,
+    /// What carries its packets, if that is an interface of this machine.
+    pub(crate) interface: Option<Interface>,
+    /// The same of its address in an IPv6 subnet.
+    ipv6_interface: Option<Interface>,
 }
 
 /// Ports of an HCA, at most.
@@ -100,6 +106,29 @@ impl Identity {
         for port in &mut self.ports {
             let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(port.ip));
             port.gids.extend(gid.map(|gid| (GidType::RoceV2, gid)));
+        }
+        self
+    }
+
+    /// The same HCA, which has the interfaces of its addresses, or the one that its carrier names.
+    pub(crate) fn with_interfaces(
+        mut self,
+        carrier: &CarrierConfig,
+        subnet: Option<Ipv6Subnet>,
+    ) -> Self {
+        for port in &mut self.ports {
+            match carrier {
+                CarrierConfig::Udp => {
+                    port.interface = Interface::of(port.ip.into());
+                    let ipv6 = subnet.map(|subnet| subnet.address(port.ip));
+                    port.ipv6_interface = ipv6.and_then(|ip| Interface::of(ip.into()));
+                }
+                CarrierConfig::Packet { interface } => {
+                    port.interface = Interface::named(interface.clone());
+                    port.ipv6_interface = port.interface.clone();
+                }
+                CarrierConfig::Memory(_) | CarrierConfig::Frames { .. } => {}
+            }
         }
         self
     }
@@ -209,7 +238,37 @@ impl PortIdentity {
                 (GidType::RoceV1, mapped),
                 (GidType::RoceV2, mapped),
             ],
+            interface: None,
+            ipv6_interface: None,
         }
+    }
+
+    /// The interface of the entry of the GID table at `index`. A port of `InfiniBand` has none.
+    pub(crate) fn interface_of(&self, index: usize) -> Option<&Interface> {
+        /// Behind those of the IPv4 address.
+        const IPV6_INDEX: usize = 4;
+        match self.link {
+            Link::InfiniBand => None,
+            Link::Ethernet if index == IPV6_INDEX => self.ipv6_interface.as_ref(),
+            Link::Ethernet => self.interface.as_ref(),
+        }
+    }
+
+    /// The largest MTU of RoCE whose packets fit its interface, as the code that the PRM and verbs have for it: 1 is 256 bytes, 5 is
+    /// 4096.
+    pub(crate) fn mtu(&self) -> u8 {
+        /// `IB_MTU_4096`.
+        const LARGEST: u8 = 5;
+        /// As `iboe_get_mtu` of Linux reckons: GRH, UDP, BTH, the headers of XRC and of atomics, ICRC.
+        const HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
+        let Some(interface) = &self.interface else {
+            return LARGEST;
+        };
+        let room = interface.mtu.saturating_sub(HEADERS);
+        (2..=LARGEST)
+            .rev()
+            .find(|code| 128 << code <= room)
+            .unwrap_or(1)
     }
 
     /// The partition key of a QP.
@@ -317,6 +376,31 @@ mod tests {
         }
         assert!(ips.iter().all(|ip| identity.has(*ip)));
         assert!(identity.port(0).is_none() && identity.port(3).is_none());
+    }
+
+    #[test]
+    fn the_mtu_of_a_port_is_the_largest_whose_packets_fit_the_interface() {
+        let mut identity = Identity::new(0, Ipv4Addr::LOCALHOST);
+        assert_eq!(identity.first().mtu(), 5, "of no interface");
+        // As Linux has them; but 256 bytes for what is less than any.
+        for (mtu, code) in [
+            (0, 1),
+            (576, 1),
+            (607, 1),
+            (608, 2),
+            (1500, 3),
+            (2200, 4),
+            (4191, 4),
+            (4192, 5),
+            (9000, 5),
+        ] {
+            identity.ports[0].interface = Some(Interface {
+                name: "eth0".into(),
+                index: 2,
+                mtu,
+            });
+            assert_eq!(identity.first().mtu(), code, "{mtu}");
+        }
     }
 
     #[test]

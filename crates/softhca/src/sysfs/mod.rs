@@ -5,10 +5,11 @@
 //! path.
 //!
 //! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same. So a program that
-//! lists devices meanwhile sees whole ones only. The files of `hw_counters` and the states of ports are written anew each time this
-//! process opens one.
+//! lists devices meanwhile sees whole ones only. The files of `counters` and `hw_counters` and the states of ports are written anew each
+//! time this process opens one.
 
 mod counters;
+mod cpus;
 mod files;
 mod identity;
 

@@ -174,7 +174,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
         max_vl_num: u8::from(infiniband),
         state: if up { ACTIVE } else { DOWN },
         max_mtu: MTU_4096,
-        active_mtu: MTU_4096,
+        active_mtu: of.mtu(),
         active_width: WIDTH_4X,
         active_speed: identity.profile.facts().speed,
         phys_state: if up { LINK_UP } else { DISABLED },
@@ -226,8 +226,6 @@ fn query_gid_entry(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn gid_entry(port: &PortIdentity, index: u32) -> Result<GidEntry, Errno> {
-    /// Interface index of the loopback device.
-    const LOOPBACK: u32 = 1;
     let (kind, gid) = port.gids.get(index as usize).ok_or(Errno::EINVAL)?;
     Ok(GidEntry {
         gid: *gid,
@@ -238,9 +236,8 @@ fn gid_entry(port: &PortIdentity, index: u32) -> Result<GidEntry, Errno> {
             GidType::RoceV1 => 1,
             GidType::RoceV2 => 2,
         },
-        netdev_ifindex: match kind {
-            GidType::InfiniBand => 0,
-            _ => LOOPBACK,
-        },
+        netdev_ifindex: port
+            .interface_of(index as usize)
+            .map_or(0, |interface| interface.index),
     })
 }

@@ -66,6 +66,10 @@ pub struct LidCounters {
     pub sent: u64,
     /// Packets that have come to it, whatever became of them.
     pub received: u64,
+    /// Bytes of the packets sent, from the base transport header to the ICRC.
+    pub sent_bytes: u64,
+    /// The same of those that have come.
+    pub received_bytes: u64,
 }
 
 /// What the wire of an HCA has seen.
@@ -150,11 +154,17 @@ impl<W> Endpoint<W> {
         &self.lids
     }
 
-    /// A packet goes to `remote`.
-    fn count_sent(counters: &mut WireCounters, lids: &mut [LidCounters], remote: &Destination) {
+    /// A packet of `bytes` goes to `remote`.
+    fn count_sent(
+        counters: &mut WireCounters,
+        lids: &mut [LidCounters],
+        remote: &Destination,
+        bytes: usize,
+    ) {
         counters.packets_sent += 1;
         if let Some(lid) = lids.get_mut(usize::from(remote.path_bits)) {
             lid.sent += 1;
+            lid.sent_bytes += bytes as u64;
         }
     }
 
@@ -278,6 +288,7 @@ impl<W> Endpoint<W> {
         let source: Source = source.into();
         if let Some(lid) = self.lids.get_mut(usize::from(source.path_bits)) {
             lid.received += 1;
+            lid.received_bytes += datagram.len() as u64;
         }
         let Ok(packet) = Packet::parse(datagram) else {
             if datagram.first() == Some(&BthOpcode::CONGESTION.0) {
@@ -444,7 +455,12 @@ impl<W> Endpoint<W> {
                     Bth::set_pkey(out, qp.pkey);
                     let bytes = seal(out, outgoing.used, &flow);
                     sink.commit(bytes, outgoing.destination);
-                    Self::count_sent(&mut self.counters, &mut self.lids, &outgoing.destination);
+                    Self::count_sent(
+                        &mut self.counters,
+                        &mut self.lids,
+                        &outgoing.destination,
+                        bytes,
+                    );
                 }
                 return true;
             }
@@ -463,7 +479,7 @@ impl<W> Endpoint<W> {
                 Bth::set_pkey(out, qp.pkey);
                 let bytes = seal(out, used, &flow);
                 sink.commit(bytes, remote);
-                Self::count_sent(&mut self.counters, &mut self.lids, &remote);
+                Self::count_sent(&mut self.counters, &mut self.lids, &remote, bytes);
             }
         }
         let Some(requester) = &mut connection.requester else {
@@ -487,7 +503,7 @@ impl<W> Endpoint<W> {
             Bth::set_pkey(out, qp.pkey);
             let bytes = seal(out, used, &flow);
             sink.commit(bytes, remote);
-            Self::count_sent(&mut self.counters, &mut self.lids, &remote);
+            Self::count_sent(&mut self.counters, &mut self.lids, &remote, bytes);
             destination
                 .window
                 .account(qp.accounted, requester.in_flight());

@@ -2,7 +2,7 @@
 
 use super::namespace::Namespaces;
 use softhca_rig::tools::pair::{self, Places};
-use softhca_rig::tools::programs::{LIMIT, Scratch, is_installed};
+use softhca_rig::tools::programs::{LIMIT, Running, Scratch, is_installed};
 
 /// What these tools print when data or completions are wrong, whatever status they end with.
 const COMPLAINTS: &[&str] = &["invalid data", "Failed", "Couldn't", "CQ event for unknown"];
@@ -144,4 +144,51 @@ fn pingpongs_end_well_between_two_network_namespaces() {
             &[options],
         );
     }
+}
+
+/// The link takes packets of 1500 bytes: the tools ask for more of their own accord.
+#[test]
+fn packets_above_the_mtu_of_the_link_arrive() {
+    let Some(namespaces) = Namespaces::new("packets above the MTU of the link") else {
+        return;
+    };
+    for (tool, options) in [
+        ("ibv_rc_pingpong", "-m 4096 -s 100000 -n 50 -c"),
+        ("ibv_uc_pingpong", "-m 4096 -s 4000 -n 50 -c"),
+        // No more than the MTU of the port: the tool refuses it.
+        ("ibv_ud_pingpong", "-s 1000 -n 50 -c"),
+    ] {
+        check(&namespaces.places(), tool, &[options]);
+    }
+}
+
+/// As Linux has it of a port over an Ethernet interface.
+#[test]
+fn a_port_has_the_name_and_the_mtu_of_its_interface() {
+    let what = "the MTU of an interface";
+    let Some(namespaces) = Namespaces::new(what) else {
+        return;
+    };
+    if !is_installed("ibv_devinfo", "ibverbs-utils", what) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let place = namespaces.places().server;
+    let of = |program: &str, arguments: &[&str]| {
+        let mut command = scratch.preloaded(&place.prefix, program);
+        command
+            .args(arguments)
+            .env("SOFTHCA_IP", place.ip.unwrap().to_string());
+        let ended = Running::start(command, &scratch, "printed").end_within(LIMIT);
+        assert!(ended.is_success(), "{}", ended.report());
+        ended.printed
+    };
+    let printed = of("ibv_devinfo", &[]);
+    for words in ["active_mtu:", "1024 (3)", "max_mtu:", "4096 (5)"] {
+        assert!(printed.contains(words), "{printed}");
+    }
+    let device = "/sys/class/infiniband/mlx5_0";
+    let names = of("cat", &[&format!("{device}/ports/1/gid_attrs/ndevs/3")]);
+    assert_eq!(names, "veth0\n");
+    assert_eq!(of("ls", &[&format!("{device}/device/net")]), "veth0\n");
 }

@@ -3,7 +3,7 @@
 use mlx5_prm::qpc::Qpc;
 
 use crate::sysfs::{MAX_PORTS, port_number};
-use crate::wire::endpoint::LidCounters;
+use crate::wire::endpoint::{LidCounters, WireCounters};
 
 /// Counters of one HCA since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct PortCounters {
     pub wqes: u64,
     /// Packets of its LIDs by their path bits, as many as its LMC says; on Ethernet those of its only address.
     pub lids: Vec<LidCounters>,
+    /// What its wire has seen besides.
+    pub wire: WireCounters,
 }
 
 impl PortCounters {
@@ -68,6 +70,18 @@ impl PortCounters {
     #[must_use]
     pub fn received(&self) -> u64 {
         self.lids.iter().map(|lid| lid.received).sum()
+    }
+
+    /// Bytes of the packets sent.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.lids.iter().map(|lid| lid.sent_bytes).sum()
+    }
+
+    /// Bytes of the packets that have come to it.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.lids.iter().map(|lid| lid.received_bytes).sum()
     }
 }
 

@@ -311,6 +311,7 @@ impl Hca {
         let identity = identity
             .with_profile(config.profile)
             .with_subnet(config.ipv6)
+            .with_interfaces(&config.carrier, config.ipv6)
             .with_link(config.link)
             .with_lmc(config.lmc)
             .with_pkeys(&config.pkeys);

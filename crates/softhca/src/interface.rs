@@ -1,0 +1,175 @@
+//! The network interface that has an address of this machine.
+
+// UNSAFETY: getifaddrs, if_nametoindex and an ioctl of a socket.
+#![expect(unsafe_code, reason = "lists of libc, and an ioctl")]
+
+use std::ffi::{CStr, CString};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+
+use crate::address;
+
+/// An interface, as it was when it was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    /// From 1 on.
+    pub(crate) index: u32,
+    /// The most bytes of an IP packet.
+    pub(crate) mtu: u32,
+}
+
+impl Interface {
+    /// The one to which `ip` is assigned. An address of the machine that is assigned to none belongs to the loopback interface, as
+    /// those of 127.0.0.0/8 do, or to that of its local route. None: the machine does not have the address.
+    pub(crate) fn of(ip: IpAddr) -> Option<Self> {
+        let addresses = Addresses::list()?;
+        let assigned = addresses.iter().find(|entry| entry.ip == Some(ip));
+        let name =
+            match assigned.or_else(|| addresses.iter().find(|entry| entry.is_loopback_of(ip))) {
+                Some(entry) => entry.name,
+                None => match ip {
+                    IpAddr::V4(_) => return None,
+                    IpAddr::V6(ip) => address::local_interface(ip)?,
+                },
+            };
+        Self::named(name)
+    }
+
+    /// The one with this name.
+    pub(crate) fn named(name: String) -> Option<Self> {
+        let text = CString::new(name.as_str()).ok()?;
+        // SAFETY: a C string.
+        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
+        let mtu = mtu(&text)?;
+        (index != 0).then_some(Self { name, index, mtu })
+    }
+}
+
+/// Not from sysfs, which may show the interfaces of another network namespace.
+fn mtu(name: &CStr) -> Option<u32> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // SAFETY: zeros are a valid `struct ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays 0: it ends the C string.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: an open socket, and a struct that the kernel reads and fills.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    // SAFETY: the kernel has filled this member.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    u32::try_from(mtu).ok().filter(|_| answer == 0)
+}
+
+/// An address of an interface.
+struct Entry {
+    name: String,
+    ip: Option<IpAddr>,
+    mask: Option<IpAddr>,
+    is_loopback: bool,
+}
+
+impl Entry {
+    /// Whether it is the loopback interface, and all addresses of the subnet of `ip` are its own.
+    fn is_loopback_of(&self, ip: IpAddr) -> bool {
+        let (Some(IpAddr::V4(own)), Some(IpAddr::V4(mask)), IpAddr::V4(ip)) =
+            (self.ip, self.mask, ip)
+        else {
+            return false;
+        };
+        self.is_loopback && own.to_bits() & mask.to_bits() == ip.to_bits() & mask.to_bits()
+    }
+}
+
+/// What `getifaddrs` has given.
+struct Addresses(NonNull<libc::ifaddrs>);
+
+impl Addresses {
+    fn list() -> Option<Self> {
+        let mut list = ptr::null_mut();
+        // SAFETY: a place for the list.
+        let answer = unsafe { libc::getifaddrs(&raw mut list) };
+        NonNull::new(list).filter(|_| answer == 0).map(Self)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Entry> {
+        let mut next = Some(self.0);
+        std::iter::from_fn(move || {
+            // SAFETY: an entry of the list, which lives as long as `self`.
+            let entry = unsafe { next?.as_ref() };
+            next = NonNull::new(entry.ifa_next);
+            // SAFETY: a C string of the list.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            Some(Entry {
+                name: name.to_string_lossy().into_owned(),
+                // SAFETY: null or addresses of the list.
+                ip: unsafe { address_at(entry.ifa_addr) },
+                // SAFETY: as above.
+                mask: unsafe { address_at(entry.ifa_netmask) },
+                is_loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
+            })
+        })
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        // SAFETY: the list that getifaddrs has given, which goes once.
+        unsafe { libc::freeifaddrs(self.0.as_ptr()) };
+    }
+}
+
+/// # Safety
+///
+/// `address` is null, or a socket address as long as its family says.
+unsafe fn address_at(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: every socket address begins with its family.
+    match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: of this family, so of this length.
+            let address = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: of this family, so of this length.
+            let address = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_of_127_is_that_of_lo_and_one_of_documentation_of_none() {
+        for last in [1, 77] {
+            let lo = Interface::of(Ipv4Addr::new(127, 9, 0, last).into()).unwrap();
+            assert_eq!((lo.name.as_str(), lo.index), ("lo", 1));
+            assert!(lo.mtu >= 1500, "{lo:?}");
+        }
+        assert_eq!(Interface::of(Ipv4Addr::new(192, 0, 2, 1).into()), None);
+        assert_eq!(Interface::of("2001:db8::1".parse().unwrap()), None);
+        assert_eq!(Interface::named("no such interface".into()), None);
+    }
+
+    #[test]
+    fn each_assigned_address_is_that_of_its_interface() {
+        for entry in Addresses::list().unwrap().iter() {
+            let Some(ip) = entry.ip else { continue };
+            // Link-local addresses may be those of several.
+            let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+            if !is_link_local {
+                assert_eq!(Interface::of(ip).unwrap().name, entry.name, "{ip}");
+            }
+        }
+    }
+}
