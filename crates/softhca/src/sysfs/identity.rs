@@ -11,6 +11,7 @@ use crate::wire::subnet::Ipv6Subnet;
 use mlx5_prm::qp::Qpc;
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::sync::Once;
 
 /// How a GID table entry is used on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(crate) struct PortIdentity {
     pub(crate) interface: Option<Interface>,
     /// The same of its address in an IPv6 subnet.
     ipv6_interface: Option<Interface>,
+    /// Packets that the interface does not take go in fragments.
+    has_fragments: bool,
 }
 
 /// Ports of an HCA, at most.
@@ -126,6 +129,7 @@ impl Identity {
                 CarrierConfig::Packet { interface } => {
                     port.interface = Interface::named(interface.clone());
                     port.ipv6_interface = port.interface.clone();
+                    port.has_fragments = false;
                 }
                 CarrierConfig::Memory(_) | CarrierConfig::Frames { .. } => {}
             }
@@ -240,6 +244,7 @@ impl PortIdentity {
             ],
             interface: None,
             ipv6_interface: None,
+            has_fragments: true,
         }
     }
 
@@ -252,6 +257,30 @@ impl PortIdentity {
             Link::Ethernet if index == IPV6_INDEX => self.ipv6_interface.as_ref(),
             Link::Ethernet => self.interface.as_ref(),
         }
+    }
+
+    /// The path MTU of a QP that was to have `wanted`, as [`Self::mtu`] has it. Frames are not cut into fragments: then it is not larger
+    /// than what the interface takes. The first time that it is smaller, a line says so.
+    pub(crate) fn path_mtu(&self, wanted: u32) -> u32 {
+        static ONCE: Once = Once::new();
+        let most = u32::from(self.mtu());
+        let Some(interface) = self
+            .interface
+            .as_ref()
+            .filter(|_| !self.has_fragments && wanted > most)
+        else {
+            return wanted;
+        };
+        ONCE.call_once(|| {
+            eprintln!(
+                "softhca: a path MTU of {} bytes becomes {}: interface {} takes packets of {} bytes",
+                128 << wanted,
+                128 << most,
+                interface.name,
+                interface.mtu
+            );
+        });
+        most
     }
 
     /// The largest MTU of RoCE whose packets fit its interface, as the code that the PRM and verbs have for it: 1 is 256 bytes, 5 is
@@ -399,7 +428,14 @@ mod tests {
                 index: 2,
                 mtu,
             });
-            assert_eq!(identity.first().mtu(), code, "{mtu}");
+            let port = &mut identity.ports[0];
+            assert_eq!(port.mtu(), code, "{mtu}");
+            // UDP has fragments, frames have none.
+            assert_eq!(port.path_mtu(5), 5, "{mtu}");
+            port.has_fragments = false;
+            assert_eq!(port.path_mtu(5), code.into(), "{mtu}");
+            assert_eq!(port.path_mtu(1), 1, "{mtu}");
+            port.has_fragments = true;
         }
     }
 

@@ -162,6 +162,35 @@ fn packets_above_the_mtu_of_the_link_arrive() {
     }
 }
 
+/// Frames have no fragments: the QPs have a smaller path MTU then, and one line says so.
+#[test]
+fn frames_above_the_mtu_of_the_link_are_made_smaller() {
+    let what = "frames above the MTU of the link";
+    if !is_installed("ibv_rc_pingpong", "ibverbs-utils", what) {
+        return;
+    }
+    let Some(namespaces) = Namespaces::new(what) else {
+        return;
+    };
+    let mut places = namespaces.places();
+    for place in [&mut places.server, &mut places.client] {
+        let carrier = ("SOFTHCA_CARRIER", "packet:veth0".to_owned());
+        place.environment.push(carrier);
+    }
+    let scratch = Scratch::new();
+    let options: Vec<_> = "-d mlx5_0 -g 3 -m 4096 -s 100000 -n 50 -c"
+        .split_whitespace()
+        .collect();
+    let ended = pair::run(&scratch, &places, "ibv_rc_pingpong", &options, LIMIT);
+    ended
+        .check(COMPLAINTS)
+        .unwrap_or_else(|report| panic!("{report}"));
+    let line = "softhca: a path MTU of 4096 bytes becomes 1024: interface veth0 takes packets of 1500 bytes\n";
+    for end in [&ended.server, &ended.client] {
+        assert_eq!(end.printed.matches(line).count(), 1, "{}", end.report());
+    }
+}
+
 /// As Linux has it of a port over an Ethernet interface.
 #[test]
 fn a_port_has_the_name_and_the_mtu_of_its_interface() {

@@ -154,13 +154,17 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         }
         _ => Route::Wire,
     };
+    let mtu = match route {
+        Route::Wire => call.hca()?.port_of(qpn).path_mtu(given.mtu()),
+        _ => given.mtu(),
+    };
     let lag = call.hca()?.identity.lag();
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
     // No packet leaves before the QP has named a port.
     check_lag_port(lag, &qpc)?;
-    qpc.set_mtu(given.mtu());
+    qpc.set_mtu(mtu);
     qpc.set_dp_ordering_force(given.dp_ordering_force());
     qpc.set_dp_ordering_1(given.dp_ordering_1());
     qpc.set_log_msg_max(given.log_msg_max());
