@@ -124,7 +124,7 @@ pub use crate::config::{
     BadAddress, CpuList, EngineAddress, EngineConfig, EngineCpus, EngineCq, EngineKey,
     EnginePairing, EnginePath, SocketPath,
 };
-pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, ProviderError};
+pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, Mappings, ProviderError};
 pub use account::Outcome;
 pub use counter::{Counter, MOST_COUNTERS};
 pub use devices::{EngineDevices, Near};

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use file_memory::Gone;
+use file_memory::{Gone, Mappings};
 
 /// How many ranges there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -60,9 +60,11 @@ impl Ranges {
 }
 
 impl FileRange {
-    /// One for this memory, if it lies in a file that may become shorter, by the mappings of this moment.
-    pub(super) fn of(address: u64, bytes: u64) -> Option<Self> {
-        file_memory::may_shrink(address, bytes).then(|| Self::new(address, bytes))
+    /// One for this memory, if it lies in a file that may become shorter.
+    pub(super) fn of(mappings: &Mappings, address: u64, bytes: u64) -> Option<Self> {
+        mappings
+            .may_shrink(address, bytes)
+            .then(|| Self::new(address, bytes))
     }
 
     /// Another one of the same kind.

@@ -11,6 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use file_memory::Mappings;
+
 use super::chain::LocalRange;
 use super::error::ProviderError;
 use super::files::{self, FileRange};
@@ -139,7 +141,7 @@ impl HostMemory {
     /// They may be a mapping of a file. If somebody truncates the file, pages of the mapping are gone. What copies the bytes by the
     /// processor then fails, with EFAULT or an error of protection as its cause, and the process goes on: lanes within this machine,
     /// the software HCA, and [`HostMemory::read`] and [`HostMemory::write`]. The kernel makes these copies, which costs a system call each.
-    /// How the bytes are mapped is asked once, by this call. The caller bears the rest of the risk:
+    /// This call reads once how the bytes are mapped. The caller bears the rest of the risk:
     ///
     /// - A hardware HCA has pinned the pages. It goes on to use them, and nobody sees in the file what it writes.
     /// - The caller's own loads and stores end the process with SIGBUS, and so do those of a driver that copies for a GPU.
@@ -159,6 +161,23 @@ impl HostMemory {
         bytes: u64,
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Self, ProviderError> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::over_mapped(&Mappings::now(), first, bytes, owner) }
+    }
+
+    /// As [`HostMemory::over`], where the caller has read the mappings: once for many memories.
+    ///
+    /// # Errors
+    /// As [`HostMemory::over`].
+    ///
+    /// # Safety
+    /// As [`HostMemory::over`]. The memory has not been mapped since the mappings were read.
+    pub unsafe fn over_mapped(
+        mappings: &Mappings,
+        first: *mut u8,
+        bytes: u64,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Self, ProviderError> {
         let refused = || ProviderError::Memory { bytes, most: MOST };
         let length = usize::try_from(bytes)
             .ok()
@@ -171,7 +190,7 @@ impl HostMemory {
             first,
             bytes: length,
             owner: Owner::Other(owner),
-            file_range: FileRange::of(address as u64, bytes),
+            file_range: FileRange::of(mappings, address as u64, bytes),
         })
     }
 

@@ -28,6 +28,7 @@ use mlx5_prm::cqe::Syndrome;
 
 pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
+pub use file_memory::Mappings;
 pub use gpu_memory::{AnyMemory, GpuMemory};
 pub(crate) use host::{Host, HostLane};
 pub use memory::HostMemory;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use warpverbs::config::{EngineConfig, Reader};
 use warpverbs::engine::{
-    DESCRIPTOR_BYTES, Descriptor, Engine, EngineAddress, EngineError, HostError, HostMemory, Peer,
-    PeerPath, ProviderError, RegionId,
+    DESCRIPTOR_BYTES, Descriptor, Engine, EngineAddress, EngineError, HostError, HostMemory,
+    Mappings, Peer, PeerPath, ProviderError, RegionId,
 };
 
 use crate::handle::{Handle, handle};
@@ -340,10 +340,11 @@ pub unsafe extern "C" fn wv_engine_register_list(
         if count > 0 {
             room("regions", regions)?;
         }
+        let mappings = Mappings::now();
         let memory = |(element, range): (usize, &wv_memory_range)| {
-            // SAFETY: as in wv_engine_register.
-            let memory =
-                unsafe { HostMemory::over(range.address.cast(), range.bytes as u64, None) };
+            let (first, bytes) = (range.address.cast(), range.bytes as u64);
+            // SAFETY: as in wv_engine_register. The caller has mapped the ranges before it has called this.
+            let memory = unsafe { HostMemory::over_mapped(&mappings, first, bytes, None) };
             let listed = |error: ProviderError| HostError::Listed {
                 element,
                 error: Box::new(error.into()),

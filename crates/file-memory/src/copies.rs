@@ -161,7 +161,7 @@ mod tests {
     use test_basics::mapped::MappedFile;
 
     use super::*;
-    use crate::may_shrink;
+    use crate::Mappings;
 
     const PAGE: usize = 4096;
 
@@ -223,7 +223,7 @@ mod tests {
     fn a_page_that_a_truncated_file_lacks_is_an_error_of_its_side() {
         for how in [libc::MAP_SHARED, libc::MAP_PRIVATE] {
             let mapped = Mapped::new(4 * PAGE, how);
-            assert!(may_shrink(mapped.first as u64, 1));
+            assert!(Mappings::now().may_shrink(mapped.first as u64, 1));
             let mut own = vec![7u8; 4 * PAGE];
             let own = at(&mut own);
             // SAFETY: here and below both ranges are of this test, which has no references to them.
@@ -258,15 +258,15 @@ mod tests {
     fn a_sealed_file_cannot_shrink_and_memory_without_file_neither() {
         let mapped = Mapped::new(PAGE, libc::MAP_SHARED);
         fcntl_add_seals(&mapped.mapping.file, SealFlags::SHRINK).unwrap();
-        assert!(!may_shrink(mapped.first as u64, PAGE as u64));
+        assert!(!Mappings::now().may_shrink(mapped.first as u64, PAGE as u64));
         let mut own = vec![0u8; 10 * PAGE];
-        assert!(!may_shrink(at(&mut own) as u64, 10 * PAGE as u64));
+        assert!(!Mappings::now().may_shrink(at(&mut own) as u64, 10 * PAGE as u64));
         // SAFETY: a new mapping without file, which ends at once.
         let shared = unsafe {
             let (rights, how) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let first = libc::mmap(ptr::null_mut(), PAGE, rights, how, -1, 0);
             assert_ne!(first, libc::MAP_FAILED);
-            let found = may_shrink(first.addr() as u64, PAGE as u64);
+            let found = Mappings::now().may_shrink(first.addr() as u64, PAGE as u64);
             libc::munmap(first, PAGE);
             found
         };

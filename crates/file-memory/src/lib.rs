@@ -3,7 +3,7 @@
 //! Whoever may write a file can truncate it, also while a program has it mapped. Then the pages behind its new end are gone, and the
 //! next load or store there ends the process with SIGBUS. A library that copies such memory for others is to get an error instead.
 //!
-//! [`may_shrink`] finds such memory by its mappings. [`copy`] lets the kernel copy: `process_vm_readv` and `process_vm_writev` on
+//! [`Mappings`] find such memory. [`copy`] lets the kernel copy: `process_vm_readv` and `process_vm_writev` on
 //! this process itself say EFAULT where a page is gone. That costs a system call for each copy, so all other memory is to be
 //! copied as ever.
 //!
@@ -12,7 +12,9 @@
 //! be truncated between the look and the copy.
 
 mod copies;
+mod mappings;
 mod maps;
 
 pub use copies::{Gone, copy};
-pub use maps::{MapLine, may_shrink};
+pub use mappings::Mappings;
+pub use maps::MapLine;

@@ -1,7 +1,6 @@
-//! Mappings of this process, as the kernel lists them.
+//! A mapping, as the kernel shows it in `/proc/self/maps`.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, major, minor};
@@ -107,31 +106,6 @@ impl<'a> MapLine<'a> {
     }
 }
 
-/// Whether a byte of the range lies in a file that may become shorter, by the mappings of this moment. True also where the system
-/// does not show them.
-#[must_use]
-pub fn may_shrink(address: u64, bytes: u64) -> bool {
-    let end = address.saturating_add(bytes);
-    File::open("/proc/self/maps")
-        .and_then(|maps| any_shrinks(BufReader::new(maps), address, end))
-        .unwrap_or(true)
-}
-
-fn any_shrinks(maps: impl BufRead, address: u64, end: u64) -> io::Result<bool> {
-    for line in maps.lines() {
-        let line = line?;
-        let line = MapLine::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
-        // They ascend.
-        if line.first >= end {
-            break;
-        }
-        if line.end > address && line.may_shrink() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,15 +162,5 @@ mod tests {
             let found = MapLine::parse(&line).unwrap().may_shrink();
             assert_eq!(found, expected, "{line}");
         }
-    }
-
-    #[test]
-    fn any_mapping_of_the_range_counts_and_no_other() {
-        let maps = b"1000-3000 rw-p 0 00:00 0\n3000-4000 rw-s 0 08:01 7 /no/such/file\n\
-            5000-6000 rw-p 0 00:00 0\n";
-        let shrinks = |at, end| any_shrinks(&maps[..], at, end).unwrap();
-        assert!(shrinks(0x2fff, 0x3001) && shrinks(0x3fff, 0x5001) && shrinks(0, u64::MAX));
-        assert!(!shrinks(0x1000, 0x3000) && !shrinks(0x4000, 0x6000));
-        assert!(any_shrinks(&b"nonsense\n"[..], 0, 1).is_err());
     }
 }

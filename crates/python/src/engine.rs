@@ -14,8 +14,8 @@ use pyo3::types::{PyBytes, PyDict};
 use warpverbs::config::{EngineConfig, GpuSelector, Reader, Variable, variables_of};
 use warpverbs::engine::{
     AnyMemory, Counter, Descriptor, EngineAddress, EngineError, GpuMemory, Grant, HostError,
-    HostMemory, Kind, Operation, OperationStatus, Options, Outcome, ProviderError, RegionId,
-    Remote, Rights, SliceCounts, Status, TransferId,
+    HostMemory, Kind, Mappings, Operation, OperationStatus, Options, Outcome, ProviderError,
+    RegionId, Remote, Rights, SliceCounts, Status, TransferId,
 };
 use warpverbs::error::Error;
 use warpverbs::gpu::GpuError;
@@ -216,6 +216,7 @@ impl Engine {
     /// All or none, each as `register` takes it, or of a GPU.
     fn register_list(&self, py: Python<'_>, memories: Vec<Listed>) -> PyResult<Vec<u64>> {
         let engine = self.engine.get(py)?;
+        let mappings = Mappings::now();
         let memory = |(element, (address, bytes, owner, gpu)): (usize, Listed)| {
             let shared = owner.extract::<PyRef<'_, SharedMemory>>(py);
             if let Ok(shared) = shared {
@@ -229,8 +230,9 @@ impl Engine {
             let Some(gpu) = gpu else {
                 let first = usize::try_from(address).unwrap_or_default();
                 let first = ptr::with_exposed_provenance_mut(first);
-                // SAFETY: as in `register`.
-                let memory = unsafe { HostMemory::over(first, bytes, Some(owner)) };
+                // SAFETY: as in `register`. The program has mapped it before it has called this.
+                let memory =
+                    unsafe { HostMemory::over_mapped(&mappings, first, bytes, Some(owner)) };
                 let memory = memory.map_err(|error| listed(error.into()))?;
                 return Ok(AnyMemory::Host(Arc::new(memory)));
             };

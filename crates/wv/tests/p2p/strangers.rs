@@ -206,7 +206,7 @@ fn many_gets_leave_the_server_as_it_was() {
     gets(10);
     let at_first = Taken::once_served(serves, &fresh);
     println!("after 10 gets: {}", figures(serves));
-    let most = if full() { 1000 } else { 100 };
+    let most = if full() { 10_000 } else { 100 };
     gets(most);
     at_first.is_given_back(serves);
     println!("after {most} more: {}", figures(serves));
