@@ -49,7 +49,7 @@ def names_rank_1(call: Callable[[], Any], phase: int) -> None:
 
 
 def lost_in(what: str) -> None:
-    """Rank 1 goes silent before its combine, or before the hook of its dispatch has anything to receive: the next call names it."""
+    """Rank 1 goes silent before its combine, or before the hook of its dispatch has anything to receive: the combine names it."""
     with groups.world() as group:
         buffer = buffer_of(group, SHORT, SHORT)
         buffer.warm_up(MOST, HIDDEN, EXPERTS, 2, use_fp8=False)
@@ -58,8 +58,7 @@ def lost_in(what: str) -> None:
             rows, handle, _ = dispatch(buffer)
             dist.barrier()
             if buffer.rank == 0:
-                buffer.low_latency_combine(rows, IDS, WEIGHTS, handle)
-                names_rank_1(lambda: dispatch(buffer), 3)
+                names_rank_1(lambda: buffer.low_latency_combine(rows, IDS, WEIGHTS, handle), 3)
         elif buffer.rank == 0:
             rows, handle, received = dispatch(buffer, hook=True)
             assert received is not None

@@ -116,6 +116,39 @@ def combine_with_weights(call: warpverbs.Call) -> None:
     call.combine(got.x, weights=weights)
 
 
+def out_of_order() -> None:
+    """Phases that do not follow each other, and calls of a closed team, are refused before anything is launched; prints the texts."""
+    told = Told()
+    wrong = told.of
+    own = team()
+    moe = warpverbs.Moe(own, "order", returns="rows", **SHAPE)
+    call = moe.call()
+    x, experts, weights = batch()
+    y = torch.zeros(moe.room, 8, 64, dtype=torch.bfloat16)
+    wrong("receive before a send", call.dispatch_receive)
+    wrong("combine first", lambda: call.combine(y))
+    wrong("combine send first", lambda: call.combine_send(y))
+    wrong("combine receive first", call.combine_receive)
+    call.dispatch_send(x, experts)
+    wrong("combine of what was not received", lambda: call.combine(y))
+    rows = call.dispatch_receive().x
+    wrong("receive twice", call.dispatch_receive)
+    call.combine_send(rows)
+    wrong("combine send twice", lambda: call.combine_send(rows))
+    assert torch.equal(call.combine_receive(weights=weights).out, x)
+    wrong("combine receive twice", call.combine_receive)
+    call.check()
+    call.dispatch(x, experts, combine=False)
+    wrong("combine of a dispatch alone", lambda: call.combine(rows))
+    call.dispatch(x, experts)
+    own.close()
+    wrong("call of a closed team", moe.call)
+    wrong("dispatch of a closed team", lambda: call.dispatch(x, experts))
+    wrong("dispatch send of a closed team", lambda: call.dispatch_send(x, experts))
+    wrong("combine of a closed team", lambda: call.combine(rows))
+    print(told.as_json())
+
+
 def words() -> None:
     """What each object says of itself: rank, shape, bytes, device; closed ones, too."""
     with team() as own:

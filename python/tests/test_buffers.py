@@ -14,7 +14,7 @@ from warpverbs.deep_ep import _layers
 
 
 @pytest.mark.parametrize("what", ["combine", "hook"])
-def test_a_rank_that_is_lost_is_named_by_the_next_call(run_ranks, what):
+def test_a_rank_that_is_lost_is_named_by_the_combine(run_ranks, what):
     run_ranks(2, "buffers:lost_in", what).check()
 
 

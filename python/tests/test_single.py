@@ -60,6 +60,24 @@ WRONG = {
 }
 
 
+#: Phases out of order, and what comes after the end of a team.
+OUT_OF_ORDER = {
+    "receive before a send": "dispatch_receive follows dispatch_send; the newest phase of this call is none",
+    "combine first": "combine follows dispatch or dispatch_receive; the newest phase of this call is none",
+    "combine send first": "combine_send follows dispatch or dispatch_receive; the newest phase of this call is none",
+    "combine receive first": "combine_receive follows combine_send; the newest phase of this call is none",
+    "combine of what was not received": "combine follows dispatch or dispatch_receive; the newest phase of this call is dispatch_send",
+    "receive twice": "dispatch_receive follows dispatch_send; the newest phase of this call is a whole dispatch",
+    "combine send twice": "combine_send follows dispatch or dispatch_receive; the newest phase of this call is combine_send",
+    "combine receive twice": "combine_receive follows combine_send; the newest phase of this call is a whole combine",
+    "combine of a dispatch alone": "combine follows a dispatch that was given combine=False",
+    "call of a closed team": "the team of layer 'order' is closed",
+    "dispatch of a closed team": "the team of layer 'order' is closed",
+    "dispatch send of a closed team": "the team of layer 'order' is closed",
+    "combine of a closed team": "the team of layer 'order' is closed",
+}
+
+
 @pytest.fixture(scope="module")
 def texts(run_ranks):
     ran = run_ranks(1, "single:wrong_calls").check()
@@ -75,6 +93,14 @@ def test_a_wrong_call_is_refused_in_words(texts, name):
 
 def test_every_wrong_call_is_in_the_table(texts):
     assert sorted(texts) == sorted(WRONG)
+
+
+def test_phases_out_of_order_and_calls_after_the_end_are_refused(run_ranks):
+    told = json.loads(run_ranks(1, "single:out_of_order").check().lines[-1])
+    assert sorted(told) == sorted(OUT_OF_ORDER)
+    for name, words in OUT_OF_ORDER.items():
+        assert told[name][0] == "Refused", (name, told[name])
+        assert words in told[name][1], (name, told[name])
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ RANKS = [
     },
     {
         **BOTH,
-        "a combine without a dispatch": ("MoeError", "combine send did nothing: it does not follow what the call has done"),
+        "a combine without a dispatch": ("Refused", "combine follows dispatch or dispatch_receive; the newest phase of this call is none"),
     },
 ]
 

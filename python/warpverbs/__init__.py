@@ -14,7 +14,7 @@ import sys as _sys
 # such a module, argv[0] is `-m`. A Python that is too old has no orig_argv.
 _asked = getattr(_sys, "orig_argv", ["warpverbs.doctor"]) if _sys.argv[:1] == ["-m"] else []
 if not any(word.endswith("warpverbs.doctor") for word in _asked):
-    from . import errors
+    from . import _log, errors  # noqa: F401, the first that ends at exit is the last that begins
     from ._native import Transfer, __version__
     from .engine import (
         Closed,

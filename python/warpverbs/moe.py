@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from . import _arrays, _native
-from .errors import MoeError, Refused, TimeoutError
+from .errors import Error, MoeError, Refused, TeamError, TimeoutError
 from .team import Team
 
 __all__ = ["Call", "Combined", "Moe", "Received", "Report"]
@@ -17,9 +18,13 @@ FORMATS = ("bf16", "fp8", "fp8-pow2", "fp8-ue8m0")
 LOOK = 0.5
 #: Channels that share a scale.
 GROUP = 128
+#: The newest phase of a call, in words.
+NEW, SENT, DISPATCHED, RETURNED, COMBINED = "none", "dispatch_send", "a whole dispatch", "combine_send", "a whole combine"
 
 
 _Result = TypeVar("_Result")
+
+log = logging.getLogger("warpverbs")
 
 
 class Report(NamedTuple):
@@ -255,6 +260,8 @@ class Moe:
 
     def call(self) -> Call:
         """A handle of one call at a time. A program with two calls open at once has two."""
+        if self.team._is_over:
+            raise Refused(f"the team of layer {self.name!r} is closed; a call needs an open one")
         return Call(self)
 
     def local_experts(self) -> list[int]:
@@ -510,6 +517,8 @@ class Call:
         self._masked = False
         #: Whether every weight counts as 1 in the combine that was sent.
         self._unweighted = False
+        #: The newest phase that was launched, and whether a combine follows the dispatch.
+        self._stage, self._combines = NEW, True
 
     def dispatch_send(
         self,
@@ -537,23 +546,29 @@ class Call:
         :param max_tokens: most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and ``y``, are as
             long as in a layer made for that number. None: those of the layer.
         """
+        at = self._stream(stream)
         shape = self.moe._shape_of(format, max_tokens)
         if weights is None and scales is None and combine:
-            event = self._send_tensors(shape, (x, experts, active), deadline, self._stream(stream))
+            event = self._send_tensors(shape, (x, experts, active), deadline, at)
             if event is not None:
                 return event
         given = self._input(x, experts, weights, scales, active, deadline, combine, shape)
-        return self._native.dispatch_send(given, self._stream(stream), (x, experts, weights, scales, active))
+        event = self._native.dispatch_send(given, at, (x, experts, weights, scales, active))
+        self._stage = SENT
+        return event
 
     def dispatch_receive(self, out: Received | None = None, *, stream: int | None = None) -> Received:
         """Waits for the tokens of every rank and lays them out, in ``out`` where it is given."""
-        out = out or self.moe._received(self._shape)
+        if self._stage != SENT:
+            self._refuse_phase("dispatch_receive", "dispatch_send")
         at = self._stream(stream)
+        out = out or self.moe._received(self._shape)
         form, event = self._shape.form, None
         if form is not None:
             event = self._native.receive_tensors(form, out._tensors(), out.active_in_place, at)
         if event is None:
             event = self._native.dispatch_receive(self._output(out), at, out)
+        self._stage = DISPATCHED
         return self._ended(event, out)
 
     def dispatch(
@@ -592,9 +607,11 @@ class Call:
         :param unweighted: every weight counts as 1, and combine takes no others.
         :param deadline: longest wait of each phase of this combine, seconds. None: that of its dispatch.
         """
+        at = self._stream(stream)
         given = self._returned(y, staging, unweighted, deadline)
-        event = self._native.combine_send(given, self._stream(stream), y)
-        self._unweighted = unweighted
+        self._check_combine("combine_send")
+        event = self._native.combine_send(given, at, y)
+        self._unweighted, self._stage = unweighted, RETURNED
         return event
 
     def combine_receive(
@@ -617,9 +634,13 @@ class Call:
             stay as they are.
         :param renormalise: a token that lost experts is divided by the share of its weights that is left.
         """
+        if self._stage != RETURNED:
+            self._refuse_phase("combine_receive", "combine_send")
+        at = self._stream(stream)
         combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
         given = self._sums(combined, weights, active_in_place, renormalise, self._unweighted)
-        event = self._native.combine_receive(given, self._stream(stream), (combined, weights))
+        event = self._native.combine_receive(given, at, (combined, weights))
+        self._stage = COMBINED
         return self._ended(event, combined)
 
     def combine(
@@ -639,12 +660,15 @@ class Call:
         stream: int | None = None,
     ) -> Combined:
         """:meth:`combine_send` and :meth:`combine_receive` as one launch."""
+        at = self._stream(stream)
         given = self._returned(y, staging, unweighted, deadline)
         combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
         sums = self._sums(combined, weights, active_in_place, renormalise, unweighted)
         if given[0] and self._tokens:
             _arrays.apart("out", combined.out, "y", y)
-        event = self._native.combine(given, sums, self._stream(stream), (y, combined, weights))
+        self._check_combine("combine")
+        event = self._native.combine(given, sums, at, (y, combined, weights))
+        self._stage = COMBINED
         return self._ended(event, combined)
 
     def abandon(self, *, stream: int | None = None) -> None:
@@ -692,6 +716,7 @@ class Call:
             return None
         self._tokens, event = sent
         self._masked, self._shape = tensors[2] is not None, shape
+        self._stage, self._combines = SENT, True
         return event
 
     def _send_for(self, out: Received, shape: CallShape, x: Any, experts: Any, deadline: float) -> None:
@@ -703,16 +728,31 @@ class Call:
             given = self._input(x, experts, None, None, out.active, deadline, True, shape, "topk_idx")
             self._output(out)
             event = self._native.dispatch_send(given, stream, tensors)
+            self._stage = SENT
         self._ended(event, None)
 
     def _dispatch(self, given: tuple[Any, ...], x: Any, used: tuple[Any, ...], out: Received, stream: int | None = None) -> Received:
+        at = self._stream(stream)
         written = self._output(out)
         if given[0]:
             _arrays.apart("out.x", out.x, "x", x)
-        event = self._native.dispatch(given, written, self._stream(stream), (x, used, out))
+        event = self._native.dispatch(given, written, at, (x, used, out))
+        self._stage = DISPATCHED
         return self._ended(event, out)
 
+    def _check_combine(self, phase: str) -> None:
+        """Refuses a combine that does not follow its dispatch."""
+        if self._stage != DISPATCHED:
+            self._refuse_phase(phase, "dispatch or dispatch_receive")
+        if not self._combines:
+            raise Refused(f"{phase} follows a dispatch that was given combine=False; dispatch again without it")
+
+    def _refuse_phase(self, phase: str, before: str) -> NoReturn:
+        raise Refused(f"{phase} follows {before}; the newest phase of this call is {self._stage}")
+
     def _stream(self, stream: int | None) -> int:
+        if self.moe.team._is_over:
+            raise Refused(f"the team of layer {self.moe.name!r} is closed; a call needs an open one")
         if stream is not None or self.moe.on_cpu:
             return stream or 0
         torch = _arrays.torch()
@@ -722,29 +762,54 @@ class Call:
         if event.ended or not self.moe.on_cpu:
             return result
         doubt = False
-        ended: list[int] = []
+        gone: list[int] = []
         while True:
             try:
                 event.wait(LOOK)
-                return result
             except TimeoutError:
                 # Without a group or a mask, a rank that has given up would be waited for in vain.
                 if self._masked:
-                    ended = self._leave_ended(ended)
+                    gone = self._leave(self._ended_ranks() + self._closed_ranks(), gone)
                 else:
                     doubt = self._look_at_others(event, doubt)
+                    gone = self._leave(self._closed_ranks(), gone)
+                continue
+            if gone and not self._masked:
+                self._raise_closed(gone)
+            return result
 
-    def _leave_ended(self, before: list[int]) -> list[int]:
-        """Ends the waits for ranks whose processes have ended, where that was so at the look ``before``, too: a rank's last words may be
-        on their way at first. Returns the ranks that have ended. A group does this by itself, for its members."""
-        team = self.moe.team
-        if team._native.closed or team._groups:
-            return []
-        ended = team._native.ended_ranks()
-        for rank in ended:
+    def _leave(self, gone: list[int], before: list[int]) -> list[int]:
+        """Ends the waits for ranks that are ``gone``, where that was so at the look ``before``, too: a rank's last words may be on their
+        way at first. Returns the ranks that are gone."""
+        for rank in gone:
             if rank in before:
                 self.moe._mark_dead(rank)
-        return ended
+        return gone
+
+    def _ended_ranks(self) -> list[int]:
+        """Ranks whose processes have ended. A group looks for them itself, among its members."""
+        team = self.moe.team
+        return [] if team._native.closed or team._groups else team._native.ended_ranks()
+
+    def _closed_ranks(self) -> list[int]:
+        """Ranks that have closed their team. A store of Python's is not asked while calls go on."""
+        team = self.moe.team
+        if team._native.closed or team._groups or team._borrowed:
+            return []
+        try:
+            return team._native.closed_ranks()
+        except Error as error:
+            log.debug("the store does not say which ranks have closed the team: %s", error)
+            return []
+
+    def _raise_closed(self, closed: list[int]) -> None:
+        """Raises if a phase that has ended has missed one of the ranks that have ``closed`` their team."""
+        report = self.report()
+        missed = sorted(set(report.ranks) & set(closed))
+        if missed:
+            raised = TeamError(f"rank {missed[0]} has closed its team, and this call waits for it: {report.text}")
+            raised.ranks = tuple(missed)
+            raise raised
 
     def _look_at_others(self, event: _native.Event, doubt: bool) -> bool:
         """Raises if another rank has given up while this one waits for ``event``; see :meth:`Team._end_if_others_failed`."""
@@ -790,7 +855,7 @@ class Call:
         at_weights = 0 if weights is None or not tokens else _address("weights", weights, "f32", (tokens, moe.top_k), moe)
         at_active = 0 if active is None else _address("active", active, "i32", (moe.team.ranks,), moe)
         ns = _nanoseconds(deadline)
-        self._tokens, self._masked, self._shape = tokens, active is not None, shape
+        self._tokens, self._masked, self._shape, self._combines = tokens, active is not None, shape, combine
         return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine, wide, *shape.native
 
     def _output(self, out: Received) -> tuple[tuple[int, ...], bool, bool, int]:

@@ -186,6 +186,8 @@ class Team:
         self._groups = 0
         #: What :meth:`set_deadline` has said.
         self._deadline: float | None = None
+        #: Whether it was closed. Its layers then make no further call.
+        self._is_over = False
         self._shown = (native.rank, native.ranks, native.device, native.gpu)
         _open.add(self)
 
@@ -262,12 +264,17 @@ class Team:
         self._deadline = seconds
 
     def close(self) -> TeamEnd | None:
-        """Gives HCAs and memory back. Waits for no rank. Layers that still exist keep what they need; the result is None then. Without
-        any, QPs drain before they are destroyed, at most for ``deadline``, and the result says what became of them. If the ranks met in
-        the store of a process group, the last to close deletes what the team has written there."""
+        """Gives HCAs and memory back. Waits for no rank. Layers that still exist make no further call, and keep what they need; the result
+        is None then. Without any, QPs drain before they are destroyed, at most for ``deadline``, and the result says what became of them.
+
+        A rank that waits for this one hears of it and raises :class:`TeamError`. If the ranks met in the store of a process group, which
+        is not asked while calls run, it waits as long as its deadline; the last to close deletes what the team has written there."""
+        if not (self._native.closed or self._joins or self._groups or self._borrowed or self.ranks == 1):
+            self._native.tell_closed()
         return self._close(drain=True)
 
     def _close(self, drain: bool) -> TeamEnd | None:
+        self._is_over = True
         end = self._native.close(drain)
         _open.discard(self)
         return None if end is None else TeamEnd(end[0], end[1], tuple(end[2]), tuple(end[3]))
@@ -312,8 +319,6 @@ def _end_all() -> None:
         team._close(drain=False)
 
 
-# Behind _end_all: what is registered first runs last.
-atexit.register(_native.end_log)
 atexit.register(_end_all)
 
 

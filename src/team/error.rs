@@ -101,6 +101,12 @@ pub enum TeamError {
         /// The process that held that rank.
         process: String,
     },
+    /// A founder that has closed its team ([`Team::tell_closed`](super::Team::tell_closed)).
+    #[error("rank {rank} has closed its team, and takes part in nothing any more")]
+    PeerClosed {
+        /// The rank that has closed it.
+        rank: u32,
+    },
     /// Ranks that did not come.
     #[error("{} within {waited:.1?} ({topic})", Self::absent(.missing))]
     Absent {

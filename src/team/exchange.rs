@@ -146,6 +146,17 @@ impl Exchange {
         known.iter().filter(|(_, process)| process.has_ended())
     }
 
+    /// Founders that come to nothing any more, each with the error of a rank that waits for it.
+    pub(super) fn gone(&self) -> Result<BTreeMap<u32, TeamError>, TeamError> {
+        let closed = self.closed()?;
+        let closed = closed.map(|rank| (rank, TeamError::PeerClosed { rank }));
+        let ended = self.ended().map(|(rank, process)| {
+            let (rank, process) = (*rank, process.to_string());
+            (rank, TeamError::PeerEnded { rank, process })
+        });
+        Ok(closed.chain(ended).collect())
+    }
+
     /// Whether the processes of all other founders still run, as far as this machine can tell.
     pub(super) fn check_processes(&self) -> Result<(), TeamError> {
         match self.ended().next() {
@@ -217,6 +228,30 @@ impl Exchange {
         if let Err(unwritten) = self.store.put(&key, &Failure::new(message).text()) {
             tracing::error!("rank {} cannot tell its failure: {unwritten}", self.rank);
         }
+    }
+
+    /// Tells the others that this rank comes to nothing any more. A store that cannot be written has to leave them to their timeout.
+    pub(super) fn tell_closed(&self) {
+        if self.joins {
+            return;
+        }
+        if let Err(unwritten) = self.store.put(&format!("closed/{}", self.rank), b"closed") {
+            tracing::warn!(
+                "the others learn by their timeouts that rank {} has closed its team: {unwritten}",
+                self.rank
+            );
+        }
+    }
+
+    /// The other founders that have told so.
+    pub(super) fn closed(&self) -> Result<impl Iterator<Item = u32>, StoreError> {
+        let told = match self.joins {
+            true => Vec::new(),
+            false => self.store.list("closed")?,
+        };
+        let own = self.rank;
+        let ranks = told.into_iter().filter_map(|name| name.parse().ok());
+        Ok(ranks.filter(move |rank| *rank != own))
     }
 
     /// The failure of another rank, if one has published any. A rank that joins later does not look, because an earlier failure is
@@ -312,10 +347,10 @@ impl Exchange {
         let mut next_look = start + PROCESSES;
         let mut missing = Vec::new();
         for left in Looks::by(Instant::now, start.checked_add(self.timeout)) {
-            // Before the values: a value that a process published before its end is read after this.
-            let mut ended = Vec::new();
+            // Before the values: a value that a rank published before its end is read after this.
+            let mut gone = BTreeMap::new();
             if left.is_zero() || Instant::now() >= next_look {
-                ended.extend(self.ended());
+                gone = self.gone()?;
                 if start.elapsed() >= arguments::PEACE {
                     self.check_wanted()
                         .inspect_err(|_| self.withdraw(&key(self.rank)))?;
@@ -328,11 +363,8 @@ impl Exchange {
                 return self.gathered(gathered);
             }
             self.failure()?;
-            if let Some((rank, process)) = ended.iter().find(|(rank, _)| missing.contains(rank)) {
-                return Err(TeamError::PeerEnded {
-                    rank: *rank,
-                    process: process.to_string(),
-                });
+            if let Some(error) = missing.iter().find_map(|rank| gone.remove(rank)) {
+                return Err(error);
             }
             pause(self.store.as_ref(), start, left);
         }

@@ -399,10 +399,10 @@ impl Try<'_> {
         let mut next_look = start + PROCESSES;
         let mut missing = Vec::new();
         for left in Looks::within(timeout) {
-            // Before the words: one that a process wrote before its end is read after this.
-            let mut ended = Vec::new();
+            // Before the words: one that a rank wrote before its end is read after this.
+            let mut gone = BTreeMap::new();
             if left.is_zero() || Instant::now() >= next_look {
-                ended.extend(self.exchange.ended().cloned());
+                gone = self.exchange.gone()?;
                 if start.elapsed() >= PEACE {
                     self.exchange.check_wanted()?;
                 }
@@ -424,11 +424,8 @@ impl Try<'_> {
                 }
             }
             self.exchange.failure()?;
-            if let Some((rank, process)) = ended.iter().find(|(rank, _)| missing.contains(rank)) {
-                return Err(TeamError::PeerEnded {
-                    rank: *rank,
-                    process: process.to_string(),
-                });
+            if let Some(error) = missing.iter().find_map(|rank| gone.remove(rank)) {
+                return Err(error);
             }
             pause(self.exchange.store().as_ref(), start, left);
         }

@@ -462,6 +462,20 @@ impl Team {
         Ok(self.rails.iter().try_for_each(Rail::check)?)
     }
 
+    /// Tells the others that this rank comes to nothing any more, before it closes the team while they may still wait for it. Their
+    /// collective calls then end with [`TeamError::PeerClosed`] at once.
+    pub fn tell_closed(&self) {
+        self.exchange.tell_closed();
+    }
+
+    /// The other founders that have told so.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn closed_ranks(&self) -> Result<Vec<u32>, TeamError> {
+        Ok(self.exchange.closed()?.collect())
+    }
+
     /// Tells the others that this rank gives up, and why.
     pub fn give_up(&self, message: &str) {
         self.exchange.fail_with(message);

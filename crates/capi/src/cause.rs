@@ -88,7 +88,9 @@ fn of_team(error: &TeamError) -> wv_status {
         }
         TeamError::RankTaken { .. } => WV_RANK_TAKEN,
         TeamError::Mismatch { .. } | TeamError::Differs { .. } => WV_PEER_MISMATCH,
-        TeamError::PeerFailed { .. } | TeamError::PeerEnded { .. } => WV_PEER_FAILED,
+        TeamError::PeerFailed { .. }
+        | TeamError::PeerEnded { .. }
+        | TeamError::PeerClosed { .. } => WV_PEER_FAILED,
         TeamError::Absent { .. } => WV_PEER_ABSENT,
         TeamError::LeftOut { .. } => WV_EXPELLED,
         TeamError::Record { .. } => WV_STORE_FOREIGN,

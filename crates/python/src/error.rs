@@ -81,6 +81,7 @@ impl Raise for TeamError {
         match self {
             Self::PeerFailed { rank, .. }
             | Self::PeerEnded { rank, .. }
+            | Self::PeerClosed { rank }
             | Self::LeftOut { rank, .. } => Some(*rank),
             _ => None,
         }

@@ -60,5 +60,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stubs::team_of_stubs, module)?)?;
     module.add_function(wrap_pyfunction!(stubs::cross, module)?)?;
     module.add_function(wrap_pyfunction!(log::end_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log::next_events, module)?)?;
     Ok(())
 }

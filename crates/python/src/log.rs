@@ -1,7 +1,9 @@
 //! What the runtime tells by `tracing`, as records of the logger `warpverbs` of Python.
 //!
-//! A thread that tells something puts it into a queue and needs no GIL. One thread of this module takes the GIL and hands the queue to
-//! Python. It starts with the first event and ends before the interpreter does.
+//! A thread that tells something puts it into a queue and needs no GIL. A thread of Python's own (`warpverbs._log`) takes the events and
+//! calls the handlers. It begins with the first event, and is a daemon. The interpreter may end before a handler has returned. It then
+//! ends a thread that wants the GIL where that stands, which a frame of Rust does not survive: the process would abort. So this thread has none
+//! below a handler, and [`next_events`] takes the GIL no more once [`end_log`] was called.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
@@ -21,6 +23,9 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
+/// Levels of Python's and words, and how many events were left out before them.
+type Events = (Vec<(u8, String)>, u64);
+
 /// Events of one process on their way to Python.
 #[derive(Debug)]
 struct Queue {
@@ -33,9 +38,11 @@ struct Queue {
 struct State {
     events: VecDeque<(u8, String)>,
     left_out: u64,
+    /// Python's thread has been started, or cannot be.
+    begun: bool,
     /// No further event is taken.
     ends: bool,
-    /// The thread has ended.
+    /// Python's thread has taken all events and takes the GIL no more, or there is none.
     over: bool,
 }
 
@@ -45,27 +52,54 @@ pub(crate) fn start() {
     let _ = tracing::subscriber::set_global_default(ToPython);
 }
 
-/// Hands over what waits, and ends the thread: no thread of this module takes the GIL behind this call.
+/// Hands over what waits, and takes no event any more. Python's thread takes the GIL after this call only where a handler still runs.
+/// Returns what that thread does not take, since it could not be started.
 #[pyfunction]
-pub(crate) fn end_log(py: Python<'_>) {
-    if let Some(queue) = QUEUE.get().filter(|queue| queue.is_here()) {
-        py.detach(|| queue.end());
+pub(crate) fn end_log(py: Python<'_>) -> Events {
+    let queue = QUEUE.get_or_init(Queue::ended);
+    match queue.is_here() {
+        true => py.detach(|| queue.end()),
+        false => Events::default(),
     }
 }
 
+/// The next events, and how many were left out before them: for Python's thread. Waits for them. At the end it does not return.
+#[pyfunction]
+pub(crate) fn next_events(py: Python<'_>) -> Events {
+    let queue = QUEUE.get_or_init(Queue::ended);
+    py.detach(|| queue.take())
+}
+
 impl Queue {
-    fn started() -> Self {
-        let spawned = thread::Builder::new()
-            .name("log to Python".to_owned())
-            .spawn(hand_over);
+    fn new(state: State) -> Self {
         Self {
             process: process::id(),
-            state: Mutex::new(State {
-                over: spawned.is_err(),
-                ..State::default()
-            }),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         }
+    }
+
+    /// One whose events a thread of Python's will take, which another thread starts.
+    fn started() -> Self {
+        let spawned = thread::Builder::new()
+            .name("starts log".to_owned())
+            .spawn(begin);
+        let fails = spawned.is_err();
+        Self::new(State {
+            begun: fails,
+            over: fails,
+            ..State::default()
+        })
+    }
+
+    /// One that takes no event.
+    fn ended() -> Self {
+        Self::new(State {
+            begun: true,
+            ends: true,
+            over: true,
+            ..State::default()
+        })
     }
 
     /// Whether this is no child that was forked from the process of the queue's thread.
@@ -79,7 +113,7 @@ impl Queue {
 
     fn add(&self, level: u8, words: String) {
         let mut state = self.state();
-        match state.ends || state.over || state.events.len() >= WAITING {
+        match state.ends || state.events.len() >= WAITING {
             true => state.left_out += 1,
             false => state.events.push_back((level, words)),
         }
@@ -87,71 +121,63 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Events that wait, and how many were left out before; none at the end.
-    fn take(&self) -> Option<(VecDeque<(u8, String)>, u64)> {
+    fn take(&self) -> Events {
         let mut state = self.state();
         loop {
             if !state.events.is_empty() {
-                return Some((
-                    std::mem::take(&mut state.events),
-                    std::mem::take(&mut state.left_out),
-                ));
+                return state.taken();
             }
-            if state.ends {
-                return None;
+            if state.ends && !state.over {
+                state.over = true;
+                self.changed.notify_all();
             }
             let waited = self.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn end(&self) {
-        let until = Instant::now() + LAST_WAIT;
+    fn end(&self) -> Events {
         let mut state = self.state();
         state.ends = true;
         self.changed.notify_all();
+        // The thread that starts Python's needs the GIL, which this one does not have.
+        while !state.begun {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        let until = Instant::now() + LAST_WAIT;
         while !state.over {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return Events::default();
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.taken()
     }
 }
 
-/// What the thread does.
-fn hand_over() {
+impl State {
+    fn taken(&mut self) -> Events {
+        let events = std::mem::take(&mut self.events);
+        (events.into(), std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Starts Python's thread. Python refuses that at its exit: then [`end_log`] returns the events.
+fn begin() {
     let queue = QUEUE.wait();
-    while let Some((events, left_out)) = queue.take() {
-        let handed = Python::try_attach(|py| {
-            if let Err(error) = log(py, &events, left_out) {
-                error.write_unraisable(py, None);
-            }
-        });
-        if handed.is_none() {
-            break;
-        }
-    }
-    queue.state().over = true;
+    let started = Python::try_attach(|py| {
+        let found = py.import("warpverbs._log");
+        found
+            .and_then(|module| module.call_method0("start"))
+            .is_ok()
+    });
+    let mut state = queue.state();
+    state.begun = true;
+    state.over |= !started.unwrap_or_default();
     queue.changed.notify_all();
-}
-
-fn log(py: Python<'_>, events: &VecDeque<(u8, String)>, left_out: u64) -> PyResult<()> {
-    let logger = py
-        .import("logging")?
-        .call_method1("getLogger", ("warpverbs",))?;
-    if left_out != 0 {
-        let words =
-            format!("{left_out} events were left out: {WAITING} others waited for a handler");
-        logger.call_method1("warning", (words,))?;
-    }
-    for (level, words) in events {
-        // The words are no pattern.
-        logger.call_method1("log", (*level, "%s", words))?;
-    }
-    Ok(())
 }
 
 /// The one subscriber of this module's copy of the runtime.

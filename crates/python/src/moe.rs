@@ -32,8 +32,9 @@ type Shape = (
     u32,
 );
 
-/// Of a fault: number of the call, phase, ranks that were missed, words, and whether the call found no free send buffer.
-type FaultParts = (u32, u32, Vec<u32>, String, bool);
+/// Of a fault: number of the call, phase, ranks that were missed, words, whether the call found no free send buffer, and whether the
+/// ranks that were missed have said that they send nothing.
+type FaultParts = (u32, u32, Vec<u32>, String, bool, bool);
 
 /// A MoE layer. `warpverbs.Moe` wraps it.
 #[pyclass(frozen, module = "warpverbs._native")]
@@ -282,12 +283,15 @@ impl Moe {
             ranks.sort_unstable();
             ranks.dedup();
             let unbuffered = fault.cause == MoeCause::NO_BUFFER;
+            let missed = fault.cause == MoeCause::MISSED_CALL && fault.peer.is_some();
+            let answered = missed && fault.suspects.is_empty();
             (
                 fault.call,
                 fault.phase,
                 ranks,
                 fault.to_string(),
                 unbuffered,
+                answered,
             )
         }))
     }

@@ -211,6 +211,18 @@ impl Team {
         Ok(py.detach(|| team.ended_ranks()))
     }
 
+    /// Tells the others that this rank comes to nothing any more.
+    fn tell_closed(&self, py: Python<'_>) -> PyResult<()> {
+        let team = self.get(py)?;
+        interrupt::detach(py, || team.tell_closed())
+    }
+
+    /// Other founders that have told so.
+    fn closed_ranks(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let team = self.get(py)?;
+        interrupt::detach(py, || team.closed_ranks())?.map_err(|error| error.raise(py))
+    }
+
     /// Writes what this rank makes with the others now, by the names and values of its arguments.
     fn wants(&self, py: Python<'_>, layer: &str, arguments: Vec<(String, String)>) -> PyResult<()> {
         let team = self.get(py)?;

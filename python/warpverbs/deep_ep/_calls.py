@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import torch
 
 from .. import _arrays
-from ..errors import Refused
-from ..moe import Call, Moe, Received
+from ..errors import Error, Refused
+from ..moe import Call, Combined, Moe, Received
 from ..team import Team
 from ._layers import BUSY, Batch, Handle, Hook, Layer, Receive, Served
 from .utils.event import EventHandle
@@ -83,6 +83,8 @@ class Calls:
     _dispatches_by = "low_latency_dispatch"
     #: Whether a dispatch writes the tensors of an earlier batch that is over.
     _reuses = False
+    #: Whether calls that miss a rank raise nothing.
+    _goes_on = True
 
     @property
     def _place(self) -> Any:
@@ -131,7 +133,7 @@ class Calls:
             if return_recv_hook:
                 self._send(served, call, x, topk_idx, received, deadline)
                 batch = layer.begin(served, topk_idx, received)
-                hook = self._hook(batch, "dispatch", batch.receive)
+                hook = self._hook(batch, "dispatch", batch.receive, batch.receive_aside)
             else:
                 given = call._input(x, topk_idx, None, None, active, deadline, True, served.of_call, "topk_idx")
                 batch = layer.begin(served, topk_idx, received)
@@ -196,14 +198,17 @@ class Calls:
         layer, call = batch.layer, batch.call
         written = {"wait_ns": wait_ns, "active": active, "active_in_place": active is not None}
 
-        def ended() -> None:
+        def ended(combined: Combined) -> None:
             layer.end(batch, "combined")
-            if self._on_cpu:
-                layer.differ(active)
+            if not self._on_cpu:
+                return
+            layer.differ(active)
+            missed = layer.check(self._goes_on, call, combined.token_valid)
+            if missed is not None:
+                raise missed
 
         def both() -> None:
-            call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written)
-            ended()
+            ended(call.combine(y, out, topk_weights, staging=staging, deadline=deadline, **written))
 
         def send() -> None:
             sent = call.combine_send(y, staging=staging, deadline=deadline)
@@ -211,8 +216,10 @@ class Calls:
             call._ended(sent, None)
 
         def receive() -> None:
-            call.combine_receive(out, topk_weights, **written)
-            ended()
+            ended(call.combine_receive(out, topk_weights, **written))
+
+        def receive_aside() -> None:
+            ended(call.combine_receive())
 
         if not layer.turn.acquire(False):
             raise Refused(BUSY)
@@ -231,13 +238,34 @@ class Calls:
                 send()
             else:
                 layer.launch(self._current(), send)
-            return None, self._hook(batch, "combine", receive)
+            return None, self._hook(batch, "combine", receive, receive_aside)
         finally:
             layer.turn.release()
 
-    def _hook(self, batch: Batch, kind: str, receive: Callable[[], None]) -> Hook:
+    def _send_last(self, batch: Batch, x: Any, zero_copy: bool) -> None:
+        """Sends back the rows of a batch that ends here, because its dispatch was not complete. The ranks that were not missed get what
+        they wait for. A late one sees that its rows came too late, and so names itself and no other."""
+        layer, call = batch.layer, batch.call
+        if batch.stage != "dispatched" or not layer.turn.acquire(False):
+            return
+        y = self._own_of(batch) if zero_copy else x
+        staging = zero_copy and y is None
+
+        def send() -> None:
+            call._ended(call.combine_send(y, staging=staging), None)
+
+        try:
+            layer.launch(None if self._on_cpu else self._current(), send)
+            layer.end(batch, "left")
+        except (Error, TypeError) as error:
+            layer._log.debug("the last rows of batch %s are not sent back: %s", batch.number, error)
+        finally:
+            layer.turn.release()
+
+    def _hook(self, batch: Batch, kind: str, receive: Callable[[], None], aside: Callable[[], None]) -> Hook:
         """The hook that makes the second launch of a call, in the stream that is current then."""
-        batch.pending = pending = Receive(batch, kind, receive if self._on_cpu else self._in_current(batch.layer, receive))
+        bodies = (receive, aside) if self._on_cpu else (self._in_current(batch.layer, body) for body in (receive, aside))
+        batch.pending = pending = Receive(batch, kind, *bodies)
         return Hook(pending)
 
     def _in_current(self, layer: Layer, body: Callable[[], None]) -> Callable[[], Any]:

@@ -28,6 +28,8 @@ BUSY = (
 )
 #: Phases of a call by their numbers.
 PHASES = ("dispatch send", "dispatch receive", "combine send", "combine receive")
+#: That in which a dispatch receives.
+RECEIVES = 1
 #: Layers of a team: each takes three of its 16 windows.
 LAYERS = 5
 #: How long a call that has missed a rank waits for a store of Python's, seconds.
@@ -63,6 +65,20 @@ class Shape(NamedTuple):
         """Whether a layer that was made for ``other`` has room for calls of this shape. It has room for any format, because it is made
         for BF16, the largest."""
         return self[1:4] == other[1:4] and self.max_tokens <= other.max_tokens
+
+
+class Fault(NamedTuple):
+    """What a call has missed, as the native module has it."""
+
+    call: int
+    phase: int
+    #: The ranks whose part is missing. None: this rank's own part, which was refused, or for which no send buffer was free.
+    ranks: list[int]
+    text: str
+    #: Whether no send buffer was free.
+    unbuffered: bool
+    #: Whether these ranks have said that they send nothing: they live, and take part in later calls.
+    answered: bool
 
 
 class Fate:
@@ -110,11 +126,13 @@ class Receive:
     """A receive phase that a hook stands for. It runs once: when its hook is called, or before a later batch is received, since a
     layer receives its batches in their order."""
 
-    __slots__ = ("_body", "_event", "batch", "dropped", "kind")
+    __slots__ = ("_aside", "_body", "_event", "batch", "dropped", "kind")
 
-    def __init__(self, batch: Batch, kind: str, body: Callable[[], Any]) -> None:
+    def __init__(self, batch: Batch, kind: str, body: Callable[[], Any], aside: Callable[[], Any]) -> None:
         self.batch, self.kind = batch, kind
         self._body: Callable[[], Any] | None = body
+        #: The same into new tensors, which nobody reads.
+        self._aside = aside
         #: Behind the phase, where it has run in some stream of a GPU.
         self._event: Any = None
         #: Whether the hook is collected.
@@ -146,6 +164,18 @@ class Receive:
         finally:
             layer.turn.release()
 
+    def end(self) -> None:
+        """Runs the phase for a program that has dropped its hook. The tensors of the caller may not be what they were, and then new ones
+        take their place: the next call is not to wait for what nobody can mend."""
+        try:
+            self.call()
+        except (Refused, TypeError) as error:
+            if self._body is None:
+                raise
+            self.batch.layer._log.debug("%s is received aside: %s", self.what(), error)
+            self._body = self._aside
+            self.call()
+
     def what(self) -> str:
         """The call that it belongs to, in words."""
         return f"{self.batch.layer.names.calls}{self.kind} of batch {self.batch.number}"
@@ -170,6 +200,11 @@ class Batch:
         #: What the hook that has not been called stands for.
         self.pending: Receive | None = None
 
+    def receive_aside(self) -> None:
+        """Receives what its dispatch has sent into tensors that nobody reads."""
+        self.received = self.layer.moe._received(self.call._shape, active=False)
+        self.receive()
+
     def receive(self) -> None:
         """Receives what its dispatch has sent."""
         received, self.received = self.received, None
@@ -182,7 +217,8 @@ class Batch:
         self.has_dispatched(received)
 
     def has_dispatched(self, received: Received) -> None:
-        """Its dispatch is launched; on the CPU it has ended. Raises if ranks differ in their arguments: no combine follows then."""
+        """Its dispatch is launched; on the CPU it has ended. Raises if ranks differ in their arguments: no combine follows then. What else
+        is missing, its combine says, since until then the other ranks wait for what this one owes them."""
         self.received, self.stage = None, "dispatched"
         if not self.call.moe.on_cpu:
             return
@@ -256,7 +292,7 @@ class Layer:
         #: context manager that refuses cost 0.4 us of a dispatch, whose goal is 8.
         self.turn = threading.Lock()
         #: The newest fault that was looked at, and the number of faults then.
-        self._seen: tuple[int, int, list[int], str, bool] | None = None
+        self._seen: Fault | None = None
         self._faults = 0
         #: The number of faults when ranks were last found to give the same arguments, or not.
         self._argued = 0
@@ -329,7 +365,7 @@ class Layer:
         for batch in self._open:
             pending = batch.pending
             if pending is not None and pending.dropped:
-                pending.call()
+                pending.end()
                 raise Refused(
                     f"the hook of {pending.what()} was never called, and the program has dropped it: its results were not received then. "
                     "They are now; call every hook"
@@ -346,7 +382,7 @@ class Layer:
         found = self._difference()
         if found is None:
             return
-        self._faults, self._seen = number, native.fault()
+        self._faults, self._seen = number, self._newest()
         for rank in found.ranks:
             if mask is not None:
                 mask[rank] = 1
@@ -375,33 +411,48 @@ class Layer:
         self._asking.join(PATIENCE)
         return answers[0] if answers else None
 
-    def check(self, tolerant: bool) -> RankLost | None:
-        """What the newest phases have missed, if that is new: an error for the next call; with ``tolerant`` a line in the log. There a call
-        without a send buffer is such a line, too: the calls of all others go on, and so do later ones of this rank."""
-        native = self.moe._native
+    def check(self, tolerant: bool, call: Call | None = None, token_valid: Any = None) -> MoeError | None:
+        """What the newest phases have missed, if that is new: an error, or with ``tolerant`` a line in the log. There a call without a send
+        buffer is such a line, too: the calls of all others go on, and so do later ones of this rank. A rank that is lost is the fate of
+        all buffers of the group. One that has said that it sends nothing is not lost.
+
+        :param call: the one whose combine is to begin, or with ``token_valid`` has ended. On the CPU that says which sums are whole.
+        """
         # Read before the record, which is then as new or newer.
-        number = native.faults
+        number = self.moe._native.faults
         if number == self._faults:
             return None
-        found = native.fault()
+        found = self._newest()
         if found is None:
+            return None
+        # A rank that has no tokens for the others may still serve theirs: combine says whether it does.
+        only_its_own = found.answered and found.phase == RECEIVES
+        if only_its_own and call is not None and token_valid is None:
             return None
         self._faults = number
         if found == self._seen:
             return None
         self._seen = found
-        call, phase, ranks, text, unbuffered = found
-        if not ranks and not (tolerant and unbuffered):
-            raise MoeError(f"an earlier call was not complete: {text}", (), phase, call)
-        if tolerant:
-            self._log.warning("%s", text)
+        is_harmless = only_its_own and token_valid is not None and bool(token_valid.all())
+        if is_harmless or (tolerant and (found.ranks or found.unbuffered)):
+            self._log.warning("%s", found.text)
             return None
-        return RankLost(
-            f"an earlier call was not complete: {text}. This buffer cannot go on without its ranks: make another one, {self.names.remedy}",
-            tuple(ranks),
-            phase,
-            call,
-        )
+        text, which = found.text, "an earlier call"
+        if call is not None:
+            report = call.report()
+            if report.call == found.call:
+                text, which = found.text if found.ranks else report.text, "this call"
+        words, of = f"{which} was not complete: {text}", (tuple(found.ranks), found.phase, found.call)
+        if not found.ranks:
+            return MoeError(words, *of)
+        if found.answered:
+            return MoeError(f"{words}. That rank lives, so later calls have it again", *of)
+        self.fate.lost = RankLost(f"{words}. This buffer cannot go on without its ranks: make another one, {self.names.remedy}", *of)
+        return self.fate.lost
+
+    def _newest(self) -> Fault | None:
+        found = self.moe._native.fault()
+        return None if found is None else Fault(*found)
 
     def launch(self, stream: Any, body: Callable[..., None], *arguments: Any) -> Any:
         """Launches ``body`` with these arguments in ``stream``, torch's current one, behind the layer's launch before. Returns an event

@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import torch
 
 from .. import _arrays
-from ..errors import Error, RankLost, Refused
+from ..errors import MoeError, Refused
+from ..moe import Call
 from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
-from ._layers import Batch, Handle, Hook, Layer, Place, Shape
+from ._layers import Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
 from .utils.event import EventHandle, EventOverlap
 
@@ -88,6 +89,7 @@ class Buffer(Calls):
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode = low_latency_mode
         self.explicitly_destroy, self.enable_shrink = explicitly_destroy, enable_shrink
+        self._goes_on = enable_shrink
         self.deadline, self.warm_deadline = deadline, warm_deadline
         self._reuses = reuse_outputs
         self._dispatches = 0
@@ -114,7 +116,21 @@ class Buffer(Calls):
             raise Refused("destroy() needs a buffer made with explicitly_destroy=True; others go with their process group")
         if self._open is not None:
             place, self._open = self._open, None
+            for layer in place.made():
+                layer.wait()
+                missed = layer.check(self.enable_shrink)
+                if missed is not None:
+                    log.warning("a buffer is destroyed, and no call has raised this: %s", missed)
             place.leave()
+
+    def check(self) -> None:
+        """Raises what calls have missed that no call has raised yet. Engines do not know this name. It waits until a GPU has run what was
+        launched. With ``enable_shrink`` the mask says which ranks were missed, and so does the log."""
+        for layer in self._place.made():
+            layer.wait()
+            missed = self._look(layer)
+            if missed is not None:
+                raise missed
 
     def __del__(self) -> None:
         # A collected buffer meets no other rank. Its memory goes with the next buffer of its group that is destroyed, or with the group.
@@ -195,7 +211,9 @@ class Buffer(Calls):
         active = self._active if self.enable_shrink else None
         served = place.served(active, num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
         layer = served.layer
-        self._look(place, layer)
+        missed = self._look(layer)
+        if missed is not None:
+            raise missed
         if stats is not None:
             _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._gpu)
         if dispatch_wait_recv_cost_stats is not None:
@@ -249,15 +267,12 @@ class Buffer(Calls):
         }
         _arguments.ignore("low_latency_combine", ignored)
         one_of(async_finish, return_recv_hook)
-        place = self._place
         batch = self._batch(handle)
         layer = batch.layer
-        try:
-            self._look(place, layer)
-        except RankLost as lost:
+        missed = self._look(layer, batch.call)
+        if missed is not None:
             self._send_last(batch, x, zero_copy)
-            place.fate.lost = lost
-            raise
+            raise missed
         self._check_choices(batch, topk_idx)
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
@@ -408,32 +423,14 @@ class Buffer(Calls):
 
     # Steps of the calls.
 
-    def _look(self, place: Place, layer: Layer) -> None:
-        """Raises what earlier calls of the layer have left: ranks that differ in their arguments, or were missed, hooks that were not
-        called."""
+    def _look(self, layer: Layer, call: Call | None = None) -> MoeError | None:
+        """Raises what earlier phases of the layer have left: ranks that differ in their arguments, and hooks that were not called. Returns
+        what they have missed. ``call`` is to be combined."""
         layer.differ(self._active if self.enable_shrink else None)
-        lost = layer.check(self.enable_shrink)
-        if lost is not None:
-            place.fate.lost = lost
-            raise lost
-        layer.settle()
-
-    def _send_last(self, batch: Batch, x: Any, zero_copy: bool) -> None:
-        """Sends back the rows of a batch that ends here, because a rank was missed. The ranks that were not missed get what they wait for.
-        A late one sees that its rows came too late, and so names itself and no other."""
-        layer, call = batch.layer, batch.call
-        if batch.stage != "dispatched" or zero_copy or not layer.turn.acquire(False):
-            return
-
-        def send() -> None:
-            call._ended(call.combine_send(x), None)
-
-        try:
-            layer.launch(None if self._on_cpu else self._current(), send)
-        except (Error, TypeError) as error:
-            log.debug("the last rows of batch %s are not sent back: %s", batch.number, error)
-        finally:
-            layer.turn.release()
+        missed = layer.check(self.enable_shrink, call)
+        if missed is None:
+            layer.settle()
+        return missed
 
     def _mask(self, call: str) -> Any:
         _ = self._place

@@ -13,8 +13,9 @@ from .. import _arrays
 from ..deep_ep._calls import Arguments, Calls, format_of, one_of, size_hint
 from ..deep_ep._layers import Handle, Hook, Layer, Shape
 from ..deep_ep.utils.event import EventOverlap
-from ..errors import Refused
+from ..errors import MoeError, Refused
 from ..group import View
+from ..moe import Call
 from ._places import Elastic, Fixed
 
 __all__ = ["Buffer"]
@@ -167,7 +168,9 @@ class Buffer(Calls):
         form = format_of(use_fp8 is not False)
         place = self._place
         served = place.served(active_ranks, num_max_dispatch_tokens_per_rank, hidden, num_experts, top_k, form)
-        self._look(place, served.layer, active_ranks)
+        refused = self._look(place, served.layer, active_ranks)
+        if refused is not None:
+            raise refused
         received, handle, event, hook = self._dispatch(
             served, x, topk_idx, active_ranks, None, None, deadline, async_finish, return_recv_hook
         )
@@ -202,7 +205,10 @@ class Buffer(Calls):
         place = self._place
         batch = self._batch(handle)
         layer = batch.layer
-        self._look(place, layer, active_ranks)
+        refused = self._look(place, layer, active_ranks, batch.call)
+        if refused is not None:
+            self._send_last(batch, x, zero_copy)
+            raise refused
         self._check_choices(batch, topk_idx)
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, batch.shape.top_k), self._gpu)
         if out is None:
@@ -240,14 +246,16 @@ class Buffer(Calls):
 
     # Steps of the calls.
 
-    def _look(self, place: Fixed | Elastic, layer: Layer, active_ranks: Any) -> None:
-        """Logs ranks that earlier calls of the layer have missed; raises if this rank is out, if ranks differ in their arguments, or if a
-        hook was not called."""
+    def _look(self, place: Fixed | Elastic, layer: Layer, active_ranks: Any, call: Call | None = None) -> MoeError | None:
+        """Logs ranks that earlier phases of the layer have missed; raises if this rank is out, if ranks differ in their arguments, or if a
+        hook was not called. Returns why the newest phase of this rank was refused, if it was. ``call`` is to be combined."""
         if isinstance(place, Elastic):
             place.check()
         layer.differ(active_ranks)
-        layer.check(True)
-        layer.settle()
+        refused = layer.check(True, call)
+        if refused is None:
+            layer.settle()
+        return refused
 
     def _check_active(self, active_ranks: Any) -> None:
         if active_ranks is None:
