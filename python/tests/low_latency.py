@@ -326,7 +326,8 @@ def hooks() -> None:
 
 
 def batches() -> None:
-    """Two micro-batches overlap. A batch is combined once. A batch that is not combined makes room. Choices are those of dispatch."""
+    """Two micro-batches overlap. A batch can be combined more than once. A batch that is not combined makes room. Choices are those of
+    dispatch."""
     with groups.world() as group:
         buffer = deep_ep.Buffer(group, low_latency_mode=True)
         for mode in ("hook", "plain", "async"):
@@ -337,8 +338,11 @@ def batches() -> None:
             two.back()
             one.finish()
             two.finish()
-            with pytest.raises(warpverbs.Refused, match="has been combined already"):
-                buffer.low_latency_combine(one.y, one.ids, one.own.weights, one.handle)
+            # Both once more, and the older one again: the newer first, and from memory of the buffer.
+            two.arguments = replace(two.arguments, zero_copy=True)
+            for again in (two, one, one):
+                again.back()
+                again.finish()
         many = [Sent(buffer, Arguments(), CASE, seed) for seed in range(6)]
         for sent in many[-2:]:
             sent.receive()
@@ -625,7 +629,7 @@ def refused() -> None:
         x, ids = own.x, own.experts.long()
 
         def make(**more: Any) -> Callable[[], Any]:
-            return lambda: deep_ep.Buffer(group, **more)
+            return lambda: deep_ep.Buffer(group, low_latency_mode=True, **more)
 
         ignored = {
             "num_nvl_bytes": 1,
@@ -635,7 +639,9 @@ def refused() -> None:
             "allow_nvlink_for_normal_mode": False,
             "allow_mnnvl": True,
             "use_fabric": True,
+            "num_nvl_peers": 8,
         }
+        tried("Buffer low_latency_mode", lambda: deep_ep.Buffer(group))
         for name, value in ignored.items():
             for time in ("", " again"):
                 tried(f"Buffer {name}{time}", make(**{name: value}))
@@ -656,6 +662,10 @@ def refused() -> None:
         tried("low_latency_dispatch use_ue8m0", dispatch(use_ue8m0=True))
         tried("low_latency_dispatch both", dispatch(async_finish=True, return_recv_hook=True))
         tried("low_latency_dispatch many tokens", lambda: buffer.low_latency_dispatch(x, ids, 1, CASE.experts))
+        for most in (None, 16.0):
+            tried(f"low_latency_dispatch maxT {most}", lambda most=most: buffer.low_latency_dispatch(x, ids, most, CASE.experts))
+        tried("low_latency_dispatch gradient", lambda: buffer.low_latency_dispatch(x.clone().requires_grad_(), ids, 16, CASE.experts))
+        assert buffer.local_experts(CASE.experts) == list(range(CASE.experts))
         tried("low_latency_dispatch f32", lambda: buffer.low_latency_dispatch(x.float(), ids, CASE.max_tokens, CASE.experts))
         tried("low_latency_dispatch f32 ids", lambda: buffer.low_latency_dispatch(x, ids.float(), CASE.max_tokens, CASE.experts))
         wrong = torch.zeros(99, dtype=torch.int32)
@@ -669,6 +679,7 @@ def refused() -> None:
         for name in ("use_logfmt", "overlap"):
             tried(f"low_latency_combine {name}", combine(**{name: True}))
         tried("low_latency_combine y", lambda: buffer.low_latency_combine(y[:1], ids, own.weights, handle))
+        tried("low_latency_combine gradient", lambda: buffer.low_latency_combine(y.clone().requires_grad_(), ids, own.weights, handle))
         tried("low_latency_combine weights", lambda: buffer.low_latency_combine(y, ids, own.weights.double(), handle))
         tried("low_latency_combine out", combine(out=torch.empty(1, 1, dtype=torch.bfloat16)))
         combine()()

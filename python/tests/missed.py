@@ -157,3 +157,22 @@ def closed(what: str) -> None:
         team.close()
         # Until then rank 2 lives.
         dist.barrier()
+
+
+def again_without_a_rank() -> None:
+    """A batch is combined once more when rank 2 is masked: rows have other places then, and no rank gets wrong sums."""
+    rank, _ = groups.start()
+    calls = Calls("deep_ep", True, LONG)
+    sent = calls.dispatch(ALL)
+    assert bool((calls.combine(*sent) == 1).all())
+    assert bool((calls.combine(*sent) == 1).all())
+    dist.barrier()
+    for other in range(4):
+        if (rank == ODD) != (other == ODD):
+            calls.deep_ep.low_latency_update_mask_buffer(other, True)
+    with pytest.raises(warpverbs.MoeError, match="cannot be combined once more: the ranks do not dispatch the rows that they did"):
+        calls.combine(*sent)
+    dist.barrier()
+    calls.deep_ep.low_latency_clean_mask_buffer()
+    calls.whole()
+    groups.finish()

@@ -117,6 +117,7 @@ def told(run_ranks):
 #: What is refused although its argument is used, and the class of the error.
 OTHERS = {
     "Buffer deadline": ("Refused", "deadline is 0"),
+    "Buffer low_latency_mode": ("NotImplementedError", "serves DeepEP's normal mode alone, which is not here yet"),
     "Buffer colour": ("ignored", "is unknown"),
     "Buffer colour red": ("TypeError", "unknown argument colour='red'"),
     "Buffer group": ("ValueError", "group is None"),
@@ -125,10 +126,14 @@ OTHERS = {
     "low_latency_dispatch use_ue8m0": ("Refused", "round_scale=True"),
     "low_latency_dispatch both": ("Refused", "async_finish and return_recv_hook"),
     "low_latency_dispatch many tokens": ("Refused", "max_tokens of the layer is 1"),
+    "low_latency_dispatch maxT None": ("Refused", "num_max_dispatch_tokens_per_rank is None; it must be a whole number, 1 to 65534"),
+    "low_latency_dispatch maxT 16.0": ("Refused", "num_max_dispatch_tokens_per_rank is 16.0; it must be a whole number"),
+    "low_latency_dispatch gradient": ("Refused", "x requires a gradient, and the low-latency calls have none"),
     "low_latency_dispatch f32": ("Refused", "x holds f32; it must hold bf16"),
     "low_latency_dispatch f32 ids": ("Refused", "topk_idx holds f32; it must hold i32 or i64"),
     "low_latency_dispatch statistics": ("Refused", "cumulative_local_expert_recv_stats has the shape [99]"),
     "low_latency_combine y": ("Refused", "y has the shape [1, 8, 1024]"),
+    "low_latency_combine gradient": ("Refused", "x requires a gradient, and the low-latency calls have none"),
     "low_latency_combine weights": ("Refused", "topk_weights holds f64"),
     "low_latency_combine out": ("Refused", "out has the shape [1, 1]"),
     "internode_dispatch": ("NotImplementedError", "normal mode"),

@@ -32,3 +32,7 @@ def test_a_hook_that_is_dropped_with_its_memory_blocks_no_call(run_ranks, phase)
 @pytest.mark.parametrize("what", ["call", "barrier", "layer"])
 def test_ranks_that_wait_for_one_that_has_closed_its_team_hear_it(run_ranks, what):
     run_ranks(4, "missed:closed", what).check()
+
+
+def test_a_batch_is_not_combined_again_where_its_rows_have_other_places(run_ranks):
+    run_ranks(4, "missed:again_without_a_rank").check()

@@ -101,7 +101,7 @@ TOLD = {
     "dispatch active strides": ("Refused", "active_ranks is not contiguous, and is written in place"),
     "dispatch active elsewhere": ("Refused", "active_ranks is on meta; the team runs on the CPU"),
     "dispatch many tokens": ("Refused", "max_tokens of the layer is 1"),
-    "dispatch too many tokens": ("Refused", "max_tokens is 65536; it must be 1 to 65534"),
+    "dispatch too many tokens": ("Refused", "num_max_dispatch_tokens_per_rank is 65536; it must be a whole number, 1 to 65534"),
     "dispatch f32": ("Refused", "x holds f32; it must hold bf16"),
     "dispatch three dimensions": ("Refused", "x must be a tensor [tokens, hidden]"),
     "dispatch strides": ("Refused", "x is not contiguous"),
@@ -123,8 +123,6 @@ TOLD = {
     "combine weights": ("Refused", "topk_weights holds f64; it must hold f32"),
     "combine out": ("Refused", "out has the shape [1, 1]; it must have [4, 1024]"),
     "combine colour red": ("TypeError", "unknown argument colour='red'"),
-    "combine again": ("Refused", "batch 1 has been combined already"),
-    "get_next_combine_buffer": ("Refused", "batch 1 has been combined already"),
     "destroyed": ("Refused", "the buffer was destroyed"),
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import operator
 import os
 import re
+from typing import SupportsIndex
 
 from .errors import Refused
 
@@ -34,3 +36,10 @@ def of_variable(name: str, default: int) -> int:
     if number is None:
         raise Refused(f"{name} is {value!r}; it must be {_WHOLE_FORM}")
     return number
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Refuses what is no whole number of this range. ``True`` is none; numbers of numpy are."""
+    number = None if isinstance(value, bool) or not isinstance(value, SupportsIndex) else operator.index(value)
+    if number is None or not least <= number <= most:
+        raise Refused(f"{name} is {value!r}; it must be a whole number, {least} to {most}")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 
 from . import _arrays, _native
 from ._native import Prepared, Transfer
+from ._numbers import check_whole
 from .errors import Refused, TimeoutError
 
 __all__ = [
@@ -41,6 +42,8 @@ SETTINGS = {
 }
 
 #: What a peer may do with a grant, with the number that stands for it.
+#: The last address, and most bytes of anything.
+ADDRESSES = (1 << 64) - 1
 RIGHTS = {"read": 1, "write": 2, "both": 3}
 
 #: Bytes of an element of each type that a tensor may hold.
@@ -685,12 +688,14 @@ class Peer:
         counter: int | None = None,
     ) -> Transfer:
         """The same of many, each ``(local, remote)`` or ``(local, remote, bytes)``, in one transfer, in no order among each other."""
+        _check_deadline(deadline)
         return self._native.submit([(False, *_part(*part)) for part in parts], deadline, wait, notice, counter)
 
     def readv(
         self, parts: Iterable[tuple[Any, ...]], *, deadline: float | None = None, wait: float = 0, notice: bytes | None = None
     ) -> Transfer:
         """As :meth:`writev`."""
+        _check_deadline(deadline)
         return self._native.submit([(True, *_part(*part)) for part in parts], deadline, wait, notice, None)
 
     def submit(
@@ -710,6 +715,7 @@ class Peer:
         each operation, a write, counts once at this counter of the peer, after its last byte. The operation is one WRITE of the HCA. It
         is posted only once, because a WRITE that failed may have counted.
         """
+        _check_deadline(deadline)
         return self._native.submit(_given(operations), deadline, wait, notice, counter)
 
     def prepare(self, operations: Iterable[Operation | tuple[str, Any, int, int]], *, counting: bool = False) -> Prepared:
@@ -728,6 +734,7 @@ class Peer:
     ) -> Transfer:
         """Begins a transfer that was prepared for this peer, over this connection or an earlier one to the same life of the peer. It may
         be posted again while earlier posts run."""
+        _check_deadline(deadline)
         return self._native.post(prepared, deadline, wait, notice, counter)
 
     def notify(self, bytes: builtins.bytes, *, wait: float = 0) -> None:
@@ -744,6 +751,11 @@ class Peer:
         return f"<warpverbs.Peer {self.name!r}>"
 
 
+def _check_deadline(deadline: float | None) -> None:
+    if deadline is not None and not 0 < deadline < 1e9:
+        raise Refused(f"deadline is {deadline} seconds; it must be positive and below 10^9, or None")
+
+
 def _given(operations: Iterable[Operation | tuple[str, Any, int, int]]) -> list[tuple[bool, int, int, int]]:
     given = []
     for kind, local, remote, bytes in operations:
@@ -755,13 +767,17 @@ def _given(operations: Iterable[Operation | tuple[str, Any, int, int]]) -> list[
 
 def _part(local: Memory, remote: int, bytes: int | None = None) -> tuple[int, int, int]:
     """Addresses and length of an operation."""
+    check_whole("remote", remote, 0, ADDRESSES)
     if isinstance(local, int):
         if bytes is None:
             raise Refused("local is an address; it needs its bytes")
+        check_whole("local", local, 0, ADDRESSES)
+        check_whole("bytes", bytes, 0, ADDRESSES)
         return local, remote, bytes
     address, length, *_ = _placed("local", local, None, None)
     if bytes is None:
         return address, remote, length
+    check_whole("bytes", bytes, 0, ADDRESSES)
     if bytes > length:
         raise Refused(f"bytes is {bytes}; local has {length}")
     return address, remote, bytes
@@ -781,6 +797,8 @@ def _placed(name: str, memory: Memory, bytes: int | None, gpu: int | str | None)
     if isinstance(memory, int):
         if bytes is None:
             raise Refused(f"{name} is an address; it needs its bytes")
+        check_whole(name, memory, 0, ADDRESSES)
+        check_whole("bytes", bytes, 0, ADDRESSES)
         return memory, bytes, None, None if gpu is None else str(gpu)
     if bytes is not None:
         raise Refused(f"bytes is {bytes}; it belongs to an address, and {name} is a {type(memory).__name__}")

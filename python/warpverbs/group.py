@@ -90,6 +90,9 @@ class Group:
         promise: float | None = None,
         found: float | None = None,
     ) -> None:
+        for name, value, of in (("team", team, Team), ("moe", moe, Moe)):
+            if not isinstance(value, of):
+                raise Refused(f"{name} is a {type(value).__name__}; it must be a warpverbs.{of.__name__}")
         self.team, self.moe = team, moe
         self._native = _native.Group(team._native, moe._native, lease, stall, error, promise, found)
         team._groups += 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from . import _arrays, _native
+from ._numbers import check_whole
 from .errors import Error, MoeError, Refused, TeamError, TimeoutError
 from .team import Team
 
@@ -379,8 +380,7 @@ class Moe:
         if format is not None and format != self.format and format not in FORMATS:
             raise Refused(f"format is {format!r}; that of a call is one of {', '.join(FORMATS)}, or None for that of the layer")
         rows = self.max_tokens if max_tokens is None else max_tokens
-        if not isinstance(rows, int) or not 1 <= rows <= self.max_tokens:
-            raise Refused(f"max_tokens of a call is {rows!r}; it must be 1 to {self.max_tokens}, that of the layer")
+        check_whole("max_tokens of a call", rows, 1, self.max_tokens)
         own = format is not None and format != self.format
         native = (FORMATS.index(format) + 1 if format is not None and own else 0, 0 if rows == self.max_tokens else rows)
         if any(native):
@@ -486,8 +486,7 @@ def _shape(
         "failing_links": failing_links,
     }
     for name, value in numbers.items():
-        if not isinstance(value, int) or not 0 <= value < 1 << 32:
-            raise Refused(f"{name} is {value!r}; it must be a whole number below 2^32")
+        check_whole(name, value, 0, (1 << 32) - 1)
     return hidden, experts, top_k, max_tokens, word, payload, scale, layout, returns, local_experts, failing_links
 
 

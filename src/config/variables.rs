@@ -185,7 +185,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_RUN_ID",
                 Values::Text("text"),
                 "",
-                "distinguishes runs that might meet in one store; by default the launcher's number of the job, else 0",
+                "a store of one run refuses ranks of another, by this name; by default the launcher's number of the job, else 0",
             ),
             row(
                 "WARPVERBS_STORE",

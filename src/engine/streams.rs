@@ -55,6 +55,8 @@ impl Stream {
         for address in addresses {
             match TcpStream::connect_timeout(&address, most) {
                 Ok(stream) => return Ok(stream.into()),
+                // A name is one of several addresses; an address is named already.
+                Err(error) if address.to_string() == place => reason = error.to_string(),
                 Err(error) => reason = format!("{address}: {error}"),
             }
         }

@@ -13,6 +13,9 @@ use crate::abi::Window;
 use crate::fabric::FabricError;
 use crate::gpu::DeviceMemory;
 
+/// Windows that a MoE layer takes.
+const WINDOWS_OF_A_LAYER: u32 = 3;
+
 /// What a founder tells the others of what it has made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,7 +66,10 @@ impl Maker<'_> {
         let number = self.first + self.made.len();
         let id = u32::try_from(number).ok().filter(|id| *id < most);
         let id = id.ok_or_else(|| {
-            TeamError::limit("number of windows", number + 1, format!("at most {most}"))
+            let layers = most / WINDOWS_OF_A_LAYER;
+            let limit =
+                format!("at most {most} (WARPVERBS_WINDOWS): as many as {layers} MoE layers take");
+            TeamError::limit("number of windows", number + 1, limit)
         })?;
         let owned = self
             .team

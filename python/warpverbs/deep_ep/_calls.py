@@ -9,14 +9,19 @@ from typing import Any, NoReturn
 import torch
 
 from .. import _arrays
-from ..errors import Error, Refused
+from .._numbers import check_whole
+from ..errors import Error, MoeError, Refused
 from ..moe import Call, Combined, Moe, Received
 from ..team import Team
-from ._layers import BUSY, Batch, Handle, Hook, Layer, Receive, Served
+from ._layers import BUSY, MOST_EXPERTS, Batch, Handle, Hook, Layer, Receive, Served
 from .utils.event import EventHandle
 
 __all__ = ["Arguments", "Calls", "format_of", "one_of", "refuse", "size_hint"]
 
+NO_GRADIENT = (
+    "x requires a gradient, and the low-latency calls have none: the gradient would end here in silence. Call them under torch.no_grad(), "
+    "or pass x.detach()"
+)
 #: Choices of a token that a size hint assumes if the caller gives none.
 HINTED_TOP_K = 16
 
@@ -97,9 +102,20 @@ class Calls:
         patience of the HCA. Engines do not know this name. Reads host memory, without a sync."""
         return sum(layer.moe.unbuffered for layer in self._place.made())
 
+    def local_experts(self, num_experts: int) -> list[int]:
+        """The experts of this rank in calls with ``num_experts``, in the order of the rows of a dispatch. Engines do not know this name. If
+        the ranks do not divide the experts, the first ranks have one more."""
+        check_whole("num_experts", num_experts, 1, MOST_EXPERTS)
+        for layer in self._place.made():
+            if layer.shape.experts == num_experts:
+                return layer.moe.local_experts()
+        each, more = divmod(num_experts, self._ranks)
+        first = self._rank * each + min(self._rank, more)
+        return list(range(first, first + each + (self._rank < more)))
+
     def _run_on(self, team: Team) -> None:
         """Notes where the kernels of ``team`` run."""
-        self._on_cpu, self._gpu, self._ranks = team.on_cpu, team.gpu, team.ranks
+        self._on_cpu, self._gpu, self._rank, self._ranks = team.on_cpu, team.gpu, team.rank, team.ranks
         self._device = torch.device(_arrays.device_of(team.gpu))
         self._comm_stream = None if self._on_cpu else torch.cuda.Stream(self._device)
 
@@ -195,6 +211,8 @@ class Calls:
         it waits as long as its dispatch did. ``active`` and ``wait_ns`` as in a dispatch."""
         if y is None and not staging:
             raise Refused("x is None; pass what the experts made, or zero_copy=True")
+        if getattr(y, "requires_grad", False) and torch.is_grad_enabled():
+            raise Refused(NO_GRADIENT)
         layer, call = batch.layer, batch.call
         written = {"wait_ns": wait_ns, "active": active, "active_in_place": active is not None}
 
@@ -291,13 +309,43 @@ class Calls:
         return torch.cuda.current_stream(self._device)
 
     def _batch(self, handle: tuple[Any, ...]) -> Batch:
+        batch = self._batch_of(handle)
+        self._is_open(batch)
+        return batch
+
+    def _batch_of(self, handle: tuple[Any, ...]) -> Batch:
         if not isinstance(handle, Handle):
             raise Refused(f"handle is a {type(handle).__name__}; pass what {self._dispatches_by} has returned, as it is")
         batch = handle.batch
         if not self._place.holds(batch.layer):
             raise Refused("handle is of a buffer of another process group; combine with the buffer that has dispatched")
-        self._is_open(batch)
         return batch
+
+    def _to_combine(self, handle: Any, topk_idx: Any, active: Any, deadline: float) -> Batch:
+        """The batch of ``handle``. If it was combined before, that is a new one whose rows lie in the same places: all ranks combine it
+        again, so all of them dispatch its choices again, with tokens that nobody reads."""
+        batch = self._batch_of(handle)
+        if batch.stage != "combined":
+            self._is_open(batch)
+            return batch
+        if not self._on_cpu and torch.cuda.is_current_stream_capturing():
+            raise Refused(
+                f"batch {batch.number} has been combined already; another combine of it compares what the ranks dispatch now with what "
+                "they did before, which a capture cannot: dispatch again"
+            )
+        shape = batch.shape
+        x = torch.zeros((batch.tokens, shape.hidden), dtype=torch.bfloat16, device=self._device)
+        _arrays.integers("topk_idx", topk_idx, (batch.tokens, shape.top_k), self._gpu)
+        again = self._dispatch(self._place.served(active, *shape), x, topk_idx, active, None, None, deadline, False, False)[1]
+        if not torch.equal(again[1], handle[1]):
+            again.batch.layer.end(again.batch, "left")
+            raise MoeError(
+                f"batch {batch.number} cannot be combined once more: the ranks do not dispatch the rows that they did, so these have other "
+                "places. Pass the same topk_idx and mask at all ranks, or dispatch again"
+            )
+        again.batch.own = batch.own
+        handle.batch = again.batch
+        return again.batch
 
     @staticmethod
     def _is_open(batch: Batch) -> None:
@@ -305,7 +353,7 @@ class Calls:
         if batch.pending is not None:
             raise Refused(f"the hook of {batch.pending.what()} has not been called; call it first")
         if batch.stage == "combined":
-            raise Refused(f"batch {batch.number} has been combined already; dispatch again for another combine")
+            raise Refused(f"batch {batch.number} has been combined already")
         if batch.stage == "left":
             raise Refused(
                 f"batch {batch.number} is over: a later one was combined before it, or two later dispatches have taken its place; "
@@ -335,6 +383,8 @@ class Calls:
             raise Refused(f"{name} must be a tensor [tokens, {columns}]") from None
         if tokens != rows:
             raise Refused(f"topk_idx has {rows} rows, and x has {tokens}; each token has one of both")
+        if x.requires_grad and torch.is_grad_enabled():
+            raise Refused(NO_GRADIENT)
         return hidden, top_k
 
     def abandon(self, handle: tuple[Any, ...]) -> None:
@@ -354,7 +404,11 @@ class Calls:
             layer.turn.release()
 
     def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
-        batch = self._batch(handle)
+        batch = self._batch_of(handle)
+        if batch.stage == "combined":
+            # Another combine of it sends from here.
+            return self._own_memory(batch)
+        self._is_open(batch)
         if not self._on_cpu and torch.cuda.is_current_stream_capturing():
             raise Refused("which of two memories combine sends from is known when dispatch has run, so not inside a capture")
         own = self._own_of(batch)
@@ -363,15 +417,19 @@ class Calls:
         if not self._on_cpu:
             batch.layer.wait()
         staging = batch.call.staging()
-        if staging is None:  # an HCA still reads the layer's own memory for a rank that is late or gone
-            shape = (batch.layer.moe.room, self._ranks * batch.shape.max_tokens, batch.shape.hidden)
-            staging = batch.own = torch.zeros(shape, dtype=torch.bfloat16, device=self._device)
-        return staging
+        # None: an HCA still reads the layer's own memory for a rank that is late or gone.
+        return self._own_memory(batch) if staging is None else staging
 
     def _own_of(self, batch: Batch) -> Any:
         """The memory from which combine of ``batch`` sends with ``zero_copy``, if the layer was made for more tokens. None otherwise: the
         layer's own memory has the shape of its largest calls."""
-        if batch.own is None and batch.shape.max_tokens != batch.layer.shape.max_tokens:
+        if batch.shape.max_tokens != batch.layer.shape.max_tokens:
+            return self._own_memory(batch)
+        return batch.own
+
+    def _own_memory(self, batch: Batch) -> Any:
+        """Memory of ``batch`` that its combine may send from."""
+        if batch.own is None:
             shape = (batch.layer.moe.room, self._ranks * batch.shape.max_tokens, batch.shape.hidden)
             batch.own = torch.zeros(shape, dtype=torch.bfloat16, device=self._device)
         return batch.own

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from .. import _native
+from .._numbers import check_whole
 from ..errors import Error, MoeError, RankLost, Refused, TeamError, TimeoutError
 from ..moe import Call, CallShape, Moe, Received
 from ..team import Team
@@ -19,6 +20,8 @@ __all__ = ["BUSY", "Batch", "Fate", "Handle", "Hook", "Layer", "Layers", "Names"
 
 log = logging.getLogger("warpverbs.deep_ep")
 
+#: Most tokens of a call at each rank, and most experts of a layer.
+MOST_TOKENS, MOST_EXPERTS = 65_534, 4_096
 #: Calls of a layer that may be open at once: it has two sets of slots.
 OPEN = 2
 #: What another thread hears meanwhile.
@@ -519,6 +522,8 @@ class Layers:
         found = self._served.get(numbers)
         if found is None:
             shape = Shape(*numbers)
+            check_whole("num_max_dispatch_tokens_per_rank", shape.max_tokens, 1, MOST_TOKENS)
+            check_whole("num_experts", shape.experts, 1, MOST_EXPERTS)
             found = self._served[numbers] = Served(self.layer(shape, active), shape)
         return found
 

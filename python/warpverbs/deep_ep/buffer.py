@@ -62,6 +62,7 @@ class Buffer(Calls):
         *,
         allow_nvlink_for_normal_mode: bool = True,
         use_fabric: bool = False,
+        num_nvl_peers: int | None = None,
         deadline: float = 100.0,
         warm_deadline: float = 300.0,
         join_timeout: float | None = None,
@@ -82,8 +83,14 @@ class Buffer(Calls):
             "allow_nvlink_for_normal_mode": (allow_nvlink_for_normal_mode, True),
             "allow_mnnvl": (allow_mnnvl, False),
             "use_fabric": (use_fabric, False),
+            "num_nvl_peers": (num_nvl_peers, None),
         }
         _arguments.ignore("Buffer", ignored)
+        if not low_latency_mode:
+            refuse(
+                "low_latency_mode",
+                "is False, and such a buffer serves DeepEP's normal mode alone, which is not here yet; pass low_latency_mode=True",
+            )
         if not 0 < deadline < 1e9 or not 0 < warm_deadline < 1e9:
             raise Refused(f"deadline is {deadline} and warm_deadline {warm_deadline} seconds; they must be positive and below 10^9")
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
@@ -250,7 +257,10 @@ class Buffer(Calls):
         num_sms: int | None = None,
         **unknown: object,
     ) -> tuple[Any, EventOverlap, Hook | None]:
-        """Sends back what the experts made of a batch, and adds it up with weights, in ascending k: ``(sums, event, hook)``."""
+        """Sends back what the experts made of a batch, and adds it up with weights, in ascending k: ``(sums, event, hook)``.
+
+        A batch that was combined can be combined again, at all ranks alike and with the same choices. That dispatches them once more, with
+        tokens that nobody gets."""
         _arguments.unknown("low_latency_combine", unknown)
         if use_logfmt:
             refuse("use_logfmt", "packs rows into 10 bits, which combine here does not: it sends BF16; pass use_logfmt=False")
@@ -267,7 +277,8 @@ class Buffer(Calls):
         }
         _arguments.ignore("low_latency_combine", ignored)
         one_of(async_finish, return_recv_hook)
-        batch = self._batch(handle)
+        active = self._active if self.enable_shrink else None
+        batch = self._to_combine(handle, topk_idx, active, self.deadline)
         layer = batch.layer
         missed = self._look(layer, batch.call)
         if missed is not None:
@@ -278,7 +289,7 @@ class Buffer(Calls):
         if out is None:
             out = torch.empty((batch.tokens, batch.shape.hidden), dtype=torch.bfloat16, device=self._device)
 
-        active, waited = self._active if self.enable_shrink else None, combine_wait_recv_cost_stats
+        waited = combine_wait_recv_cost_stats
         if waited is not None:
             _arrays.address("combine_wait_recv_cost_stats", waited, "i64", (self.group_size,), self._gpu)
         event, hook = self._combine(batch, x, out, topk_weights, active, waited, zero_copy, async_finish, return_recv_hook)

@@ -203,7 +203,7 @@ class Buffer(Calls):
         deadline = self._seconds(timeout_us)
         self._check_active(active_ranks)
         place = self._place
-        batch = self._batch(handle)
+        batch = self._to_combine(handle, topk_idx, active_ranks, deadline)
         layer = batch.layer
         refused = self._look(place, layer, active_ranks, batch.call)
         if refused is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import envs, event
+from . import envs, event, math, testing
 from .event import EventHandle, EventOverlap
 
-__all__ = ["EventHandle", "EventOverlap", "envs", "event"]
+__all__ = ["EventHandle", "EventOverlap", "envs", "event", "math", "testing"]

@@ -13,10 +13,14 @@ from torch.overrides import TorchFunctionMode
 
 from ..._numbers import of_variable
 
-__all__ = ["get_global_seed", "get_local_seed", "init_dist", "init_seed"]
+__all__ = ["dist_print", "get_global_seed", "get_local_seed", "init_dist", "init_seed"]
 
+#: Names of the collective call that fills one tensor, as torch has had it.
+GATHERS = ("all_gather_into_tensor", "all_gather_single")
 #: Of the whole program, and of this rank.
 _seeds = [0, 0]
+#: Of this process on its node, as :func:`init_dist` was told.
+_local_rank = [0]
 
 
 def init_seed(global_seed: int) -> None:
@@ -37,7 +41,8 @@ def get_local_seed() -> int:
 
 
 class CpuForCuda(TorchFunctionMode):  # type: ignore[misc]
-    """Tensors that a program asks for on ``cuda`` are made on the CPU."""
+    """Tensors that a program asks for on ``cuda`` are made on the CPU. What gloo gathers may have a dimension for the ranks, as NCCL's
+    may."""
 
     def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -47,11 +52,31 @@ class CpuForCuda(TorchFunctionMode):  # type: ignore[misc]
             return args[0]
         if function is torch.Tensor.to:
             args = tuple("cpu" if _is_cuda(value) else value for value in args)
+        if getattr(function, "__name__", "") in GATHERS:
+            given = {**dict(zip(("output_tensor", "input_tensor", "group", "async_op"), args, strict=False)), **kwargs}
+            args, kwargs = (), {**given, "output_tensor": _flat(given["output_tensor"], given["input_tensor"])}
         return function(*args, **kwargs)
+
+
+def _flat(gathered: Any, own: Any) -> Any:
+    """``[ranks, rows, ..]`` as ``[ranks * rows, ..]``."""
+    return gathered.view(-1, *own.shape[1:]) if gathered.dim() == own.dim() + 1 else gathered
 
 
 def _is_cuda(device: Any) -> bool:
     return isinstance(device, (str, torch.device)) and str(device).startswith("cuda")
+
+
+def runs_on_cpu() -> bool:
+    """Whether programs of DeepEP run on the CPU here."""
+    return os.environ.get("WARPVERBS_GPU") == "simt" or not torch.cuda.is_available()
+
+
+def dist_print(s: str = "", once_in_node: bool = False) -> None:
+    """Prints ``s``, at the first rank of each node or at every rank, and waits for all ranks."""
+    if not once_in_node or _local_rank[0] == 0:
+        print(s, flush=True)
+    dist.barrier()
 
 
 def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0, timeout: float = 600.0) -> tuple[int, int, Any]:
@@ -66,7 +91,7 @@ def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0, timeout: flo
     nodes, node = of_variable("WORLD_SIZE", 1), of_variable("RANK", 0)
     address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), of_variable("MASTER_PORT", 8361)
     ranks = nodes * num_local_ranks
-    on_cpu = os.environ.get("WARPVERBS_GPU") == "simt" or not torch.cuda.is_available()
+    on_cpu = runs_on_cpu()
     more = {} if on_cpu else {"device_id": torch.device("cuda", local_rank)}
     dist.init_process_group(
         backend="gloo" if on_cpu else "nccl",
@@ -76,6 +101,7 @@ def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0, timeout: flo
         timeout=datetime.timedelta(seconds=timeout),
         **more,
     )
+    _local_rank[0] = local_rank
     torch.set_default_dtype(torch.bfloat16)
     if on_cpu:
         CpuForCuda().__enter__()
