@@ -16,7 +16,7 @@ LC_ALL=C
 export LC_ALL
 started=$(date +%s)
 here=$(cd "$(dirname "$0")" && pwd)
-results=${OUT:-$here/results} size=full require= budget=570 most=99999 from= dev=/dev
+results=${OUT:-$here/results} size=full require='' budget=570 most=99999 from='' dev=/dev
 usage() {
     echo "run.sh: $1" >&2
     sed -n '5,10s/^# \{0,1\}//p' "$0" >&2
@@ -85,10 +85,10 @@ trap 'exit 130' INT TERM HUP
 files=$here
 if [ -e "$here/files.tar.gz" ]; then
     files=$scratch/files
-    mkdir "$files" && tar -C "$files" -xzf "$here/files.tar.gz" || {
+    if ! mkdir "$files" || ! tar -C "$files" -xzf "$here/files.tar.gz"; then
         echo "run.sh: $here/files.tar.gz cannot be unpacked into $files: is it whole, and is there room?" >&2
         exit 1
-    }
+    fi
 fi
 
 # The folders that the caller names stay: libcuda may lie in one of them.
@@ -107,6 +107,7 @@ wv=$files/bin/wv
 commit=$(cat "$here/COMMIT" 2>/dev/null)
 
 # What the loader really takes: `sh -c` with the program and this folder.
+# shellcheck disable=SC2016  # another shell reads it
 LIBRARIES='
 maps=$(LD_DEBUG=libs "$1" demo --ranks 2 --tokens 4 --steps 1 --device sim --gpu simt 2>&1 >/dev/null |
     sed -n "s/.*calling init: \\(.*lib\\(ibverbs\\|mlx5\\|nl\\)[^/]*\\)\$/\\1/p" | sort -u)
@@ -117,6 +118,7 @@ done'
 
 # `sh -c` with options and program: the profiler ends the program behind the last launch that it was asked for, and has printed how
 # long each took. Its status is not looked at: that of a program that it has ended is nowhere specified.
+# shellcheck disable=SC2016  # another shell reads it
 PROFILE='
 found=$(ncu --target-processes all --kill yes --clock-control none --cache-control none "$@" 2>&1)
 printf "%s\n" "$found"

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import installed
 import pytest
 
 import warpverbs
@@ -156,7 +157,9 @@ def start_etcd(data: Path) -> tuple[int, subprocess.Popen[bytes]]:
             free.bind(("127.0.0.1", 0))
             ports.append(free.getsockname()[1])
     client, peer = (f"http://127.0.0.1:{port}" for port in ports)
-    command = ["etcd", "--data-dir", str(data), "--listen-client-urls", client, "--advertise-client-urls", client]
+    program = installed.etcd()
+    assert program is not None
+    command = [program, "--data-dir", str(data), "--listen-client-urls", client, "--advertise-client-urls", client]
     command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
     return ports[0], subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

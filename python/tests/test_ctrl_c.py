@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-
+import installed
 import pytest
 
 
@@ -16,6 +15,6 @@ def test_two_ranks(run_ranks, function):
     run_ranks(2, f"ctrl_c:{function}").check()
 
 
-@pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd: apt install etcd-server, then pytest test_ctrl_c.py")
+@pytest.mark.skipif(installed.etcd() is None, reason="needs etcd: apt install etcd-server, then pytest test_ctrl_c.py")
 def test_ctrl_c_ends_calls_of_a_store_that_stands_still(run_ranks):
     run_ranks(1, "ctrl_c:store_that_stands_still").check()

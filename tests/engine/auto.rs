@@ -93,7 +93,7 @@ mod alone {
     }
 
     #[test]
-    #[ignore = "the test above runs it"]
+    #[ignore = "is started by the test above"]
     fn rails_says_how_many_equal_ports_are_taken_and_all_move_bytes() {
         for count in [1, 2, 4] {
             for rails in ["1", "2", "8"] {
@@ -115,7 +115,7 @@ mod alone {
     }
 
     #[test]
-    #[ignore = "the test above runs it"]
+    #[ignore = "is started by the test above"]
     fn a_port_that_is_down_or_left_out_is_passed_over_with_the_reason() {
         let hcas = equal(4);
         let [down, out] = [&hcas[0], &hcas[2]];
@@ -152,7 +152,7 @@ mod alone {
     }
 
     #[test]
-    #[ignore = "the test above runs it"]
+    #[ignore = "is started by the test above"]
     fn ports_of_another_speed_or_link_layer_are_no_rails_beside_the_best() {
         let hcas = cards(&[
             Profile::ConnectX6,
@@ -190,7 +190,7 @@ mod alone {
     }
 
     #[test]
-    #[ignore = "the test above runs it"]
+    #[ignore = "is started by the test above"]
     fn the_next_port_is_taken_for_one_that_does_not_open() {
         let hcas = equal(3);
         let name = hcas[0].name();
@@ -232,7 +232,7 @@ mod alone {
     }
 
     #[test]
-    #[ignore = "the test above runs it"]
+    #[ignore = "is started by the test above"]
     fn ports_of_one_device_are_rails_and_named_devices_are_taken_whole() {
         let two = HcaConfig {
             ports: 2,

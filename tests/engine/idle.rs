@@ -44,7 +44,7 @@ fn ran() -> (u64, usize) {
 }
 
 #[test]
-#[ignore = "the_threads_of_an_engine_with_64_peers_sleep_until_something_happens runs it"]
+#[ignore = "is started by the_threads_of_an_engine_with_64_peers_sleep_until_something_happens"]
 fn watched() {
     let (hub_hca, hub_context) = device(HcaConfig::default());
     let (hca, context) = device(HcaConfig::default());

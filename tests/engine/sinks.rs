@@ -165,7 +165,7 @@ fn a_tebibyte_grows_the_heap_by_at_most_16_mib() {
 }
 
 #[test]
-#[ignore = "a_tebibyte_grows_the_heap_by_at_most_16_mib runs it in a process of its own"]
+#[ignore = "is started by a_tebibyte_grows_the_heap_by_at_most_16_mib, in a process of its own"]
 fn grown() {
     const TEBIBYTE: u64 = 1 << 40;
     let large = config("a").with_log_depth(12).with_log_entries(14);
@@ -192,7 +192,7 @@ fn grown() {
 }
 
 #[test]
-#[ignore = "after_its_first_rounds_no_transfer_allocates runs it in a process of its own"]
+#[ignore = "is started by after_its_first_rounds_no_transfer_allocates, in a process of its own"]
 fn counted() {
     let engine = SinkEngine::new(config("a").with_workers(2), 1 << 30, None).unwrap();
     let (large, small) = (write(100_000, 40), write(8, 300));

@@ -11,17 +11,21 @@ const SCRIPT: &str = "ip link set lo up; ip -6 route add local fd00:5::/96 dev l
 /// What starts a command in such a network; if this machine has none, `test` is reported as skipped.
 #[must_use]
 pub fn network(test: &str) -> Option<Command> {
-    let start = || {
+    let start = |namespaces: &str| {
         let mut command = Command::new("unshare");
-        command.args(["-rn", "sh", "-ec", SCRIPT, "sh"]);
+        command.args([namespaces, "sh", "-ec", SCRIPT, "sh"]);
         command
     };
-    let tried = start().arg("true").stdin(Stdio::null()).output();
-    let why = match tried {
-        Ok(output) if output.status.success() => return Some(start()),
-        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        Err(error) => error.to_string(),
-    };
+    let mut why = String::new();
+    // Root needs no namespace of users, and in a chroot none can be made.
+    for namespaces in ["-n", "-rn"] {
+        let tried = start(namespaces).arg("true").stdin(Stdio::null()).output();
+        why = match tried {
+            Ok(output) if output.status.success() => return Some(start(namespaces)),
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) => error.to_string(),
+        };
+    }
     println!("skipped: {test}: no network namespace with an IPv6 subnet can be made here: {why}");
     None
 }

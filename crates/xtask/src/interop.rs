@@ -10,6 +10,7 @@ use crate::failure::{At, Failure, Result};
 use crate::process::{ask, command, run, succeeded};
 use crate::programs::Build;
 use crate::runners::Profile;
+use crate::skips::Extent;
 use crate::steps::{Run, Wanted};
 use crate::tree::{build, fresh_folder, prepare, target};
 
@@ -29,6 +30,7 @@ pub(crate) fn interop() -> Result {
     let mut test = Run::start("interop")?;
     in_tests(&mut test)?;
     test.finish_parts();
+    test.compare_skips(Extent::Some)?;
     test.print_summary()
 }
 

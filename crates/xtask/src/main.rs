@@ -1,7 +1,8 @@
 //! The commands of `./x` once cargo and the system's packages are installed: `x` builds this program and hands over to it.
 //!
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
-//!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
+//!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]). Which may
+//!   be skipped has a list ([`skips`]).
 //! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
 //!   [`others`]: other projects beside this one, in it.
 //! - [`fresh`]: the same in a bare root. [`mod@figures`]: those of the documents, [`perftest`] among them. [`debug`], [`miri`], [`texts`] ([`prose`]), [`fuzz`], [`install`], [`python`].
@@ -39,6 +40,7 @@ mod prose;
 mod python;
 mod runners;
 mod sanitize;
+mod skips;
 mod steps;
 mod summary;
 mod test;

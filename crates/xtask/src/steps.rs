@@ -13,6 +13,7 @@ use crate::parts::{ALL, Parts, budget_of, threads_of};
 use crate::process::check_interrupted;
 use crate::programs::{Build, Chosen, Test, Tree, not_built, unlisted_sources};
 use crate::runners::{self, Manner, Profile};
+use crate::skips::{self, Extent};
 use crate::summary;
 use crate::tree::{fresh_folder, git, is_changed, seconds_since};
 
@@ -195,6 +196,14 @@ impl Run {
         let well = runners::all_well(&judged);
         self.outcomes.extend(judged);
         well
+    }
+
+    /// Of a run that has installed all that tests need: what was skipped is what the list of this distribution names.
+    pub(crate) fn compare_skips(&mut self, extent: Extent) -> Result {
+        self.step("expected skips", |run| {
+            skips::compare(&run.outcomes, extent)
+        })?;
+        Ok(())
     }
 
     // ---- the last lines ----

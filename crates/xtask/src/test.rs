@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::checks::{clippy, deny, format_steps, packages};
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run};
+use crate::skips::Extent;
 use crate::steps::{Run, kept, workspace};
 use crate::tree::{build, prepare, target};
 use crate::{gpu, interop, kernels, python, sanitize};
@@ -87,6 +88,7 @@ pub(crate) fn all(name: &str) -> Result {
     interop::in_tests(&mut test)?;
     python::in_tests(&mut test)?;
     test.finish_parts();
+    test.compare_skips(Extent::All)?;
     test.print_summary()
 }
 
@@ -96,6 +98,7 @@ pub(crate) fn python() -> Result {
     let mut test = Run::start("python")?;
     python::in_tests(&mut test)?;
     test.finish_parts();
+    test.compare_skips(Extent::Some)?;
     test.print_summary()
 }
 

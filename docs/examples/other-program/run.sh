@@ -10,6 +10,7 @@ wv sim -- ibv_devinfo | grep -w hca_id
 # Server and client are two processes below one wv sim: each finds a mlx5_0 of its own.
 # Client and server exit right after the last message. An end that has exited acknowledges no repeat of it, so the last packets stay.
 for fault in '' 'drop-out=#20,drop-in=#40,drop-out=#150,drop-in=#180'; do
+    # shellcheck disable=SC2016  # another shell reads it
     wv sim ${fault:+--fault "$fault"} --check all -- sh -ec '
         ibv_rc_pingpong -d mlx5_0 -g 3 -n 200 -p "$1" >/dev/null &
         server=$!

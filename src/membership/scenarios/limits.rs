@@ -97,7 +97,7 @@ fn a_rank_in_peace_has_no_thread_that_connects() {
 }
 
 #[test]
-#[ignore = "the test below starts this, in a process of its own"]
+#[ignore = "is started by the test below, in a process of its own"]
 fn without_descriptors() {
     std::env::var_os(ROLE).expect("the test below starts this");
     let directory = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ fn without_descriptors() {
 }
 
 #[test]
-#[ignore = "the test below starts this, in a process of its own"]
+#[ignore = "is started by the test below, in a process of its own"]
 fn without_descriptors_at_the_begin() {
     std::env::var_os(ROLE).expect("the test below starts this");
     let mut others: Vec<_> = (0..3)

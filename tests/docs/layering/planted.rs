@@ -99,6 +99,15 @@ fn a_test_that_passes_without_its_variable_is_refused() {
 }
 
 #[test]
+fn an_ignored_test_has_one_of_the_known_reasons() {
+    let of = |attribute: &str| format!("#[test]\n{attribute}\nfn watched() {{}}");
+    for strange in ["#[ignore]", "#[ignore = \"the test above runs it\"]"] {
+        refused("tests/engine/idle.rs", &of(strange), "says why");
+    }
+    accepted("tests/device/gpu.rs", &of("#[ignore = \"needs a GPU\"]"));
+}
+
+#[test]
 fn crates_are_named_by_their_users_only() {
     refused(
         "src/moe/mod.rs",
