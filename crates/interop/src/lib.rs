@@ -4,6 +4,13 @@
 //!
 //! Nothing that is handed over is closed here. [`Lent`] borrows it, so that a program which drops it too early does not compile.
 //! docs/interop.md says what each feature needs to build.
+//!
+//! Two of these crates are old, and each is the newest that its registry has (looked up in November 2026):
+//!
+//! - rdma-sys 0.3.0 is of February 2023. Its bindings are made of the installed headers when it is built. The tests check the offsets of
+//!   the fields that Warpverbs reads, and QPs of a program beside a team on the software HCA.
+//! - cust 0.3.2 is of February 2022 and declares the driver of CUDA 11.4. The tests check that its contexts, streams and memory are found and left as they
+//!   were, on a driver without a GPU. No test runs it with a driver of NVIDIA.
 
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
