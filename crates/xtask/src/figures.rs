@@ -14,7 +14,7 @@ use crate::perftest;
 use crate::process::{answer, check_interrupted, command, run, succeeded, text_of};
 use crate::python;
 use crate::steps::LOGS;
-use crate::tree::{build, git, is_changed, prepare, target};
+use crate::tree::{build, git, prepare, target};
 
 const FOLDER: &str = "docs/figures";
 
@@ -104,27 +104,59 @@ pub(crate) fn figures(name: Option<&str>) -> Result {
             format!("figures '{name}': it must be one of {names}"),
         ));
     }
+    let set = origin()?;
     prepare("test")?;
     build()?;
     fs::create_dir_all(FOLDER).at(FOLDER)?;
-    let set = origin()?;
     for (name, runs) in all {
         take(name, runs, &set)?;
     }
     Ok(())
 }
 
-/// Where and of what the figures are. A tree with changes has no commit to name.
+/// Where and of what the figures are.
 fn origin() -> Result<Value> {
-    let commit = git(&["rev-parse", "--short=10", "HEAD"])?.unwrap_or_default();
-    let changed = if is_changed()? { ", changed" } else { "" };
     let date = text_of(command("date", ["-u", "+%Y-%m-%d"]).env("LC_ALL", "C"))?;
     let cores = available_parallelism().at("the number of cores")?;
     Ok(json!({
-        "commit": format!("{}{changed}", commit.trim()),
+        "commit": commit_of_main(Path::new("."))?,
         "date": date.trim(),
         "machine": format!("{cores} cores, {} {}", std::env::consts::OS, std::env::consts::ARCH),
     }))
+}
+
+/// The commit that is checked out. It must be on main, because commits of a branch vanish when it is rebased. The files must be those of that
+/// commit, less what the taking of figures writes: their files, and pages.
+fn commit_of_main(tree: &Path) -> Result<String> {
+    let tree = tree.display().to_string();
+    let ask = |words: &[&str]| -> Result<String> {
+        let said = git(&[&["-C", &tree], words].concat())?;
+        let why = "figures name the commit that they are of, and git does not name one here";
+        said.ok_or_else(|| Failure::new(1, why))
+    };
+    let commit = ask(&["rev-parse", "--short=10", "HEAD"])?.trim().to_owned();
+    let files = [":/", ":(top,exclude)docs/figures", ":(exclude,glob)**/*.md"];
+    let changed = ask(&[&["status", "--porcelain", "--"], &files[..]].concat())?;
+    if !changed.is_empty() {
+        return Err(Failure::new(
+            1,
+            format!(
+                "figures of {commit} need its files, and these differ: commit or stash them\n{}",
+                changed.trim_end()
+            ),
+        ));
+    }
+    let main = ["refs/heads/main", "refs/remotes/origin/main"];
+    let of_main = [&["for-each-ref", "--contains", "HEAD"], &main[..]].concat();
+    if ask(&of_main)?.is_empty() {
+        return Err(Failure::new(
+            1,
+            format!(
+                "{commit} is not on main, so it may vanish: figures are taken at a commit of main"
+            ),
+        ));
+    }
+    Ok(commit)
 }
 
 fn take(name: &str, sources: &[Source], origin: &Value) -> Result {
@@ -257,6 +289,44 @@ mod tests {
             words,
             "figures 'speed': it must be one of moe-step, group, chaos, demo, test, put, python, engine, engine-beside, perftest, softhca"
         );
+    }
+
+    #[test]
+    fn figures_are_of_a_commit_of_main_and_of_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path();
+        let git = |words: &str| {
+            let own = ["-c", "user.name=n", "-c", "user.email=e", "-C"];
+            let mut git = command("git", own);
+            run(git.arg(tree).args(words.split(' '))).unwrap();
+        };
+        let write = |name: &str| {
+            let path = tree.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "text").unwrap();
+        };
+        let refused = |words: &str| {
+            let error = commit_of_main(tree).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        refused("git does not name one");
+        git("init -q -b main");
+        write("a.rs");
+        git("add .");
+        git("commit -q -m one");
+        assert_eq!(commit_of_main(tree).unwrap().len(), 10);
+        for written in ["docs/figures/demo.json", "README.md", "docs/cost.md"] {
+            write(written);
+        }
+        assert_eq!(commit_of_main(tree).unwrap().len(), 10);
+        write("b.rs");
+        refused("b.rs");
+        git("checkout -q -b other");
+        git("add .");
+        git("commit -q -m two");
+        refused("not on main");
+        git("branch -q -f main");
+        commit_of_main(tree).unwrap();
     }
 
     #[test]

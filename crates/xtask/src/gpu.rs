@@ -11,7 +11,8 @@ use crate::others;
 use crate::process::{answer, command, run, succeeded, text_of};
 use crate::programs::messages;
 use crate::tree::{
-    PTX_FOLDERS, TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, prepare, target,
+    PTX_FOLDERS, TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, is_changed, prepare,
+    target,
 };
 use crate::widen::{code_of, widened};
 
@@ -82,8 +83,10 @@ pub(crate) fn pack(size: Size, others: Option<&str>) -> Result {
     )?;
     let script = pack.join("run.sh");
     fs::copy(".ci/gpu-run.sh", &script).at(&script)?;
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    fs::write(pack.join("COMMIT"), commit.unwrap_or_default()).at(pack)?;
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?.unwrap_or_default();
+    let changed = if is_changed()? { " changed" } else { "" };
+    let of_what = format!("{}{changed}", commit.trim());
+    fs::write(pack.join("COMMIT"), of_what).at(pack)?;
     let size = text_of(&mut command("du", ["-sm", PACK]))?;
     let megabytes = size
         .split_whitespace()

@@ -1,4 +1,4 @@
-//! `./x test`: everything CI runs, and `./x test quick`: what every commit runs.
+//! `./x test`: all tests, and `./x test quick`: what every commit runs.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

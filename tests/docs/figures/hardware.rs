@@ -6,13 +6,23 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{root, text};
+use super::{commits, root, text};
 
 /// The results of a device.
 pub(super) fn results(device: &str) -> Value {
     let path = root().join(format!("crates/wv/kernels/bench/results/{device}.json"));
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn the_page_says_so_of_results_that_are_unfinished() {
+    let results = results(super::GPU);
+    let page = fs::read_to_string(root().join("docs/gpu.md")).unwrap();
+    let unfinished = results["ended"] != "ok";
+    assert_eq!(page.contains("The file is unfinished"), unfinished);
+    let next = text(&results["go_on_with"]);
+    assert!(!unfinished || page.contains(&format!("`{next}`")), "{next}");
 }
 
 /// What a step has measured. It ended well.
@@ -34,10 +44,10 @@ fn number(value: &Value) -> f64 {
 
 fn origin(results: &Value, ran_on: &Value, command: &str) -> String {
     format!(
-        "{}, driver {}, commit {}: `{command}`.\n",
+        "{}, driver {}, {}: `{command}`.\n",
         text(ran_on),
         text(&results["driver"]),
-        text(&results["commit"])
+        commits::named(results)
     )
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 const END: &str = "<!-- end of figures -->";
 
 mod calls;
+mod commits;
 mod engine;
 mod hardware;
 
@@ -188,12 +189,9 @@ fn origin(file: &Value) -> String {
     let commands: Vec<String> = runs
         .map(|run| format!("`{}`", text(&run["command"])))
         .collect();
-    let (date, commit) = (text(&file["date"]), text(&file["commit"]));
+    let (date, commit) = (text(&file["date"]), commits::named(file));
     let machine = text(&file["machine"]);
-    format!(
-        "{date}, {machine}, commit {commit}: {}.\n",
-        commands.join(", ")
-    )
+    format!("{date}, {machine}, {commit}: {}.\n", commands.join(", "))
 }
 
 fn text(value: &Value) -> &str {
