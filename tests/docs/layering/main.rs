@@ -12,6 +12,7 @@ mod repeats;
 mod scan;
 mod strangers;
 mod tables;
+mod unsafety;
 mod waits;
 
 use scan::{Language, RootName, code_of, root_names, tokens};
