@@ -70,7 +70,7 @@ fn host_mapped_words_have_an_address_on_the_device() {
     assert_eq!(host.u32_at(8).load(SeqCst), 7);
 }
 
-/// On a GPU with a compiler; on one without, the refusal says how to get it.
+/// By their names. On a GPU without a compiler the refusal says how to get it, and the test counts as skipped.
 #[test]
 #[ignore = "needs a GPU"]
 fn kernels_from_nvrtc_are_those_of_the_ptx() {

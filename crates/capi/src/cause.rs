@@ -1,4 +1,4 @@
-//! Which status says which cause: every variant of every error of the library has its own.
+//! Which status says which cause: every variant of every error of the library has an arm here, and some share a status.
 //!
 //! The enums are `#[non_exhaustive]`, so a match must have an arm for variants of a later version:
 //! [`WV_OTHER`](wv_status::WV_OTHER). A test of `tests/c` reads the enums and finds each present variant named in this file.

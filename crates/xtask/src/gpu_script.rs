@@ -35,6 +35,9 @@ const TOOLS: [&str; 16] = [
     "sed", "sleep", "tail", "timeout",
 ];
 
+/// Ends a wait for what must come, below the two minutes of nextest.
+const HANG: Duration = Duration::from_secs(100);
+
 /// A pack of programs that only pretend.
 struct Pack(TempDir);
 
@@ -341,11 +344,10 @@ fn a_profiler_that_measures_nothing_is_a_failed_step() {
 #[test]
 fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
     let pack = Pack::new();
-    pack.scripted("primitives", "sleep 60 & echo $! >\"$SCRIPTED/pid\"; wait");
+    // It would outlast the bound of this test.
+    pack.scripted("primitives", "sleep 600 & echo $! >\"$SCRIPTED/pid\"; wait");
     pack.scripted("registers", "echo half >\"$json\"; exit 3");
-    let begun = Instant::now();
-    let output = pack.run(&["--limit", "1"]);
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    let output = pack.run(&["--limit", "5"]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     let results = pack.results("simt");
@@ -354,7 +356,7 @@ fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
         &found[..4],
         [
             ("facts", "ok"),
-            ("primitives", "over its limit of 1 s"),
+            ("primitives", "over its limit of 5 s"),
             ("registers", "failed (3)"),
             ("post-device", "ok")
         ]
@@ -367,22 +369,22 @@ fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
     let pid = fs::read_to_string(pack.path("scripted/pid")).unwrap();
     let state = format!("/proc/{}/stat", pid.trim());
     let gone = || fs::read_to_string(&state).map_or(true, |stat| stat.contains(") Z "));
+    let begun = Instant::now();
     while !gone() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "sleep runs on");
+        assert!(begun.elapsed() < HANG, "sleep runs on");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn a_run_ends_within_its_budget_and_another_one_goes_on() {
+fn a_run_is_cut_by_its_budget_and_another_one_goes_on() {
     let pack = Pack::new();
-    pack.scripted("post-device", "sleep 30");
-    let begun = Instant::now();
+    // Longer than the budget and the bound of this test.
+    pack.scripted("post-device", "sleep 600");
     let output = pack.run(&["--budget", "20"]);
-    let took = begun.elapsed();
     let text = said(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(text.contains("cut by the budget of 20 s"), "{text}");
     assert!(text.contains("--from post-device"), "{text}");
     let results = pack.results("simt");
     assert_eq!(results["go_on_with"], "post-device");

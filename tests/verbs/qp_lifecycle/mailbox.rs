@@ -3,8 +3,8 @@
 // UNSAFETY: gives host memory to the thread that rings.
 #![expect(unsafe_code, reason = "host memory for mailboxes")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use mlx5_prm::cqe::CqeOpcode;
 use test_support::limits::until;
@@ -21,19 +21,31 @@ fn shape() -> QpConfig {
         .with_doorbell(Doorbell::Mailbox)
 }
 
-/// Threads of this process that ring.
-fn ringing_threads() -> usize {
+/// Threads of this process that ring: their folders below /proc.
+fn ringing_threads() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-    let names = tasks.filter_map(|task| name(task.ok()?).ok());
-    names.filter(|name| name.trim() == "wv-doorbells").count()
+    let rings = |task: &PathBuf| {
+        let name = std::fs::read_to_string(task.join("comm"));
+        name.is_ok_and(|name| name.trim() == "wv-doorbells")
+    };
+    let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+    tasks.filter(rings).collect()
+}
+
+/// Whether a thread sleeps, by the letter behind its name.
+fn sleeps(task: &PathBuf) -> bool {
+    let stat = std::fs::read_to_string(task.join("stat"));
+    stat.is_ok_and(|stat| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('S'))
+    })
 }
 
 /// A thread names itself when it runs, and leaves the list a little after its end.
 #[track_caller]
 fn wait_for_threads(count: usize) {
     until(format_args!("{count} threads that ring"), || {
-        ringing_threads() == count
+        ringing_threads().len() == count
     });
 }
 
@@ -85,29 +97,39 @@ fn qps_ring_while_others_come_and_go_and_are_reset() {
 fn a_mailbox_thread_does_not_ring_for_a_qp_that_is_not_ready_to_send() {
     let end = End::new();
     let [a, _b] = connect([&end.node, &end.node], &shape()).unwrap();
+    let [ready, _peer] = connect([&end.node, &end.node], &shape()).unwrap();
     let mailbox = a.layout().mailbox_addr.unwrap();
     let a = a.reset().unwrap();
-    // As a kernel that comes late. The thread that rings looks many times in 20 ms; it may not ring at any time.
+    // As a kernel that comes late. The same thread then rings for another QP, twice, so it has looked at all mailboxes since.
     end.node.write(mailbox, &7u64.to_le_bytes());
-    std::thread::sleep(Duration::from_millis(20));
+    let mut poster = Poster::new(&end, &ready, 0);
+    for _ in 0..2 {
+        let index = poster.write(&end, None);
+        poster.ring();
+        assert_eq!(poster.completion(index).opcode(), CqeOpcode::REQ);
+    }
     assert_eq!(a.mailbox_doorbells(), Some(0));
     drop(a);
-    assert_eq!(end.node.proxy.as_ref().unwrap().doorbells(), 0);
+    assert_eq!(end.node.proxy.as_ref().unwrap().doorbells(), 2);
     assert_eq!(end.hca.findings(), Vec::<String>::new());
 }
 
 #[test]
 fn an_idle_thread_sleeps_and_still_rings() {
+    let before = ringing_threads();
     let ends = [End::new(), End::new()];
     let qps = connect([&ends[0].node, &ends[1].node], &shape()).unwrap();
-    // Nothing is rung for 100 ms.
-    std::thread::sleep(Duration::from_millis(100));
+    until("the threads of both ends sleep", || {
+        let own = ringing_threads().into_iter();
+        let own = own.filter(|task| !before.contains(task));
+        own.filter(sleeps).count() >= 2
+    });
     let mut poster = Poster::new(&ends[0], &qps[0], 0);
     let index = poster.write(&ends[1], None);
-    let began = Instant::now();
     poster.ring();
-    poster.completion(index);
-    println!("rung and completed in {:?}", began.elapsed());
+    assert_eq!(poster.completion(index).opcode(), CqeOpcode::REQ);
+    let rung = ends.map(|end| end.node.proxy.as_ref().unwrap().doorbells());
+    assert_eq!(rung, [1, 0]);
 }
 
 #[test]
@@ -154,7 +176,7 @@ fn a_proxy_has_a_mailbox_per_line_and_its_thread_ends_with_its_last_user() {
     let third = node.qp(&shape()).unwrap();
     node.proxy = None;
     drop(second);
-    assert_eq!(ringing_threads(), 2, "a QP still has a mailbox");
+    assert_eq!(ringing_threads().len(), 2, "a QP still has a mailbox");
     drop(third);
     wait_for_threads(1);
     drop(node);

@@ -151,11 +151,19 @@ fn variants(source: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_error_of_the_library_has_a_status_of_its_own() {
+fn every_error_of_the_library_has_an_arm_that_chooses_its_status() {
     let root = Path::new(CRATE);
     let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
-    let causes = read("src/cause.rs");
-    let events = read("src/event.rs");
+    // What a comment names has no arm for that.
+    let code = |file: &str| {
+        let text = read(file);
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let causes = code("src/cause.rs");
+    let events = code("src/event.rs");
     let mut seen = 0;
     for (enumeration, file, named) in [
         ("ConfigError", "../../src/config.rs", &causes),
@@ -180,7 +188,7 @@ fn every_error_of_the_library_has_a_status_of_its_own() {
             let path = format!("{enumeration}::{variant}");
             let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric());
             let found = named.split(&path).skip(1).any(ends);
-            assert!(found, "{path} has no arm of its own");
+            assert!(found, "{path} has no arm");
             seen += 1;
         }
     }
