@@ -85,6 +85,7 @@ fn perform(arguments: &[String]) -> Result {
             None => test::all("test"),
             Some("quick") => test::quick(),
             Some("full") => test::full(),
+            Some("release") => test::release(),
             Some("python") => test::python(),
             Some("interop") => interop::interop(),
             Some(_) => refuse(),

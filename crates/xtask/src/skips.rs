@@ -148,9 +148,11 @@ impl Expected {
     }
 }
 
-/// Without the line of an example in documentation, which any change of its file moves.
+/// Without the label of a build with other features or for a release. Without the line of an example in documentation, which any change of
+/// its file moves.
 fn name_of(outcome: &Outcome) -> String {
-    let name = format!("{} {}", outcome.program, outcome.test);
+    let program = outcome.program.split('[').next().unwrap_or_default();
+    let name = format!("{program} {}", outcome.test);
     match name.rsplit_once(" (line ") {
         Some((name, _)) if outcome.program == "doc" => name.to_owned(),
         _ => name,
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn what_the_list_names_may_be_skipped() {
         let outcomes = [
-            skipped("p", "away"),
+            skipped("p[release]", "away"),
             skipped("doc", "src/a.rs - A (line 83)"),
             passed("stores", "left out: stores: no etcd"),
             passed("good", ""),

@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::checks::{clippy, deny, format_steps, packages};
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run};
+use crate::programs::Build;
 use crate::skips::Extent;
 use crate::steps::{Run, kept, workspace};
 use crate::tree::{build, prepare, target};
@@ -89,6 +90,33 @@ pub(crate) fn all(name: &str) -> Result {
     python::in_tests(&mut test)?;
     test.finish_parts();
     test.compare_skips(Extent::All)?;
+    test.print_summary()
+}
+
+/// The parts that a release build runs. The rest are of others (judges), or wait more than they work.
+const OF_RELEASE: [&str; 4] = ["tests", "device", "engine", "moe"];
+
+/// Tests without debug assertions and overflow checks, as programs of others are built: a job of CI.
+pub(crate) fn release() -> Result {
+    prepare("test")?;
+    let mut test = Run::start("release")?;
+    test.part("builds");
+    test.step("compile the tests for a release", |test| {
+        let build = workspace(&["--release"]);
+        test.build_tests(
+            "tests",
+            Build {
+                label: "release".to_owned(),
+                ..build
+            },
+        )
+    })?;
+    for part in OF_RELEASE {
+        test.part(part);
+        test.step(part, |test| test.run_part(part))?;
+    }
+    test.finish_parts();
+    test.compare_skips(Extent::Some)?;
     test.print_summary()
 }
 
