@@ -167,6 +167,16 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_the_wqes_are_for_receives_from_16_to_128() {
+        let receives = |depth: u32| {
+            let log = u8::try_from(depth.ilog2()).unwrap();
+            1 << log_receives(log)
+        };
+        let found = [16, 64, 128, 256, 512, 1024, 32_768].map(receives);
+        assert_eq!(found, [16, 16, 32, 64, 128, 128, 128]);
+    }
+
+    #[test]
     fn both_ends_of_a_limit_are_taken_and_one_beyond_is_refused() {
         let refused = |config: EngineConfig| check(&config).unwrap_err().to_string();
         let good = || EngineConfig::new("b");
