@@ -3,7 +3,7 @@
 // UNSAFETY: gives host memory to the thread that rings.
 #![expect(unsafe_code, reason = "host memory for mailboxes")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mlx5_prm::cqe::CqeOpcode;
@@ -33,7 +33,7 @@ fn ringing_threads() -> Vec<PathBuf> {
 }
 
 /// Whether a thread sleeps, by the letter behind its name.
-fn sleeps(task: &PathBuf) -> bool {
+fn sleeps(task: &Path) -> bool {
     let stat = std::fs::read_to_string(task.join("stat"));
     stat.is_ok_and(|stat| {
         stat.rsplit_once(") ")
@@ -122,7 +122,7 @@ fn an_idle_thread_sleeps_and_still_rings() {
     until("the threads of both ends sleep", || {
         let own = ringing_threads().into_iter();
         let own = own.filter(|task| !before.contains(task));
-        own.filter(sleeps).count() >= 2
+        own.filter(|task| sleeps(task)).count() >= 2
     });
     let mut poster = Poster::new(&ends[0], &qps[0], 0);
     let index = poster.write(&ends[1], None);
