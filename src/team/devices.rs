@@ -95,12 +95,24 @@ impl RankDevices {
             }
         };
         let is_soft = contexts.iter().any(|context| context.info().is_soft());
+        let real = contexts.iter().find(|context| !context.info().is_soft());
+        if let Some(real) = real.filter(|_| config.gpu == GpuSelector::Auto && visible.is_empty()) {
+            tracing::warn!("{}", on_the_cpu(&real.info().name));
+        }
         Ok(Self {
             gpu: gpu::open_for(selector, is_soft)?,
             contexts,
             passed_over,
         })
     }
+}
+
+/// What a program is told that gets the CPU beside a real HCA: it may have meant a GPU, which it would miss by its speed alone.
+fn on_the_cpu(hca: &str) -> String {
+    format!(
+        "this process sees no GPU (WARPVERBS_GPU=auto), so its kernels run on the CPU beside the HCA {hca}: look at CUDA_VISIBLE_DEVICES and \
+         the driver (wv doctor), or say WARPVERBS_GPU=simt if that is meant"
+    )
 }
 
 /// The number of the rank on its machine. A program may have set any.

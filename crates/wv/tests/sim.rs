@@ -471,6 +471,36 @@ fn capabilities_are_listed_without_a_command() {
 }
 
 #[test]
+fn findings_give_a_checked_run_a_status_of_its_own() {
+    let scratch = Scratch::new();
+    let found = "echo cq-overrun 1 mlx5_0: x >> $SOFTHCA_FINDINGS; exit 3";
+    let told = "wv sim: 1 finding of the checker: 1 cq-overrun\n";
+    for (options, command, status) in [
+        (&["--check", "all"][..], found, 123),
+        (&["--check", "quiet"], found, 123),
+        (&["--check", "all", "--keep-status"], found, 3),
+        (&[], found, 3),
+        (&["--check", "all"], "exit 3", 3),
+        (&["--check", "all"], "true", 0),
+    ] {
+        let more = [options, &["--", "bash", "-c", command]].concat();
+        let seen = run(scratch.sim(&more));
+        assert_eq!(seen.code(), Some(status), "{options:?} {}", seen.stderr);
+        let expected = if command == found { told } else { "" };
+        assert_eq!(seen.stderr, expected, "{options:?}");
+    }
+    for lost in ["rm $SOFTHCA_FINDINGS", "touch $SOFTHCA_FINDINGS.lost"] {
+        let seen = run(scratch.sim(&["--check", "all", "--", "bash", "-c", lost]));
+        assert_eq!(seen.code(), Some(125), "{}", seen.stderr);
+        assert!(seen.stderr.contains("finding"), "{}", seen.stderr);
+    }
+    let refused = run(scratch.sim(&["--keep-status", "--", "true"]));
+    assert_ne!(refused.code(), Some(0));
+    assert!(refused.stderr.contains("--check"), "{}", refused.stderr);
+    assert!(scratch.is_clean());
+}
+
+#[test]
 fn findings_are_summed_up_at_the_end_and_do_not_change_the_exit_status() {
     let scratch = Scratch::new();
     let seen = run(scratch.shell(

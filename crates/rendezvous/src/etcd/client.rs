@@ -6,6 +6,7 @@
 //! When the answer to a change is lost, the client cannot know whether it was done, and its error says that.
 
 use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ const CONNECT: Duration = Duration::from_secs(1);
 const TOKEN: Duration = Duration::from_secs(2);
 /// Most bytes of an answer.
 const MAX_ANSWER: u64 = 64 << 20;
+
+/// Statuses of HTTP by which a balancer says that it got no answer: bad gateway, unavailable, gateway timeout.
+const BALANCER: RangeInclusive<u16> = 502..=504;
 
 /// Codes of gRPC.
 const CANCELLED: u32 = 1;
@@ -270,6 +274,10 @@ impl Client {
         let text = body.read_to_vec().unwrap_or_default();
         Err(match serde_json::from_slice::<Refusal>(&text) {
             Ok(refusal) if refusal.code != 0 => refused(refusal),
+            // A balancer speaks for an etcd that it does not reach, or that has not answered it: what became of the request is unknown.
+            _ if BALANCER.contains(&status.as_u16()) => Failure::NoAnswer(format!(
+                "{member} answers /v3/{path} with {status}: a balancer that reaches no etcd"
+            )),
             _ => Failure::Refused(Refusal {
                 code: NOT_FOUND,
                 message: format!(

@@ -382,6 +382,11 @@ fn an_address_where_no_etcd_answers_is_a_clear_error() {
 
 /// An etcd that answers questions and is silent when it gets a change; how many changes it got.
 fn silent_to_changes() -> (String, Arc<AtomicU32>) {
+    answers_changes_with(None)
+}
+
+/// The same that answers changes with this, if anything.
+fn answers_changes_with(answer_to_changes: Option<String>) -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let changes = Arc::new(AtomicU32::new(0));
@@ -402,6 +407,9 @@ fn silent_to_changes() -> (String, Arc<AtomicU32>) {
             }
             if request.starts_with(b"POST /v3/kv/txn") {
                 counted.fetch_add(1, Ordering::SeqCst);
+                if let Some(answer) = &answer_to_changes {
+                    let _ = stream.write_all(answer.as_bytes());
+                }
                 kept.push(stream);
                 continue;
             }
@@ -435,6 +443,30 @@ fn an_unanswered_change_is_sent_once_and_ends_at_its_bound_as_unknown() {
     let removed = store.remove_below("q");
     assert_eq!(removed.unwrap(), 0, "there is nothing, as far as it says");
     assert_eq!(changes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_balancer_that_reaches_no_etcd_leaves_a_change_unknown_and_a_read_unasked() {
+    for status in [
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "504 Gateway Timeout",
+    ] {
+        let answer =
+            format!("HTTP/1.1 {status}\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>");
+        let (address, changes) = answers_changes_with(Some(answer.clone()));
+        let store = EtcdStore::open(&format!("etcd://{address}/p"), "run").unwrap();
+        let error = store.put("k", b"1").unwrap_err();
+        assert_eq!(error.known(), Known::Unknown, "{error}");
+        assert!(error.is_unanswered(), "{error}");
+        assert!(error.to_string().contains(status), "{error}");
+        assert_eq!(changes.load(Ordering::SeqCst), 1);
+        let answer: &'static str = answer.leak();
+        let never = open_store(&format!("etcd://{}/p", impostor(Some(answer))), "run");
+        let error = never.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
+        assert!(error.to_string().contains(status), "{error}");
+    }
 }
 
 #[test]

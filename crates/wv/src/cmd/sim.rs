@@ -32,12 +32,15 @@ use executable::ExecutableError;
 use private_dir::{PrivateDir, PrivateDirError};
 use settings::SettingsError;
 
+/// The exit status of a run with `--check` whose checker has findings.
+const FOUND: u8 = 123;
+
 /// Run COMMAND with software HCAs in place of real ones.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each process of COMMAND that looks for RDMA devices finds HCAs of its own, mlx5_0 and on, reachable by RoCEv2 over
-UDP from the others. Its exit status, or the signal that ended it, is that of wv. If COMMAND cannot be run the
-status is 127 (not found), 126 (refused) or 125 (wv itself failed).")]
+UDP from the others. Its exit status, or the signal that ended it, is that of wv. With --check it is 123 if the checker has
+findings. If COMMAND cannot be run the status is 127 (not found), 126 (refused) or 125 (wv itself failed, or findings are lost).")]
 pub struct SimArgs {
     /// HCAs per process
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::within(1_u32..=64))]
@@ -81,9 +84,14 @@ pub struct SimArgs {
     #[arg(long, value_name = "LIST")]
     pub pkeys: Option<String>,
 
-    /// Checks that cost time, in addition to the others: wqe, overlap or all; quiet prints no finding
-    #[arg(long, value_name = "LIST")]
+    /// Checks that cost time, in addition to the others: wqe, overlap or all; quiet prints no finding. A run that ends with findings
+    /// has the status 123
+    #[arg(long, value_name = "LIST", verbatim_doc_comment)]
     pub check: Option<String>,
+
+    /// With --check: the status is that of COMMAND, whatever was found
+    #[arg(long, requires = "check")]
+    pub keep_status: bool,
 
     /// Write what crosses the wire to FILE, as pcapng; further devices and processes take FILE.2 and on
     #[arg(long, value_name = "FILE")]
@@ -125,6 +133,7 @@ impl SimArgs {
             lmc: None,
             pkeys: None,
             check: None,
+            keep_status: false,
             pcap: None,
             carrier: None,
             execution: None,
@@ -167,6 +176,8 @@ enum Cause {
     Dir(#[from] PrivateDirError),
     #[error("cannot run {}: {source}", .command.display())]
     Run { command: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Findings(#[from] findings::Lost),
 }
 
 impl SimError {
@@ -222,6 +233,7 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
             format!("s{}-{:08x}", std::process::id(), fastrand::u32(..)),
         ))?);
     let found = dir.0.path().join("findings");
+    findings::begin(&found)?;
     let mut command = Command::new(&program);
     child::set_name(&mut command, name);
     command
@@ -235,10 +247,14 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
         command: program,
         source,
     })?;
-    if let Some(line) = findings::summary(&found) {
-        output::say(format_args!("{line}"));
-    }
-    Ok(ending)
+    let Some(line) = findings::summary(&found)? else {
+        return Ok(ending);
+    };
+    output::say(format_args!("{line}"));
+    Ok(match ending {
+        Ending::Exited(_) if args.check.is_some() && !args.keep_status => Ending::Exited(FOUND),
+        ending => ending,
+    })
 }
 
 /// The `LD_PRELOAD` that gives a process of this program software HCAs of its own.

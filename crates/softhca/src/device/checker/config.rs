@@ -1,9 +1,9 @@
 //! What the checker looks for, and where it says what it found.
 
 use super::Finding;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use thiserror::Error;
 
@@ -64,19 +64,30 @@ impl CheckConfig {
     }
 
     /// Prints findings, in one write each, so that lines of several processes do not mix. Nowhere to say it is no
-    /// reason to fail.
+    /// reason to fail. Where the file cannot be written, an empty one beside it says so, `FILE.lost`: that takes less.
     pub(super) fn tell(&self, device: &str, finding: Finding, text: &str) {
         if self.print {
             let line = format!("softhca: {device}: {text} [{finding}]\n");
             let _ = io::stderr().write_all(line.as_bytes());
         }
-        if let Some(path) = &self.file
-            && let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path)
-        {
-            let line = format!("{finding} {} {device}: {text}\n", std::process::id());
-            let _ = file.write_all(line.as_bytes());
+        let Some(path) = &self.file else {
+            return;
+        };
+        let line = format!("{finding} {} {device}: {text}\n", std::process::id());
+        if let Err(error) = append(path, &line) {
+            let path = path.display();
+            let line = format!(
+                "softhca: {device}: a finding is lost, since {path} cannot be written: {error}\n"
+            );
+            let _ = io::stderr().write_all(line.as_bytes());
+            let _ = File::create(format!("{path}.lost"));
         }
     }
+}
+
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    file.write_all(line.as_bytes())
 }
 
 impl FromStr for CheckConfig {
@@ -99,6 +110,22 @@ mod tests {
         assert!(quiet.wqe_bytes && !quiet.overlap && !quiet.print);
         let error = "wqe,everything".parse::<CheckConfig>().unwrap_err();
         assert!(error.to_string().starts_with("\"everything\" is not"));
+    }
+
+    #[test]
+    fn a_finding_that_cannot_be_written_leaves_a_file_that_says_so() {
+        let path = std::env::temp_dir().join(format!("softhca-lost-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let config = CheckConfig {
+            file: Some(path.clone()),
+            ..CheckConfig::default()
+        };
+        let said = path.with_extension("lost");
+        config.tell("mlx5_0", Finding::WqeQpn, "a");
+        let is_said = said.is_file();
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::remove_file(&said).unwrap();
+        assert!(is_said);
     }
 
     #[test]

@@ -4,12 +4,46 @@
 //! printed when it happened.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What the name of the file ends with by which a process says that it could not write a finding.
+const LOST: &str = "lost";
+
+/// Findings that nobody can count.
+#[derive(Debug, Error)]
+pub(super) enum Lost {
+    #[error("the findings of the checker cannot be kept in {}: {source}", .file.display())]
+    File { file: PathBuf, source: io::Error },
+    #[error(
+        "a process has found something and could not write it to {}: what it found is on its stderr, unless --check quiet was given",
+        .file.display()
+    )]
+    Unwritten { file: PathBuf },
+}
+
+/// Makes the file, so that one which is gone at the end says so.
+pub(super) fn begin(file: &Path) -> Result<(), Lost> {
+    fs::write(file, "").map_err(lost(file))
+}
 
 /// The line, if the checker has findings.
-pub(super) fn summary(file: &Path) -> Option<String> {
-    summary_of(&fs::read_to_string(file).ok()?)
+pub(super) fn summary(file: &Path) -> Result<Option<String>, Lost> {
+    if file.with_extension(OsStr::new(LOST)).exists() {
+        let file = file.to_owned();
+        return Err(Lost::Unwritten { file });
+    }
+    let lines = fs::read(file).map_err(lost(file))?;
+    Ok(summary_of(&String::from_utf8_lossy(&lines)))
+}
+
+fn lost(file: &Path) -> impl FnOnce(io::Error) -> Lost {
+    let file = file.to_owned();
+    move |source| Lost::File { file, source }
 }
 
 fn summary_of(lines: &str) -> Option<String> {
