@@ -13,7 +13,7 @@ from .._numbers import check_whole
 from ..errors import Error, MoeError, Refused
 from ..moe import Call, Combined, Moe, Received
 from ..team import Team
-from ._layers import BUSY, MOST_EXPERTS, Batch, Handle, Hook, Layer, Receive, Served
+from ._layers import BUSY, MOST_EXPERTS, Batch, Handle, Hook, Kept, Layer, Receive, Served
 from .utils.event import EventHandle
 
 __all__ = ["Arguments", "Calls", "format_of", "one_of", "refuse", "size_hint"]
@@ -108,7 +108,8 @@ class Calls:
         check_whole("num_experts", num_experts, 1, MOST_EXPERTS)
         for layer in self._place.made():
             if layer.shape.experts == num_experts:
-                return layer.moe.local_experts()
+                found: list[int] = layer.moe.local_experts()
+                return found
         each, more = divmod(num_experts, self._ranks)
         first = self._rank * each + min(self._rank, more)
         return list(range(first, first + each + (self._rank < more)))
@@ -117,6 +118,7 @@ class Calls:
         """Notes where the kernels of ``team`` run."""
         self._on_cpu, self._gpu, self._rank, self._ranks = team.on_cpu, team.gpu, team.rank, team.ranks
         self._device = torch.device(_arrays.device_of(team.gpu))
+        self._kept = Kept()
         self._comm_stream = None if self._on_cpu else torch.cuda.Stream(self._device)
 
     def _dispatch(
@@ -314,6 +316,7 @@ class Calls:
         return batch
 
     def _batch_of(self, handle: tuple[Any, ...]) -> Batch:
+        handle = self._kept.of(handle)
         if not isinstance(handle, Handle):
             raise Refused(f"handle is a {type(handle).__name__}; pass what {self._dispatches_by} has returned, as it is")
         batch = handle.batch
@@ -324,6 +327,7 @@ class Calls:
     def _to_combine(self, handle: Any, topk_idx: Any, active: Any, deadline: float) -> Batch:
         """The batch of ``handle``. If it was combined before, that is a new one whose rows lie in the same places: all ranks combine it
         again, so all of them dispatch its choices again, with tokens that nobody reads."""
+        handle = self._kept.of(handle)
         batch = self._batch_of(handle)
         if batch.stage != "combined":
             self._is_open(batch)

@@ -16,7 +16,23 @@ from ..errors import Error, MoeError, RankLost, Refused, TeamError, TimeoutError
 from ..moe import Call, CallShape, Moe, Received
 from ..team import Team
 
-__all__ = ["BUSY", "Batch", "Fate", "Handle", "Hook", "Layer", "Layers", "Names", "Place", "Receive", "Served", "Shape", "can_be_made"]
+__all__ = [
+    "BUSY",
+    "PARTS",
+    "Batch",
+    "Fate",
+    "Handle",
+    "Hook",
+    "Kept",
+    "Layer",
+    "Layers",
+    "Names",
+    "Place",
+    "Receive",
+    "Served",
+    "Shape",
+    "can_be_made",
+]
 
 log = logging.getLogger("warpverbs.deep_ep")
 
@@ -29,6 +45,8 @@ BUSY = (
     "a call of this buffer, or of another one of its group, is under way in another thread; make the calls of a group one after another, "
     "in the same order at all ranks, or pass each thread a process group of its own"
 )
+#: What a handle of a compiled dispatch has: what DeepEP's has, and the number of the batch.
+PARTS = 6
 #: Phases of a call by their numbers.
 PHASES = ("dispatch send", "dispatch receive", "combine send", "combine receive")
 #: That in which a dispatch receives.
@@ -265,6 +283,27 @@ class Handle(tuple[Any, ...]):
     """``(src_info, layout_range, num_max_dispatch_tokens_per_rank, hidden, num_experts)``, and the batch that it stands for."""
 
     batch: Batch
+
+
+class Kept:
+    """The handles of a buffer's compiled dispatches, until their batches are over."""
+
+    def __init__(self) -> None:
+        self._handles: dict[int, Handle] = {}
+        self._next = 0
+
+    def keep(self, handle: Handle) -> int:
+        """The number by which :meth:`of` finds the handle."""
+        self._handles = {number: kept for number, kept in self._handles.items() if kept.batch.stage not in ("combined", "left")}
+        number, self._next = self._next, self._next + 1
+        self._handles[number] = handle
+        return number
+
+    def of(self, handle: Any) -> Any:
+        """The handle for which this one stands; it itself if a compiled dispatch has not returned it."""
+        if isinstance(handle, Handle) or not isinstance(handle, tuple) or len(handle) != PARTS:
+            return handle
+        return self._handles.get(int(handle[-1]), handle)
 
 
 class Layer:

@@ -12,6 +12,7 @@ from .. import _arrays
 from ..errors import MoeError, Refused
 from ..moe import Call
 from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
+from ._compiled import Compiled
 from ._layers import Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
 from .utils.event import EventHandle, EventOverlap
@@ -33,6 +34,8 @@ class Buffer(Calls):
     memory for its calls, for those of other formats and for smaller ones. Buffers of one group share that memory. ``rank``,
     ``group_size`` and ``group`` are those of the process group.
     With ``enable_shrink`` the ranks that are left make the memory of a new shape without those that are gone.
+    In a function that ``torch.compile`` compiles, also with ``fullgraph=True``, both calls are operators of torch. They have neither event
+    nor hook there, and a combine goes with a dispatch that was compiled.
 
     :param deadline: longest wait of a phase for other ranks, seconds. Nothing traps. With ``enable_shrink`` a missing rank is masked;
         without it the next call raises :class:`warpverbs.RankLost` with the rank and the phase. On the CPU the call that waits for it
@@ -107,6 +110,7 @@ class Buffer(Calls):
         #: 1 for each rank that takes part: the other way round than DeepEP's mask.
         self._active = torch.ones(self.group_size, dtype=torch.int32, device=self._device)
         self._scratch: Any = None
+        self._compiled = Compiled(self, self._device)
 
     @property
     def _place(self) -> Place:
@@ -203,6 +207,11 @@ class Buffer(Calls):
         hook of the oldest batch has not been called. Batches are received in their order: a hook that is called before that of an older
         batch receives both. Combining a batch ends older batches that were not combined.
         """
+        if torch.compiler.is_dynamo_compiling():
+            formed = use_fp8, round_scale, use_ue8m0
+            stats = cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats
+            others = *stats, async_finish, return_recv_hook, topk_weights, x_global_scale, use_nvfp4, use_ue8m0_for_sf, self._reuses
+            return self._compiled.dispatch(x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, formed, others)
         if unknown:
             _arguments.unknown("low_latency_dispatch", unknown)
         if topk_weights is not None:
@@ -261,6 +270,9 @@ class Buffer(Calls):
 
         A batch that was combined can be combined again, at all ranks alike and with the same choices. That dispatches them once more, with
         tokens that nobody gets."""
+        if torch.compiler.is_dynamo_compiling():
+            others = use_logfmt, zero_copy, async_finish, return_recv_hook, out, combine_wait_recv_cost_stats, overlap
+            return self._compiled.combine(x, topk_idx, topk_weights, handle, others)
         _arguments.unknown("low_latency_combine", unknown)
         if use_logfmt:
             refuse("use_logfmt", "packs rows into 10 bits, which combine here does not: it sends BF16; pass use_logfmt=False")
