@@ -199,7 +199,10 @@ fn a_window_of_no_bytes_and_one_too_many_are_refused_with_the_limit() {
             team.window(64).unwrap();
         }
         let error = team.window(64).unwrap_err().to_string();
-        assert_eq!(error, "number of windows is 17; it must be at most 16");
+        assert_eq!(
+            error,
+            "number of windows is 17; it must be at most 16 (WARPVERBS_WINDOWS): as many as 5 MoE layers take"
+        );
     });
 }
 
