@@ -235,7 +235,7 @@ def test_the_wheel_owns_the_name_and_nothing_native(run_ranks, tmp_path, program
         names = packed.namelist()
         metadata = next(packed.read(name).decode() for name in names if name.endswith("METADATA"))
         packed.extractall(tmp_path)
-    assert [name for name in names if ".dist-info/" not in name] == ["deep_ep/__init__.py"]
+    assert [name for name in names if ".dist-info/" not in name] == ["deep_ep/__init__.py", "deep_ep/py.typed"]
     assert f"Requires-Dist: warpverbs=={warpverbs.__version__}" in metadata
     if real:
         (tmp_path / "deep_ep_cpp.py").write_text("")

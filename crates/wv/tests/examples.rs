@@ -72,7 +72,7 @@ fn programs_of_others_run_as_the_example_says() {
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
-    let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let page = fs::read_to_string(folder.join("README.md")).unwrap();
     let (_, shown) = page
         .split_once("It prints:\n\n```text\n")
         .expect("the block");
