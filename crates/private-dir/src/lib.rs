@@ -178,8 +178,12 @@ pub fn sweep(parent: &Path) {
             Some(b's') => {
                 if let Some(_lock) = lock(&path) {
                     sweep(&path);
-                    // Fails as long as a process of a dead `wv sim` lives.
-                    let _ = fs::remove_dir(&path);
+                    // A process of a dead `wv sim` that lives has a directory here.
+                    let is_used = fs::read_dir(&path)
+                        .is_ok_and(|left| left.flatten().any(|entry| entry.path().is_dir()));
+                    if !is_used {
+                        let _ = fs::remove_dir_all(&path);
+                    }
                 }
             }
             _ => {}

@@ -323,8 +323,9 @@ fn until_gone(pid: &str) {
 fn trees(runtime: &Path) -> usize {
     fs::read_dir(runtime.join("softhca"))
         .unwrap()
-        .map(|sim| fs::read_dir(sim.unwrap().path()).unwrap().count())
-        .sum()
+        .flat_map(|sim| fs::read_dir(sim.unwrap().path()).unwrap())
+        .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+        .count()
 }
 
 fn children(pid: u32) -> Vec<String> {
