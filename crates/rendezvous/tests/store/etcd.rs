@@ -446,7 +446,7 @@ fn an_unanswered_change_is_sent_once_and_ends_at_its_bound_as_unknown() {
 }
 
 #[test]
-fn a_balancer_that_reaches_no_etcd_leaves_a_change_unknown_and_a_read_unasked() {
+fn a_balancer_without_an_etcd_leaves_a_change_unknown() {
     for status in [
         "502 Bad Gateway",
         "503 Service Unavailable",
