@@ -326,6 +326,17 @@ fn queues_and_keys_can_be_queried_and_changed() {
     );
 }
 
+/// The device's answer to QUERY_HCA_CAP.
+fn capabilities(context: &Context, kind: CapType) -> Result<Vec<u8>, DeviceError> {
+    let input = QueryHcaCapIn::default()
+        .with_opcode(Opcode::QUERY_HCA_CAP.0.into())
+        .with_op_mod(kind.current());
+    let mut output = vec![0xff; QueryHcaCapOut::BYTES];
+    context
+        .devx_general(input.as_bytes(), &mut output)
+        .map(|()| output)
+}
+
 #[test]
 fn the_least_card_has_atomics_and_no_masked_ones() {
     let hca = Hca::with_config(HcaConfig {
@@ -335,11 +346,7 @@ fn the_least_card_has_atomics_and_no_masked_ones() {
     .unwrap();
     let context = Context::open(hca.name()).unwrap();
     let ask = |kind: CapType| {
-        let input = QueryHcaCapIn::default()
-            .with_opcode(Opcode::QUERY_HCA_CAP.0.into())
-            .with_op_mod(kind.current());
-        let mut output = vec![0xff; QueryHcaCapOut::BYTES];
-        context.devx_general(input.as_bytes(), &mut output).unwrap();
+        let output = capabilities(&context, kind).unwrap();
         *QueryHcaCapOut::from_bytes(&output).unwrap()
     };
     let general = ask(CapType::GENERAL);
@@ -358,15 +365,7 @@ fn the_least_card_has_atomics_and_no_masked_ones() {
 fn capabilities_and_addresses_are_reported() {
     let hca = Hca::new().unwrap();
     let context = Context::open(hca.name()).unwrap();
-    let ask = |kind: CapType| {
-        let input = QueryHcaCapIn::default()
-            .with_opcode(Opcode::QUERY_HCA_CAP.0.into())
-            .with_op_mod(kind.current());
-        let mut output = vec![0xff; QueryHcaCapOut::BYTES];
-        context
-            .devx_general(input.as_bytes(), &mut output)
-            .map(|()| output)
-    };
+    let ask = |kind: CapType| capabilities(&context, kind);
     let output = ask(CapType::GENERAL).unwrap();
     let caps = *QueryHcaCapOut::from_bytes(&output).unwrap().cmd_hca_cap();
     assert_eq!(
