@@ -176,3 +176,14 @@ def again_without_a_rank() -> None:
     calls.deep_ep.low_latency_clean_mask_buffer()
     calls.whole()
     groups.finish()
+
+
+def divided() -> None:
+    """Three ranks have 10 experts as 4, 3 and 3, and a buffer says so before it has made the layer, too."""
+    rank, _ = groups.start()
+    buffer = Calls("deep_ep", False, LONG).deep_ep
+    before = buffer.local_experts(10)
+    assert before == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]][rank]
+    buffer.warm_up(MOST, HIDDEN, 10, 2)
+    assert buffer.local_experts(10) == before
+    groups.finish()

@@ -36,3 +36,7 @@ def test_ranks_that_wait_for_one_that_has_closed_its_team_hear_it(run_ranks, wha
 
 def test_a_batch_is_not_combined_again_where_its_rows_have_other_places(run_ranks):
     run_ranks(4, "missed:again_without_a_rank").check()
+
+
+def test_experts_that_ranks_do_not_divide_lie_as_the_buffer_says(run_ranks):
+    run_ranks(3, "missed:divided").check()

@@ -262,8 +262,11 @@ class Moe:
     def call(self) -> Call:
         """A handle of one call at a time. A program with two calls open at once has two."""
         if self.team._is_over:
-            raise Refused(f"the team of layer {self.name!r} is closed; a call needs an open one")
+            self._refuse_closed()
         return Call(self)
+
+    def _refuse_closed(self) -> NoReturn:
+        raise Refused(f"the team of layer {self.name!r} is closed; a call needs an open one")
 
     def local_experts(self) -> list[int]:
         """Experts of this rank in the newest view, in the order of their local numbers."""
@@ -751,7 +754,7 @@ class Call:
 
     def _stream(self, stream: int | None) -> int:
         if self.moe.team._is_over:
-            raise Refused(f"the team of layer {self.moe.name!r} is closed; a call needs an open one")
+            self.moe._refuse_closed()
         if stream is not None or self.moe.on_cpu:
             return stream or 0
         torch = _arrays.torch()

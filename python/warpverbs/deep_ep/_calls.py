@@ -316,19 +316,22 @@ class Calls:
         return batch
 
     def _batch_of(self, handle: tuple[Any, ...]) -> Batch:
-        handle = self._kept.of(handle)
-        if not isinstance(handle, Handle):
-            raise Refused(f"handle is a {type(handle).__name__}; pass what {self._dispatches_by} has returned, as it is")
-        batch = handle.batch
-        if not self._place.holds(batch.layer):
+        return self._own_handle(handle).batch
+
+    def _own_handle(self, handle: tuple[Any, ...]) -> Handle:
+        """The handle that a dispatch of this buffer, or a compiled one, has made."""
+        found = self._kept.of(handle)
+        if not isinstance(found, Handle):
+            raise Refused(f"handle is a {type(found).__name__}; pass what {self._dispatches_by} has returned, as it is")
+        if not self._place.holds(found.batch.layer):
             raise Refused("handle is of a buffer of another process group; combine with the buffer that has dispatched")
-        return batch
+        return found
 
     def _to_combine(self, handle: Any, topk_idx: Any, active: Any, deadline: float) -> Batch:
         """The batch of ``handle``. If it was combined before, that is a new one whose rows lie in the same places: all ranks combine it
         again, so all of them dispatch its choices again, with tokens that nobody reads."""
-        handle = self._kept.of(handle)
-        batch = self._batch_of(handle)
+        own = self._own_handle(handle)
+        batch = own.batch
         if batch.stage != "combined":
             self._is_open(batch)
             return batch
@@ -341,15 +344,15 @@ class Calls:
         x = torch.zeros((batch.tokens, shape.hidden), dtype=torch.bfloat16, device=self._device)
         _arrays.integers("topk_idx", topk_idx, (batch.tokens, shape.top_k), self._gpu)
         again = self._dispatch(self._place.served(active, *shape), x, topk_idx, active, None, None, deadline, False, False)[1]
-        if not torch.equal(again[1], handle[1]):
+        if not torch.equal(again[1], own[1]):
             again.batch.layer.end(again.batch, "left")
             raise MoeError(
                 f"batch {batch.number} cannot be combined once more: the ranks do not dispatch the rows that they did, so these have other "
                 "places. Pass the same topk_idx and mask at all ranks, or dispatch again"
             )
         again.batch.own = batch.own
-        handle.batch = again.batch
-        return again.batch
+        own.batch = again.batch
+        return own.batch
 
     @staticmethod
     def _is_open(batch: Batch) -> None:
