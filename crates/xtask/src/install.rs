@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run, text_of};
-use crate::tree::{build, fresh_folder, kernel_headers, prepare, target};
+use crate::tree::{build_release, fresh_folder, kernel_headers, prepare, release};
 
 /// Copies what others use below a prefix; none: /usr/local for root, ~/.local for others.
 pub(crate) fn install(prefix: Option<&str>) -> Result {
@@ -15,7 +15,7 @@ pub(crate) fn install(prefix: Option<&str>) -> Result {
         None => default_prefix()?,
     };
     prepare("demo")?;
-    build()?;
+    build_release()?;
     install_into(&prefix)?;
     println!(
         "installed wv, libsofthca.so, libwarpverbs_c.so and the headers below {}",
@@ -39,7 +39,7 @@ pub(crate) fn is_root() -> Result<bool> {
 /// One tar file of the same.
 pub(crate) fn dist() -> Result {
     prepare("demo")?;
-    build()?;
+    build_release()?;
     // The version is the workspace's, of which this package is one.
     let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let name = format!("warpverbs-{version}-{machine}-linux");
@@ -60,7 +60,7 @@ pub(crate) fn dist() -> Result {
 
 /// bin/wv, lib/warpverbs/libsofthca.so (where wv looks for it), headers for user kernels, the C ABI.
 fn install_into(prefix: &Path) -> Result {
-    let built = target();
+    let built = release();
     install_file("755", &built.join("wv"), &prefix.join("bin/wv"))?;
     for (file, place) in [
         ("libsofthca.so", "lib/warpverbs/libsofthca.so"),

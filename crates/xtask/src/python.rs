@@ -40,7 +40,7 @@ pub(crate) fn wheel() -> Result {
     let mut objects = files_below(PREFIX, |path| {
         path.ends_with("wv") || path.extension().is_some_and(|ending| ending == "so")
     })?;
-    objects.push(tree::target().join("lib_native.so"));
+    objects.push(tree::release().join("lib_native.so"));
     let symbols = text_of(Command::new("objdump").arg("-T").args(&objects))?;
     let glibc = install::newest_glibc(&symbols)
         .ok_or_else(|| Failure::new(1, "the programs name no version of glibc"))?;
@@ -67,7 +67,7 @@ pub(crate) fn package() -> Result<PathBuf> {
 
 /// Programs, library and headers into the package, then all of it into one file; and the wheel that has DeepEP's name.
 fn build_wheels() -> Result<[PathBuf; 2]> {
-    tree::build()?;
+    tree::build_release()?;
     fresh_folder(Path::new(PREFIX))?;
     install::install_for_python(Path::new(PREFIX))?;
     let here = std::env::current_dir().at(".")?;
@@ -75,7 +75,7 @@ fn build_wheels() -> Result<[PathBuf; 2]> {
     fresh_folder(&wheels)?;
     let mut maturin = command(
         here.join(wheel_program("maturin")),
-        ["build", "--quiet", "--profile", "dev", "--out"],
+        ["build", "--quiet", "--release", "--out"],
     );
     run(maturin.arg(&wheels).current_dir("python"))?;
     let mut pip = pip(&here.join(wheel_program("python")), "wheel");
@@ -108,6 +108,10 @@ fn pip(python: &Path, task: &str) -> Command {
 pub(crate) fn in_tests(test: &mut Run) -> Result {
     test.part("python");
     let mut wheel = None;
+    // A second build of all that others get: its seconds are this step's.
+    test.step("release build of what others get", |_| {
+        tree::build_release()
+    })?;
     test.step("wheel", |_| {
         let [package, _] = build_wheels()?;
         wheel = Some(package);

@@ -7,10 +7,19 @@ use std::process::Stdio;
 use crate::failure::{At, Failure, Result};
 use crate::process::{ask, command, is_installed, run, succeeded, with_input};
 
-/// Where `wv` and what it preloads lie: the build that is tested is the one that is demonstrated and installed.
+/// Where `wv` and what it preloads lie, as tests and the demo run them.
 pub(crate) fn target() -> PathBuf {
+    target_folder().join("debug")
+}
+
+/// Where [`build_release`] writes.
+pub(crate) fn release() -> PathBuf {
+    target_folder().join("release")
+}
+
+fn target_folder() -> PathBuf {
     let folder = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
-    PathBuf::from(folder.unwrap_or_else(|| "target".into())).join("debug")
+    PathBuf::from(folder.unwrap_or_else(|| "target".into()))
 }
 
 /// The packages of which others get programs, libraries or wheels. One command of cargo builds all of them, so they and all crates
@@ -28,9 +37,14 @@ const FOR_OTHERS: [&str; 10] = [
     "warpverbs-python",
 ];
 
-/// All that others get.
+/// All that others get, as the tests run it.
 pub(crate) fn build() -> Result {
     run(command("cargo", ["build", "--locked"]).args(FOR_OTHERS))
+}
+
+/// All that others get, as they get it: without debug assertions and overflow checks.
+pub(crate) fn build_release() -> Result {
+    run(command("cargo", ["build", "--locked", "--release"]).args(FOR_OTHERS))
 }
 
 /// `wv` and what it preloads: no more than `./x demo` needs.
@@ -173,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_is_built_once_for_tests_wheel_and_crates_of_others() {
+    fn tests_wheel_and_crates_of_others_resolve_one_set_of_features() {
         let built = with_features(&[&FOR_OTHERS[..], &["--edges=no-dev"]].concat());
         let tests = with_features(&["--workspace"]);
         let missing: Vec<_> = built.difference(&tests).collect();
