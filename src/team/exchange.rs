@@ -140,32 +140,26 @@ impl Exchange {
         debug_assert!(first.is_ok(), "founders tell their processes once");
     }
 
-    /// Founders whose processes have ended, as far as this machine can tell.
-    pub(super) fn ended(&self) -> impl Iterator<Item = &(u32, Process)> {
+    /// Founders whose processes have ended, as far as this machine can tell, each with the error that says so.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (u32, TeamError)> {
         let known = self.processes.get().map_or(&[][..], Vec::as_slice);
-        known.iter().filter(|(_, process)| process.has_ended())
+        let ended = known.iter().filter(|(_, process)| process.has_ended());
+        ended.map(|(rank, process)| {
+            let (rank, process) = (*rank, process.to_string());
+            (rank, TeamError::PeerEnded { rank, process })
+        })
     }
 
     /// Founders that come to nothing any more, each with the error of a rank that waits for it.
     pub(super) fn gone(&self) -> Result<BTreeMap<u32, TeamError>, TeamError> {
         let closed = self.closed()?;
         let closed = closed.map(|rank| (rank, TeamError::PeerClosed { rank }));
-        let ended = self.ended().map(|(rank, process)| {
-            let (rank, process) = (*rank, process.to_string());
-            (rank, TeamError::PeerEnded { rank, process })
-        });
-        Ok(closed.chain(ended).collect())
+        Ok(closed.chain(self.ended()).collect())
     }
 
     /// Whether the processes of all other founders still run, as far as this machine can tell.
     pub(super) fn check_processes(&self) -> Result<(), TeamError> {
-        match self.ended().next() {
-            None => Ok(()),
-            Some((rank, process)) => Err(TeamError::PeerEnded {
-                rank: *rank,
-                process: process.to_string(),
-            }),
-        }
+        self.ended().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// The same with another longest wait.

@@ -45,7 +45,7 @@ impl Exchange {
             // Read before the look, so that a rank is left out only by a look that begins after the deadline.
             let left = looks.next().unwrap_or(Duration::ZERO);
             // Before the ranks that are here: what a process published before its end is read after this.
-            let gone: RankSet = self.ended().map(|(rank, _)| *rank).collect();
+            let gone: RankSet = self.ended().map(|(rank, _)| rank).collect();
             if let Some(ranks) = self.read::<Vec<u32>>(rank, &decided, &decided)? {
                 return self.with_own(ranks.into_iter().collect());
             }

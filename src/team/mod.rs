@@ -451,7 +451,7 @@ impl Team {
     /// The other founders whose processes have ended, as far as this machine can see; as [`Team::check_processes`].
     #[must_use]
     pub fn ended_ranks(&self) -> Vec<u32> {
-        self.exchange.ended().map(|(rank, _)| *rank).collect()
+        self.exchange.ended().map(|(rank, _)| rank).collect()
     }
 
     /// Whether the threads run that ring doorbells for this rank. Each launch of a layer and each collective call asks, too.
