@@ -104,11 +104,28 @@ fn is_char_literal(chars: &[char], at: usize, language: Language) -> bool {
     }
 }
 
-/// A word, `::`, or one other character.
+/// A word, a lifetime, one of `::`, `->`, `=>`, `..`, or one other character.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) line: usize,
     pub(crate) text: String,
+}
+
+/// Signs of two characters that are one token.
+const PAIRS: [&str; 4] = ["::", "->", "=>", ".."];
+
+/// The bytes of the word, of the lifetime (`'a`) or of the raw name (`r#type`) at the start of `rest`.
+fn word_length(rest: &str) -> Option<usize> {
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    let starts_name = |text: &str| text.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let before = ["r#", "'"]
+        .into_iter()
+        .filter_map(|sign| rest.strip_prefix(sign))
+        .find(|name| starts_name(name))
+        .map_or(0, |name| rest.len() - name.len());
+    let word = &rest[before..];
+    let length = word.find(|c| !is_inside(c)).unwrap_or(word.len());
+    (length > 0).then_some(before + length)
 }
 
 /// The tokens of `code_of` output.
@@ -117,13 +134,10 @@ pub(crate) fn tokens(code: &str) -> Vec<Token> {
     for (index, line) in code.lines().enumerate() {
         let mut rest = line.trim_start();
         while let Some(first) = rest.chars().next() {
-            let length = if first.is_alphanumeric() || first == '_' {
-                rest.find(|c: char| !(c.is_alphanumeric() || c == '_'))
-                    .unwrap_or(rest.len())
-            } else if rest.starts_with("::") {
+            let length = if PAIRS.iter().any(|pair| rest.starts_with(pair)) {
                 2
             } else {
-                first.len_utf8()
+                word_length(rest).unwrap_or(first.len_utf8())
             };
             found.push(Token {
                 line: index + 1,

@@ -1,0 +1,205 @@
+//! Rooms of a folder: the table of floors in the documentation of its module, and the arrows that go against it. docs/adding.md
+//! describes the table to its writers.
+
+use super::arrows::Arrow;
+use super::code::Code;
+use super::modules::{Crate, File};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A folder with more files has a table.
+pub(crate) const MOST_FILES: usize = 12;
+const HEADING: &str = "Rooms";
+
+/// Floors from the top down; on each the rooms as they are written, `peer.rs` or `wire/`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) floors: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The table below the heading in the `//!` lines of a file; none without the heading, an error for a heading without a table.
+    pub(crate) fn of(text: &str) -> Option<Result<Self, String>> {
+        let docs = text.lines().filter_map(|line| line.strip_prefix("//!"));
+        let docs = docs.map(|line| line.strip_prefix(' ').unwrap_or(line));
+        let mut below = docs.skip_while(|line| {
+            let title = line.trim_start_matches('#');
+            title.len() == line.len() || title.trim() != HEADING
+        });
+        below.next()?;
+        let mut section = below.take_while(|line| !line.starts_with('#'));
+        if !section.any(|line| line == "```text") {
+            return Some(Err(format!(
+                "the heading {HEADING} has no block of text below it"
+            )));
+        }
+        let rows = section.take_while(|line| *line != "```");
+        // A line that begins with blanks goes on with the words of the line above.
+        let rows = rows.filter(|row| !row.starts_with(' ') && !row.is_empty());
+        let mut floors = Vec::new();
+        for row in rows {
+            let Some((rooms, _)) = row.split_once("  ") else {
+                return Some(Err(format!(
+                    "`{row}` has no two blanks between its rooms and what they are for"
+                )));
+            };
+            floors.push(rooms.split(' ').map(str::to_owned).collect());
+        }
+        match floors.is_empty() {
+            true => Some(Err(format!("the table below {HEADING} is empty"))),
+            false => Some(Ok(Self { floors })),
+        }
+    }
+
+    /// Counted from the top.
+    fn floor_of(&self, room: &str) -> Option<usize> {
+        self.floors
+            .iter()
+            .position(|floor| floor.iter().any(|name| name == room))
+    }
+}
+
+/// What each folder does against its table.
+pub(crate) fn check(of: &Crate, arrows: &[Arrow]) -> Vec<String> {
+    let violations = folders(of).flat_map(|folder| match folder {
+        Ok(folder) => {
+            let mut violations = folder.differences();
+            violations.extend(folder.arrows_against(arrows));
+            violations.extend(items(&of.files[folder.face]));
+            violations
+        }
+        Err(words) => vec![words],
+    });
+    violations.collect()
+}
+
+/// Those with a table; an error for a table that cannot be read.
+pub(crate) fn folders<'a>(of: &'a Crate<'a>) -> impl Iterator<Item = Result<Folder<'a>, String>> {
+    let files = of.files.iter().enumerate();
+    files.filter_map(move |(face, file)| {
+        let table = Table::of(file.text)?;
+        let table = table.map_err(|words| format!("{}: {words}", file.path));
+        Some(table.map(|table| Folder { of, face, table }))
+    })
+}
+
+/// Folders that have more than `MOST_FILES` and no table, with the number of their files.
+pub(crate) fn crowded(of: &Crate) -> BTreeMap<String, usize> {
+    let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
+    for file in &of.files {
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        *folders.entry(folder).or_default() += 1;
+    }
+    let with_table = of
+        .files
+        .iter()
+        .filter(|file| Table::of(file.text).is_some());
+    for file in with_table {
+        folders.remove(&*file.children);
+    }
+    folders.retain(|_, files| *files > MOST_FILES);
+    folders
+        .into_iter()
+        .map(|(folder, files)| (folder.to_owned(), files))
+        .collect()
+}
+
+pub(crate) struct Folder<'a> {
+    of: &'a Crate<'a>,
+    /// The file with the table: `mod.rs` of the folder, or the file of its name beside it.
+    pub(crate) face: usize,
+    pub(crate) table: Table,
+}
+
+impl Folder<'_> {
+    /// The room of a file, as a table writes it; none of a file outside the folder and of the face.
+    fn room_of(&self, file: usize) -> Option<String> {
+        let path = self.of.files[file].path;
+        let inside = path.strip_prefix(&self.of.files[self.face].children)?;
+        let inside = inside.strip_prefix('/').filter(|_| file != self.face)?;
+        match inside.split_once('/') {
+            None => Some(inside.to_owned()),
+            // src/m/wire.rs beside src/m/wire/ is the file of the room.
+            Some((name, _)) => {
+                let beside = format!("{}/{name}.rs", self.of.files[self.face].children);
+                let has_file = self.of.files.iter().any(|file| file.path == beside);
+                Some(format!("{name}{}", if has_file { ".rs" } else { "/" }))
+            }
+        }
+    }
+
+    /// The floor of a file, counted from the top; none of what has no room on the table.
+    pub(crate) fn floor_of(&self, file: usize) -> Option<usize> {
+        self.table.floor_of(&self.room_of(file)?)
+    }
+
+    /// Between the rooms of the folder and those of the table.
+    fn differences(&self) -> Vec<String> {
+        let path = self.of.files[self.face].path;
+        let rooms: BTreeSet<String> = (0..self.of.files.len())
+            .filter_map(|file| self.room_of(file))
+            .collect();
+        let mut named: BTreeSet<&String> = BTreeSet::new();
+        let mut found = Vec::new();
+        for name in self.table.floors.iter().flatten() {
+            if !named.insert(name) {
+                found.push(format!("{path}: the table of rooms has `{name}` twice"));
+            }
+            if !rooms.contains(name) {
+                found.push(format!(
+                    "{path}: the table of rooms has `{name}`, which is not in the folder"
+                ));
+            }
+        }
+        let missing = rooms.iter().filter(|room| !named.contains(room));
+        found.extend(missing.map(|room| format!("{path}: the table of rooms lacks `{room}`")));
+        found
+    }
+
+    /// From a room to the face, to a floor above, or to another room of its own floor.
+    fn arrows_against(&self, arrows: &[Arrow]) -> Vec<String> {
+        let against = arrows.iter().filter_map(|arrow| {
+            let from = self.room_of(arrow.from)?;
+            let floor = self.table.floor_of(&from)?;
+            let way = if arrow.to == self.face {
+                format!("`{from}` uses the face above it")
+            } else {
+                let to = self.room_of(arrow.to).filter(|to| *to != from)?;
+                match self.table.floor_of(&to)?.cmp(&floor) {
+                    std::cmp::Ordering::Less => format!("`{from}` uses `{to}` of a floor above"),
+                    std::cmp::Ordering::Equal => format!("`{from}` uses `{to}` of its own floor"),
+                    std::cmp::Ordering::Greater => return None,
+                }
+            };
+            Some(format!("{way}: {}", self.of.spelled(arrow)))
+        });
+        against.collect()
+    }
+}
+
+/// What a face has beside documentation, `mod name;` and `pub use`.
+fn items(file: &File) -> Vec<String> {
+    let code: &Code = &file.code;
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < code.len() {
+        if let Some(end) = code.attribute_end(at) {
+            at = end;
+            continue;
+        }
+        let word = code.visibility_end(at);
+        let end = code.item_end(at);
+        let is_module = code.word(word) == "mod" && code.word(word + 2) == ";";
+        let is_offer = code.word(word) == "use" && word > at;
+        if !is_module && !is_offer {
+            let words: Vec<&str> = (word..end.min(word + 3)).map(|at| code.word(at)).collect();
+            found.push(format!(
+                "{}:{}: a face has documentation, `mod name;` and `pub use` only, and here is `{} ..`",
+                file.path,
+                code.line(at),
+                words.join(" ")
+            ));
+        }
+        at = end.max(at + 1);
+    }
+    found
+}
