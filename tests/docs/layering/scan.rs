@@ -114,18 +114,14 @@ pub(crate) struct Token {
 /// Signs of two characters that are one token.
 const PAIRS: [&str; 4] = ["::", "->", "=>", ".."];
 
-/// The bytes of the word, of the lifetime (`'a`) or of the raw name (`r#type`) at the start of `rest`.
+/// The bytes of the word or of the lifetime (`'a`) at the start of `rest`.
 fn word_length(rest: &str) -> Option<usize> {
-    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
-    let starts_name = |text: &str| text.starts_with(|c: char| c.is_alphabetic() || c == '_');
-    let before = ["r#", "'"]
-        .into_iter()
-        .filter_map(|sign| rest.strip_prefix(sign))
-        .find(|name| starts_name(name))
-        .map_or(0, |name| rest.len() - name.len());
-    let word = &rest[before..];
-    let length = word.find(|c| !is_inside(c)).unwrap_or(word.len());
-    (length > 0).then_some(before + length)
+    let name = rest.strip_prefix('\'');
+    let name = name.filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'));
+    let word = name.unwrap_or(rest);
+    let end = word.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let length = end.unwrap_or(word.len());
+    (length > 0).then_some(rest.len() - word.len() + length)
 }
 
 /// The tokens of `code_of` output.

@@ -55,7 +55,6 @@ impl Body {
             } else if code.closes(at) {
                 hidden.pop();
             }
-            let is_kind = KINDS.contains(&code.word(at));
             match code.word(at) {
                 "mod" if code.is_name(at + 1) && code.word(at + 2) == ";" => {
                     body.files.push(code.word(at + 1).to_owned());
@@ -81,10 +80,8 @@ impl Body {
                     at = code.group_end(at + 3);
                     continue;
                 }
-                _ if is_kind && code.is_name(at + 1) && !is_of_a_type(code, at) => {
-                    if !hidden.contains(&true) {
-                        body.items.insert(code.word(at + 1).to_owned());
-                    }
+                _ if names_item(code, at) && !hidden.contains(&true) => {
+                    body.items.insert(code.word(at + 1).to_owned());
                 }
                 _ => {}
             }
@@ -164,9 +161,10 @@ fn begins_import(code: &Code, at: usize) -> bool {
     matches!(code.before(at), "" | ";" | "}" | "{" | "]" | ")" | "pub")
 }
 
-/// `*const T`, `<const N: usize>`.
-fn is_of_a_type(code: &Code, at: usize) -> bool {
-    matches!(code.before(at), "*" | "<")
+/// `struct Name`, and neither `*const T` nor `<const N: usize>`.
+fn names_item(code: &Code, at: usize) -> bool {
+    let is_of_a_type = matches!(code.before(at), "*" | "<");
+    KINDS.contains(&code.word(at)) && code.is_name(at + 1) && !is_of_a_type
 }
 
 /// What the commas of this level separate.

@@ -42,7 +42,7 @@ impl Code {
 
     fn without_tests(self) -> Self {
         let (mut live, mut test_lines, mut is_test) = (vec![true; self.len()], 0, false);
-        let mut at = 0;
+        let (mut at, mut head) = (0, 0);
         while at < self.len() {
             let Some(end) = self.attribute_end(at) else {
                 at += 1;
@@ -50,7 +50,10 @@ impl Code {
             };
             let is_for_tests = self.is_test_attribute(at);
             let is_inner = self.word(at + 1) == "!";
-            is_test |= is_for_tests && is_inner;
+            if is_inner && at == head {
+                is_test |= is_for_tests;
+                head = end;
+            }
             if !is_for_tests || is_inner {
                 at = end;
                 continue;
@@ -161,7 +164,9 @@ impl Code {
         while let Some(end) = self.attribute_end(at) {
             at = end;
         }
-        let is_item = ITEMS.contains(&self.word(self.visibility_end(at)));
+        let word = self.visibility_end(at);
+        let is_item = ITEMS.contains(&self.word(word));
+        let is_field = self.word(word + 1) == ":";
         while at < self.len() {
             match self.word(at) {
                 ";" => return at + 1,
@@ -173,6 +178,7 @@ impl Code {
                     return end + usize::from(is_followed);
                 }
                 "(" | "[" => at = self.group_end(at),
+                "<" if is_field => at = self.generics_end(at),
                 _ if self.closes(at) => return at,
                 _ => at += 1,
             }

@@ -30,20 +30,20 @@ pub(crate) fn compared(
             .collect();
         (count.number > limit).then(|| {
             format!(
-                "{place}: {} {what}, and {table} allows {limit}{detail}",
+                "{place}: {what}: {}, and {table} allows {limit}{detail}",
                 count.number
             )
         })
     });
     let better = limits.iter().filter_map(|(place, limit)| {
         let number = counts.get(*place).map_or(0, |count| count.number);
-        let row = match number {
-            0 => ", so take its row out",
-            _ => "",
+        let words = match number {
+            0 => format!("nothing is left of what {table} allows ({limit}): lower the limit to 0, so take its row out"),
+            _ => {
+                format!("{what}: {number}, and {table} allows {limit}: lower the limit to {number}")
+            }
         };
-        (number < *limit).then(|| {
-            format!("{place}: {number} {what}, and {table} allows {limit}: lower the limit to {number}{row}")
-        })
+        (number < *limit).then(|| format!("{place}: {words}"))
     });
     over.chain(better).collect()
 }

@@ -127,9 +127,10 @@ fn type_of(code: &Code, parameter: Range<usize>) -> Option<usize> {
         if code.word(at) == ":" {
             return Some(at + 1);
         }
-        at = match code.opens(at) {
-            true => code.group_end(at),
-            false => at + 1,
+        at = if code.opens(at) {
+            code.group_end(at)
+        } else {
+            at + 1
         };
     }
     None

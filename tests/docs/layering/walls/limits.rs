@@ -200,7 +200,7 @@ fn circles_of_files_do_not_grow() {
     let circles = all(&crates(&sources), largest_circles);
     assert_none(&compared(
         "CIRCLES",
-        "files import each other in a circle",
+        "files that import each other in a circle",
         CIRCLES,
         &circles,
     ));
@@ -227,7 +227,7 @@ fn objects_are_cut_into_no_more_slices_and_files_do_not_grow() {
     let long = long_files(&crates[0]);
     let mut violations = compared(
         "SLICED_TYPES",
-        "files have its own `impl`",
+        "files with an `impl` of its own",
         SLICED_TYPES,
         &sliced,
     );
@@ -247,19 +247,19 @@ fn functions_that_are_hard_to_call_or_to_read_become_no_more() {
     let tables = [
         (
             "TUPLES",
-            "functions take a tuple",
+            "functions that take a tuple",
             TUPLES,
             functions::with_tuples(library),
         ),
         (
             "LONG_FUNCTIONS",
-            "functions have over 60 lines",
+            "functions over 60 lines",
             LONG_FUNCTIONS,
             functions::long(library),
         ),
         (
             "MANY_ARGUMENTS",
-            "functions have more than six arguments",
+            "functions with more than six arguments",
             MANY_ARGUMENTS,
             functions::with_many_arguments(library),
         ),

@@ -1,7 +1,8 @@
 //! Walls inside the modules, as tables of numbers that may only fall, and the rooms of folders.
 //!
 //! An arrow leads from a file to another one that defines what its code names, by `use` or by a path; names that come through
-//! `pub use` are followed (`arrows`). A `mod` line is no arrow, and methods are no names. Code under `cfg(test)` is left out.
+//! `pub use` are followed (`arrows`). A `mod` line is no arrow, and methods are no names. Code under `cfg(test)` is left out, and
+//! so are the bodies of `macro_rules!`.
 //! It reads tokens, and not what `syn` makes of them: paths in the arguments of macros count too, and `syn` leaves those unread.
 
 mod arrows;

@@ -4,6 +4,7 @@
 use super::arrows::Arrow;
 use super::code::Code;
 use super::modules::{Crate, File};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A folder with more files has a table.
@@ -44,10 +45,10 @@ impl Table {
             };
             floors.push(rooms.split(' ').map(str::to_owned).collect());
         }
-        match floors.is_empty() {
-            true => Some(Err(format!("the table below {HEADING} is empty"))),
-            false => Some(Ok(Self { floors })),
+        if floors.is_empty() {
+            return Some(Err(format!("the table below {HEADING} is empty")));
         }
+        Some(Ok(Self { floors }))
     }
 
     /// Counted from the top.
@@ -78,7 +79,7 @@ pub(crate) fn folders<'a>(of: &'a Crate<'a>) -> impl Iterator<Item = Result<Fold
     files.filter_map(move |(face, file)| {
         let table = Table::of(file.text)?;
         let table = table.map_err(|words| format!("{}: {words}", file.path));
-        Some(table.map(|table| Folder { of, face, table }))
+        Some(table.map(|table| Folder::new(of, face, table)))
     })
 }
 
@@ -108,36 +109,49 @@ pub(crate) struct Folder<'a> {
     /// The file with the table: `mod.rs` of the folder, or the file of its name beside it.
     pub(crate) face: usize,
     pub(crate) table: Table,
+    /// Of each file of the crate its room, as a table writes it; none of a file outside the folder and of the face.
+    rooms: Vec<Option<String>>,
 }
 
-impl Folder<'_> {
-    /// The room of a file, as a table writes it; none of a file outside the folder and of the face.
-    fn room_of(&self, file: usize) -> Option<String> {
-        let path = self.of.files[file].path;
-        let inside = path.strip_prefix(&self.of.files[self.face].children)?;
-        let inside = inside.strip_prefix('/').filter(|_| file != self.face)?;
-        match inside.split_once('/') {
-            None => Some(inside.to_owned()),
-            // src/m/wire.rs beside src/m/wire/ is the file of the room.
+impl<'a> Folder<'a> {
+    fn new(of: &'a Crate, face: usize, table: Table) -> Self {
+        let folder = &of.files[face].children;
+        let inside: Vec<Option<&str>> = of
+            .files
+            .iter()
+            .map(|file| file.path.strip_prefix(folder)?.strip_prefix('/'))
+            .collect();
+        let room_of = |path: &str| match path.split_once('/') {
+            None => path.to_owned(),
+            // wire.rs beside wire/ is the file of the room.
             Some((name, _)) => {
-                let beside = format!("{}/{name}.rs", self.of.files[self.face].children);
-                let has_file = self.of.files.iter().any(|file| file.path == beside);
-                Some(format!("{name}{}", if has_file { ".rs" } else { "/" }))
+                let beside = format!("{name}.rs");
+                if inside.contains(&Some(&*beside)) {
+                    beside
+                } else {
+                    format!("{name}/")
+                }
             }
+        };
+        let rooms = inside.iter().enumerate();
+        let rooms = rooms.map(|(file, path)| path.filter(|_| file != face).map(room_of));
+        Self {
+            of,
+            face,
+            table,
+            rooms: rooms.collect(),
         }
     }
 
     /// The floor of a file, counted from the top; none of what has no room on the table.
     pub(crate) fn floor_of(&self, file: usize) -> Option<usize> {
-        self.table.floor_of(&self.room_of(file)?)
+        self.table.floor_of(self.rooms[file].as_deref()?)
     }
 
     /// Between the rooms of the folder and those of the table.
     fn differences(&self) -> Vec<String> {
         let path = self.of.files[self.face].path;
-        let rooms: BTreeSet<String> = (0..self.of.files.len())
-            .filter_map(|file| self.room_of(file))
-            .collect();
+        let rooms: BTreeSet<&String> = self.rooms.iter().flatten().collect();
         let mut named: BTreeSet<&String> = BTreeSet::new();
         let mut found = Vec::new();
         for name in self.table.floors.iter().flatten() {
@@ -150,7 +164,7 @@ impl Folder<'_> {
                 ));
             }
         }
-        let missing = rooms.iter().filter(|room| !named.contains(room));
+        let missing = rooms.difference(&named);
         found.extend(missing.map(|room| format!("{path}: the table of rooms lacks `{room}`")));
         found
     }
@@ -158,16 +172,16 @@ impl Folder<'_> {
     /// From a room to the face, to a floor above, or to another room of its own floor.
     fn arrows_against(&self, arrows: &[Arrow]) -> Vec<String> {
         let against = arrows.iter().filter_map(|arrow| {
-            let from = self.room_of(arrow.from)?;
-            let floor = self.table.floor_of(&from)?;
+            let from = self.rooms[arrow.from].as_ref()?;
+            let floor = self.table.floor_of(from)?;
             let way = if arrow.to == self.face {
                 format!("`{from}` uses the face above it")
             } else {
-                let to = self.room_of(arrow.to).filter(|to| *to != from)?;
-                match self.table.floor_of(&to)?.cmp(&floor) {
-                    std::cmp::Ordering::Less => format!("`{from}` uses `{to}` of a floor above"),
-                    std::cmp::Ordering::Equal => format!("`{from}` uses `{to}` of its own floor"),
-                    std::cmp::Ordering::Greater => return None,
+                let to = self.rooms[arrow.to].as_ref().filter(|to| *to != from)?;
+                match self.table.floor_of(to)?.cmp(&floor) {
+                    Ordering::Less => format!("`{from}` uses `{to}` of a floor above"),
+                    Ordering::Equal => format!("`{from}` uses `{to}` of its own floor"),
+                    Ordering::Greater => return None,
                 }
             };
             Some(format!("{way}: {}", self.of.spelled(arrow)))

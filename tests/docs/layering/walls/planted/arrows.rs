@@ -8,7 +8,7 @@ fn circle_of(place: &str, files: &[(&str, &str)]) -> Count {
     found(files, largest_circles).remove(place).unwrap()
 }
 
-const FACE: &str = "mod a;\nmod b;\npub use a::A;\npub use b::B;";
+const FACE: &str = "mod a;\nmod b;\npub use self::a::A;\npub use b::B;";
 
 /// The module `m` of two files, of which `a` uses `b`; `b` has `code` too.
 fn two(code: &str) -> usize {
@@ -26,6 +26,7 @@ fn every_way_to_name_an_item_of_another_file_is_an_arrow() {
     for way in [
         "use super::a::A;",
         "pub use super::a::{A as Renamed, self as a};",
+        "use super::a::{self};\nfn f(_: &a::A) {}",
         "use crate::m::A;",
         "use planted::m::A;",
         "fn f(_: &super::a::A) {}",
@@ -54,9 +55,36 @@ fn what_is_no_code_of_the_crate_is_no_arrow() {
         "use other::m::A;",
         "pub(in super::a) fn f() {}",
         "use super::a;",
+        "macro_rules! of { () => { super::a::A } }",
     ] {
         assert_eq!(two(code), 0, "{code}");
     }
+}
+
+#[test]
+fn a_name_leads_to_an_item_of_its_module_alone() {
+    let through = |a: &str, c: &str| {
+        let files = [
+            ("m.rs", "mod a; mod b; mod c;"),
+            ("m/a.rs", a),
+            ("m/b.rs", "use super::c::A; pub struct B;"),
+            ("m/c.rs", c),
+        ];
+        circle_of("src/m", &files).number
+    };
+    let a = "use super::b::B; pub struct A(B);";
+    for c in [
+        "pub use super::a::A;",
+        "pub use super::a::A; fn f() { struct A; }",
+        "pub use super::a::A; impl C { fn A() {} }",
+        "pub use super::a::A; fn f(_: *const A) {}",
+        "pub use super::a::*; struct C<const A: usize>;",
+    ] {
+        assert_eq!(through(a, c), 2, "{c}");
+    }
+    let made = "use super::b::B; made! { pub struct A(B); }";
+    assert_eq!(through(made, "pub use super::a::A;"), 2);
+    assert_eq!(through(a, "pub struct A;"), 0);
 }
 
 #[test]
@@ -79,8 +107,10 @@ fn code_for_tests_makes_no_circle() {
             let live = format!("{code}\nuse super::a::A;");
             assert_eq!(two(&live), 2, "{live}");
         }
-        let field = format!("struct S {{ #[{attribute}] a: super::a::A, b: B }}");
-        assert_eq!(two(&field), 0, "{field}");
+        for field in ["a: super::a::A", "pub(super) a: Map<u8, super::a::A>"] {
+            let field = format!("struct S {{ #[{attribute}] {field}, b: B }}");
+            assert_eq!(two(&field), 0, "{field}");
+        }
         let next = format!("struct S {{ #[{attribute}] a: u8, b: super::a::A }}");
         assert_eq!(two(&next), 2, "{next}");
     }
@@ -91,7 +121,17 @@ fn code_for_tests_makes_no_circle() {
     ] {
         assert_eq!(two(&format!("#[{live}]\nuse super::a::A;")), 2, "{live}");
     }
-    assert_eq!(two("#![cfg(test)]\nuse super::a::A;"), 0);
+    let inner = "mod tests { #![cfg(test)] }\nuse super::a::A;";
+    assert_eq!(two(inner), 2, "{inner}");
+    let all = [
+        ("m.rs", "mod a; mod b;"),
+        ("m/a.rs", "use super::b::B; pub struct A;"),
+        (
+            "m/b.rs",
+            "#![allow(x)]\n#![cfg(test)]\nuse super::a::A; pub struct B;",
+        ),
+    ];
+    assert_eq!(circle_of("src/m", &all).number, 0);
 }
 
 #[test]
@@ -113,7 +153,10 @@ const CIRCLE: [(&str, &str); 6] = [
         "m.rs",
         "mod a; mod b; mod c; mod d; mod e; pub use d::D; pub use e::E;",
     ),
-    ("m/a.rs", "use super::b::B; pub struct A;"),
+    (
+        "m/a.rs",
+        "use super::b::B; pub struct A(self::Own); struct Own;",
+    ),
     ("m/b.rs", "pub struct B(super::c::C);"),
     ("m/c.rs", "\nuse crate::m::D; pub struct C;"),
     ("m/d.rs", "use super::a; pub struct D; fn f(_: a::A) {}"),
@@ -140,6 +183,24 @@ fn a_circle_of_four_files_is_counted_and_its_arrows_are_named() {
     let mut opened = CIRCLE;
     opened[3].1 = "pub struct C;";
     assert_eq!(circle_of("src/m", &opened).number, 0);
+}
+
+#[test]
+fn the_largest_of_several_circles_counts() {
+    let files = [
+        ("m.rs", "mod a; mod b; mod c; mod d; mod e;"),
+        ("m/a.rs", "use super::b::B; pub struct A;"),
+        ("m/b.rs", "use super::{a::A, c::C}; pub struct B;"),
+        ("m/c.rs", "use super::d::D; pub struct C;"),
+        ("m/d.rs", "use super::e::E; pub struct D;"),
+        ("m/e.rs", "use super::c::C; pub struct E;"),
+    ];
+    let circle = circle_of("src/m", &files);
+    assert_eq!(circle.number, 3);
+    assert_eq!(
+        circle.detail[..3],
+        ["src/m/c.rs", "src/m/d.rs", "src/m/e.rs"]
+    );
 }
 
 #[test]

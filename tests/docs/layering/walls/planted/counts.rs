@@ -16,26 +16,26 @@ fn a_number_over_its_limit_and_a_limit_that_is_too_high_are_said() {
         ("src/m".to_owned(), count(4)),
         ("src/n".to_owned(), count(0)),
     ]);
-    let said = |limits| compared("TABLE", "files turn", limits, &counts);
+    let said = |limits| compared("TABLE", "files that turn", limits, &counts);
     assert_eq!(said(&[("src/m", 4)]), [""; 0]);
     assert_eq!(
         said(&[("src/m", 3)]),
-        ["src/m: 4 files turn, and TABLE allows 3\n    src/m/a.rs"]
+        ["src/m: files that turn: 4, and TABLE allows 3\n    src/m/a.rs"]
     );
     assert_eq!(
         said(&[]),
-        ["src/m: 4 files turn, and TABLE allows 0\n    src/m/a.rs"]
+        ["src/m: files that turn: 4, and TABLE allows 0\n    src/m/a.rs"]
     );
     assert_eq!(
         said(&[("src/m", 5)]),
-        ["src/m: 4 files turn, and TABLE allows 5: lower the limit to 4"]
+        ["src/m: files that turn: 4, and TABLE allows 5: lower the limit to 4"]
     );
     let rows = said(&[("src/gone", 2), ("src/m", 4), ("src/n", 1)]);
     assert_eq!(
         rows,
         [
-            "src/gone: 0 files turn, and TABLE allows 2: lower the limit to 0, so take its row out",
-            "src/n: 0 files turn, and TABLE allows 1: lower the limit to 0, so take its row out",
+            "src/gone: nothing is left of what TABLE allows (2): lower the limit to 0, so take its row out",
+            "src/n: nothing is left of what TABLE allows (1): lower the limit to 0, so take its row out",
         ]
     );
 }
@@ -67,6 +67,7 @@ fn an_impl_in_a_third_file_is_counted_and_one_of_a_trait_is_not() {
         sliced("impl<F> super::a::Cut<F> where F: for<'a> Fn(&'a u8) -> u8 {}"),
         cut
     );
+    assert_eq!(sliced("impl super::Cut where u8: Copy {}"), cut);
     for other in [
         "use super::Cut; impl Clone for Cut<u8> {}",
         "use super::Cut; impl<T> From<Cut<T>> for u8 where T: Copy {}",
@@ -75,6 +76,23 @@ fn an_impl_in_a_third_file_is_counted_and_one_of_a_trait_is_not() {
     ] {
         assert_eq!(sliced(other), [], "{other}");
     }
+}
+
+#[test]
+fn a_trait_that_three_files_implement_is_no_sliced_type() {
+    let files = [
+        ("m.rs", "mod a; mod b; mod c;"),
+        ("m/a.rs", "pub trait Of<T> {} impl Of<u8> for A {}"),
+        (
+            "m/b.rs",
+            "use super::a::Of; impl Of<u8> for B {} fn f() -> impl Of<u8> { B }",
+        ),
+        (
+            "m/c.rs",
+            "use super::a::Of; impl<T> Of<T> for C<T> {} fn f() -> impl Of<u8> { C }",
+        ),
+    ];
+    assert!(found(&files, slices::counted).is_empty());
 }
 
 #[test]

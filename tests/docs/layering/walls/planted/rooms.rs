@@ -114,6 +114,22 @@ fn a_table_of_rooms_names_what_is_in_the_folder_and_nothing_else() {
 }
 
 #[test]
+fn a_file_and_the_folder_of_its_name_are_one_room() {
+    let mut files = ROOMS.to_vec();
+    files.push((
+        "m/plan/deep.rs",
+        "use super::Plan; use crate::m::Face; pub struct Deep;",
+    ));
+    files[4].1 = "mod deep; use deep::Deep; pub struct Plan;";
+    assert_eq!(
+        found(&files, |of| rooms::check(of, &of.arrows())),
+        [
+            "`plan.rs` uses `face.rs` of a floor above: src/m/plan/deep.rs:1 -> src/m/face.rs (crate::m::Face)"
+        ]
+    );
+}
+
+#[test]
 fn a_table_of_rooms_that_cannot_be_read_is_said() {
     for (doc, words) in [
         ("//! # Rooms\n//! words", "has no block of text"),
