@@ -2,10 +2,10 @@
 
 use rendezvous::read_secret;
 
-use super::cut::{Cut, MOST_SLICE_BYTES};
-use super::error::{EngineError, HostError};
-use super::worker::Pace;
 use crate::config::{EngineConfig, EngineKey, MOST_LOG_ENTRIES, OutOfRange, in_table};
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::ledger::cut::{Cut, MOST_SLICE_BYTES};
+use crate::engine::worker::Pace;
 
 /// Most bytes of a key file: digits and the end of a line.
 const MOST_KEY_FILE: u64 = 2 * EngineKey::BYTES as u64 + 2;
@@ -110,10 +110,10 @@ mod tests {
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
     use std::time::Duration;
 
-    use super::super::transfers::Transfers;
-    use super::super::worker::Pool;
     use super::*;
     use crate::config::PathConfig;
+    use crate::engine::transfers::Transfers;
+    use crate::engine::worker::Pool;
     use crate::provider::sink::SinkLane;
     use crate::provider::{Completed, Completion, Provider, ProviderError, Reaper, Wake};
 

@@ -7,17 +7,17 @@ use std::path::PathBuf;
 
 use rendezvous::StoreError;
 
-use super::account::MOST_SLICES;
-use super::counter::MOST_COUNTERS;
-use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
-use super::grant::Rights;
-use super::ids::{MOST_ENGINES, MOST_REGIONS};
-use super::notices::{MOST_NOTICE_BYTES, OVERHEAD};
-use super::plan::{Kind, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
-use super::rails::MOST_RAILS;
-use super::slots::{MOST_SLOTS, TransferId};
-use super::transfers::TransfersError;
 use crate::config::EngineAddress;
+use crate::engine::ids::{MOST_ENGINES, MOST_REGIONS};
+use crate::engine::ledger::account::MOST_SLICES;
+use crate::engine::ledger::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
+use crate::engine::ledger::plan::{Kind, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
+use crate::engine::ledger::slots::{MOST_SLOTS, TransferId};
+use crate::engine::memory::grant::Rights;
+use crate::engine::route::counter::MOST_COUNTERS;
+use crate::engine::route::rails::MOST_RAILS;
+use crate::engine::transfers::TransfersError;
+use crate::engine::wire::notices::{MOST_NOTICE_BYTES, OVERHEAD};
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::provider::ProviderError;
 use crate::verbs::VerbsError;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::error::{EngineError, HostError};
-use super::host::{Engine, lock};
 use crate::config::GpuSelector;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::host::{Engine, lock};
 use crate::gpu::{Gpu, open_bare};
 use crate::provider::ProviderError;
 
@@ -13,7 +13,7 @@ use crate::provider::ProviderError;
 pub(super) struct Gpus(Mutex<Vec<(GpuSelector, Arc<dyn Gpu>)>>);
 
 impl Engine {
-    /// A GPU for [`GpuMemory`](super::GpuMemory), without kernels: opened once, and closed with the engine. `simt` stands for a
+    /// A GPU for [`GpuMemory`](crate::engine::GpuMemory), without kernels: opened once, and closed with the engine. `simt` stands for a
     /// GPU where there is none, and its memory is that of the process.
     ///
     /// # Errors

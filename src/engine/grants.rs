@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{EngineError, HostError};
-use super::grant::{Grant, Rights};
-use super::host::{Engine, lock};
-use super::ids::RegionId;
-use super::keys::{EndError, PeerKey};
-use super::peer::Peer;
-use super::rails::{GrantedRange, RailKeys};
-use super::table::Mapped;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::host::{Engine, lock};
+use crate::engine::ids::RegionId;
+use crate::engine::memory::grant::{Grant, Rights};
+use crate::engine::memory::keys::{EndError, PeerKey};
+use crate::engine::memory::table::Mapped;
+use crate::engine::peer::Peer;
+use crate::engine::route::rails::{GrantedRange, RailKeys};
 use crate::provider::local::ShownRegion;
 use crate::verbs::RangeKey;
 

@@ -6,33 +6,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::account::Outcome;
-use super::admission::{Listening, Peers, accept_all, connect_over};
-use super::config::{check, key, log_receives, pace};
-use super::counter::Counters;
-use super::cpus;
-use super::cut::Cut;
-use super::error::{EngineError, HostError};
-use super::gpus::Gpus;
-use super::handshake::hello;
-use super::ids::{RegionId, number_of_engine};
-use super::keys::{Keys, PeerKey};
-use super::known::{AllKnown, PeerGone};
-use super::listener::Listener;
-use super::local::Local;
-use super::names::Publication;
-use super::peer::Peer;
-use super::rails::Rails;
-use super::regions::Descriptor;
-use super::registry::{Registry, Step};
-use super::report::Report;
-use super::seal::Role;
-use super::slots::{Status, TransferId};
-use super::streams::Stream;
-use super::transfers::Transfers;
-use super::wire::{Hello, Wire};
-use super::worker::Pool;
 use crate::config::{EngineAddress, EngineConfig, EngineCq};
+use crate::engine::config::{check, key, log_receives, pace};
+use crate::engine::connection::admission::{Listening, Peers, accept_all, connect_over};
+use crate::engine::connection::handshake::hello;
+use crate::engine::connection::publication::Publication;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::gpus::Gpus;
+use crate::engine::ids::{RegionId, number_of_engine};
+use crate::engine::ledger::account::Outcome;
+use crate::engine::ledger::cut::Cut;
+use crate::engine::ledger::report::Report;
+use crate::engine::ledger::slots::{Status, TransferId};
+use crate::engine::lives::known::{AllKnown, PeerGone};
+use crate::engine::memory::keys::{Keys, PeerKey};
+use crate::engine::memory::regions::Descriptor;
+use crate::engine::memory::registry::{Registry, Step};
+use crate::engine::peer::Peer;
+use crate::engine::route::counter::Counters;
+use crate::engine::route::local::Local;
+use crate::engine::route::rails::Rails;
+use crate::engine::transfers::Transfers;
+use crate::engine::wire::listener::Listener;
+use crate::engine::wire::messages::{Hello, Wire};
+use crate::engine::wire::seal::Role;
+use crate::engine::wire::streams::Stream;
+use crate::engine::worker::Pool;
+use crate::engine::worker::cpus;
 use crate::error::OwnThread;
 use crate::provider::mlx5::RailShape;
 use crate::provider::{AnyMemory, Host, ProviderError, Wake};
@@ -164,8 +164,8 @@ impl Engine {
         self.inner.hello.incarnation
     }
 
-    /// Registers all of `memory`: an `Arc` of [`HostMemory`](super::HostMemory) or of
-    /// [`GpuMemory`](super::GpuMemory). What is registered already is shared. Memory of a GPU is registered on every HCA by its
+    /// Registers all of `memory`: an `Arc` of [`HostMemory`](crate::engine::HostMemory) or of
+    /// [`GpuMemory`](crate::engine::GpuMemory). What is registered already is shared. Memory of a GPU is registered on every HCA by its
     /// best DMA-BUF, else by its address.
     ///
     /// # Errors

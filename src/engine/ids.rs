@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::error::EngineError;
+use crate::engine::error::EngineError;
 
 /// Low bits of the id of a region: which of its engine it is. Above them is the number of the engine.
 const REGION_BITS: u32 = 40;

@@ -62,62 +62,26 @@
 //! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`.
 //! `grants` has the calls, and `keys` ends each key once, and in time.
 
-mod account;
-mod admission;
-mod carried;
 mod config;
 mod connection;
-mod counter;
-mod cpus;
-mod credentials;
-mod cut;
-mod devices;
-mod ends;
 mod error;
-mod flow;
-mod flush;
-mod frames;
 mod gpus;
-mod grant;
 mod grants;
-mod handshake;
 mod host;
 mod ids;
-mod keys;
-mod known;
-mod link;
-mod listener;
-mod local;
-mod mirror;
-mod names;
-mod notices;
-mod overlap;
-mod own_qps;
+mod ledger;
+mod lives;
+mod memory;
 mod peer;
-mod plan;
-mod queue;
-mod rails;
-mod recovery;
-mod regions;
-mod registry;
-mod report;
-mod rest;
-mod seal;
+mod route;
 mod send;
-mod share;
 mod sinks;
-mod slots;
 mod start;
-mod streams;
-mod table;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod text;
 mod transfers;
-mod waiting;
 mod wire;
-mod words;
 mod worker;
 
 pub use crate::config::{
@@ -125,41 +89,41 @@ pub use crate::config::{
     EnginePairing, EnginePath, SocketPath,
 };
 pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, Mappings, ProviderError};
-pub use account::Outcome;
-pub use counter::{Counter, MOST_COUNTERS};
-pub use devices::{EngineDevices, Near};
+pub use connection::publication::Publication;
 pub use error::{Distrust, EngineError, HostError, Side};
-pub use flow::{Stalled, WaitsFor};
-pub use grant::{GRANT_BYTES, Grant, Rights};
 pub use host::{CloseReport, Engine};
 pub use ids::RegionId;
-pub use known::PeerGone;
-pub use listener::{Accepted, Listener, Shortage};
-pub use local::PeerPath;
-pub use mirror::Mirror;
-pub use names::Publication;
-pub use notices::{Behind, MOST_NOTICE_BYTES, Notice};
+pub use ledger::account::Outcome;
+pub use ledger::plan::{Kind, MOST_OPERATIONS, Operation};
+pub use ledger::report::{FirstCause, OperationStatus, Remote, Report};
+pub use ledger::slots::{Status, TransferId};
+pub use ledger::tally::{SliceCounts, Statistics};
+pub use lives::known::PeerGone;
+pub use memory::grant::{GRANT_BYTES, Grant, Rights};
+pub use memory::regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use peer::Peer;
-pub use plan::{Kind, MOST_OPERATIONS, Operation};
-pub use rails::{MOST_RAILS, RailKeys, RailState, RailStatus};
-pub use regions::{DESCRIPTOR_BYTES, Descriptor};
-pub use report::{FirstCause, OperationStatus, Remote, Report};
-pub use slots::{Status, TransferId};
-pub use streams::Stream;
-pub use tally::{SliceCounts, Statistics};
+pub use route::counter::{Counter, MOST_COUNTERS};
+pub use route::devices::{EngineDevices, Near};
+pub use route::flow::{Stalled, WaitsFor};
+pub use route::local::PeerPath;
+pub use route::mirror::Mirror;
+pub use route::rails::{MOST_RAILS, RailKeys, RailState, RailStatus};
 pub use text::printable;
+pub use transfers::waiting::Concluded;
 pub use transfers::{Options, Prepared};
-pub use waiting::Concluded;
-pub use words::KeyedStream;
+pub use wire::keyed::KeyedStream;
+pub use wire::listener::{Accepted, Listener, Shortage};
+pub use wire::notices::{Behind, MOST_NOTICE_BYTES, Notice};
+pub use wire::streams::Stream;
 
 /// What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
 pub(crate) mod parts {
-    pub use super::account::{Account, AtomicAccount, Change, Close, MOST_SLICES};
-    pub use super::cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
     pub use super::host::{wakes, ways};
-    pub use super::plan::{Local, MOST_GATHER, MOST_PIECES, Plan, Region, Regions, Slice};
+    pub use super::ledger::account::{Account, AtomicAccount, Change, Close, MOST_SLICES};
+    pub use super::ledger::cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
+    pub use super::ledger::plan::{Local, MOST_GATHER, MOST_PIECES, Plan, Region, Regions, Slice};
+    pub use super::ledger::slots::{MOST_SLOTS, SlotWord, Slots};
+    pub use super::memory::table::RegionTable;
     pub use super::sinks::SinkEngine;
-    pub use super::slots::{MOST_SLOTS, SlotWord, Slots};
-    pub use super::table::RegionTable;
     pub use crate::provider::sink::SinkFault;
 }

@@ -4,21 +4,21 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-use super::counter::check_counter;
-use super::error::EngineError;
-use super::grant::Rights;
-use super::host::{Inner, lock};
-use super::known::Known;
-use super::link::Link;
-use super::local::PeerPath;
-use super::overlap;
-use super::plan::{Kind, Operation};
-use super::regions::Descriptor;
-use super::send::Attached;
-use super::slots::TransferId;
-use super::table::Mapped;
-use super::transfers::{LocalTable, Options, Prepared, RemoteTable};
-use super::wire::Hello;
+use crate::engine::error::EngineError;
+use crate::engine::host::{Inner, lock};
+use crate::engine::ledger::overlap;
+use crate::engine::ledger::plan::{Kind, Operation};
+use crate::engine::ledger::slots::TransferId;
+use crate::engine::lives::known::Known;
+use crate::engine::memory::grant::Rights;
+use crate::engine::memory::regions::Descriptor;
+use crate::engine::memory::table::Mapped;
+use crate::engine::route::counter::check_counter;
+use crate::engine::route::link::Link;
+use crate::engine::route::local::PeerPath;
+use crate::engine::send::Attached;
+use crate::engine::transfers::{LocalTable, Options, Prepared, RemoteTable};
+use crate::engine::wire::messages::Hello;
 
 /// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP; handles
 /// may be dropped.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::account::Outcome;
-use super::error::EngineError;
-use super::host::Engine;
-use super::known::Known;
-use super::notices::{Behind, MOST_NOTICE_BYTES, Notice};
-use super::peer::Peer;
-use super::plan::Operation;
-use super::report::FirstCause;
-use super::slots::TransferId;
-use super::transfers::{Options, Prepared};
+use crate::engine::error::EngineError;
+use crate::engine::host::Engine;
+use crate::engine::ledger::account::Outcome;
+use crate::engine::ledger::plan::Operation;
+use crate::engine::ledger::report::FirstCause;
+use crate::engine::ledger::slots::TransferId;
+use crate::engine::lives::known::Known;
+use crate::engine::peer::Peer;
+use crate::engine::transfers::{Options, Prepared};
+use crate::engine::wire::notices::{Behind, MOST_NOTICE_BYTES, Notice};
 
 impl Engine {
     /// The next notice, of any peer; those of one peer in the order in which it has sent them, each once. None: the time is over.

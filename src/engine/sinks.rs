@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::{check, pace};
-use super::cpus;
-use super::error::{EngineError, HostError};
-use super::grant::Rights;
-use super::link::{Fence, Link};
-use super::plan::Operation;
-use super::rails::RailKeys;
-use super::regions::Users;
-use super::report::Report;
-use super::slots::{Status, TransferId};
-use super::table::{Mapped, Table};
-use super::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
-use super::worker::{Held, Pool};
 use crate::config::EngineConfig;
+use crate::engine::config::{check, pace};
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::ledger::plan::Operation;
+use crate::engine::ledger::report::Report;
+use crate::engine::ledger::slots::{Status, TransferId};
+use crate::engine::memory::grant::Rights;
+use crate::engine::memory::regions::Users;
+use crate::engine::memory::table::{Mapped, Table};
+use crate::engine::route::link::{Fence, Link};
+use crate::engine::route::rails::RailKeys;
+use crate::engine::transfers::{LocalTable, Options, Prepared, RemoteTable, Transfers};
+use crate::engine::worker::cpus;
+use crate::engine::worker::{Held, Pool};
 use crate::error::OwnThread;
 use crate::provider::ProviderError;
 use crate::provider::sink::{Sink, SinkFault, SinkLane, SinkReaper};
@@ -84,7 +84,7 @@ impl SinkEngine {
         })
     }
 
-    /// As [`Peer::submit`](super::Peer::submit).
+    /// As [`Peer::submit`](crate::engine::Peer::submit).
     ///
     /// # Errors
     /// As there.
@@ -99,7 +99,7 @@ impl SinkEngine {
             .submit(&self.link, tables, (operations, false), (options, None))
     }
 
-    /// As [`Peer::prepare`](super::Peer::prepare).
+    /// As [`Peer::prepare`](crate::engine::Peer::prepare).
     ///
     /// # Errors
     /// As there.
@@ -110,7 +110,7 @@ impl SinkEngine {
             .prepare(&self.link, tables, cut, (operations, false, false))
     }
 
-    /// As [`Peer::post`](super::Peer::post).
+    /// As [`Peer::post`](crate::engine::Peer::post).
     ///
     /// # Errors
     /// As there.
@@ -120,7 +120,7 @@ impl SinkEngine {
             .post(&self.link, prepared, (&Options::default(), None))
     }
 
-    /// As [`Engine::poll`](super::Engine::poll).
+    /// As [`Engine::poll`](crate::engine::Engine::poll).
     ///
     /// # Errors
     /// As there.
@@ -128,7 +128,7 @@ impl SinkEngine {
         self.transfers.poll(id)
     }
 
-    /// As [`Engine::wait`](super::Engine::wait).
+    /// As [`Engine::wait`](crate::engine::Engine::wait).
     ///
     /// # Errors
     /// As there.
@@ -137,7 +137,7 @@ impl SinkEngine {
         self.transfers.poll(id)
     }
 
-    /// As [`Engine::cancel`](super::Engine::cancel).
+    /// As [`Engine::cancel`](crate::engine::Engine::cancel).
     ///
     /// # Errors
     /// As there.
@@ -145,7 +145,7 @@ impl SinkEngine {
         self.transfers.cancel(id)
     }
 
-    /// As [`Engine::report`](super::Engine::report).
+    /// As [`Engine::report`](crate::engine::Engine::report).
     ///
     /// # Errors
     /// As there.
@@ -153,7 +153,7 @@ impl SinkEngine {
         self.transfers.report(id)
     }
 
-    /// As [`Engine::release`](super::Engine::release).
+    /// As [`Engine::release`](crate::engine::Engine::release).
     ///
     /// # Errors
     /// As there.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::config::key;
-use super::cpus;
-use super::error::HostError;
-use super::host::Engine;
-use super::rails::RailStatus;
-use super::tally::Statistics;
 use crate::config::{CpuList, EngineConfig, EngineKey};
+use crate::engine::config::key;
+use crate::engine::error::HostError;
+use crate::engine::host::Engine;
+use crate::engine::ledger::tally::Statistics;
+use crate::engine::route::rails::RailStatus;
+use crate::engine::worker::cpus;
 use crate::verbs::Context;
 
 impl Engine {

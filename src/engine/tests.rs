@@ -8,11 +8,11 @@ use softhca::device::FaultSpec;
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::{HANG, until};
 
-use super::host::lock;
-use super::link::Planted;
-use super::queue::Item;
-use super::registry::Step;
-use super::{
+use crate::engine::host::lock;
+use crate::engine::memory::registry::Step;
+use crate::engine::route::link::Planted;
+use crate::engine::transfers::queue::Item;
+use crate::engine::{
     Engine, EngineConfig, EngineCq, EngineError, EnginePath, HostError, HostMemory, Outcome, Peer,
     RegionId, Remote, Report, Rights, Status, TransferId,
 };
@@ -187,12 +187,12 @@ fn a_grant_ends_when_its_time_is_over_without_a_question() {
     let grant = |time| to_a.grant(region, 64, Rights::Read, time).unwrap();
     let [short, long] = [grant(Some(HOUR)), grant(Some(2 * HOUR))];
     let without = grant(None);
-    let read = |grant: &super::Grant| {
+    let read = |grant: &crate::engine::Grant| {
         to_b.import_grant(grant).unwrap();
         let id = to_b.read(here, grant.address, 64).unwrap();
         a.report(id).outcome
     };
-    let outcomes = |of: [&super::Grant; 3]| of.map(read);
+    let outcomes = |of: [&crate::engine::Grant; 3]| of.map(read);
     let all = [&short, &long, &without];
     assert_eq!(outcomes(all), [Outcome::Done; 3]);
     let keys = &b.engine.inner.keys;

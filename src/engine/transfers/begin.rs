@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::super::account::Outcome;
-use super::super::cut::Cut;
-use super::super::error::{EngineError, Side};
-use super::super::link::{Fence, Link};
-use super::super::plan::{Operation, Plan};
-use super::super::send::Attached;
-use super::super::slots::TransferId;
 use super::place::{Body, Way};
 use super::{LocalTable, RemoteTable, Transfers, copiers, count};
+use crate::engine::error::{EngineError, Side};
+use crate::engine::ledger::account::Outcome;
+use crate::engine::ledger::cut::Cut;
+use crate::engine::ledger::plan::{Operation, Plan};
+use crate::engine::ledger::slots::TransferId;
+use crate::engine::route::link::{Fence, Link};
+use crate::engine::send::Attached;
 
 /// A transfer that was planned once, to be posted many times.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::account::{Change, Outcome};
-use super::super::error::EngineError;
-use super::super::link::{Fence, Link};
-use super::super::plan::Plan;
-use super::super::report::{OperationStatus, Remote, Report};
-use super::super::slots::{Status, TransferId};
 use super::place::first_cause;
 use super::{LocalTable, Transfers, count};
+use crate::engine::error::EngineError;
+use crate::engine::ledger::account::{Change, Outcome};
+use crate::engine::ledger::plan::Plan;
+use crate::engine::ledger::report::{OperationStatus, Remote, Report};
+use crate::engine::ledger::slots::{Status, TransferId};
+use crate::engine::route::link::{Fence, Link};
 use crate::error::ThreadPanicked;
 use crate::provider::Cause;
 

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::super::error::{EngineError, Side};
-use super::super::link::Link;
-use super::super::plan::Plan;
-use super::super::table::Mapped;
 use super::{LocalTable, RemoteTable};
+use crate::engine::error::{EngineError, Side};
+use crate::engine::ledger::plan::Plan;
+use crate::engine::memory::table::Mapped;
+use crate::engine::route::link::Link;
 use crate::gpu::Gpu;
 use crate::provider::local::Reach;
 

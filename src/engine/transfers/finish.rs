@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::account::{Change, Close};
-use super::super::error::EngineError;
-use super::super::queue::Item;
-use super::super::rails::number_of;
-use super::super::report::FirstCause;
-use super::super::slots::{Status, TransferId};
 use super::place::{Place, Retry, first_cause};
 use super::{Transfers, count};
+use crate::engine::error::EngineError;
+use crate::engine::ledger::account::{Change, Close};
+use crate::engine::ledger::report::FirstCause;
+use crate::engine::ledger::slots::{Status, TransferId};
+use crate::engine::route::rails::number_of;
+use crate::engine::transfers::queue::Item;
 use crate::provider::{Cause, Tag};
 
 /// Where a WQE has failed: a life of a lane.

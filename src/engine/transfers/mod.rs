@@ -10,28 +10,30 @@ mod copiers;
 mod finish;
 mod place;
 mod pull;
+pub(in crate::engine) mod queue;
 #[cfg(test)]
 mod tests;
+pub(in crate::engine) mod waiting;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use super::account::{AtomicAccount, Outcome};
-use super::cut::Cut;
-use super::error::EngineError;
-use super::flow::{Stalled, WaitsFor};
-use super::flush::Flushes;
-use super::grant::Rights;
-use super::link::Link;
-use super::plan::Plan;
-use super::queue::{Item, RunQueue};
-use super::regions::Users;
-use super::slots::{Slots, Status, TransferId};
-use super::table::Table;
-use super::tally::{SliceCounts, Statistics, Totals};
-use super::waiting::Waiting;
+use crate::engine::error::EngineError;
+use crate::engine::ledger::account::{AtomicAccount, Outcome};
+use crate::engine::ledger::cut::Cut;
+use crate::engine::ledger::plan::Plan;
+use crate::engine::ledger::slots::{Slots, Status, TransferId};
+use crate::engine::ledger::tally::{SliceCounts, Statistics, Totals};
+use crate::engine::memory::flush::Flushes;
+use crate::engine::memory::grant::Rights;
+use crate::engine::memory::regions::Users;
+use crate::engine::memory::table::Table;
+use crate::engine::route::flow::{Stalled, WaitsFor};
+use crate::engine::route::link::Link;
+use crate::engine::transfers::queue::{Item, RunQueue};
+use crate::engine::transfers::waiting::Waiting;
 use crate::provider::ProviderError;
 
 pub use begin::{Options, Prepared};

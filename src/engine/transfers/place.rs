@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-use super::super::account::AtomicAccount;
-use super::super::link::{Link, Lives};
-use super::super::plan::{Kind, Plan};
-use super::super::report::FirstCause;
-use super::super::send::Attached;
-use super::super::slots::TransferId;
 use super::{LocalTable, Prepared, RemoteTable};
+use crate::engine::ledger::account::AtomicAccount;
+use crate::engine::ledger::plan::{Kind, Plan};
+use crate::engine::ledger::report::FirstCause;
+use crate::engine::ledger::slots::TransferId;
+use crate::engine::route::link::{Link, Lives};
+use crate::engine::send::Attached;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Tag};
 

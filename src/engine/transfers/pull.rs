@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::super::link::Link;
-use super::super::plan::{Kind, Plan};
-use super::super::queue::Item;
-use super::super::rails::{Crossing, NO_RAIL};
-use super::super::slots::TransferId;
 use super::place::{Body, Place, Way};
 use super::{Transfers, count};
+use crate::engine::ledger::plan::{Kind, Plan};
+use crate::engine::ledger::slots::TransferId;
+use crate::engine::route::link::Link;
+use crate::engine::route::rails::{Crossing, NO_RAIL};
+use crate::engine::transfers::queue::Item;
 use crate::provider::{Chain, LocalRange, Tag, Verb};
 
 /// How much a lane takes.

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::account::Close;
-use super::super::link::{Fence, MOST_QPS};
-use super::super::plan::{Kind, Operation};
-use super::super::rails::{Crossing, RailKeys};
-use super::super::table::one_region_each;
 use super::*;
+use crate::engine::ledger::account::Close;
+use crate::engine::ledger::plan::{Kind, Operation};
+use crate::engine::memory::table::one_region_each;
+use crate::engine::route::link::{Fence, MOST_QPS};
+use crate::engine::route::rails::{Crossing, RailKeys};
 use crate::provider::{Cause, Chain, Tag};
 
 /// Slices of one slot, and lanes by which they fail.

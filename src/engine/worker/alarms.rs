@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::time::{Duration, Instant};
 
-use super::super::account::Close;
-use super::super::slots::TransferId;
 use super::Worker;
+use crate::engine::ledger::account::Close;
+use crate::engine::ledger::slots::TransferId;
 use crate::provider::{Lane, Provider};
 
 /// A worker that waits for a fence does not look more often.

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::account::Close;
-use super::super::host::lock;
-use super::super::queue::Item;
 use super::{Held, Worker};
+use crate::engine::host::lock;
+use crate::engine::ledger::account::Close;
+use crate::engine::transfers::queue::Item;
 use crate::error::ThreadPanicked;
 use crate::provider::Provider;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::link::Link;
-use super::super::rails::Crossing;
-use super::super::share::{self, Tempo};
+use crate::engine::route::link::Link;
+use crate::engine::route::rails::Crossing;
+use crate::engine::route::share::{self, Tempo};
 use crate::provider::{Completion, Lane};
 
 /// One life of a lane.

@@ -2,6 +2,7 @@
 //! finishes what completes, in turns. Without work it spins for a short time, then sleeps.
 
 mod alarms;
+pub(in crate::engine) mod cpus;
 mod end;
 mod held;
 mod pool;
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::account::Close;
-use super::host::lock;
-use super::link::Link;
-use super::queue::Item;
-use super::slots::TransferId;
-use super::transfers::Transfers;
+use crate::engine::host::lock;
+use crate::engine::ledger::account::Close;
+use crate::engine::ledger::slots::TransferId;
+use crate::engine::route::link::Link;
+use crate::engine::transfers::Transfers;
+use crate::engine::transfers::queue::Item;
 use crate::provider::{Cause, Chain, Completion, Lane, Provider, Reaper, Tag};
 
 use alarms::Alarm;

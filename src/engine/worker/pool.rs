@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::super::cpus;
-use super::super::host::lock;
-use super::super::queue::{Item, RunQueue};
-use super::super::transfers::Transfers;
 use super::{Held, Pace, Worker};
 use crate::config::CpuList;
+use crate::engine::host::lock;
+use crate::engine::transfers::Transfers;
+use crate::engine::transfers::queue::{Item, RunQueue};
+use crate::engine::worker::cpus;
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Provider, ProviderError};
 

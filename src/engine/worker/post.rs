@@ -1,9 +1,9 @@
 //! What is posted next.
 
-use super::super::account::Close;
-use super::super::rails::NO_RAIL;
-use super::super::transfers::{Pulled, Room};
 use super::{Held, LinkWork, Worker};
+use crate::engine::ledger::account::Close;
+use crate::engine::route::rails::NO_RAIL;
+use crate::engine::transfers::{Pulled, Room};
 use crate::provider::{Chain, Lane, Posted, Provider, Stop};
 
 /// Chains that a worker takes of a transfer in one step. Workers that share a transfer meet at its account, so they take more at

@@ -1,7 +1,7 @@
 //! What has completed.
 
-use super::super::transfers::Lost;
 use super::Worker;
+use crate::engine::transfers::Lost;
 use crate::provider::{Completed, Completion, Lane, Provider, Reaper};
 
 impl<P: Provider> Worker<P> {

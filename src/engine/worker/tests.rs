@@ -4,15 +4,15 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::super::account::Outcome;
-use super::super::config::{check, pace};
-use super::super::plan::{Kind, Operation};
-use super::super::rails::{Crossing, RailKeys};
-use super::super::slots::{Slots, Status};
-use super::super::table::one_region_each;
-use super::super::transfers::{Lost, Options};
 use super::*;
 use crate::config::EngineConfig;
+use crate::engine::config::{check, pace};
+use crate::engine::ledger::account::Outcome;
+use crate::engine::ledger::plan::{Kind, Operation};
+use crate::engine::ledger::slots::{Slots, Status};
+use crate::engine::memory::table::one_region_each;
+use crate::engine::route::rails::{Crossing, RailKeys};
+use crate::engine::transfers::{Lost, Options};
 use crate::provider::sink::SinkLane;
 use crate::provider::{Completed, ProviderError, Verb, Wake};
 

@@ -70,7 +70,7 @@ const OWN_OF_FILE: &[(&str, &str, &str)] = &[
         "of a thread of this process",
     ),
     (
-        "src/engine/recovery.rs",
+        "src/engine/connection/recovery.rs",
         "expected",
         "words of this library",
     ),
@@ -102,7 +102,7 @@ const READ: &[(&str, &str, &str)] = &[
     ("crates/rendezvous/src/etcd/messages.rs", "token", COMPARED),
     ("crates/rendezvous/src/file_lease.rs", "key", CHECKED),
     ("crates/rendezvous/src/process.rs", "seen_from", COMPARED),
-    ("src/engine/wire.rs", "name", CHECKED),
+    ("src/engine/wire/messages.rs", "name", CHECKED),
     ("src/membership/group_store/lost.rs", "record", CHECKED),
     ("src/membership/group_store/lost.rs", "waits", SHOWN),
     ("src/membership/stored/record.rs", "members", CHECKED),

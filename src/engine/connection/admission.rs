@@ -1,0 +1,455 @@
+//! How a connection becomes a peer: it is accepted or made, shakes hands, and is taken in.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use crate::engine::connection::control::{Control, THREAD};
+use crate::engine::connection::handshake::{Connected, Handshake, failed};
+use crate::engine::connection::recovery::Pairs;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::host::{Inner, lock};
+use crate::engine::peer::Peer;
+use crate::engine::route::link::Link;
+use crate::engine::wire::frames::Stage;
+use crate::engine::wire::listener::{Accepted, Listener, Shortage};
+use crate::engine::wire::messages::{Hello, Message, Wire};
+use crate::engine::wire::seal::{Purpose, Role, shake};
+use crate::engine::wire::streams::Stream;
+use crate::engine::worker::Held;
+use crate::error::OwnThread;
+use crate::fabric::PortRecord;
+use crate::provider::local::{LocalLane, MOST_COPIERS};
+use crate::provider::{HostLane, ProviderError, Wake, Watched};
+
+/// Most turns of a QP with small transfers for one of the QP with the slowest port.
+const MOST_TURNS: u32 = 16;
+/// Most connections that shake hands at a time.
+const MOST_GREETED: usize = 64;
+
+#[derive(Default)]
+pub(in crate::engine) struct Peers {
+    /// All that have not ended: their control threads.
+    pub(in crate::engine) threads: Vec<(Arc<Link>, Arc<Hello>, OwnThread)>,
+    /// Name and life of those that shake hands, and have a place.
+    entering: Vec<(String, u64)>,
+    /// Those that have connected and were not accepted yet.
+    pub(in crate::engine) arrived: VecDeque<Peer>,
+}
+
+pub(in crate::engine) struct Listening {
+    pub(in crate::engine) wake: Wake,
+    pub(in crate::engine) stops: AtomicBool,
+}
+
+impl Peers {
+    /// One more has connected. If the program leaves too many unaccepted, the oldest whose connection has ended goes.
+    fn arrive(&mut self, peer: Peer, most: usize) {
+        self.arrived.push_back(peer);
+        if self.arrived.len() > most {
+            let ended = self.arrived.iter().position(|it| !it.is_open());
+            self.arrived.remove(ended.unwrap_or(0));
+        }
+    }
+}
+
+/// The place of one that shakes hands. It is given back also where the handshake panics.
+struct Entering<'a> {
+    peers: &'a Mutex<Peers>,
+    own: Cell<Option<(String, u64)>>,
+}
+
+impl Entering<'_> {
+    fn take(&self, peers: &mut Peers, own: (String, u64)) {
+        peers.entering.push(own.clone());
+        self.own.set(Some(own));
+    }
+
+    fn give_back(&self, peers: &mut Peers) {
+        if let Some(own) = self.own.take()
+            && let Some(at) = peers.entering.iter().position(|it| *it == own)
+        {
+            peers.entering.swap_remove(at);
+        }
+    }
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        // Without one the caller may hold the lock.
+        if self.own.get_mut().is_some() {
+            self.give_back(&mut lock(self.peers));
+        }
+    }
+}
+
+/// Connections that shake hands, each in a thread of its own, so that none that says nothing holds up another.
+#[derive(Default)]
+struct Greeting {
+    all: Vec<Greeted>,
+    /// Threads whose connection was ended here.
+    ending: Vec<OwnThread>,
+}
+
+struct Greeted {
+    from: String,
+    stream: Arc<Mutex<Option<Stream>>>,
+    heard: Arc<Mutex<Instant>>,
+    thread: OwnThread,
+}
+
+/// By which another thread ends a connection, until this one has shaken hands. A connection ends with the last descriptor, so this one
+/// does not outlive that.
+struct Handle(Arc<Mutex<Option<Stream>>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        lock(&self.0).take();
+    }
+}
+
+impl Greeting {
+    /// Takes one more in. If too many shake hands, it ends the one that has said nothing for longest.
+    fn begin(&mut self, inner: &Weak<Inner>, accepted: Accepted) -> io::Result<()> {
+        let Accepted { stream, from } = accepted;
+        self.all.retain(|it| !it.thread.is_finished());
+        self.ending.retain(|thread| !thread.is_finished());
+        if self.all.len() >= MOST_GREETED {
+            self.end_silent();
+        }
+        let Some(strong) = inner.upgrade() else {
+            return Ok(());
+        };
+        let own = Arc::new(Mutex::new(Some(stream.try_clone()?)));
+        let handle = Handle(Arc::clone(&own));
+        let wire = Wire::new(stream, strong.config.connect_timeout);
+        let heard = wire.last_heard();
+        let inner = Weak::clone(inner);
+        let place = from.clone();
+        let body = move || {
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            let connected = connect_over(&inner, wire, (&place, Role::Accepts));
+            drop(handle);
+            match connected {
+                Ok(peer) => {
+                    lock(&inner.peers).arrive(peer, inner.config.peers as usize);
+                    inner.arrived.notify_all();
+                }
+                Err(error) => tracing::warn!("not connected: {error}"),
+            }
+        };
+        let thread = OwnThread::spawn("wv-engine-hello", body, |_| {})?;
+        self.all.push(Greeted {
+            from,
+            stream: own,
+            heard,
+            thread,
+        });
+        Ok(())
+    }
+
+    fn end_silent(&mut self) {
+        let all = self.all.iter().enumerate();
+        let Some((at, _)) = all.min_by_key(|(_, it)| *lock(&it.heard)) else {
+            return;
+        };
+        let silent = self.all.swap_remove(at);
+        let from = &silent.from;
+        tracing::warn!(
+            "{from}: ended, since {MOST_GREETED} connections shake hands, and it was silent for longest"
+        );
+        self.end(silent);
+    }
+
+    fn end(&mut self, greeted: Greeted) {
+        if let Some(stream) = &*lock(&greeted.stream) {
+            // One that is gone is at its end, too.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.ending.push(greeted.thread);
+    }
+
+    /// Ends all.
+    fn close(mut self) {
+        for greeted in std::mem::take(&mut self.all) {
+            self.end(greeted);
+        }
+        for thread in self.ending {
+            thread.join();
+        }
+    }
+}
+
+/// Takes connections until it is told to stop. Then it ends those that shake hands.
+pub(in crate::engine) fn accept_all(inner: &Weak<Inner>, listener: &Listener, own: &Listening) {
+    let mut greeting = Greeting::default();
+    let mut shortage = Shortage::default();
+    loop {
+        own.wake.begin();
+        if !own.stops.load(Ordering::SeqCst) {
+            // The system has said that it can take none: what comes is waited for without it.
+            let pause = shortage.pause();
+            let comes = pause.is_none().then(|| Watched::read(listener.as_fd()));
+            if let Err(error) = own.wake.sleep(comes, pause) {
+                tracing::error!("an engine does not listen any more: {error}");
+                break;
+            }
+        }
+        own.wake.end();
+        if own.stops.load(Ordering::SeqCst) {
+            break;
+        }
+        let begun = listener.accept().and_then(|accepted| match accepted {
+            Some(accepted) => greeting.begin(inner, accepted),
+            None => Ok(()),
+        });
+        if let Some(error) = shortage.after(begun) {
+            tracing::warn!("an engine takes no connection for now: {error}");
+        }
+    }
+    greeting.close();
+}
+
+/// Connects over a stream, from either end.
+pub(in crate::engine) fn connect_over(
+    inner: &Arc<Inner>,
+    mut wire: Wire,
+    (place, role): (&str, Role),
+) -> Result<Peer, HostError> {
+    wire.stream().keep_alive().map_err(|source| {
+        let call = "setsockopt";
+        ProviderError::System { call, source }
+    })?;
+    if let Some(key) = &inner.config.key {
+        let shaken = shake(&mut wire, key, role, Purpose::Engine);
+        shaken.map_err(|error| failed(place, &error))?;
+    }
+    wire.expect(Stage::Hello);
+    if let Err(panicked) = inner.pool.check() {
+        let error = EngineError::from(panicked);
+        // It may be gone.
+        let _ = wire.send(&Message::Refused(error.to_string().into()));
+        return Err(error.into());
+    }
+    let entering = Entering {
+        peers: &inner.peers,
+        own: Cell::new(None),
+    };
+    let takes = |hello: &Hello| {
+        let mut peers = lock(&inner.peers);
+        may_enter(inner, &mut peers, hello)?;
+        entering.take(&mut peers, (hello.name.clone(), hello.incarnation));
+        Ok(())
+    };
+    let handshake = Handshake {
+        rails: &inner.rails,
+        config: &inner.config,
+        hello: &inner.hello,
+        local: &inner.local,
+        takes: &takes,
+        place,
+        role,
+    };
+    let connected = handshake.run(&mut wire);
+    let mut peers = lock(&inner.peers);
+    entering.give_back(&mut peers);
+    admit(inner, &mut peers, connected?, wire, place)
+}
+
+/// Whether the engine takes the peer now, or why not.
+fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), String> {
+    if inner.is_closing.load(Ordering::Acquire) {
+        return Err(EngineError::Closing.to_string());
+    }
+    let allow = &inner.config.allow;
+    if !allow.is_empty() && !allow.contains(&hello.name) {
+        return Err(format!(
+            "'{}' is none of the engines that '{}' connects with",
+            hello.name, inner.config.name
+        ));
+    }
+    let has_ended = |(_, _, thread): &mut (Arc<Link>, Arc<Hello>, OwnThread)| thread.is_finished();
+    for (_, _, thread) in peers.threads.extract_if(.., has_ended) {
+        thread.join();
+    }
+    // Behind its end a connection may tell notices for a while, and has no place any more.
+    let links = peers.threads.iter();
+    let present = links.filter(|(link, _, _)| !link.is_over()).count();
+    let most = inner.config.peers as usize;
+    if present + peers.entering.len() >= most {
+        return Err(format!("this engine has {most} peers, its most"));
+    }
+    let is_other = |(link, it, _): &(Arc<Link>, Arc<Hello>, OwnThread)| {
+        link.is_open() && it.name == hello.name && it.incarnation != hello.incarnation
+    };
+    let enters = |(name, incarnation): &(String, u64)| {
+        *name == hello.name && *incarnation != hello.incarnation
+    };
+    match peers.threads.iter().any(is_other) || peers.entering.iter().any(enters) {
+        true => Err(format!(
+            "another engine with the name '{}' is connected",
+            hello.name
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Whose turn it is with a small transfer: each QP as often as its port is faster than the slowest, in whole times. A speed of 0 is
+/// unknown, and counts as the slowest.
+fn turns(owners: &[u32], speeds: &[u32]) -> Vec<u32> {
+    let known = speeds.iter().copied().filter(|speed| *speed > 0);
+    let least = known.min().unwrap_or(1);
+    let times = speeds.iter().map(|it| (it / least).clamp(1, MOST_TURNS));
+    let times: Vec<u32> = times.collect();
+    let rounds = times.iter().copied().max().unwrap_or(0);
+    let all = (0..rounds).flat_map(|round| {
+        let of_round = owners
+            .iter()
+            .zip(&times)
+            .filter(move |(_, times)| round < **times);
+        of_round.map(|(owner, _)| *owner).collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
+/// Takes a connection in, whose QPs can send.
+fn admit(
+    inner: &Arc<Inner>,
+    peers: &mut Peers,
+    connected: Connected,
+    mut wire: Wire,
+    place: &str,
+) -> Result<Peer, HostError> {
+    let Connected {
+        peer,
+        pairs,
+        lanes,
+        terms,
+        own_qps,
+        crossings,
+        local,
+    } = connected;
+    let hello = Arc::new(peer);
+    // The engine may be closed since it was asked for first.
+    if let Err(reason) = may_enter(inner, peers, &hello) {
+        let _ = wire.send(&Message::Refused(reason.clone().into()));
+        let peer = place.to_owned();
+        return Err(HostError::Connection { peer, reason });
+    }
+    let qps = lanes.len();
+    let mut owners: Vec<u32> = crossings
+        .iter()
+        .enumerate()
+        .map(|(lane, crossing)| inner.rails.worker_of(lane, crossing.own))
+        .collect();
+    let ports = &inner.hello.ports;
+    let speeds = crossings
+        .iter()
+        .map(|it| ports.get(it.own).map_or(0, PortRecord::speed));
+    let turns = turns(&owners, &speeds.collect::<Vec<_>>());
+    let lanes = lanes.into_iter().map(|lane| lane.map(HostLane::Mlx5));
+    let mut lanes: Vec<Option<HostLane>> = lanes.collect();
+    if let Some(way) = &local.way {
+        for (copier, worker) in (0..inner.rails.workers()).enumerate().take(MOST_COPIERS) {
+            let lane = LocalLane::new(&way.reach, copier);
+            lanes.push(Some(HostLane::Local(Box::new(lane))));
+            owners.push(worker);
+        }
+    }
+    let number = inner.links.fetch_add(1, Ordering::Relaxed);
+    let ids = (number, hello.incarnation);
+    let link = Link::new(ids, &owners, Some(Wake::new()?))
+        .with_local(local.way, qps)
+        .with_crossings(&crossings, turns)
+        .with_near(inner.hello.near || hello.near)
+        .with_seat(local.seat.is_some())
+        .with_counters(&inner.counters);
+    let link = Arc::new(link);
+    for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
+        match lane {
+            Some(lane) => inner.pool.add(owner, Held::new(&link, nth, 1, lane)),
+            // The control thread connects it anew.
+            None => {
+                link.end_lane(nth);
+                link.lane_is_gone(nth);
+            }
+        }
+    }
+    let rooms = [hello.inbox, inner.hello.inbox];
+    let life = (&*hello.name, hello.incarnation);
+    let known = inner.known.enter(life, rooms, &link);
+    let mut control = Control {
+        link: Arc::clone(&link),
+        transfers: Arc::clone(&inner.transfers),
+        pool: Arc::clone(&inner.pool),
+        pairs: Pairs::new(pairs, terms, own_qps, inner.config.connect_timeout),
+        rails: Arc::clone(&inner.rails),
+        wire,
+        name: hello.name.clone(),
+        known: Arc::clone(&known),
+        all: Arc::clone(&inner.known),
+        keys: Arc::clone(&inner.keys),
+        told: 0,
+        seat: local.seat,
+    };
+    control.wire.expect(Stage::Peer);
+    let thread = OwnThread::spawn(THREAD, || control.run(), |_| {});
+    let thread = thread.map_err(|source| {
+        link.break_off();
+        inner.known.leave(&known, &link, None);
+        let call = "spawn";
+        ProviderError::System { call, source }
+    })?;
+    peers
+        .threads
+        .push((Arc::clone(&link), Arc::clone(&hello), thread));
+    Ok(Peer {
+        inner: Arc::clone(inner),
+        link,
+        hello,
+        known,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ThreadPanicked;
+
+    #[test]
+    fn one_whose_handshake_panics_gives_its_place_back() {
+        let all = Mutex::new(Peers::default());
+        let place = |nth: u64| (format!("peer {nth}"), nth);
+        let panicked = ThreadPanicked::catch("test", || {
+            let own = Cell::new(None);
+            let entering = Entering { peers: &all, own };
+            entering.take(&mut lock(&all), place(1));
+            lock(&all).entering.push(place(2));
+            panic!("planted");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(lock(&all).entering, [place(2)]);
+    }
+
+    #[test]
+    fn a_faster_port_has_its_turn_as_many_whole_times_as_it_is_faster() {
+        let of = |speeds: [u32; 2]| turns(&[3, 5], &speeds);
+        assert_eq!(of([100_000, 100_000]), [3, 5]);
+        assert_eq!(of([400_000, 100_000]), [3, 5, 3, 3, 3]);
+        assert_eq!(of([100_000, 299_999]), [3, 5, 5]);
+        assert_eq!(of([0, 0]), [3, 5]);
+        // One that is unknown is not starved by the other.
+        assert_eq!(of([0, 400_000]), [3, 5]);
+        let most = of([1, u32::MAX]);
+        assert_eq!(most.iter().filter(|owner| **owner == 5).count(), 16);
+        assert_eq!(turns(&[0, 1, 2], &[200, 0, 100]), [0, 1, 2, 0]);
+        assert!(turns(&[], &[]).is_empty());
+    }
+}

@@ -1,0 +1,394 @@
+//! The control thread of one connection: it sees to QPs that have failed, waits for the end of the connection, and takes it down.
+//!
+//! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
+//! go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, and conclude the
+//! transfers that have waited for this. Then both ends send the notices that they still hold: the peer learns also of a transfer
+//! that failed with its connection.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::deadline::Looks;
+use crate::engine::connection::recovery::{Ends, Pairs, RecoveryError};
+use crate::engine::ledger::report::Remote;
+use crate::engine::lives::known::{AllKnown, Known, PeerGone};
+use crate::engine::memory::keys::{Keys, PeerKey};
+#[cfg(test)]
+use crate::engine::route::link::Planted;
+use crate::engine::route::link::{Fence, Link, MOST_QPS};
+use crate::engine::route::rails::Rails;
+use crate::engine::text::refusal;
+use crate::engine::transfers::Transfers;
+use crate::engine::wire::messages::{Message, Wire, WireError};
+use crate::engine::worker::Pool;
+use crate::error::ThreadPanicked;
+use crate::provider::local::Seat;
+use crate::provider::{Host, Watched};
+
+/// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
+const DRY: Duration = Duration::from_secs(60);
+/// Longest wait for all that the other end says when both part: of one that goes on and on.
+const PARTING: Duration = Duration::from_secs(60);
+/// Most messages that the thread takes before it looks at its other work.
+const MOST_HEARD: u32 = 256;
+
+/// Time between two looks for regions that a process of this machine has taken away, and whose files are mapped here.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Name of the thread.
+pub(in crate::engine) const THREAD: &str = "wv-engine-peer";
+
+/// One end of a connection.
+pub(in crate::engine) struct Control {
+    pub(in crate::engine) link: Arc<Link>,
+    pub(in crate::engine) transfers: Arc<Transfers>,
+    pub(in crate::engine) pool: Arc<Pool<Host>>,
+    pub(in crate::engine) pairs: Pairs,
+    pub(in crate::engine) rails: Arc<Rails>,
+    pub(in crate::engine) wire: Wire,
+    /// Of the peer.
+    pub(in crate::engine) name: String,
+    pub(in crate::engine) known: Arc<Known>,
+    /// Learns of the end, and of notices.
+    pub(in crate::engine) all: Arc<AllKnown>,
+    /// Those that the peer has go with the connection, or before.
+    pub(in crate::engine) keys: Arc<Keys<PeerKey>>,
+    /// How many notices the other end knows to be taken here.
+    pub(in crate::engine) told: u64,
+    /// The peer's, if it may copy to and from this engine.
+    pub(in crate::engine) seat: Option<Seat>,
+}
+
+/// What is left of the other end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// It may answer.
+    There,
+    /// It has said that its QPs are reset.
+    IsReset,
+    Gone,
+}
+
+impl Control {
+    /// Until the connection has ended. Returns when its transfers are concluded, behind a panic too.
+    pub(in crate::engine) fn run(mut self) {
+        let _span = tracing::info_span!("connection", peer = %self.name).entered();
+        let watched = ThreadPanicked::catch(THREAD, || self.watch());
+        let (other, mut reason) = watched.unwrap_or_else(|panic| self.give_up(&panic));
+        self.link.break_off();
+        // A thread that waits for room or a slot looks again, and is refused.
+        self.transfers.waiting().change();
+        self.keys.end_link(self.link.number);
+        self.transfers.waiting().change();
+        let ended = ThreadPanicked::catch(THREAD, || self.take_down(other));
+        let remote = ended.unwrap_or_else(|panic| {
+            (_, reason) = self.give_up(&panic);
+            self.take_down(Other::Gone)
+        });
+        let incarnation = self.link.incarnation;
+        let gone = (!self.link.is_wished()).then(|| PeerGone {
+            name: self.name.clone(),
+            incarnation,
+            remote,
+            reason,
+        });
+        self.all.leave(&self.known, &self.link, gone);
+    }
+
+    /// After a panic: the wire may stand within a message and a pair between two states, so this end sends and receives no more.
+    fn give_up(&self, panic: &ThreadPanicked) -> (Other, String) {
+        tracing::error!("the connection to {} ends: {panic}", self.name);
+        self.link.lose_control(panic);
+        (Other::Gone, panic.to_string())
+    }
+
+    /// Waits until it breaks at one end or the other: what is left of that, and why.
+    fn watch(&mut self) -> (Other, String) {
+        let link = Arc::clone(&self.link);
+        let Some(wake) = link.wake() else {
+            return (Other::Gone, String::new());
+        };
+        if let Err(error) = self.begin_notices() {
+            return self.failed(&error);
+        }
+        loop {
+            wake.begin();
+            // Behind `begin`: what comes from here on wakes.
+            #[cfg(test)]
+            link.panic_if_planted(Planted::Watch);
+            let advanced = self.advance();
+            // No descriptor wakes for what was read already.
+            let advanced = match self.wire.has_whole() {
+                true => advanced.map(|_| Some(Duration::ZERO)),
+                false => advanced,
+            };
+            let is_open = link.is_open();
+            let slept = match advanced {
+                Ok(most) if is_open => wake.sleep(Some(self.watched()), most),
+                _ => Ok(()),
+            };
+            wake.end();
+            if let Err(error) = advanced {
+                return self.failed(&error);
+            }
+            if !is_open {
+                return (Other::There, "no QP of it is left".to_owned());
+            }
+            if let Err(error) = slept {
+                tracing::error!("the connection to {} is not watched: {error}", self.name);
+                return (Other::There, error.to_string());
+            }
+            match self.hear() {
+                Ok(None) => {}
+                Ok(Some(end)) => return end,
+                Err(error) => return self.failed(&error),
+            }
+        }
+    }
+
+    fn watched(&self) -> Watched<'_> {
+        Watched {
+            fd: self.wire.stream().as_fd(),
+            is_written: self.wire.is_going(),
+        }
+    }
+
+    /// Takes what has come, but not more than [`MOST_HEARD`] messages. The end, if that has.
+    fn hear(&mut self) -> Result<Option<(Other, String)>, RecoveryError> {
+        for _ in 0..MOST_HEARD {
+            let Some(message) = self.wire.try_receive()? else {
+                break;
+            };
+            match message {
+                Message::Reset => return Ok(Some((Other::IsReset, "it has ended it".to_owned()))),
+                Message::End => return Ok(Some((Other::There, "it has ended it".to_owned()))),
+                Message::Refused(reason) => {
+                    return Ok(Some((Other::Gone, refusal(&reason))));
+                }
+                message => {
+                    if let Some(message) = self.hear_notice(message)? {
+                        self.pairs.hear(message, &self.link)?;
+                        // A pair takes each step before it hears of the next.
+                        self.advance_pairs()?;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what is of notices. What is not is returned.
+    fn hear_notice(&mut self, message: Message) -> Result<Option<Message>, RecoveryError> {
+        match message {
+            Message::Accepted(number) => {
+                self.known.outbox().enter(self.link.number, number)?;
+            }
+            Message::Taken(count) => {
+                if self.known.outbox().taken(count)? {
+                    self.transfers.waiting().change();
+                }
+            }
+            Message::Notice(record) => {
+                // Kernels see the bytes that it stands behind.
+                self.transfers.flushes().flush()?;
+                self.all.accept(&self.known, record)?;
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
+    }
+
+    fn begin_notices(&mut self) -> Result<(), RecoveryError> {
+        let (accepted, taken) = {
+            let inbox = self.known.inbox();
+            (inbox.accepted(), inbox.taken())
+        };
+        self.wire.post(&Message::Accepted(accepted))?;
+        self.told = taken;
+        self.wire.post(&Message::Taken(taken))?;
+        Ok(())
+    }
+
+    /// Sends of notices what the stream takes.
+    fn tell_notices(&mut self) -> Result<(), RecoveryError> {
+        self.wire.flush()?;
+        while !self.wire.is_going() {
+            let taken = self.known.inbox().taken();
+            if taken != self.told {
+                self.told = taken;
+                self.wire.post(&Message::Taken(taken))?;
+                continue;
+            }
+            let Some(record) = self.known.outbox().next(self.link.number) else {
+                break;
+            };
+            self.wire.post(&Message::Notice(record))?;
+        }
+        Ok(())
+    }
+
+    /// Takes all steps that can be taken now. How long the next may be waited for.
+    fn advance(&mut self) -> Result<Option<Duration>, RecoveryError> {
+        let next = self.advance_pairs()?;
+        self.tell_notices()?;
+        let due = self.expire_keys();
+        let sweep = self.link.sweep().then_some(SWEEP);
+        Ok(next
+            .into_iter()
+            .chain(self.wire.patience())
+            .chain(due)
+            .chain(sweep)
+            .min())
+    }
+
+    /// Ends the peer's keys whose time is over. How long until that of the next is.
+    fn expire_keys(&self) -> Option<Duration> {
+        let before = self.keys.count();
+        let due = self.keys.expire(self.link.number);
+        if self.keys.count() < before {
+            // A thread that waits to take a region away looks again.
+            self.transfers.waiting().change();
+        }
+        due
+    }
+
+    fn advance_pairs(&mut self) -> Result<Option<Duration>, RecoveryError> {
+        let mut ends = Ends {
+            link: &self.link,
+            transfers: &self.transfers,
+            pool: &self.pool,
+            rails: &self.rails,
+            wire: &mut self.wire,
+        };
+        self.pairs.advance(&mut ends)
+    }
+
+    fn failed(&self, error: &RecoveryError) -> (Other, String) {
+        tracing::debug!("the connection to {} ends: {error}", self.name);
+        let other = match error {
+            RecoveryError::Wire(_) => Other::Gone,
+            _ => Other::There,
+        };
+        (other, error.to_string())
+    }
+
+    /// What is known of the other end then.
+    fn take_down(&mut self, mut other: Other) -> Remote {
+        #[cfg(test)]
+        self.link.panic_if_planted(Planted::End);
+        if other == Other::There && self.wire.send(&Message::End).is_err() {
+            other = Other::Gone;
+        }
+        self.pairs.end(&self.name);
+        self.transfers.look();
+        if !self.link.wait_for_lanes(DRY) {
+            tracing::error!("lanes to {} do not run dry", self.name);
+        }
+        let is_reset = self.pairs.reset(&self.name);
+        // Behind this the peer copies no more.
+        self.seat = None;
+        if other == Other::There {
+            other = self.meet(is_reset);
+        } else if is_reset && self.wire.send(&Message::Reset).is_err() {
+            tracing::debug!("{} does not hear that this end is reset", self.name);
+        }
+        let fence = match other {
+            Other::IsReset => Fence::Whole,
+            Other::There | Other::Gone => Fence::RemoteUnknown,
+        };
+        self.transfers.end(&self.link, fence);
+        match fence {
+            // The other end does not part from one that is not reset: it hears of that by the end of the stream.
+            Fence::Whole if !is_reset => Remote::Quiet,
+            Fence::Whole => {
+                if let Err(error) = self.part() {
+                    tracing::debug!("{} does not get all notices: {error}", self.name);
+                }
+                Remote::Quiet
+            }
+            Fence::RemoteUnknown => Remote::Unknown,
+        }
+    }
+
+    /// Tells the other end, and hears from it.
+    fn meet(&mut self, is_reset: bool) -> Other {
+        if !is_reset {
+            // No Reset comes from here. Another end that is not reset either would wait for it, as this one waits for that end's.
+            self.wire.shut();
+        } else if self.wire.send(&Message::Reset).is_err() {
+            return Other::Gone;
+        }
+        match self.hear_until(&Message::Reset) {
+            Ok(true) => Other::IsReset,
+            Ok(false) => Other::There,
+            Err(_) => Other::Gone,
+        }
+    }
+
+    /// Both ends are reset: each sends the notices that it has, and takes those of the other one meanwhile.
+    fn part(&mut self) -> Result<(), RecoveryError> {
+        let mut looks = Looks::within(PARTING);
+        let (mut is_over, mut is_theirs_over) = (false, false);
+        while !is_over || self.wire.is_going() {
+            if looks.next().is_none() {
+                return Err(WireError::Late(PARTING).into());
+            }
+            if !self.wire.is_going() {
+                // A statement of its own, so that the lock is not held while the message goes.
+                let record = self.known.outbox().next(self.link.number);
+                is_over = record.is_none();
+                self.wire
+                    .post(&record.map_or(Message::Over, Message::Notice))?;
+            }
+            is_theirs_over = is_theirs_over || self.hear_parting()?;
+            if self.wire.is_going() && (is_theirs_over || !self.wire.has_whole()) {
+                self.wire.wait()?;
+            }
+            self.wire.flush()?;
+        }
+        if !is_theirs_over {
+            self.hear_until(&Message::Over)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come of notices, but not more than [`MOST_HEARD`]. Whether the other end has no more.
+    fn hear_parting(&mut self) -> Result<bool, RecoveryError> {
+        for _ in 0..MOST_HEARD {
+            match self.wire.try_receive()? {
+                None => break,
+                Some(Message::Over) => return Ok(true),
+                Some(message) => {
+                    self.hear_notice(message)?;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the notices that come before `last`. `false`: more came than the peer can have sent.
+    fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
+        let mut looks = Looks::within(PARTING);
+        // Its End may stand before its Reset, and before that what it has said of lanes.
+        let mut others = 2 + 4 * MOST_QPS;
+        while others > 0 {
+            let is_late = looks.next().is_none_or(|left| left.is_zero());
+            // Behind the deadline what has come is still heard, and nothing is waited for.
+            let message = match is_late {
+                false => self.wire.receive()?,
+                true => match self.wire.try_receive()? {
+                    Some(message) => message,
+                    None => return Ok(false),
+                },
+            };
+            if message == *last {
+                return Ok(true);
+            }
+            if self.hear_notice(message)?.is_some() {
+                others -= 1;
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,375 @@
+//! How two engines connect: hello, offers of QPs, then Rtr at both ends, and only then Rts.
+
+use std::io;
+
+use rendezvous::Process;
+
+use crate::config::{EngineConfig, EnginePairing, INBOX};
+use crate::engine::connection::own_qps::{OwnLane, OwnQps};
+use crate::engine::error::HostError;
+use crate::engine::route::link::MOST_QPS;
+use crate::engine::route::local::{Local, LocalEnd, place_of};
+use crate::engine::route::rails::{Crossing, MOST_RAILS, Rails};
+use crate::engine::text::{is_plain, printable, refusal};
+use crate::engine::wire::ends::{BothEnds, Nonce};
+use crate::engine::wire::messages::{Greeting, Hello, Message, Wire, WireError};
+use crate::engine::wire::seal::Role;
+use crate::fabric::{PortRecord, any_psn, patience};
+use crate::provider::ProviderError;
+use crate::provider::mlx5::{Mlx5Lane, Offer, Pair};
+use crate::verbs::{PathAttr, SendAttr};
+
+/// Messages of one end.
+const STEPS: usize = 5;
+
+/// Two engines that are connected.
+#[derive(Debug)]
+pub(in crate::engine) struct Connected {
+    pub(in crate::engine) peer: Hello,
+    pub(in crate::engine) pairs: Vec<Pair>,
+    /// By QP; none of one that has failed before it could send: its pair is reset at both ends, as any other that has failed.
+    pub(in crate::engine) lanes: Vec<Option<Mlx5Lane>>,
+    /// By lane.
+    pub(in crate::engine) terms: Vec<Terms>,
+    pub(in crate::engine) own_qps: OwnQps,
+    pub(in crate::engine) crossings: Vec<Crossing>,
+    pub(in crate::engine) local: LocalEnd,
+}
+
+/// How the QPs of a connection are set.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Terms {
+    pub(in crate::engine) path: PathAttr,
+    pub(in crate::engine) send: SendAttr,
+    /// Most bytes of a WRITE whose WQE carries them.
+    pub(in crate::engine) inline: u32,
+}
+
+/// One end of a handshake.
+pub(in crate::engine) struct Handshake<'a> {
+    pub(in crate::engine) rails: &'a Rails,
+    pub(in crate::engine) config: &'a EngineConfig,
+    pub(in crate::engine) hello: &'a Hello,
+    pub(in crate::engine) local: &'a Local,
+    /// Whether the engine takes this peer, or why not.
+    pub(in crate::engine) takes: &'a dyn Fn(&Hello) -> Result<(), String>,
+    /// The address by which errors name the peer.
+    pub(in crate::engine) place: &'a str,
+    /// Which end this is.
+    pub(in crate::engine) role: Role,
+}
+
+impl Handshake<'_> {
+    /// Connects. After an error this side keeps nothing of the connection. It tells the other end that it was refused, if the wire
+    /// still carries.
+    pub(in crate::engine) fn run(&self, wire: &mut Wire) -> Result<Connected, HostError> {
+        let connected = self.steps(wire);
+        if let Err(error) = &connected {
+            // It may be gone, or have refused first.
+            let reason = match error {
+                HostError::Connection { reason, .. } => reason.clone(),
+                error => error.to_string(),
+            };
+            let _ = wire.send(&Message::Refused(reason.into()));
+        }
+        connected
+    }
+
+    fn steps(&self, wire: &mut Wire) -> Result<Connected, HostError> {
+        let own = Greeting {
+            end: self.role,
+            nonce: Nonce::fresh().map_err(system("getrandom"))?,
+            engine: Hello {
+                local: self.local.offer(),
+                ..self.hello.clone()
+            },
+        };
+        self.tell(wire, &Message::Hello(own.clone()))?;
+        let Message::Hello(theirs) = self.hear(wire)? else {
+            return Err(self.refused("it did not begin with a hello"));
+        };
+        self.check_end(&own, &theirs)?;
+        let nonces = [own.nonce, theirs.nonce];
+        let (own, peer) = (own.engine, theirs.engine);
+        let crossings = self.check(&peer)?;
+        let local = self.meet(wire, (&own, &peer), nonces)?;
+        let mut pairs = Vec::new();
+        for (number, crossing) in (0..).zip(&crossings) {
+            let rail = &self.rails.all()[crossing.own];
+            let worker = self.rails.place_of(number as usize);
+            pairs.push(rail.pair(worker, number, any_psn())?);
+        }
+        let offers: Vec<Offer> = pairs.iter().filter_map(Pair::offer).collect();
+        let lanes = offers
+            .iter()
+            .zip(&crossings)
+            .map(|(offer, crossing)| OwnLane {
+                qpn: offer.qpn,
+                port: own.ports[crossing.own],
+                theirs: peer.ports[crossing.theirs],
+            });
+        let own_qps = OwnQps::new(lanes);
+        self.tell(wire, &Message::Offers(offers))?;
+        let Message::Offers(theirs) = self.hear(wire)? else {
+            return Err(self.refused("it has not offered its QPs"));
+        };
+        if theirs.len() != pairs.len() {
+            let reason = format!(
+                "it offers {} QPs; they must be {}",
+                theirs.len(),
+                pairs.len()
+            );
+            return Err(self.refused(reason));
+        }
+        for (lane, offer) in theirs.iter().enumerate() {
+            own_qps
+                .check(lane, offer)
+                .map_err(|reason| self.refused(reason))?;
+        }
+        let terms = crossings.iter().map(|it| self.terms(&peer, *it));
+        let terms: Vec<Terms> = terms.collect();
+        let received = pairs.into_iter().zip(&terms).zip(theirs);
+        let pairs = received.map(|((pair, terms), theirs)| pair.receive(&terms.path, theirs));
+        let pairs: Vec<Pair> = pairs.collect::<Result<_, _>>()?;
+        self.tell(wire, &Message::Ready)?;
+        if self.hear(wire)? != Message::Ready {
+            return Err(self.refused("it is not ready to receive"));
+        }
+        let mut connected = Connected {
+            peer,
+            pairs: Vec::new(),
+            lanes: Vec::new(),
+            terms,
+            own_qps,
+            crossings,
+            local,
+        };
+        for (nth, pair) in pairs.into_iter().enumerate() {
+            let send = connected.terms[nth].send;
+            let (pair, lane) = match pair.send(&send) {
+                Ok(sends) => sends,
+                // The other end sends already, and the first that it has asked for was refused.
+                Err((pair, _)) if pair.has_failed() => (pair, None),
+                Err((_, error)) => return Err(error.into()),
+            };
+            connected.pairs.push(pair);
+            let inline = connected.terms[nth].inline;
+            connected
+                .lanes
+                .push(lane.map(|lane| lane.with_inline(inline)));
+        }
+        Ok(connected)
+    }
+
+    /// Whether it is the other end that speaks, and not one that sends back what this end says.
+    fn check_end(&self, own: &Greeting, theirs: &Greeting) -> Result<(), HostError> {
+        if theirs.nonce == own.nonce {
+            return Err(self.refused("it sends back what this engine says: it is no engine"));
+        }
+        if theirs.end == own.end {
+            let end = match own.end {
+                Role::Connects => "connected",
+                Role::Accepts => "accepted the connection",
+            };
+            let reason = format!("it says that it {end}, as this engine did");
+            return Err(self.refused(reason));
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the two reach each other within their machine. Both ends see alike whether they try. Before the peer has shown
+    /// that its board is its own, it gets no seat, and the system is asked to let its process do nothing.
+    fn meet(
+        &self,
+        wire: &mut Wire,
+        (own, peer): (&Hello, &Hello),
+        nonces: [Nonce; 2],
+    ) -> Result<LocalEnd, HostError> {
+        let refuses = Local::refuses(own, peer);
+        let is_tried = refuses.is_none();
+        let found = match refuses {
+            Some(reason) => (None, Err(reason.to_owned())),
+            None => {
+                let ends = BothEnds::new(wire.stream(), self.role, nonces);
+                let vouch = ends.as_ref().ok().and_then(|ends| self.local.vouch(ends));
+                self.tell(wire, &Message::Vouch(vouch))?;
+                let Message::Vouch(shown) = self.hear(wire)? else {
+                    return Err(self.refused("it has not shown that its board is its own"));
+                };
+                // One that has ended the connection has said why.
+                let ends = &ends.map_err(system("getpeername"))?;
+                let shown = Local::check_vouch(peer, ends, shown);
+                let seat = shown
+                    .as_ref()
+                    .ok()
+                    .and_then(|()| self.local.seat(peer, ends));
+                self.tell(wire, &Message::Seat(seat.as_ref().map(place_of)))?;
+                let Message::Seat(place) = self.hear(wire)? else {
+                    return Err(self
+                        .refused("it has not named the place of its messages within the machine"));
+                };
+                let reach = shown.and_then(|()| self.local.reach(peer, ends, place));
+                (seat, reach)
+            }
+        };
+        Ok(self.local.choose(peer, found, is_tried)?)
+    }
+
+    /// Of a lane between rails that both ends have.
+    fn terms(&self, peer: &Hello, crossing: Crossing) -> Terms {
+        let context = self.rails.all()[crossing.own].context();
+        let [own, theirs] = [
+            &self.hello.ports[crossing.own],
+            &peer.ports[crossing.theirs],
+        ];
+        let class = context.traffic_class(self.config.path.traffic_class).value;
+        let path = own.path(theirs, &self.config.path, class, 0);
+        let soft = context.info().is_soft();
+        let reads = own.reads_with(theirs);
+        Terms {
+            path,
+            send: patience(&self.config.path, soft).with_log_peer_reads(Some(reads)),
+            inline: self.config.inline,
+        }
+    }
+
+    /// The QPs that the connection has: how each goes by the rails of both ends.
+    fn check(&self, peer: &Hello) -> Result<Vec<Crossing>, HostError> {
+        if !(1..=255).contains(&peer.name.len()) {
+            let reason = format!(
+                "its name has {} bytes; they must be 1 to 255",
+                peer.name.len()
+            );
+            return Err(self.refused(reason));
+        }
+        if !peer.name.chars().all(is_plain) {
+            let name = printable(&peer.name);
+            return Err(self.refused(format!("its name '{name}' has a control character")));
+        }
+        if !(1..=MOST_QPS as u64).contains(&peer.qps) {
+            let reason = format!("it wants {} QPs; they must be 1 to {MOST_QPS}", peer.qps);
+            return Err(self.refused(reason));
+        }
+        let [least, most] = INBOX;
+        if !(least..=most).contains(&peer.inbox) {
+            let found = peer.inbox;
+            let reason = format!("its inbox has {found} bytes; they must be {least} to {most}");
+            return Err(self.refused(reason));
+        }
+        if !(1..=MOST_RAILS).contains(&peer.ports.len()) {
+            let found = peer.ports.len();
+            let reason = format!("it has {found} ports; they must be 1 to {MOST_RAILS}");
+            return Err(self.refused(reason));
+        }
+        for port in &peer.ports {
+            port.check().map_err(|reason| self.refused(reason))?;
+        }
+        let qps = peer.qps.min(self.config.qps.into());
+        let qps = usize::try_from(qps).unwrap_or(1);
+        let rails = (self.hello.ports.len(), peer.ports.len());
+        let crossings = (0..qps).map(|lane| match self.hello.near || peer.near {
+            true => Crossing::of_near_lane(lane, rails, self.role == Role::Connects),
+            false => Crossing::of_lane(lane, rails),
+        });
+        let crossings: Vec<Crossing> = crossings.collect();
+        for crossing in &crossings {
+            self.check_ports(peer, *crossing)?;
+        }
+        (self.takes)(peer).map_err(|reason| self.refused(reason))?;
+        Ok(crossings)
+    }
+
+    /// Whether packets go between these two.
+    fn check_ports(&self, peer: &Hello, crossing: Crossing) -> Result<(), HostError> {
+        let (own, theirs) = (crossing.own, crossing.theirs);
+        let fits = self.hello.ports[own].fits(&peer.ports[theirs], &self.config.path);
+        fits.map_err(|unfit| {
+            let own = match self.hello.ports.len() {
+                1 => "this one's".to_owned(),
+                _ => format!("that of this one's port {own}"),
+            };
+            let of = match peer.ports.len() {
+                1 => String::new(),
+                _ => format!(" of port {theirs}"),
+            };
+            let (what, ours, theirs) = (unfit.what, unfit.own, unfit.theirs);
+            self.refused(format!("its {what}{of} is {theirs}: {own} is {ours}"))
+        })
+    }
+
+    fn tell(&self, wire: &mut Wire, message: &Message) -> Result<(), HostError> {
+        let Err(error) = wire.send(message) else {
+            return Ok(());
+        };
+        // It may have refused, and gone before it has read this.
+        for _ in 0..STEPS {
+            match wire.receive() {
+                Err(error @ WireError::Distrust(_)) => return Err(self.failed(&error)),
+                Ok(Message::Refused(reason)) => {
+                    return Err(self.refused(refusal(&reason)));
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        Err(self.failed(&error))
+    }
+
+    fn hear(&self, wire: &mut Wire) -> Result<Message, HostError> {
+        match wire.receive().map_err(|error| self.failed(&error))? {
+            Message::Refused(reason) => Err(self.refused(refusal(&reason))),
+            message => Ok(message),
+        }
+    }
+
+    fn failed(&self, error: &WireError) -> HostError {
+        failed(self.place, error)
+    }
+
+    fn refused(&self, reason: impl ToString) -> HostError {
+        HostError::Connection {
+            peer: self.place.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// The error of a call of the system.
+fn system(call: &'static str) -> impl FnOnce(io::Error) -> HostError {
+    move |source| ProviderError::System { call, source }.into()
+}
+
+/// What keeps the engine at `place` from being a peer.
+pub(in crate::engine) fn failed(place: &str, error: &WireError) -> HostError {
+    let peer = place.to_owned();
+    match error {
+        WireError::Distrust(distrust) => HostError::Distrusted {
+            peer,
+            distrust: *distrust,
+        },
+        error => HostError::Connection {
+            peer,
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// What an engine tells of itself.
+pub(in crate::engine) fn hello(
+    rails: &Rails,
+    config: &EngineConfig,
+    incarnation: u64,
+) -> Result<Hello, HostError> {
+    let rails = rails.all().iter();
+    let ports = rails.map(|rail| PortRecord::of(rail.context(), &config.path));
+    Ok(Hello {
+        name: config.name.clone(),
+        incarnation,
+        ports: ports.collect::<Result<_, _>>()?,
+        qps: config.qps.into(),
+        inbox: config.inbox.into(),
+        near: config.pairing == EnginePairing::Near,
+        process: Process::this(),
+        local: None,
+    })
+}

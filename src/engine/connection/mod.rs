@@ -1,0 +1,8 @@
+//! Connections: how they are found, begin, recover and end.
+
+pub(in crate::engine) mod admission;
+pub(in crate::engine) mod control;
+pub(in crate::engine) mod handshake;
+pub(in crate::engine) mod own_qps;
+pub(in crate::engine) mod publication;
+pub(in crate::engine) mod recovery;

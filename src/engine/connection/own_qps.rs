@@ -1,0 +1,40 @@
+//! QPs of this end of a connection, and offers that name one of them: whoever sends back what this engine offers has no QP.
+
+use crate::fabric::PortRecord;
+use crate::provider::mlx5::Offer;
+
+/// The QPs of this end, by lane.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct OwnQps(Vec<OwnLane>);
+
+/// One lane of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct OwnLane {
+    /// Of this end's QP.
+    pub(in crate::engine) qpn: u32,
+    pub(in crate::engine) port: PortRecord,
+    /// The port of the other end.
+    pub(in crate::engine) theirs: PortRecord,
+}
+
+/// An offer that names a QP of this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it offers QP {0:#x}, which is this engine's own")]
+pub(in crate::engine) struct OwnQp(u32);
+
+impl OwnQps {
+    pub(in crate::engine) fn new(lanes: impl Iterator<Item = OwnLane>) -> Self {
+        Self(lanes.collect())
+    }
+
+    /// Whether this lane may have the QP that the other end offers.
+    pub(in crate::engine) fn check(&self, lane: usize, offer: &Offer) -> Result<(), OwnQp> {
+        let port = self.0.get(lane).map(|lane| lane.theirs);
+        let is_it =
+            |own: &OwnLane| own.qpn == offer.qpn && port.is_some_and(|port| port.is_at(&own.port));
+        match self.0.iter().any(is_it) {
+            true => Err(OwnQp(offer.qpn)),
+            false => Ok(()),
+        }
+    }
+}

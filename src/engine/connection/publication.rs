@@ -1,0 +1,150 @@
+//! Engines find each other by name: what an engine tells a store of itself, for as long as it lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rendezvous::{Lease, Store, StoreError};
+
+use crate::config::EngineAddress;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::host::{Engine, lock};
+use crate::engine::peer::Peer;
+
+/// Under this key of a store stand engines, by name.
+const ENGINES: &str = "engine";
+/// How long a name outlives its process, where the store does not see that end.
+const TIME_TO_LIVE: Duration = Duration::from_secs(10);
+
+/// An address under a name in a store. It goes with this, and soon behind a process that ends without a drop.
+#[derive(Debug)]
+pub struct Publication {
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Lease(#[expect(dead_code, reason = "held for its drop")] Lease),
+    /// In a store without leases: the record stays if the process ends without a drop.
+    Record {
+        store: Arc<dyn Store>,
+        key: String,
+    },
+}
+
+impl Publication {
+    /// Publishes `address` under `name`, among names of this `kind`.
+    ///
+    /// # Errors
+    /// [`HostError::NameTaken`]; [`HostError::NoAddress`]: no other machine or process can connect to it; [`HostError::Store`]: the
+    /// store takes no such name, or fails.
+    pub fn new(
+        store: &Arc<dyn Store>,
+        kind: &str,
+        name: &str,
+        address: &EngineAddress,
+    ) -> Result<Self, HostError> {
+        let is_reached = match address {
+            EngineAddress::Tcp(address) => !address.ip().is_unspecified() && address.port() != 0,
+            // A relative path means another socket to a process that works elsewhere.
+            EngineAddress::Unix(path) => path.as_path().is_absolute(),
+        };
+        if !is_reached {
+            let address = address.clone();
+            return Err(HostError::NoAddress { address });
+        }
+        let failed = |error| HostError::Store {
+            name: name.to_owned(),
+            error,
+        };
+        let key = format!("{kind}/{name}");
+        let value = address.to_string();
+        let held = match store.without_leases() {
+            None => Lease::take(store, &key, value.as_bytes(), TIME_TO_LIVE)
+                .map_err(failed)?
+                .map(Held::Lease),
+            Some(_) => {
+                let is_set = store.compare_and_set(&key, None, value.as_bytes());
+                is_set.map_err(failed)?.then(|| Held::Record {
+                    store: Arc::clone(store),
+                    key,
+                })
+            }
+        };
+        let name = name.to_owned();
+        let held = held.ok_or(HostError::NameTaken { name })?;
+        Ok(Self { held })
+    }
+
+    /// The address under `name`, as `host:port` or `unix:PATH`.
+    ///
+    /// # Errors
+    /// [`HostError::UnknownName`]; [`HostError::Store`]: the store fails, or has something else than an address there.
+    pub fn find(store: &dyn Store, kind: &str, name: &str) -> Result<String, HostError> {
+        let (key, name) = (format!("{kind}/{name}"), name.to_owned());
+        match store.try_get(&key) {
+            Ok(Some(value)) => match str::from_utf8(&value).ok().and_then(|it| it.parse().ok()) {
+                Some(address) => Ok(EngineAddress::to_string(&address)),
+                None => Err(HostError::Store {
+                    name,
+                    error: StoreError::NotARecord {
+                        key,
+                        bytes: value.len(),
+                    },
+                }),
+            },
+            Ok(None) => Err(HostError::UnknownName { name }),
+            Err(error) => Err(HostError::Store { name, error }),
+        }
+    }
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        if let Held::Record { store, key } = &self.held
+            && let Err(error) = store.remove(key)
+        {
+            tracing::warn!("the record '{key}' stays in the store: {error}");
+        }
+    }
+}
+
+impl Engine {
+    /// Tells `store` that an engine of this one's name listens at `address`, until [`Engine::unpublish`] or the end of the engine.
+    ///
+    /// A process that is killed keeps its name for at most ten seconds. A store without leases keeps the record of such a process.
+    ///
+    /// # Errors
+    /// As [`Publication::new`].
+    pub fn publish(
+        &self,
+        store: &Arc<dyn Store>,
+        address: &EngineAddress,
+    ) -> Result<(), HostError> {
+        if self.is_closed() {
+            return Err(EngineError::Closing.into());
+        }
+        let name = &self.inner.config.name;
+        let made = Publication::new(store, ENGINES, name, address)?;
+        let mut published = lock(&self.inner.published);
+        published.push(made);
+        // A close that has begun meanwhile has taken those before.
+        if self.is_closed() {
+            published.clear();
+        }
+        Ok(())
+    }
+
+    /// Takes this engine's name out of the stores that it was published in.
+    pub fn unpublish(&self) {
+        let published = std::mem::take(&mut *lock(&self.inner.published));
+        drop(published);
+    }
+
+    /// Connects to the engine that has published its name in `store`.
+    ///
+    /// # Errors
+    /// [`HostError::UnknownName`]; [`HostError::Store`]; else as [`Engine::connect`].
+    pub fn connect_by_name(&self, store: &dyn Store, name: &str) -> Result<Peer, HostError> {
+        self.connect(&Publication::find(store, ENGINES, name)?)
+    }
+}

@@ -1,0 +1,377 @@
+//! How both ends reuse the pair of QPs of one lane when one end has failed, while the other lanes of the connection go on.
+//!
+//! The end that notices says `LaneFailed`. Each end puts its QP into the error state and lets the lane run dry. Then it resets
+//! the QP, and says `LaneReset` with the number of its next first packet. An end that has reset its QP and has heard the other's
+//! `LaneReset` sets the fence of the lane. Nothing of its old life lands any more. Then Rtr, `LaneReady`, and Rts when the other
+//! end has said so too. An end whose rail [rests](crate::engine::route::rest) says `LaneRests` and waits before that, if slices go another way
+//! meanwhile.
+//!
+//! An end that is Rts may send before the other one is. If the QP of the other end refuses the request, it fails as Rtr, and that
+//! life ends as any other.
+//!
+//! TCP keeps the order, so an end never takes a message of one life for one of the next. It has heard all of a life before it
+//! begins the next one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::engine::connection::handshake::Terms;
+use crate::engine::connection::own_qps::{OwnQp, OwnQps};
+use crate::engine::route::link::Link;
+use crate::engine::route::rails::{Crossing, Rails};
+use crate::engine::route::rest::{Failures, Fault, REST, Rest};
+use crate::engine::transfers::Transfers;
+use crate::engine::wire::messages::{Message, Wire, WireError};
+use crate::engine::wire::notices::NoticeError;
+use crate::engine::worker::{Held, Pool};
+use crate::gpu::GpuError;
+use crate::provider::mlx5::{Offer, Pair};
+use crate::provider::{Host, HostLane};
+use crate::verbs::{Qp, Reset, VerbsError};
+
+/// Longest rest of a rail that the other end may tell.
+const MOST_REST_MS: u64 = 60_000;
+
+/// Why a pair cannot be used again.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::engine) enum RecoveryError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("a QP that has failed is not used again: {0}")]
+    Verbs(#[from] VerbsError),
+    #[error("a QP that has failed is not used again within {0:?}")]
+    Late(Duration),
+    #[error(transparent)]
+    OwnQp(#[from] OwnQp),
+    #[error(transparent)]
+    Notices(#[from] NoticeError),
+    #[error("a notice is not delivered, since its bytes may not have come to the GPU: {0}")]
+    Gpu(#[from] GpuError),
+    #[error("{found:?}; it must be {expected}")]
+    Message {
+        found: Box<Message>,
+        expected: String,
+    },
+}
+
+/// How far a pair is.
+#[derive(Debug)]
+enum Stage {
+    /// Slices go over it.
+    Up(Pair),
+    /// In the error state, until its lane is dry.
+    Failed(Pair),
+    /// Reset, and in Init with a new number for its first packet.
+    Reset(Pair),
+    /// Both ends are reset. Its rail may rest before it is connected again.
+    Fenced(Pair),
+    /// It takes packets.
+    Ready(Pair),
+    /// A step of it has failed.
+    Lost,
+}
+
+#[derive(Debug)]
+struct OnePair {
+    stage: Stage,
+    /// What the other end has said of its next life.
+    theirs: Option<Offer>,
+    is_theirs_ready: bool,
+    /// When it must be up again.
+    end: Option<Instant>,
+    /// Its rail rests until then.
+    rests: Option<Instant>,
+}
+
+/// What a pair needs of its connection to go on.
+pub(in crate::engine) struct Ends<'a> {
+    pub(in crate::engine) link: &'a Arc<Link>,
+    pub(in crate::engine) transfers: &'a Transfers,
+    pub(in crate::engine) pool: &'a Pool<Host>,
+    pub(in crate::engine) rails: &'a Rails,
+    pub(in crate::engine) wire: &'a mut Wire,
+}
+
+/// The pairs of one connection, by lane.
+#[derive(Debug)]
+pub(in crate::engine) struct Pairs {
+    pairs: Vec<OnePair>,
+    /// By lane.
+    terms: Vec<Terms>,
+    own: OwnQps,
+    /// Longest way from a failure until a pair is used again.
+    most: Duration,
+    failures: Failures,
+    rests: Rests,
+}
+
+/// Rails of the peer and ways to them: whether QPs by them are connected again. Those of this end are the engine's.
+type Rests = HashMap<Fault, Rest>;
+
+impl Pairs {
+    pub(in crate::engine) fn new(
+        pairs: Vec<Pair>,
+        terms: Vec<Terms>,
+        own: OwnQps,
+        most: Duration,
+    ) -> Self {
+        let up = |pair| OnePair {
+            stage: Stage::Up(pair),
+            theirs: None,
+            is_theirs_ready: false,
+            end: None,
+            rests: None,
+        };
+        Self {
+            pairs: pairs.into_iter().map(up).collect(),
+            terms,
+            own,
+            most,
+            failures: Failures::default(),
+            rests: Rests::new(),
+        }
+    }
+
+    /// Takes what the other end says of a lane.
+    pub(in crate::engine) fn hear(
+        &mut self,
+        message: Message,
+        link: &Link,
+    ) -> Result<(), RecoveryError> {
+        let unexpected = |found: Message, expected: &str| RecoveryError::Message {
+            found: found.into(),
+            expected: expected.to_owned(),
+        };
+        let (Message::LaneFailed(number)
+        | Message::LaneReset(number, _)
+        | Message::LaneRests(number, _)
+        | Message::LaneReady(number)) = message
+        else {
+            return Err(unexpected(message, "a notice, or what becomes of a lane"));
+        };
+        let lane = usize::try_from(number).unwrap_or(usize::MAX);
+        let most = self.pairs.len().saturating_sub(1);
+        let Some(pair) = self.pairs.get_mut(lane) else {
+            return Err(unexpected(message, &format!("a lane from 0 to {most}")));
+        };
+        let is_up = matches!(pair.stage, Stage::Up(_));
+        match message {
+            // Both ends have noticed by themselves.
+            Message::LaneFailed(_) if !is_up => {}
+            Message::LaneFailed(_) => link.end_lane(lane),
+            Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
+                self.own.check(lane, &offer)?;
+                pair.theirs = Some(offer);
+            }
+            Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,
+            Message::LaneRests(_, ms) if !is_up && pair.theirs.is_some() && ms <= MOST_REST_MS => {
+                let until = Instant::now().checked_add(self.most + Duration::from_millis(ms));
+                pair.end = pair.end.max(until);
+            }
+            message => {
+                let expected = match (is_up, pair.theirs) {
+                    (true, _) => "LaneFailed",
+                    (false, None) => "LaneReset",
+                    (false, Some(_)) => "LaneReady, or a rest of at most a minute",
+                };
+                return Err(unexpected(message, expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes every step that can be taken now. How long the next may be waited for; none: nothing is waited for.
+    pub(in crate::engine) fn advance(
+        &mut self,
+        ends: &mut Ends,
+    ) -> Result<Option<Duration>, RecoveryError> {
+        for lane in 0..self.pairs.len() {
+            let is_well =
+                matches!(self.pairs[lane].stage, Stage::Up(_)) && ends.link.is_lane_open(lane);
+            let _span = (!is_well).then(|| tracing::info_span!("qp_failure", lane).entered());
+            while self.step(lane, ends)? {}
+        }
+        let now = Instant::now();
+        let ends = self.pairs.iter().filter_map(|pair| pair.end).min();
+        if ends.is_some_and(|end| end < now) {
+            return Err(RecoveryError::Late(self.most));
+        }
+        let rests = self.pairs.iter().filter_map(|pair| pair.rests);
+        let next = rests.chain(ends).min();
+        Ok(next.map(|next| next.saturating_duration_since(now)))
+    }
+
+    /// Whether a step was taken.
+    fn step(&mut self, lane: usize, ends: &mut Ends) -> Result<bool, RecoveryError> {
+        let number = lane as u64;
+        let pair = &mut self.pairs[lane];
+        let stage = std::mem::replace(&mut pair.stage, Stage::Lost);
+        let (next, is_taken) = match (stage, pair.theirs) {
+            (Stage::Up(qp), _) if !ends.link.is_lane_open(lane) => {
+                qp.end()?;
+                tracing::info!("no slice takes it until both ends have reset it");
+                ends.transfers.look();
+                pair.end = Instant::now().checked_add(self.most);
+                ends.wire.send(&Message::LaneFailed(number))?;
+                (Stage::Failed(qp), true)
+            }
+            (Stage::Failed(qp), _) if !ends.link.is_lane_held(lane) => {
+                let psn = qp.next_psn()?;
+                let qp = Pair::new(reset(qp)?, psn)?;
+                let offer = qp.offer().unwrap_or(Offer {
+                    qpn: 0,
+                    psn,
+                    ece: 0,
+                });
+                ends.wire.send(&Message::LaneReset(number, offer))?;
+                (Stage::Reset(qp), true)
+            }
+            (Stage::Reset(qp), Some(_)) => {
+                ends.transfers.fence_lane(ends.link, lane);
+                // The peer answers, so it was the way that has failed.
+                if ends.link.take_failed(lane) {
+                    rest(&mut self.failures, &mut self.rests, lane, ends);
+                }
+                (Stage::Fenced(qp), true)
+            }
+            (Stage::Fenced(qp), Some(_))
+                if !may_connect(pair, &mut self.rests, (lane, self.most), ends)? =>
+            {
+                (Stage::Fenced(qp), false)
+            }
+            (Stage::Fenced(qp), Some(theirs)) => {
+                let qp = qp.receive(&self.terms[lane].path, theirs)?;
+                ends.wire.send(&Message::LaneReady(number))?;
+                (Stage::Ready(qp), true)
+            }
+            (Stage::Ready(qp), _) if pair.is_theirs_ready => {
+                (pair.theirs, pair.is_theirs_ready, pair.end) = (None, false, None);
+                match qp.send(&self.terms[lane].send) {
+                    Ok((qp, queue)) => {
+                        if let Some(queue) = queue {
+                            let queue = queue.with_inline(self.terms[lane].inline);
+                            let life = ends.link.open_lane(lane);
+                            let worker = ends.link.worker_of(lane);
+                            let held = Held::new(ends.link, lane, life, HostLane::Mlx5(queue));
+                            ends.pool.add(worker, held);
+                            // Others may have transfers that wait for a lane.
+                            ends.transfers.look();
+                        }
+                        tracing::info!("slices take it again");
+                        (Stage::Up(qp), true)
+                    }
+                    // The other end sends already, and the first that it has asked for was refused.
+                    Err((qp, _)) if qp.has_failed() => {
+                        pair.end = Instant::now().checked_add(self.most);
+                        ends.wire.send(&Message::LaneFailed(number))?;
+                        (Stage::Failed(qp), true)
+                    }
+                    Err((_, error)) => return Err(error.into()),
+                }
+            }
+            (stage, _) => (stage, false),
+        };
+        self.pairs[lane].stage = next;
+        Ok(is_taken)
+    }
+
+    /// Puts all QPs into the error state.
+    pub(in crate::engine) fn end(&self, peer: &str) {
+        for pair in &self.pairs {
+            let (Stage::Up(pair)
+            | Stage::Failed(pair)
+            | Stage::Reset(pair)
+            | Stage::Fenced(pair)
+            | Stage::Ready(pair)) = &pair.stage
+            else {
+                continue;
+            };
+            if let Err(error) = pair.end() {
+                tracing::error!("a QP to {peer} is not put into error: {error}");
+            }
+        }
+    }
+
+    /// Resets all QPs, whose lanes are gone. Whether all of them are.
+    pub(in crate::engine) fn reset(&mut self, peer: &str) -> bool {
+        let mut is_reset = true;
+        for pair in std::mem::take(&mut self.pairs) {
+            let (Stage::Up(pair)
+            | Stage::Failed(pair)
+            | Stage::Reset(pair)
+            | Stage::Fenced(pair)
+            | Stage::Ready(pair)) = pair.stage
+            else {
+                is_reset = false;
+                continue;
+            };
+            if let Err(error) = reset(pair) {
+                tracing::error!("a QP to {peer} is not reset: {error}");
+                is_reset = false;
+            }
+        }
+        is_reset
+    }
+}
+
+/// A QP has failed: what has failed often rests, with all QPs of the connection by it.
+fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
+    let crossings = (0..ends.link.qps()).map(|lane| ends.link.crossing(lane));
+    let crossings: Vec<Crossing> = crossings.collect();
+    let now = Instant::now();
+    let fault = failures.add(ends.link.crossing(lane), &crossings, now);
+    let begins = match fault {
+        Fault::Own(rail) => ends.rails.rest(rail, Rest::failed) == Some(true),
+        other => rests.entry(other).or_default().failed(now),
+    };
+    if begins {
+        tracing::warn!("{fault} has failed often: it rests for {REST:?}");
+        ends.link.end_those(|it| fault.has(it));
+    }
+}
+
+/// Whether a pair, whose ends are reset, may be connected now. Else what it goes by rests, and the other end hears that.
+fn may_connect(
+    pair: &mut OnePair,
+    rests: &mut Rests,
+    (lane, most): (usize, Duration),
+    ends: &mut Ends,
+) -> Result<bool, RecoveryError> {
+    let crossing = ends.link.crossing(lane);
+    let all = [
+        Fault::Way(crossing),
+        Fault::Peers(crossing.theirs),
+        Fault::Own(crossing.own),
+    ];
+    // Without another way it is tried at once.
+    let has_way = |fault: &Fault| ends.link.has_way_beside(|it| fault.has(it));
+    let rest = all.into_iter().filter(has_way).find_map(|fault| {
+        let rest = match fault {
+            Fault::Own(rail) => ends.rails.rest(rail, Rest::may_connect)?,
+            other => rests.get_mut(&other)?.may_connect(Instant::now()),
+        };
+        rest.err()
+    });
+    let Some(left) = rest else {
+        pair.rests = None;
+        return Ok(true);
+    };
+    let now = Instant::now();
+    if pair.rests.is_none_or(|known| known <= now) {
+        let ms = u64::try_from(left.as_millis()).unwrap_or(MOST_REST_MS) + 1;
+        let ms = ms.min(MOST_REST_MS);
+        ends.wire.send(&Message::LaneRests(lane as u64, ms))?;
+        pair.rests = now.checked_add(left);
+        pair.end = now.checked_add(left + most);
+    }
+    Ok(false)
+}
+
+/// A QP whose lane is dropped.
+fn reset(pair: Pair) -> Result<Qp<Reset>, VerbsError> {
+    pair.reset().map_err(|(_, error)| {
+        let lane = || VerbsError::argument("lanes of a QP that is reset", 1, "0".to_owned());
+        error.unwrap_or_else(lane)
+    })
+}

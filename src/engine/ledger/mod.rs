@@ -1,0 +1,9 @@
+//! What a transfer is, in numbers: its slots, its plan of slices, its account. Pure: no thread and no HCA.
+
+pub(in crate::engine) mod account;
+pub(in crate::engine) mod cut;
+pub(in crate::engine) mod overlap;
+pub(in crate::engine) mod plan;
+pub(in crate::engine) mod report;
+pub(in crate::engine) mod slots;
+pub(in crate::engine) mod tally;

@@ -1,0 +1,253 @@
+//! Ids of transfers: slots that are used again, each use with a generation of its own.
+//!
+//! One atomic word of a slot has its generation and its status, so a poll is one load. The answer is the state of the transfer of
+//! that id, or that the id is unknown, however often its slot has been used since. Polling changes nothing.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::engine::error::EngineError;
+use crate::engine::ledger::account::Outcome;
+
+/// Most slots of an engine.
+pub const MOST_SLOTS: u32 = 65_536;
+
+/// Names one transfer of one engine of this process. No other transfer ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferId {
+    engine: u32,
+    slot: u32,
+    generation: u64,
+}
+
+impl TransferId {
+    /// Where the engine keeps what belongs to the transfer.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// As two words, for other languages.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 2] {
+        let place = (self.engine as u64) << 32 | self.slot as u64;
+        [place, self.generation]
+    }
+
+    /// From the words that [`TransferId::to_words`] has made. Any others name a transfer of another engine or one that is unknown.
+    #[must_use]
+    pub const fn from_words([place, generation]: [u64; 2]) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "two halves of a word")]
+        let (engine, slot) = ((place >> 32) as u32, place as u32);
+        Self {
+            engine,
+            slot,
+            generation,
+        }
+    }
+}
+
+/// What became of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is not concluded yet.
+    Pending,
+    /// It is concluded, and the HCA has nothing more of it.
+    Concluded(Outcome),
+    /// It was released.
+    Unknown,
+}
+
+/// `generation << 3 | what is in the slot`. A generation counts uses: 61 bits last for longer than any machine.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlotWord(u64);
+
+const STATE_BITS: u32 = 3;
+const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+const FREE: u64 = 0;
+const PENDING: u64 = 1;
+const DONE: u64 = 2;
+const FAILED: u64 = 3;
+const CANCELLED: u64 = 4;
+const TIMED_OUT: u64 = 5;
+
+impl SlotWord {
+    /// Which use of the slot it is.
+    #[must_use]
+    pub const fn generation(self) -> u64 {
+        self.0 >> STATE_BITS
+    }
+
+    /// Puts the next transfer into a free slot.
+    #[must_use]
+    pub fn take(self) -> Option<Self> {
+        let next = (self.generation() + 1) << STATE_BITS;
+        (self.state() == FREE).then_some(Self(next | PENDING))
+    }
+
+    /// Concludes the transfer, which is pending.
+    #[must_use]
+    pub fn conclude(self, outcome: Outcome) -> Option<Self> {
+        let state = match outcome {
+            Outcome::Done => DONE,
+            Outcome::Failed => FAILED,
+            Outcome::Cancelled => CANCELLED,
+            Outcome::TimedOut => TIMED_OUT,
+        };
+        (self.state() == PENDING).then_some(self.with(state))
+    }
+
+    /// Frees the slot of the transfer of `generation`, if that is concluded.
+    #[must_use]
+    pub fn release(self, generation: u64) -> Option<Self> {
+        let is_concluded = matches!(self.poll(generation), Status::Concluded(_));
+        is_concluded.then_some(self.with(FREE))
+    }
+
+    /// What became of the transfer of `generation`.
+    #[must_use]
+    pub fn poll(self, generation: u64) -> Status {
+        match self.state() {
+            _ if self.generation() != generation => Status::Unknown,
+            PENDING => Status::Pending,
+            DONE => Status::Concluded(Outcome::Done),
+            FAILED => Status::Concluded(Outcome::Failed),
+            CANCELLED => Status::Concluded(Outcome::Cancelled),
+            TIMED_OUT => Status::Concluded(Outcome::TimedOut),
+            _ => Status::Unknown,
+        }
+    }
+
+    const fn state(self) -> u64 {
+        self.0 & STATE_MASK
+    }
+
+    const fn with(self, state: u64) -> Self {
+        Self(self.0 & !STATE_MASK | state)
+    }
+}
+
+impl fmt::Debug for SlotWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let generation = self.generation();
+        write!(f, "generation {generation}, {:?}", self.poll(generation))
+    }
+}
+
+/// The slots of one engine.
+#[derive(Debug)]
+pub struct Slots {
+    engine: u32,
+    words: Box<[AtomicU64]>,
+    /// Slots without a transfer; the one freed last is used next. Never longer than it was made.
+    free: Mutex<Vec<u32>>,
+}
+
+impl Slots {
+    /// `count` slots of the engine that this process numbers `engine`.
+    ///
+    /// # Errors
+    /// [`EngineError::Slots`]: none, or more than [`MOST_SLOTS`].
+    pub fn new(engine: u32, count: u32) -> Result<Self, EngineError> {
+        if !(1..=MOST_SLOTS).contains(&count) {
+            return Err(EngineError::Slots { count });
+        }
+        Ok(Self {
+            engine,
+            words: (0..count).map(|_| AtomicU64::default()).collect(),
+            free: Mutex::new((0..count).rev().collect()),
+        })
+    }
+
+    /// The number of their engine.
+    pub(in crate::engine) const fn engine(&self) -> u32 {
+        self.engine
+    }
+
+    /// A slot for a new transfer, which is pending from then on. None: all are out.
+    pub fn take(&self) -> Option<TransferId> {
+        let slot = self.lock().pop()?;
+        let word = self.change(slot, SlotWord::take)?;
+        Some(TransferId {
+            engine: self.engine,
+            slot,
+            generation: word.generation(),
+        })
+    }
+
+    /// Concludes the transfer. `false`: it was concluded before.
+    ///
+    /// Release: a thread that polls the transfer as concluded sees what the caller has written of it.
+    ///
+    /// # Errors
+    /// [`EngineError::ForeignId`].
+    pub fn conclude(&self, id: TransferId, outcome: Outcome) -> Result<bool, EngineError> {
+        self.check(id)?;
+        let step = |word: SlotWord| match word.generation() == id.generation {
+            true => word.conclude(outcome),
+            false => None,
+        };
+        Ok(self.change(id.slot, step).is_some())
+    }
+
+    /// What became of the transfer. Any number of polls say the same of one that is concluded, until it is released.
+    ///
+    /// # Errors
+    /// [`EngineError::ForeignId`].
+    pub fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
+        self.check(id)?;
+        Ok(self.word(id.slot).poll(id.generation))
+    }
+
+    /// Gives the slot of a concluded transfer back; its id is unknown from then on. What is unknown already stays so.
+    ///
+    /// # Errors
+    /// [`EngineError::Pending`]: it is not concluded; [`EngineError::ForeignId`].
+    pub fn release(&self, id: TransferId) -> Result<(), EngineError> {
+        self.check(id)?;
+        if self
+            .change(id.slot, |word| word.release(id.generation))
+            .is_some()
+        {
+            self.lock().push(id.slot);
+            return Ok(());
+        }
+        match self.poll(id)? {
+            Status::Pending => Err(EngineError::Pending { id }),
+            Status::Concluded(_) | Status::Unknown => Ok(()),
+        }
+    }
+
+    /// How many transfers have a slot.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.words.len() - self.lock().len()
+    }
+
+    fn check(&self, id: TransferId) -> Result<(), EngineError> {
+        let engine = self.engine;
+        match id.engine == engine && (id.slot as usize) < self.words.len() {
+            true => Ok(()),
+            false => Err(EngineError::ForeignId { id, engine }),
+        }
+    }
+
+    /// The slot is one of this engine, as `check` has seen.
+    fn word(&self, slot: u32) -> SlotWord {
+        // Acquire pairs with the release of `change`.
+        SlotWord(self.words[slot as usize].load(Ordering::Acquire))
+    }
+
+    fn change(&self, slot: u32, step: impl Fn(SlotWord) -> Option<SlotWord>) -> Option<SlotWord> {
+        let next = |word| step(SlotWord(word)).map(|word| word.0);
+        let word = &self.words[slot as usize];
+        let before = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        before.ok().and_then(|word| step(SlotWord(word)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        // Each change of the list is whole.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

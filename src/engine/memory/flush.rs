@@ -1,0 +1,87 @@
+//! GPUs whose memory is registered here and that show an HCA's writes only behind a flush.
+//!
+//! The thread that tells of bytes flushes first: the worker before it counts, the thread of a connection before it delivers a notice,
+//! and the thread that concludes a transfer with READs before it says so. Without such a GPU each of them loads one word.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::engine::host::lock;
+use crate::gpu::{Gpu, GpuError};
+use crate::provider::AnyMemory;
+
+/// The GPUs of an engine that are flushed.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Flushes {
+    gpus: Mutex<Vec<Known>>,
+    count: AtomicUsize,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Known {
+    /// Names the device.
+    id: String,
+    gpu: Arc<dyn Gpu>,
+    /// Of its memory.
+    registrations: usize,
+}
+
+/// A registration of memory of such a GPU, until it is dropped.
+#[derive(Debug)]
+pub(in crate::engine) struct Flushed {
+    flushes: Arc<Flushes>,
+    /// Names the GPU.
+    id: String,
+}
+
+impl Flushes {
+    /// Flushes the GPU of this memory from now on, if that is needed.
+    pub(in crate::engine) fn enter(self: &Arc<Self>, memory: &AnyMemory) -> Option<Flushed> {
+        let memory = memory.gpu().filter(|memory| memory.needs_flush())?;
+        let id = memory.gpu().device_id();
+        let mut gpus = lock(&self.gpus);
+        match gpus.iter_mut().find(|known| known.id == id) {
+            Some(known) => known.registrations += 1,
+            None => gpus.push(Known {
+                id: id.clone(),
+                gpu: Arc::clone(memory.gpu()),
+                registrations: 1,
+            }),
+        }
+        self.count.store(gpus.len(), Ordering::SeqCst);
+        Some(Flushed {
+            flushes: Arc::clone(self),
+            id,
+        })
+    }
+
+    /// Whether there is any.
+    pub(in crate::engine) fn is_needed(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns when kernels see what HCAs have written whose completions this thread has seen.
+    pub(in crate::engine) fn flush(&self) -> Result<(), GpuError> {
+        if !self.is_needed() {
+            return Ok(());
+        }
+        // Without the lock: a region may come or go meanwhile.
+        let gpus: Vec<Arc<dyn Gpu>> = {
+            let known = lock(&self.gpus);
+            known.iter().map(|known| Arc::clone(&known.gpu)).collect()
+        };
+        gpus.iter().try_for_each(|gpu| gpu.flush_writes())
+    }
+}
+
+impl Drop for Flushed {
+    fn drop(&mut self) {
+        let mut gpus = lock(&self.flushes.gpus);
+        if let Some(known) = gpus.iter_mut().find(|known| known.id == self.id) {
+            known.registrations -= 1;
+        }
+        gpus.retain(|known| known.registrations > 0);
+        self.flushes.count.store(gpus.len(), Ordering::SeqCst);
+    }
+}

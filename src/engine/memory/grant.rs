@@ -1,0 +1,215 @@
+//! Grants: what a peer gets to read and write part of a registration by a key of its own, as bytes that programs carry.
+
+use std::fmt;
+
+use crate::engine::error::EngineError;
+use crate::engine::ledger::plan::Kind;
+use crate::engine::memory::carried::{Opened, seal};
+use crate::engine::route::rails::RailKeys;
+use crate::verbs::Access;
+
+/// Bytes of a grant as [`Grant::to_bytes`] gives it. The size is part of the format.
+pub const GRANT_BYTES: usize = 96;
+/// What a grant begins with: its form, by number.
+const MAGIC: [u8; 4] = *b"WVG\x02";
+
+/// What a peer may do with the bytes of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Read them.
+    Read,
+    /// Write them.
+    Write,
+    /// READs and WRITEs.
+    Both,
+}
+
+impl Rights {
+    pub(in crate::engine) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
+
+    /// Their number, in bytes and for other languages: 1, 2 and 3.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Read => 1,
+            Self::Write => 2,
+            Self::Both => 3,
+        }
+    }
+
+    /// From their number. None: another number.
+    #[must_use]
+    pub fn of_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.number() == number)
+    }
+
+    /// Whether an operation of this kind is allowed.
+    #[must_use]
+    pub const fn allow(self, kind: Kind) -> bool {
+        matches!(
+            (self, kind),
+            (Self::Both, _) | (Self::Read, Kind::Read) | (Self::Write, Kind::Write)
+        )
+    }
+
+    pub(in crate::engine) fn access(self) -> Access {
+        let write = Access::REMOTE_WRITE | Access::LOCAL_WRITE;
+        match self {
+            Self::Read => Access::REMOTE_READ,
+            Self::Write => write,
+            Self::Both => Access::REMOTE_READ | write,
+        }
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "reads",
+            Self::Write => "writes",
+            Self::Both => "reads and writes",
+        })
+    }
+}
+
+/// What a peer needs to know of a grant. Programs carry it themselves, as bytes.
+///
+/// Operations name byte `k` of the grant as `address + k`. The address is none of the owner's memory: every grant has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// No other grant of its owner ever has the same.
+    pub number: u64,
+    /// The engine that has given it, in the life that it has now.
+    pub owner: u64,
+    /// The engine that it is for, in the life that it has now.
+    pub peer: u64,
+    /// First byte, as operations name it.
+    pub address: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The keys, by rail.
+    pub rkeys: RailKeys,
+    /// What the key allows.
+    pub rights: Rights,
+}
+
+impl Grant {
+    /// The bytes that a program carries to the peer, with a check of their own.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; GRANT_BYTES] {
+        let words = [
+            self.number,
+            self.owner,
+            self.peer,
+            self.address,
+            self.bytes,
+            self.rights.number(),
+        ];
+        seal(MAGIC, self.rkeys, &words)
+    }
+
+    /// Parses the bytes of a grant, from any source.
+    ///
+    /// # Errors
+    /// [`EngineError::Grant`] with what is wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EngineError> {
+        let bad = |what| EngineError::Grant { what };
+        let whole = bytes.try_into();
+        let whole = whole.map_err(|_| bad("its length is not 96 bytes"))?;
+        let opened = Opened::<GRANT_BYTES>::new(MAGIC, whole).map_err(bad)?;
+        let (address, bytes) = opened.range(32).map_err(bad)?;
+        let rights = Rights::of_number(opened.word(48));
+        Ok(Self {
+            number: opened.word(8),
+            owner: opened.word(16),
+            peer: opened.word(24),
+            address,
+            bytes,
+            rkeys: opened.rkeys().map_err(bad)?,
+            rights: rights.ok_or(bad("its rights are not 1, 2 or 3"))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::memory::carried::checksum;
+
+    fn grant(rights: Rights) -> Grant {
+        Grant {
+            number: 7,
+            owner: u64::MAX,
+            peer: 3,
+            address: 1 << 62,
+            bytes: 4096,
+            rkeys: RailKeys::from([0x1234_5678, 9, 8, 7, 6, 5, 4, 3]).with_near(0x81),
+            rights,
+        }
+    }
+
+    /// As a forger makes it: with a checksum that is right.
+    fn forged(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut bytes = grant(Rights::Read).to_bytes().to_vec();
+        change(&mut bytes);
+        let sum = checksum(&bytes[..88]);
+        bytes[88..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_grant_comes_back_from_its_bytes() {
+        for rights in Rights::ALL {
+            let grant = grant(rights);
+            assert_eq!(Grant::from_bytes(&grant.to_bytes()), Ok(grant));
+            assert_eq!(Rights::of_number(rights.number()), Some(rights));
+        }
+        assert_eq!(Rights::of_number(0), None);
+        assert_eq!(Rights::of_number(4), None);
+    }
+
+    #[test]
+    fn every_byte_of_a_grant_is_checked() {
+        let whole = grant(Rights::Both).to_bytes();
+        for at in 0..GRANT_BYTES {
+            for bit in 0..8 {
+                let mut bytes = whole;
+                bytes[at] ^= 1 << bit;
+                let refused = Grant::from_bytes(&bytes);
+                assert!(
+                    matches!(refused, Err(EngineError::Grant { .. })),
+                    "{at} {bit}"
+                );
+            }
+        }
+        for bytes in [&whole[..95], &[whole.as_slice(), &[0]].concat(), &[]] {
+            assert!(Grant::from_bytes(bytes).is_err(), "{}", bytes.len());
+        }
+        for bytes in [
+            forged(|it| it[40..48].fill(0)),
+            forged(|it| it[40..48].fill(0xff)),
+            forged(|it| it[48] = 0),
+            forged(|it| it[48] = 4),
+            forged(|it| it[55] = 1),
+            forged(|it| it[85] = 2),
+            forged(|it| it[86] = 1),
+        ] {
+            assert!(Grant::from_bytes(&bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn rights_are_those_that_their_names_say() {
+        for (rights, read, write) in [
+            (Rights::Read, true, false),
+            (Rights::Write, false, true),
+            (Rights::Both, true, true),
+        ] {
+            assert_eq!(rights.allow(Kind::Read), read);
+            assert_eq!(rights.allow(Kind::Write), write);
+            assert_eq!(rights.access().contains(Access::REMOTE_READ), read);
+            assert_eq!(rights.access().contains(Access::REMOTE_WRITE), write);
+            assert!(!rights.access().contains(Access::REMOTE_ATOMIC));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Registered memory: the descriptor by which a peer learns of a region, and the count of those that use a region.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::engine::error::EngineError;
+use crate::engine::memory::carried::{Opened, seal};
+use crate::engine::route::rails::RailKeys;
+use crate::gpu::Gpu;
+
+/// Bytes of a descriptor as [`Descriptor::to_bytes`] gives it. The size is part of the format.
+pub const DESCRIPTOR_BYTES: usize = 72;
+/// What a descriptor begins with: its form, by number.
+const MAGIC: [u8; 4] = *b"WVR\x02";
+
+/// What a peer needs to know of a region. Programs may carry it themselves, as bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The engine that has the region, in the life that it has now.
+    pub incarnation: u64,
+    /// First byte.
+    pub address: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The keys, by rail.
+    pub rkeys: RailKeys,
+}
+
+impl Descriptor {
+    /// The bytes that a program carries to the peer, with a check of their own.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; DESCRIPTOR_BYTES] {
+        let words = [self.incarnation, self.address, self.bytes];
+        seal(MAGIC, self.rkeys, &words)
+    }
+
+    /// Parses the bytes of a descriptor, from any source.
+    ///
+    /// # Errors
+    /// [`EngineError::Descriptor`] with what is wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EngineError> {
+        let bad = |what| EngineError::Descriptor { what };
+        let whole = bytes.try_into();
+        let whole = whole.map_err(|_| bad("its length is not 72 bytes"))?;
+        let opened = Opened::<DESCRIPTOR_BYTES>::new(MAGIC, whole).map_err(bad)?;
+        let (address, bytes) = opened.range(16).map_err(bad)?;
+        Ok(Self {
+            incarnation: opened.word(8),
+            address,
+            bytes,
+            rkeys: opened.rkeys().map_err(bad)?,
+        })
+    }
+}
+
+/// How many transfers use a region, and whether it takes more.
+#[derive(Debug)]
+pub(in crate::engine) struct Users {
+    count: AtomicU32,
+    is_open: AtomicBool,
+    /// The GPU that copies the region's memory.
+    copier: Option<Arc<dyn Gpu>>,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Self::of(None)
+    }
+}
+
+impl Users {
+    /// None so far, of memory that this GPU copies.
+    pub(in crate::engine) fn of(copier: Option<Arc<dyn Gpu>>) -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            is_open: AtomicBool::new(true),
+            copier,
+        }
+    }
+
+    /// The GPU that copies the region's memory. None: it is the host's, or its GPU makes no copies.
+    pub(in crate::engine) fn copier(&self) -> Option<&Arc<dyn Gpu>> {
+        self.copier.as_ref()
+    }
+
+    /// One more. `false`: the region is being taken away, and nothing was counted.
+    pub(in crate::engine) fn enter(&self) -> bool {
+        // SeqCst: either this thread sees that it is closed, or the thread that closes sees this user.
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let is_open = self.is_open.load(Ordering::SeqCst);
+        if !is_open {
+            self.leave();
+        }
+        is_open
+    }
+
+    pub(in crate::engine) fn leave(&self) {
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Takes no more users. If it has users, it stays open, and the error is their number.
+    pub(in crate::engine) fn close(&self) -> Result<(), u32> {
+        self.is_open.store(false, Ordering::SeqCst);
+        match self.count.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            count => {
+                self.open();
+                Err(count)
+            }
+        }
+    }
+
+    pub(in crate::engine) fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,384 @@
+//! Regions of this side: the registration that each has, and the regions that share it.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::ids::{RegionId, RegionIds};
+use crate::engine::memory::flush::{Flushed, Flushes};
+use crate::engine::memory::regions::{Descriptor, Users};
+use crate::engine::memory::table::Mapped;
+use crate::engine::route::rails::{Rails, Registrations};
+use crate::engine::transfers::LocalTable;
+use crate::provider::AnyMemory;
+use crate::provider::local::{Board, LEAVING, MemoryName, ShownRegion, Unshown};
+
+/// Regions of this side.
+pub(in crate::engine) struct Registry {
+    pub(in crate::engine) table: Arc<LocalTable>,
+    /// Each with the address of its registration, which several may share.
+    regions: HashMap<RegionId, u64>,
+    registrations: HashMap<u64, Shared>,
+    ids: RegionIds,
+    /// Shows them to peers of this machine.
+    board: Option<Arc<Board>>,
+    flushes: Arc<Flushes>,
+    /// How many registrations are being taken away.
+    leaving: usize,
+}
+
+struct Shared {
+    registrations: Registrations,
+    users: Arc<Users>,
+    bytes: u64,
+    regions: u32,
+    /// Keeps it.
+    memory: AnyMemory,
+    #[expect(dead_code, reason = "held for its drop")]
+    flushed: Option<Flushed>,
+    /// Its place on the board.
+    place: Option<usize>,
+    /// Held for its drop, where it has no place.
+    unshown: Option<Unshown>,
+    /// Its last region is being taken away.
+    is_leaving: bool,
+}
+
+/// A step of the way on which a region is taken away.
+pub(in crate::engine) enum Step {
+    /// It is gone.
+    Done,
+    /// Another thread is taking it away.
+    Taken,
+    /// Behind [`Leaving::wait`], without the lock of the regions, [`Registry::finish`] does the rest.
+    Waits(Leaving),
+}
+
+/// A region that is being taken away: no transfer has it, and no copy begins in it.
+pub(in crate::engine) struct Leaving {
+    region: RegionId,
+    first: u64,
+    shown: Option<(Arc<Board>, usize)>,
+}
+
+impl Leaving {
+    /// Waits until no peer of this machine copies any more. So many of their threads do not end.
+    pub(in crate::engine) fn wait(&self) -> Result<(), u32> {
+        match &self.shown {
+            Some((board, place)) => board.leave(&[*place], LEAVING),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Registry {
+    /// Of none, of the engine that this process numbers `engine`, which shows them on this board.
+    pub(in crate::engine) fn new(
+        engine: u32,
+        board: Option<Arc<Board>>,
+        flushes: &Arc<Flushes>,
+    ) -> Self {
+        Self {
+            table: Arc::default(),
+            regions: HashMap::new(),
+            registrations: HashMap::new(),
+            ids: RegionIds::new(engine),
+            board,
+            flushes: Arc::clone(flushes),
+            leaving: 0,
+        }
+    }
+
+    /// Registers all of these or none: the error has the place of the first that cannot be. What lies inside a region, or inside
+    /// another of these, shares its registration.
+    pub(in crate::engine) fn register(
+        &mut self,
+        rails: &Rails,
+        memories: &[AnyMemory],
+    ) -> Result<Vec<RegionId>, (usize, HostError)> {
+        let left = self.ids.check_left(memories.len());
+        left.map_err(|(place, error)| (place, error.into()))?;
+        let (firsts, news) = self.parted(memories)?;
+        // Before any rail has one.
+        for place in &news {
+            let checked = rails.check_bytes(memories[*place].bytes());
+            checked.map_err(|error| (*place, error.into()))?;
+        }
+        let mut made = Vec::new();
+        for place in news {
+            let memory = &memories[place];
+            // Before a peer can have its key.
+            let flushed = self.flushes.enter(memory);
+            let registrations = rails.register(memory);
+            // With `made` go the registrations of those before.
+            let registrations = registrations.map_err(|error| (place, error.into()))?;
+            made.push((memory, registrations, flushed));
+        }
+        for (memory, registrations, flushed) in made {
+            self.add(memory, registrations, flushed);
+        }
+        let ids = firsts.into_iter().map(|first| {
+            if let Some(shared) = self.registrations.get_mut(&first) {
+                shared.regions += 1;
+            }
+            let region = self.ids.give();
+            self.regions.insert(region, first);
+            region
+        });
+        Ok(ids.collect())
+    }
+
+    /// For each of these the address of the registration that it is to have, and the places of those that need a new one.
+    fn parted(&self, memories: &[AnyMemory]) -> Result<(Vec<u64>, Vec<usize>), (usize, HostError)> {
+        // One that has all of another comes before it.
+        let mut order: Vec<usize> = (0..memories.len()).collect();
+        order.sort_by_key(|place| {
+            (
+                memories[*place].address(),
+                Reverse(memories[*place].bytes()),
+            )
+        });
+        let (mut firsts, mut news) = (vec![0; memories.len()], Vec::new());
+        let mut last = 0..0;
+        for place in order {
+            let memory = &memories[place];
+            let (address, bytes) = (memory.address(), memory.bytes());
+            let known = self.table.covering(address, bytes);
+            firsts[place] = match known {
+                Some(region) => region.address,
+                None if address < last.end && address + bytes <= last.end => last.start,
+                None if address < last.end || self.table.overlaps(address, bytes) => {
+                    self.check_freed(memory).map_err(|error| (place, error))?;
+                    return Err((place, EngineError::Overlap { address, bytes }.into()));
+                }
+                None => {
+                    last = address..address + bytes;
+                    news.push(place);
+                    address
+                }
+            };
+            let shared = match (known, news.last()) {
+                (Some(_), _) => {
+                    self.check_freed(memory).map_err(|error| (place, error))?;
+                    let shared = self.registrations.get(&firsts[place]);
+                    shared.map_or(memory, |shared| &shared.memory)
+                }
+                (None, Some(new)) => &memories[*new],
+                (None, None) => memory,
+            };
+            check_kind(memory, shared).map_err(|error| (place, error.into()))?;
+        }
+        Ok((firsts, news))
+    }
+
+    /// Refuses memory where a region has some of it whose own memory was freed.
+    fn check_freed(&self, memory: &AnyMemory) -> Result<(), HostError> {
+        let (address, bytes) = (memory.address(), memory.bytes());
+        let meets = |(first, shared): &(&u64, &Shared)| {
+            **first < address + bytes && address < **first + shared.bytes
+        };
+        let met: Vec<(&u64, &Shared)> = match self.table.covering(address, bytes) {
+            Some(region) => {
+                let shared = self.registrations.get(&region.address);
+                shared
+                    .map(|shared| (&region.address, shared))
+                    .into_iter()
+                    .collect()
+            }
+            None => self.registrations.iter().filter(meets).collect(),
+        };
+        for (first, shared) in met {
+            let is_there = shared.memory.gpu().map_or(Ok(true), |it| it.is_there());
+            if !is_there? {
+                let of_it = self.regions.iter().filter(|(_, of)| *of == first);
+                let number = of_it.map(|(region, _)| region.number()).min();
+                let region = number.unwrap_or(u64::MAX);
+                let freed = EngineError::Freed {
+                    address,
+                    bytes,
+                    region,
+                };
+                return Err(freed.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets transfers use memory that is registered.
+    fn add(&mut self, memory: &AnyMemory, registrations: Registrations, flushed: Option<Flushed>) {
+        let (address, bytes) = (memory.address(), memory.bytes());
+        let copier = memory.gpu().and_then(|it| it.copier()).cloned();
+        let users = Arc::new(Users::of(copier));
+        let is_new = Arc::make_mut(&mut self.table).insert(Mapped {
+            address,
+            bytes,
+            keys: registrations.lkeys(),
+            owner: Arc::clone(&users),
+        });
+        debug_assert!(is_new, "`parted` has looked");
+        let mut shared = Shared {
+            registrations,
+            users,
+            bytes,
+            regions: 0,
+            memory: memory.clone(),
+            flushed,
+            place: None,
+            unshown: None,
+            is_leaving: false,
+        };
+        shared.show(self.board.as_ref());
+        self.registrations.insert(address, shared);
+    }
+
+    /// Whether part of this memory is being taken away, so that it is soon known whether it can be registered.
+    pub(in crate::engine) fn is_leaving(&self, memory: &AnyMemory) -> bool {
+        let (address, end) = (memory.address(), memory.address() + memory.bytes());
+        let overlaps = |(first, shared): (&u64, &Shared)| {
+            shared.is_leaving && *first < end && address < *first + shared.bytes
+        };
+        self.leaving > 0 && self.registrations.iter().any(overlaps)
+    }
+
+    /// Begins to take a region away.
+    pub(in crate::engine) fn leave(&mut self, region: RegionId) -> Result<Step, HostError> {
+        self.ids.check(region)?;
+        let number = region.number();
+        let unknown = EngineError::UnknownRegion { number };
+        let first = *self.regions.get(&region).ok_or(unknown.clone())?;
+        let shared = self.registrations.get_mut(&first).ok_or(unknown)?;
+        if shared.regions > 1 {
+            shared.regions -= 1;
+            self.regions.remove(&region);
+            return Ok(Step::Done);
+        }
+        if shared.is_leaving {
+            return Ok(Step::Taken);
+        }
+        let busy = |users| EngineError::Busy { number, users };
+        shared.users.close().map_err(busy)?;
+        let board = self.board.as_ref();
+        let shown = board.and_then(|board| Some((Arc::clone(board), shared.place?)));
+        if let Some((board, place)) = &shown {
+            board.mark(*place);
+        }
+        shared.is_leaving = true;
+        self.leaving += 1;
+        Ok(Step::Waits(Leaving {
+            region,
+            first,
+            shown,
+        }))
+    }
+
+    /// Takes a region away, or leaves it where threads of peers have not ended their copies.
+    pub(in crate::engine) fn finish(
+        &mut self,
+        leaving: &Leaving,
+        left: Result<(), u32>,
+    ) -> Result<(), HostError> {
+        let (number, first) = (leaving.region.number(), leaving.first);
+        let left = left.map_err(|users| EngineError::Busy { number, users });
+        // Without it, the engine was closed meanwhile.
+        let Some(shared) = self.registrations.get_mut(&first) else {
+            return Ok(left?);
+        };
+        shared.is_leaving = false;
+        self.leaving -= 1;
+        if let Err(busy) = left {
+            if let Some((board, place)) = &leaving.shown {
+                board.unmark(*place);
+            }
+            shared.users.open();
+            return Err(busy.into());
+        }
+        shared.place = None;
+        if let Err(kept) = shared.registrations.deregister() {
+            // Where one rail has lost it already, no transfer may use it any more.
+            if kept.is_whole {
+                shared.show(self.board.as_ref());
+                shared.users.open();
+            }
+            return Err(kept.error.into());
+        }
+        self.regions.remove(&leaving.region);
+        self.registrations.remove(&first);
+        Arc::make_mut(&mut self.table).remove(first);
+        Ok(())
+    }
+
+    /// The descriptor of a region of the engine of this life.
+    pub(in crate::engine) fn descriptor(
+        &self,
+        region: RegionId,
+        incarnation: u64,
+    ) -> Result<Descriptor, HostError> {
+        let (first, shared) = self.shared(region)?;
+        Ok(Descriptor {
+            incarnation,
+            address: first,
+            bytes: shared.bytes,
+            rkeys: shared.registrations.rkeys(),
+        })
+    }
+
+    /// How each rail has the memory of a region, in words.
+    pub(in crate::engine) fn ways(&self, region: RegionId) -> Result<Vec<String>, HostError> {
+        Ok(self.shared(region)?.1.registrations.ways())
+    }
+
+    /// What a region has, with its first byte.
+    fn shared(&self, region: RegionId) -> Result<(u64, &Shared), EngineError> {
+        self.ids.check(region)?;
+        let number = region.number();
+        let first = self.regions.get(&region);
+        let shared = first.and_then(|first| Some((*first, self.registrations.get(first)?)));
+        shared.ok_or(EngineError::UnknownRegion { number })
+    }
+}
+
+/// Refuses memory that a registration of memory of another kind has.
+fn check_kind(memory: &AnyMemory, registered: &AnyMemory) -> Result<(), EngineError> {
+    let kind = |memory: &AnyMemory| match memory.gpu() {
+        Some(_) => "a GPU",
+        None => "the host",
+    };
+    match kind(memory) == kind(registered) {
+        true => Ok(()),
+        false => Err(EngineError::OtherKind {
+            address: memory.address(),
+            bytes: memory.bytes(),
+            registered: kind(registered),
+        }),
+    }
+}
+
+impl Shared {
+    /// Peers of this machine may copy to and from it. Memory of a GPU that makes no copies they do not reach.
+    fn show(&mut self, board: Option<&Arc<Board>>) {
+        let Some(board) = board else {
+            return;
+        };
+        let (name, gpu) = match &self.memory {
+            AnyMemory::Host(memory) => (memory.file().map(MemoryName::File), None),
+            AnyMemory::Gpu(memory) => match memory.copier() {
+                Some(gpu) => (memory.name(), Some(gpu)),
+                None => return,
+            },
+        };
+        let address = self.memory.address();
+        let region = ShownRegion {
+            address,
+            bytes: self.bytes,
+            key: self.registrations.rkeys().of(0),
+            place: address,
+            may_read: true,
+            may_write: true,
+        };
+        (self.place, self.unshown) = match board.show(&region, (name.as_ref(), gpu)) {
+            Ok(place) => (Some(place), None),
+            Err(unshown) => (None, Some(unshown)),
+        };
+    }
+}

@@ -1,0 +1,233 @@
+//! The devices of an engine: those that its configuration names, else the ports that `auto` takes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::config::{DeviceChoice, EngineConfig, GpuSelector};
+use crate::engine::config::check;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::host::Engine;
+use crate::engine::route::rails::MOST_RAILS;
+use crate::engine::worker::cpus;
+use crate::fabric::{Behind, Opened, Ports, gpus_of_ranks, open_named};
+use crate::gpu::{self, GpuError};
+use crate::provider::ProviderError;
+use crate::topology::{Machine, PciAddress, Wish};
+use crate::verbs::{Context, device_list};
+
+/// The devices of an engine, open, and what `auto` says of the others.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct EngineDevices {
+    /// In the order of its rails.
+    pub contexts: Vec<Arc<Context>>,
+    /// What the ports are near that `auto` looks for. None: nothing is known of it, or the devices are named.
+    pub near: Option<Near>,
+    /// Ports that `auto` does not take, each with the reason. Empty where devices are named.
+    pub passed_over: Vec<String>,
+}
+
+/// What an engine wants its ports near.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Near {
+    /// A CUDA device.
+    Gpu {
+        /// Its number.
+        ordinal: u32,
+        /// Where it is.
+        pci: PciAddress,
+    },
+    /// The NUMA node with all CPUs on which its workers may run.
+    Node(u32),
+}
+
+impl fmt::Display for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpu { ordinal, pci } => write!(f, "GPU {ordinal} ({pci})"),
+            Self::Node(node) => write!(f, "NUMA node {node}"),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them. `auto` takes the nearest
+    /// ports, then the fastest, by name, and the next one where one does not open. The log says at `info` why it passes over a port.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or more rails than QPs.
+    /// [`HostError::Provider`]: a device that does not exist or cannot be used, with `auto` every port and its reason; a CUDA device
+    /// that does not exist.
+    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
+        let found = Self::choose_devices(config)?;
+        for port in &found.passed_over {
+            tracing::info!("engine '{}' passes over {port}", config.name);
+        }
+        let (taken, wanted) = (found.contexts.len(), config.rails as usize);
+        if config.device.is_auto() && taken < wanted {
+            tracing::warn!(
+                "engine '{}' has {taken} of {wanted} rails (WARPVERBS_ENGINE_RAILS): no other port is as near and as fast",
+                config.name
+            );
+        }
+        Ok(found.contexts)
+    }
+
+    /// As [`Engine::open_devices`], with the ports that `auto` passes over. The log says nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::open_devices`].
+    pub fn choose_devices(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+        check(config)?;
+        match &config.device {
+            DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
+                Ok(EngineDevices {
+                    contexts: open_named(names, &config.gid)?,
+                    near: None,
+                    passed_over: Vec::new(),
+                })
+            }
+            DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
+            DeviceChoice::Auto { .. } => auto(config),
+        }
+    }
+}
+
+fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+    let (qps, most) = (config.qps, config.rails as usize);
+    // Also where the machine has fewer ports: what starts on one machine starts on all.
+    if (qps as usize) < most {
+        return Err(EngineError::FewQps { qps, devices: most }.into());
+    }
+    let visible = match config.gpu {
+        GpuSelector::Cuda(_) => gpu::visible().map_err(ProviderError::from)?,
+        _ => Vec::new(),
+    };
+    // Before sysfs is read: software HCAs come into being when a process looks for devices.
+    let list = device_list()?;
+    let machine = Machine::of_this_process();
+    let near = near(config, &visible, &machine)?;
+    let (gpus, place) = gpus_of_ranks(config.gpu, 0, &visible, &machine);
+    let wish = Wish {
+        gpus: &gpus,
+        place,
+        node: near.and_then(Near::node),
+        link_layer: None,
+    };
+    let ports = Ports {
+        machine: &machine,
+        list: &list,
+        devices: &config.device,
+        gid: &config.gid,
+    };
+    let opened = ports.open(&wish, most)?;
+    Ok(EngineDevices {
+        passed_over: others(&opened, most),
+        contexts: opened.contexts,
+        near,
+    })
+}
+
+impl Near {
+    fn node(self) -> Option<u32> {
+        match self {
+            Self::Gpu { .. } => None,
+            Self::Node(node) => Some(node),
+        }
+    }
+}
+
+fn near(
+    config: &EngineConfig,
+    visible: &[PciAddress],
+    machine: &Machine,
+) -> Result<Option<Near>, HostError> {
+    if let GpuSelector::Cuda(ordinal) = config.gpu {
+        let Some(&pci) = visible.get(ordinal as usize) else {
+            let count = u32::try_from(visible.len()).unwrap_or(u32::MAX);
+            return Err(ProviderError::from(GpuError::NoDevice { ordinal, count }).into());
+        };
+        return Ok(Some(Near::Gpu { ordinal, pci }));
+    }
+    let cpus = cpus::of_workers(&config.cpus)?;
+    let node = cpus.and_then(|cpus| machine.node_of(&cpus));
+    Ok(node.map(Near::Node))
+}
+
+/// The ports that are not taken, each with the reason.
+fn others(opened: &Opened, most: usize) -> Vec<String> {
+    let spare = opened.spare.iter().map(|spare| {
+        let why = match spare.behind {
+            Behind::Name => format!("WARPVERBS_ENGINE_RAILS is {most}"),
+            Behind::Distance => "it is farther than what is taken".to_owned(),
+            Behind::Rate => "it is slower than what is taken".to_owned(),
+        };
+        format!("{}: {why}", spare.port)
+    });
+    opened.passed_over.iter().cloned().chain(spare).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::config::EngineCpus;
+
+    #[test]
+    fn a_gpu_that_cuda_does_not_know_is_refused_and_no_word_asks_for_one() {
+        let nothing = Machine::read(std::path::Path::new("/nowhere"));
+        let pci: PciAddress = "0000:1b:00.0".parse().unwrap();
+        let of = |gpu, visible: &[PciAddress]| {
+            near(&EngineConfig::new("a").with_gpu(gpu), visible, &nothing)
+        };
+        let found = of(GpuSelector::Cuda(0), &[pci]).unwrap();
+        assert_eq!(found, Some(Near::Gpu { ordinal: 0, pci }));
+        assert_eq!(found.unwrap().to_string(), "GPU 0 (0000:1b:00.0)");
+        for (ordinal, visible) in [(1, &[pci][..]), (0, &[])] {
+            let refused = of(GpuSelector::Cuda(ordinal), visible).unwrap_err();
+            let expected = format!(
+                "no CUDA device {ordinal}: the driver knows {}",
+                visible.len()
+            );
+            assert!(refused.to_string().starts_with(&expected), "{refused}");
+        }
+        for gpu in [
+            GpuSelector::Auto,
+            GpuSelector::Simt,
+            GpuSelector::SimtDmabuf,
+        ] {
+            assert_eq!(of(gpu, &[pci]).unwrap(), None, "{gpu}");
+        }
+    }
+
+    #[test]
+    fn near_is_the_node_that_has_all_cpus_of_the_workers() {
+        let root = tempfile::tempdir().unwrap();
+        for (node, cpus) in [("node0", "0-1\n"), ("node1", "2-3\n")] {
+            let place = root.path().join("sys/devices/system/node").join(node);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("cpulist"), cpus).unwrap();
+        }
+        let machine = Machine::read(root.path());
+        let of = |cpus: &str| {
+            let config = EngineConfig::new("a").with_cpus(cpus.parse().unwrap());
+            near(&config, &[], &machine).unwrap()
+        };
+        for (cpus, expected) in [
+            ("0", Some(0)),
+            ("2-3", Some(1)),
+            ("1-2", None),
+            ("3-4", None),
+        ] {
+            assert_eq!(of(cpus), expected.map(Near::Node), "{cpus}");
+        }
+        assert_eq!(Near::Node(1).to_string(), "NUMA node 1");
+        // The CPUs of this process, whichever these are.
+        let own = cpus::of_workers(&EngineCpus::Near).unwrap().unwrap();
+        for word in ["near", "any"] {
+            assert_eq!(of(word), machine.node_of(&own).map(Near::Node), "{word}");
+        }
+    }
+}

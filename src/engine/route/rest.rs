@@ -1,0 +1,264 @@
+//! When a rail is given a rest: after [`ERRORS`] failures of its QPs within [`WITHIN`], for [`REST`]. Then one QP of it is connected again,
+//! the probe. The others follow when that has not failed for [`WITHIN`]; if it fails, the rail rests again.
+//!
+//! A QP joins a rail of this end and one of the peer, and its failure does not say which of them has failed. Where rails of one end
+//! meet several of the other, the QPs together say it ([`Failures`]). What has failed rests: the rail, or the way between the two.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::engine::route::rails::{Crossing, RailState};
+
+/// Failures that send a rail to rest.
+const ERRORS: usize = 5;
+/// Within so long.
+const WITHIN: Duration = Duration::from_secs(5);
+/// How long it rests.
+pub(in crate::engine) const REST: Duration = Duration::from_secs(30);
+
+/// What is known of the failures of one rail.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct Rest {
+    /// Failures of the last [`WITHIN`], at most [`ERRORS`].
+    failures: VecDeque<Instant>,
+    state: State,
+    /// How often it has begun to rest.
+    begun: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Works,
+    /// Until then no QP of it is connected.
+    Rests(Instant),
+    /// One QP is connected: until then no other is.
+    Probes(Instant),
+}
+
+impl Rest {
+    /// A QP of the rail has failed. Whether the rail rests from now on.
+    pub(in crate::engine) fn failed(&mut self, now: Instant) -> bool {
+        if let State::Rests(until) = self.state
+            && now < until
+        {
+            return false;
+        }
+        self.failures.push_back(now);
+        self.failures
+            .retain(|failure| now.saturating_duration_since(*failure) < WITHIN);
+        let probes = matches!(self.state, State::Probes(until) if now < until);
+        if !probes && self.failures.len() < ERRORS {
+            return false;
+        }
+        self.failures.clear();
+        self.state = State::Rests(now + REST);
+        self.begun += 1;
+        true
+    }
+
+    /// Whether a QP of it may be connected now. If not, how long that is not so.
+    pub(in crate::engine) fn may_connect(&mut self, now: Instant) -> Result<(), Duration> {
+        match self.state {
+            State::Works => Ok(()),
+            State::Rests(until) | State::Probes(until) if now < until => Err(until - now),
+            State::Rests(_) => {
+                self.state = State::Probes(now + WITHIN);
+                Ok(())
+            }
+            State::Probes(_) => {
+                self.state = State::Works;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether its QPs are connected now.
+    pub(in crate::engine) fn state(&self, now: Instant) -> RailState {
+        match self.state {
+            State::Works => RailState::Works,
+            State::Rests(until) if now < until => RailState::Rests,
+            // Behind its rest no QP may have asked yet.
+            State::Rests(_) => RailState::Probes,
+            State::Probes(until) if now < until => RailState::Probes,
+            State::Probes(_) => RailState::Works,
+        }
+    }
+
+    /// How often it has begun to rest.
+    pub(in crate::engine) fn begun(&self) -> u64 {
+        self.begun
+    }
+}
+
+/// What has failed, as the QPs of one connection say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Fault {
+    /// A rail of this end.
+    Own(usize),
+    /// A rail of the peer.
+    Peers(usize),
+    /// The way between two rails, of which each works with others, or is not used with them.
+    Way(Crossing),
+}
+
+impl Fault {
+    /// Whether QPs between these rails fail by it.
+    pub(in crate::engine) fn has(self, crossing: Crossing) -> bool {
+        match self {
+            Self::Own(rail) => crossing.own == rail,
+            Self::Peers(rail) => crossing.theirs == rail,
+            Self::Way(way) => crossing == way,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(rail) => write!(f, "rail {rail}"),
+            Self::Peers(rail) => write!(f, "rail {rail} of the peer"),
+            Self::Way(Crossing { own, theirs }) => {
+                write!(f, "the way from rail {own} to rail {theirs} of the peer")
+            }
+        }
+    }
+}
+
+/// Between which rails QPs of one connection have failed lately.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Failures(VecDeque<(Instant, Crossing)>);
+
+impl Failures {
+    /// A QP between these rails has failed; the connection has QPs between all of `crossings`. A rail has failed that fails with every
+    /// rail that it meets. If that is so of both, the failure counts against that of this end.
+    pub(in crate::engine) fn add(
+        &mut self,
+        failed: Crossing,
+        crossings: &[Crossing],
+        now: Instant,
+    ) -> Fault {
+        let Self(known) = self;
+        known.retain(|(at, it)| now.saturating_duration_since(*at) < WITHIN && *it != failed);
+        known.push_back((now, failed));
+        let has_failed = |it: &Crossing| known.iter().any(|(_, known)| known == it);
+        let rails = [Fault::Own(failed.own), Fault::Peers(failed.theirs)];
+        let mut rails = rails.into_iter();
+        let rail = rails.find(|rail| {
+            let mut with = crossings.iter().filter(|it| rail.has(**it));
+            with.all(has_failed)
+        });
+        rail.unwrap_or(Fault::Way(failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A rail that has begun to rest at the time that is returned.
+    fn resting() -> (Rest, Instant) {
+        let (mut rest, now) = (Rest::default(), Instant::now());
+        for nth in 0..4 {
+            assert!(!rest.failed(now + nth * S));
+            assert_eq!(rest.may_connect(now + nth * S), Ok(()));
+        }
+        assert!(rest.failed(now + 4 * S));
+        (rest, now + 4 * S)
+    }
+
+    #[test]
+    fn five_failures_in_five_seconds_send_it_to_rest_and_four_do_not() {
+        let (mut rest, now) = (Rest::default(), Instant::now());
+        for nth in 0..100 {
+            assert!(!rest.failed(now + nth * (S + 250 * MS)), "{nth}");
+        }
+        assert_eq!(rest.begun(), 0);
+        assert_eq!(resting().0.begun(), 1);
+    }
+
+    #[test]
+    fn it_rests_for_thirty_seconds_whatever_fails_meanwhile() {
+        let (mut rest, now) = resting();
+        for after in [0, 1, 29_999] {
+            let left = REST - after * MS;
+            assert_eq!(rest.may_connect(now + after * MS), Err(left));
+            assert!(!rest.failed(now + after * MS));
+        }
+        assert_eq!(rest.state(now + 29 * S), RailState::Rests);
+        assert_eq!(rest.state(now + REST), RailState::Probes);
+        assert_eq!(rest.may_connect(now + REST), Ok(()));
+    }
+
+    #[test]
+    fn behind_a_rest_one_probes_and_the_others_follow_when_it_holds() {
+        let (mut rest, now) = resting();
+        let probe = now + REST;
+        assert_eq!(rest.may_connect(probe), Ok(()));
+        assert_eq!(rest.may_connect(probe), Err(WITHIN));
+        assert_eq!(rest.may_connect(probe + WITHIN - MS), Err(MS));
+        for _ in 0..2 {
+            assert_eq!(rest.may_connect(probe + WITHIN), Ok(()));
+        }
+        assert_eq!(rest.state(probe + WITHIN), RailState::Works);
+        assert!(!rest.failed(probe + WITHIN));
+    }
+
+    #[test]
+    fn a_probe_that_fails_is_a_rest_again() {
+        let (mut rest, now) = resting();
+        let probe = now + REST;
+        assert_eq!(rest.may_connect(probe), Ok(()));
+        assert!(rest.failed(probe + MS));
+        assert_eq!(rest.may_connect(probe + 2 * MS), Err(REST - MS));
+        assert_eq!(rest.begun(), 2);
+    }
+
+    /// What QPs say that fail between these rails, each a second behind the one before.
+    fn said(rails: (usize, usize), failed: &[(usize, usize)]) -> Vec<Fault> {
+        let crossings: Vec<Crossing> = (0..8)
+            .map(|lane| Crossing::of_near_lane(lane, rails, true))
+            .collect();
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let mut all = Vec::new();
+        for (nth, (own, theirs)) in (0..).zip(failed.iter().copied()) {
+            let failed = Crossing { own, theirs };
+            all.push(failures.add(failed, &crossings, now + nth * S));
+        }
+        all
+    }
+
+    #[test]
+    fn a_rail_has_failed_that_fails_with_every_rail_that_it_meets() {
+        use Fault::{Own, Peers, Way};
+        let way = |own, theirs| Way(Crossing { own, theirs });
+        assert_eq!(said((2, 2), &[(0, 0), (0, 1)]), [way(0, 0), Own(0)]);
+        assert_eq!(said((2, 2), &[(0, 0), (1, 0)]), [way(0, 0), Peers(0)]);
+        // Those of one end fail alone, or no others are used.
+        assert_eq!(said((2, 2), &[(0, 0), (1, 1)]), [way(0, 0), way(1, 1)]);
+        assert_eq!(said((2, 2), &[(0, 1); 3]), [way(0, 1); 3]);
+        // One end has one rail, which still works with others.
+        assert_eq!(said((1, 2), &[(0, 1), (0, 0)]), [Peers(1), Own(0)]);
+        assert_eq!(said((2, 1), &[(1, 0)]), [Own(1)]);
+        assert_eq!(said((1, 1), &[(0, 0)]), [Own(0)]);
+        // What has failed long ago says nothing.
+        let late = [(0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (0, 1)];
+        assert_eq!(said((2, 2), &late)[5], Peers(1));
+    }
+
+    #[test]
+    fn a_fault_has_the_qps_of_its_rail_or_way_alone() {
+        let of = |own, theirs| Crossing { own, theirs };
+        let all = [of(0, 0), of(0, 1), of(1, 0), of(1, 1)];
+        let had = |fault: Fault| all.map(|it| fault.has(it));
+        assert_eq!(had(Fault::Own(0)), [true, true, false, false]);
+        assert_eq!(had(Fault::Peers(0)), [true, false, true, false]);
+        assert_eq!(had(Fault::Way(of(0, 1))), [false, true, false, false]);
+        let said = "the way from rail 0 to rail 1 of the peer";
+        assert_eq!(Fault::Way(of(0, 1)).to_string(), said);
+    }
+}

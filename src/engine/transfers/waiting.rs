@@ -1,0 +1,379 @@
+//! Waiters for a conclusion or for a slot: threads, and futures, of any executor.
+//!
+//! Every change that may end a wait counts a turn. A waiter reads the count, looks, and sleeps only while the count is the same. A
+//! conclusion takes no lock if no thread waits.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::deadline::Looks;
+use crate::engine::error::EngineError;
+use crate::engine::host::Engine;
+use crate::engine::ledger::plan::Operation;
+use crate::engine::ledger::slots::{Status, TransferId};
+use crate::engine::peer::Peer;
+use crate::engine::transfers::{Options, Prepared, Transfers};
+
+/// Longest sleep of a thread without a look: of one that has no deadline.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+impl Engine {
+    /// What becomes of the transfer, as a future: for any executor. It is ready when the transfer is concluded or unknown.
+    pub fn concluded(&self, id: TransferId) -> Concluded {
+        Concluded {
+            transfers: Arc::clone(&self.inner.transfers),
+            id,
+            key: None,
+        }
+    }
+}
+
+impl Peer {
+    /// As [`Peer::submit`], but waits up to `most` for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::submit`].
+    pub fn submit_wait(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        self.begin_within(most, || self.submit(operations, options))
+    }
+
+    /// As [`Peer::post`], but waits up to `most` for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::post`].
+    pub fn post_wait(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        self.begin_within(most, || self.post(prepared, options))
+    }
+
+    fn begin_within(
+        &self,
+        most: Duration,
+        begin: impl Fn() -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let is_full = |error: &EngineError| matches!(error, EngineError::WouldBlock { .. });
+        let waiting = self.inner.transfers.waiting();
+        waiting.while_refused(most, is_full, begin)
+    }
+}
+
+/// The conclusion of one transfer, see [`Engine::concluded`].
+#[derive(Debug)]
+#[must_use = "a future does nothing before it is polled"]
+pub struct Concluded {
+    transfers: Arc<Transfers>,
+    id: TransferId,
+    /// Of its waker, while it has one.
+    key: Option<u64>,
+}
+
+impl Future for Concluded {
+    type Output = Result<Status, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let look = |it: &Self| match it.transfers.poll(it.id) {
+            Ok(Status::Pending) => None,
+            other => Some(other),
+        };
+        if let Some(found) = look(&self) {
+            return Poll::Ready(found);
+        }
+        self.forget();
+        let (id, waker) = (self.id, context.waker().clone());
+        self.key = Some(self.transfers.waiting().add(id, waker));
+        match look(&self) {
+            Some(found) => Poll::Ready(found),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Concluded {
+    fn forget(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.transfers.waiting().remove(self.id, key);
+        }
+    }
+}
+
+impl Drop for Concluded {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// All waiters of one engine.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Waiting {
+    /// Threads and wakers.
+    count: AtomicUsize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    turn: u64,
+    next: u64,
+    wakers: HashMap<TransferId, Vec<(u64, Waker)>>,
+}
+
+impl Waiting {
+    /// Waits until `look` finds something, or the time is over. No lock is held while it looks.
+    pub(in crate::engine) fn until<T>(
+        &self,
+        most: Duration,
+        mut look: impl FnMut() -> Result<Option<T>, EngineError>,
+    ) -> Result<Option<T>, EngineError> {
+        let looks = Looks::within(most);
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        let _here = self.enter();
+        let mut seen = self.state().turn;
+        for left in looks {
+            if let Some(found) = look()? {
+                return Ok(Some(found));
+            }
+            let same = |state: &mut State| state.turn == seen;
+            let waited = self
+                .changed
+                .wait_timeout_while(self.state(), left.min(LONGEST), same);
+            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            seen = state.turn;
+        }
+        Ok(None)
+    }
+
+    /// Repeats `attempt` until it returns a result or an error that `is_full` does not accept. If the time is over first, it
+    /// returns the last error that `is_full` accepted.
+    pub(in crate::engine) fn while_refused<T>(
+        &self,
+        most: Duration,
+        is_full: impl Fn(&EngineError) -> bool,
+        attempt: impl Fn() -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let mut refused = None;
+        let look = || match attempt() {
+            Err(full) if is_full(&full) => {
+                refused = Some(full);
+                Ok(None)
+            }
+            other => other.map(Some),
+        };
+        let done = self.until(most, look)?;
+        done.ok_or_else(|| refused.unwrap_or(EngineError::Closing))
+    }
+
+    /// A thread that waits, until the result is gone.
+    fn enter(&self) -> impl Drop {
+        struct Here<'a>(&'a AtomicUsize);
+        impl Drop for Here<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence of `is_any`: either a waiter is seen, or it sees what has changed.
+        fence(Ordering::SeqCst);
+        Here(&self.count)
+    }
+
+    /// Wakes `waker` when the transfer is concluded. The key takes it back.
+    fn add(&self, id: TransferId, waker: Waker) -> u64 {
+        let mut state = self.state();
+        let key = state.next;
+        state.next += 1;
+        state.wakers.entry(id).or_default().push((key, waker));
+        drop(state);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        // As in `enter`.
+        fence(Ordering::SeqCst);
+        key
+    }
+
+    fn remove(&self, id: TransferId, key: u64) {
+        let mut state = self.state();
+        if let Some(wakers) = state.wakers.get_mut(&id) {
+            let before = wakers.len();
+            wakers.retain(|(known, _)| *known != key);
+            self.count
+                .fetch_sub(before - wakers.len(), Ordering::Relaxed);
+            if wakers.is_empty() {
+                state.wakers.remove(&id);
+            }
+        }
+    }
+
+    /// The transfer is concluded.
+    pub(in crate::engine) fn conclude(&self, id: TransferId) {
+        if !self.is_any() {
+            return;
+        }
+        let mut state = self.state();
+        state.turn += 1;
+        let wakers = state.wakers.remove(&id).unwrap_or_default();
+        drop(state);
+        self.count.fetch_sub(wakers.len(), Ordering::Relaxed);
+        self.changed.notify_all();
+        // Not under the lock: a waker may run anything.
+        for (_, waker) in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Something else has changed that a thread may wait for.
+    pub(in crate::engine) fn change(&self) {
+        if self.is_any() {
+            self.state().turn += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_any(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::engine::ledger::account::Outcome;
+    use crate::engine::ledger::cut::Cut;
+    use crate::engine::ledger::plan::Kind;
+    use crate::engine::memory::table::one_region_each;
+    use crate::engine::route::link::Link;
+    use crate::engine::route::rails::RailKeys;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A transfer that no worker has.
+    fn pending() -> (Arc<Transfers>, TransferId) {
+        let cut = Cut::new(4096, 0, 4096).unwrap();
+        let transfers = Arc::new(Transfers::new(0, 2, (cut, 1), 1, 0).unwrap());
+        let link = Arc::new(Link::new((0, 0), &[0], None));
+        let tables = one_region_each(RailKeys::from_iter([1]));
+        let one = Operation {
+            kind: Kind::Write,
+            local: 0,
+            remote: 0,
+            bytes: 1,
+        };
+        let id = transfers.submit(&link, tables, (&[one], false), (&Options::default(), None));
+        (transfers, id.unwrap())
+    }
+
+    fn concluded(transfers: &Arc<Transfers>, id: TransferId) -> Concluded {
+        Concluded {
+            transfers: Arc::clone(transfers),
+            id,
+            key: None,
+        }
+    }
+
+    #[test]
+    fn a_future_wakes_its_last_waker_once_and_a_dropped_future_wakes_none() {
+        let (transfers, id) = pending();
+        let counts: [Arc<Count>; 4] = Default::default();
+        let wakers = counts
+            .each_ref()
+            .map(|count| Waker::from(Arc::clone(count)));
+        let mut futures = [0, 1, 2].map(|_| concluded(&transfers, id));
+        let poll = |future: &mut Concluded, waker: &Waker| {
+            Pin::new(future).poll(&mut Context::from_waker(waker))
+        };
+        for (future, waker) in futures.iter_mut().zip(&wakers) {
+            assert!(poll(future, waker).is_pending());
+        }
+        // Another executor takes the first over.
+        assert!(poll(&mut futures[0], &wakers[3]).is_pending());
+        let [mut first, mut second, third] = futures;
+        drop(third);
+        assert_eq!(transfers.waiting().count.load(Ordering::Relaxed), 2);
+        transfers.cancel(id).unwrap();
+        transfers.settle(id);
+        let woken = counts
+            .each_ref()
+            .map(|count| count.0.load(Ordering::Relaxed));
+        assert_eq!(woken, [0, 1, 0, 1]);
+        let ended = Poll::Ready(Ok(Status::Concluded(Outcome::Cancelled)));
+        assert_eq!(poll(&mut first, &wakers[0]), ended);
+        assert_eq!(poll(&mut second, &wakers[0]), ended);
+        drop((first, second));
+        assert_eq!(transfers.waiting().count.load(Ordering::Relaxed), 0);
+        assert!(transfers.waiting().state().wakers.is_empty());
+        let users = counts.each_ref().map(Arc::strong_count);
+        drop(wakers);
+        assert_eq!(users, [2; 4], "a waker is kept");
+    }
+
+    #[test]
+    fn a_future_of_what_is_unknown_or_of_another_engine_is_ready_at_once() {
+        let (transfers, id) = pending();
+        transfers.cancel(id).unwrap();
+        transfers.settle(id);
+        transfers.release(id).unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        let found = Pin::new(&mut concluded(&transfers, id)).poll(&mut context);
+        assert_eq!(found, Poll::Ready(Ok(Status::Unknown)));
+        let cut = Cut::new(4096, 0, 4096).unwrap();
+        let other = Arc::new(Transfers::new(1, 1, (cut, 1), 1, 0).unwrap());
+        let found = Pin::new(&mut concluded(&other, id)).poll(&mut context);
+        assert!(matches!(
+            found,
+            Poll::Ready(Err(EngineError::ForeignId { .. }))
+        ));
+    }
+
+    #[test]
+    fn what_happens_while_the_last_look_lasts_is_found_by_one_more() {
+        let (waiting, most) = (Waiting::default(), Duration::from_millis(1));
+        let mut looks = 0;
+        let found = waiting.until(most, || {
+            looks += 1;
+            if looks == 2 {
+                std::thread::sleep(2 * most);
+            }
+            Ok((looks > 2).then_some(looks))
+        });
+        assert_eq!(found, Ok(Some(3)));
+    }
+
+    #[test]
+    fn a_wait_of_no_time_looks_and_returns() {
+        let (transfers, id) = pending();
+        assert_eq!(transfers.wait_any(&[id], Duration::ZERO), Ok(None));
+        assert_eq!(transfers.wait_any(&[], Duration::ZERO), Ok(None));
+        assert_eq!(transfers.waiting().count.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! Frames of a connection: a head with a version and a length, and a body.
+//!
+//! ```text
+//! "WVEN"  version u16 LE  kind u16 LE  length u32 LE  length bytes
+//! ```
+//!
+//! Kind 1 is a message as JSON, kind 2 a notice. Between engines with a key both go inside of frames of kind 4, encrypted, and before
+//! them frames of kind 3 agree on how (`seal`).
+
+use crate::engine::error::Distrust;
+use crate::engine::wire::messages::WireError;
+
+/// What a frame begins with.
+const MAGIC: [u8; 4] = *b"WVEN";
+/// Version of head and messages.
+pub(in crate::engine) const VERSION: u16 = 7;
+/// A message as JSON.
+pub(in crate::engine) const CLEAR: u16 = 1;
+/// The form of a frame that carries a notice.
+pub(in crate::engine) const NOTICE: u16 = 2;
+/// A handshake of Noise.
+pub(in crate::engine) const NOISE: u16 = 3;
+/// A part of the stream of other frames, encrypted.
+pub(in crate::engine) const SEALED: u16 = 4;
+pub(in crate::engine) const HEAD: usize = 12;
+/// Most bytes of a message.
+pub(in crate::engine) const MOST_BYTES: u32 = 1 << 20;
+/// Most bytes of what Noise makes.
+pub(in crate::engine) const MOST_NOISE: u16 = u16::MAX;
+/// Two frames.
+const MOST_COME: usize = 2 * (HEAD + MOST_BYTES as usize);
+/// Most bytes of a message of a handshake, which anyone may send: what an engine tells of itself has less than half.
+pub(in crate::engine) const MOST_HELLO: u32 = 1 << 15;
+/// The same of a handshake of Noise.
+const MOST_SHAKE: u32 = 128;
+
+/// How far a connection is, and so what may come. What the other end sends before it is a peer takes little memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine) enum Stage {
+    /// A handshake of Noise.
+    Noise,
+    /// A handshake of engines.
+    Hello,
+    /// Whatever peers say.
+    #[default]
+    Peer,
+}
+
+impl Stage {
+    /// Most bytes of a frame of this kind.
+    fn most(self, kind: u16) -> Result<u32, WireError> {
+        match (self, kind) {
+            (Self::Noise, NOISE) => Ok(MOST_SHAKE),
+            (Self::Noise, SEALED) => Err(Distrust::Wrong.into()),
+            (Self::Noise, _) => Err(Distrust::Clear.into()),
+            (Self::Hello, CLEAR | NOTICE) => Ok(MOST_HELLO),
+            _ => Ok(most_of(kind)),
+        }
+    }
+
+    /// So many bytes are read before some are taken, and a part of what the system hands out at once.
+    fn room(self) -> usize {
+        match self {
+            Self::Noise => HEAD + MOST_SHAKE as usize,
+            Self::Hello => HEAD + MOST_HELLO as usize,
+            Self::Peer => MOST_COME,
+        }
+    }
+}
+
+/// Adds a frame to `into`.
+pub(in crate::engine) fn put(kind: u16, body: &[u8], into: &mut Vec<u8>) -> Result<(), WireError> {
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    if length > most_of(kind) {
+        return Err(WireError::Length(length));
+    }
+    into.extend(MAGIC);
+    into.extend(VERSION.to_le_bytes());
+    into.extend(kind.to_le_bytes());
+    into.extend(length.to_le_bytes());
+    into.extend(body);
+    Ok(())
+}
+
+/// What binds a handshake to these frames.
+pub(in crate::engine) fn prologue() -> [u8; 6] {
+    let ([m, a, g, c], [v0, v1]) = (MAGIC, VERSION.to_le_bytes());
+    [m, a, g, c, v0, v1]
+}
+
+const fn most_of(kind: u16) -> u32 {
+    match kind {
+        NOISE | SEALED => MOST_NOISE as u32,
+        _ => MOST_BYTES,
+    }
+}
+
+/// The kind and the end of the frame that `bytes` begin with, once its head is here.
+pub(in crate::engine) fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>, WireError> {
+    let Some(head) = bytes.first_chunk::<HEAD>() else {
+        let begin = bytes.first_chunk::<4>();
+        return match begin.filter(|begin| **begin != MAGIC) {
+            Some(begin) => Err(WireError::Magic(*begin)),
+            None => Ok(None),
+        };
+    };
+    let [m, a, g, c, v0, v1, k0, k1, length @ ..] = *head;
+    if [m, a, g, c] != MAGIC {
+        return Err(WireError::Magic([m, a, g, c]));
+    }
+    let (version, kind) = (u16::from_le_bytes([v0, v1]), u16::from_le_bytes([k0, k1]));
+    if version != VERSION {
+        return Err(WireError::Version(version));
+    }
+    if !(CLEAR..=SEALED).contains(&kind) {
+        return Err(WireError::Kind(kind));
+    }
+    let length = u32::from_le_bytes(length);
+    if !(1..=most_of(kind)).contains(&length) {
+        return Err(WireError::Length(length));
+    }
+    Ok(Some((kind, HEAD + length as usize)))
+}
+
+/// What has come and was not taken, at most two frames, and less before the other end is a peer.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Frames {
+    come: Vec<u8>,
+    /// How much of it was taken.
+    taken: usize,
+    stage: Stage,
+}
+
+impl Frames {
+    /// From here on this may come.
+    pub(in crate::engine) fn expect(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    pub(in crate::engine) fn has_room(&self) -> bool {
+        self.left().len() < self.stage.room()
+    }
+
+    pub(in crate::engine) fn is_empty(&self) -> bool {
+        self.left().is_empty()
+    }
+
+    /// Where more is added.
+    pub(in crate::engine) fn end(&mut self) -> &mut Vec<u8> {
+        self.come.drain(..self.taken);
+        self.taken = 0;
+        &mut self.come
+    }
+
+    /// Whether a frame has come that can be taken, or what is none.
+    pub(in crate::engine) fn has_whole(&self) -> bool {
+        match self.head() {
+            Ok(Some((_, end))) => self.left().len() >= end,
+            Ok(None) => false,
+            Err(_) => true,
+        }
+    }
+
+    /// Takes the first frame, if it is whole: its kind and its body.
+    pub(in crate::engine) fn take(&mut self) -> Result<Option<(u16, &[u8])>, WireError> {
+        let Some((kind, end)) = self.head()? else {
+            return Ok(None);
+        };
+        if self.left().len() < end {
+            return Ok(None);
+        }
+        let begin = self.taken;
+        self.taken += end;
+        Ok(Some((kind, &self.come[begin + HEAD..self.taken])))
+    }
+
+    /// The kind and the end of the first frame, as soon as its head is here.
+    fn head(&self) -> Result<Option<(u16, usize)>, WireError> {
+        let found = head(self.left())?;
+        if let Some((kind, end)) = found {
+            let (bytes, most) = (end - HEAD, self.stage.most(kind)?);
+            if bytes > most as usize {
+                return Err(WireError::Early { bytes, most });
+            }
+        }
+        Ok(found)
+    }
+
+    /// What has come and was not taken.
+    pub(in crate::engine) fn left(&self) -> &[u8] {
+        &self.come[self.taken..]
+    }
+}

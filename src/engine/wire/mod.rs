@@ -1,0 +1,11 @@
+//! What two engines say to each other over TCP or a Unix socket, and how it is sealed.
+
+pub(in crate::engine) mod credentials;
+pub(in crate::engine) mod ends;
+pub(in crate::engine) mod frames;
+pub(in crate::engine) mod keyed;
+pub(in crate::engine) mod listener;
+pub(in crate::engine) mod messages;
+pub(in crate::engine) mod notices;
+pub(in crate::engine) mod seal;
+pub(in crate::engine) mod streams;
