@@ -4,7 +4,8 @@ use rendezvous::read_secret;
 
 use crate::config::{EngineConfig, EngineKey, MOST_LOG_ENTRIES, OutOfRange, in_table};
 use crate::engine::error::{EngineError, HostError};
-use crate::engine::ledger::cut::{Cut, MOST_SLICE_BYTES};
+use crate::engine::ledger::cut::Cut;
+use crate::engine::limits::MOST_SLICE_BYTES;
 use crate::engine::worker::Pace;
 
 /// Most bytes of a key file: digits and the end of a line.

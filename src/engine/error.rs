@@ -1,23 +1,18 @@
 //! What the host engine refuses.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use rendezvous::StoreError;
 
 use crate::config::EngineAddress;
-use crate::engine::ids::{MOST_ENGINES, MOST_REGIONS};
-use crate::engine::ledger::account::MOST_SLICES;
-use crate::engine::ledger::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
-use crate::engine::ledger::plan::{Kind, MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
-use crate::engine::ledger::slots::{MOST_SLOTS, TransferId};
-use crate::engine::memory::grant::Rights;
-use crate::engine::route::counter::MOST_COUNTERS;
-use crate::engine::route::rails::MOST_RAILS;
-use crate::engine::transfers::TransfersError;
-use crate::engine::wire::notices::{MOST_NOTICE_BYTES, OVERHEAD};
+use crate::engine::ids::TransferId;
+use crate::engine::kind::{Kind, Rights};
+use crate::engine::limits::{
+    LEAST_BLOCK, MOST_COUNTERS, MOST_ENGINES, MOST_GATHER, MOST_NOTICE_BYTES, MOST_OPERATIONS,
+    MOST_PIECES, MOST_RAILS, MOST_REGIONS, MOST_SLICE_BYTES, MOST_SLICES, MOST_SLOTS, OVERHEAD,
+};
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::provider::ProviderError;
 use crate::verbs::VerbsError;
@@ -565,6 +560,15 @@ impl From<VerbsError> for HostError {
     fn from(error: VerbsError) -> Self {
         Self::Provider(error.into())
     }
+}
+
+/// Why an engine has no room for its transfers.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::engine) enum TransfersError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
 }
 
 impl From<TransfersError> for HostError {

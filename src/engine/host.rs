@@ -3,88 +3,53 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::config::{EngineAddress, EngineConfig, EngineCq};
+use rendezvous::Store;
+
+use crate::config::{
+    CpuList, DeviceChoice, EngineAddress, EngineConfig, EngineCq, EngineKey, GpuSelector,
+};
 use crate::engine::config::{check, key, log_receives, pace};
-use crate::engine::connection::admission::{Listening, Peers, accept_all, connect_over};
+use crate::engine::connection::admission::{accept_all, connect_over};
+use crate::engine::connection::core::{Core, Listening};
 use crate::engine::connection::handshake::hello;
-use crate::engine::connection::publication::Publication;
+use crate::engine::connection::publication::{ENGINES, Publication};
 use crate::engine::error::{EngineError, HostError};
-use crate::engine::gpus::Gpus;
-use crate::engine::ids::{RegionId, number_of_engine};
-use crate::engine::ledger::account::Outcome;
-use crate::engine::ledger::cut::Cut;
-use crate::engine::ledger::report::Report;
-use crate::engine::ledger::slots::{Status, TransferId};
-use crate::engine::lives::known::{AllKnown, PeerGone};
-use crate::engine::memory::keys::{Keys, PeerKey};
+use crate::engine::ids::RegionId;
+use crate::engine::inner::{CloseReport, Inner};
+use crate::engine::ledger::tally::Statistics;
+use crate::engine::limits::MOST_RAILS;
+use crate::engine::lives::known::AllKnown;
+use crate::engine::lock::lock;
+use crate::engine::memory::gpus::Gpus;
+use crate::engine::memory::grant::Grant;
+use crate::engine::memory::numbers::number_of_engine;
 use crate::engine::memory::regions::Descriptor;
-use crate::engine::memory::registry::{Registry, Step};
+use crate::engine::memory::registry::Registry;
 use crate::engine::peer::Peer;
+use crate::engine::places::cpus;
+use crate::engine::places::devices::{EngineDevices, auto};
 use crate::engine::route::counter::Counters;
 use crate::engine::route::local::Local;
-use crate::engine::route::rails::Rails;
+use crate::engine::route::rails::{RailStatus, Rails};
 use crate::engine::transfers::Transfers;
 use crate::engine::wire::listener::Listener;
-use crate::engine::wire::messages::{Hello, Wire};
+use crate::engine::wire::messages::Wire;
 use crate::engine::wire::seal::Role;
 use crate::engine::wire::streams::Stream;
 use crate::engine::worker::Pool;
-use crate::engine::worker::cpus;
 use crate::error::OwnThread;
+use crate::fabric::open_named;
+use crate::gpu::Gpu;
 use crate::provider::mlx5::RailShape;
-use crate::provider::{AnyMemory, Host, ProviderError, Wake};
+use crate::provider::{AnyMemory, ProviderError, Wake};
 use crate::verbs::Context;
-
-/// What was left when an engine was closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CloseReport {
-    /// Transfers that still ran when the time for them was over, and so have failed.
-    pub cut_off: u32,
-    /// Transfers that were done since the engine was made.
-    pub done: u64,
-    /// Transfers that failed since the engine was made.
-    pub failed: u64,
-    /// Transfers that were cancelled since the engine was made.
-    pub cancelled: u64,
-    /// Transfers that ran into their deadline since the engine was made.
-    pub timed_out: u64,
-}
 
 /// A host engine: regions, peers and transfers of one process, on one HCA or several.
 pub struct Engine {
     pub(super) inner: Arc<Inner>,
-}
-
-pub(super) struct Inner {
-    pub(super) config: EngineConfig,
-    pub(super) cut: Cut,
-    pub(super) hello: Hello,
-    pub(super) transfers: Arc<Transfers>,
-    pub(super) pool: Arc<Pool<Host>>,
-    pub(super) local: Local,
-    pub(super) counters: Arc<Counters>,
-    pub(super) regions: Mutex<Registry>,
-    /// A region was taken away, or stays.
-    pub(super) left: Condvar,
-    pub(super) peers: Mutex<Peers>,
-    pub(super) arrived: Condvar,
-    pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
-    /// Its name in stores.
-    pub(super) published: Mutex<Vec<Publication>>,
-    pub(super) gpus: Gpus,
-    pub(super) links: AtomicU64,
-    pub(super) is_closing: AtomicBool,
-    /// Held by a submitter, from its look at `is_closing` until the transfer has begun.
-    pub(super) submitting: RwLock<()>,
-    pub(super) known: Arc<AllKnown>,
-    /// Keys that peers have. Before the registrations behind them are gone they are ended.
-    pub(super) keys: Arc<Keys<PeerKey>>,
-    /// Behind all that stands on it.
-    pub(super) rails: Arc<Rails>,
 }
 
 impl Engine {
@@ -132,28 +97,31 @@ impl Engine {
         let local = Local::new(config.engine_path, incarnation)?;
         let counters = Arc::new(Counters::new(local.board.as_ref())?);
         let regions = Registry::new(number, local.board.clone(), transfers.flushes());
+        let core = Core {
+            hello: hello(&rails, &config, incarnation)?,
+            config,
+            transfers,
+            pool: Arc::new(pool),
+            local,
+            counters,
+            peers: Mutex::default(),
+            arrived: Condvar::new(),
+            links: AtomicU64::new(1),
+            is_closing: AtomicBool::new(false),
+            known,
+            keys: Arc::default(),
+            rails,
+        };
         Ok(Self {
             inner: Arc::new(Inner {
                 cut,
-                hello: hello(&rails, &config, incarnation)?,
-                config,
-                transfers,
-                pool: Arc::new(pool),
-                local,
-                counters,
                 regions: Mutex::new(regions),
                 left: Condvar::new(),
-                peers: Mutex::default(),
-                arrived: Condvar::new(),
                 listeners: Mutex::default(),
                 published: Mutex::default(),
                 gpus: Gpus::default(),
-                links: AtomicU64::new(1),
-                is_closing: AtomicBool::new(false),
                 submitting: RwLock::default(),
-                known,
-                keys: Arc::default(),
-                rails,
+                core: Arc::new(core),
             }),
         })
     }
@@ -161,7 +129,7 @@ impl Engine {
     /// This life of the engine.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
-        self.inner.hello.incarnation
+        self.inner.core.hello.incarnation
     }
 
     /// Registers all of `memory`: an `Arc` of [`HostMemory`](crate::engine::HostMemory) or of
@@ -202,10 +170,10 @@ impl Engine {
             let waited = self.inner.left.wait(regions);
             regions = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        if self.inner.is_closing.load(Ordering::Acquire) {
+        if self.inner.core.is_closing.load(Ordering::Acquire) {
             return Err((0, EngineError::Closing.into()));
         }
-        regions.register(&self.inner.rails, memories)
+        regions.register(&self.inner.core.rails, memories)
     }
 
     /// Takes a region away, from peers too. Its registration goes with the last region that shares it.
@@ -217,7 +185,9 @@ impl Engine {
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         match self.inner.deregister(region) {
             // Grants of connections that have ended may be all that uses it.
-            Err(HostError::Refused(EngineError::Busy { .. })) if self.inner.keys.end_orphans() => {
+            Err(HostError::Refused(EngineError::Busy { .. }))
+                if self.inner.core.keys.end_orphans() =>
+            {
                 self.inner.deregister(region)
             }
             done => done,
@@ -241,7 +211,7 @@ impl Engine {
     /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`EngineError::Closing`];
     /// [`HostError::Listen`]: a process listens there, or the system refuses; [`HostError::Provider`]: the system.
     pub fn listen(&self, address: EngineAddress) -> Result<EngineAddress, HostError> {
-        let EngineConfig { insecure, key, .. } = &self.inner.config;
+        let EngineConfig { insecure, key, .. } = &self.inner.core.config;
         if let EngineAddress::Tcp(address) = address
             && !is_loopback(address.ip())
             && !insecure
@@ -256,11 +226,11 @@ impl Engine {
             wake: Wake::new()?,
             stops: AtomicBool::new(false),
         });
-        let (inner, own) = (Arc::downgrade(&self.inner), Arc::clone(&listening));
-        let body = move || accept_all(&inner, &listener, &own);
+        let (core, own) = (Arc::downgrade(&self.inner.core), Arc::clone(&listening));
+        let body = move || accept_all(&core, &listener, &own);
         // `close` takes the listeners after it has set the flag, so either it ends this one, or this one is not begun.
         let mut listeners = lock(&self.inner.listeners);
-        if self.inner.is_closing.load(Ordering::Acquire) {
+        if self.inner.core.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing.into());
         }
         let thread = OwnThread::spawn("wv-engine-listen", body, |_| {}).map_err(system("spawn"))?;
@@ -280,7 +250,7 @@ impl Engine {
     /// The address of its configuration.
     #[must_use]
     pub fn configured_address(&self) -> &EngineAddress {
-        &self.inner.config.listen
+        &self.inner.core.config.listen
     }
 
     /// Connects to the engine that listens at `place`, as `host:port` or `unix:PATH`.
@@ -289,110 +259,232 @@ impl Engine {
     /// [`HostError::Connection`]: no engine listens, its settings do not fit, or it refuses. [`HostError::Distrusted`]: the two
     /// have different keys.
     pub fn connect(&self, place: &str) -> Result<Peer, HostError> {
-        let most = self.inner.config.connect_timeout;
+        let most = self.inner.core.config.connect_timeout;
         let wire = Wire::new(Stream::connect(place, most)?, most);
-        connect_over(&self.inner, wire, (place, Role::Connects))
+        let connected = connect_over(&self.inner.core, wire, (place, Role::Connects))?;
+        Ok(Peer::new(&self.inner, connected))
     }
 
     /// The next peer that has connected to this engine. None: the time is over.
     #[must_use]
     pub fn accept(&self, most: Duration) -> Option<Peer> {
         let end = Instant::now().checked_add(most);
-        let mut peers = lock(&self.inner.peers);
+        let mut peers = lock(&self.inner.core.peers);
         loop {
-            if let Some(peer) = peers.arrived.pop_front() {
-                return Some(peer);
+            if let Some(arrived) = peers.arrived.pop_front() {
+                return Some(Peer::new(&self.inner, arrived));
             }
             let left = end.map_or(most, |end| end.saturating_duration_since(Instant::now()));
-            if left.is_zero() || self.inner.is_closing.load(Ordering::Acquire) {
+            if left.is_zero() || self.inner.core.is_closing.load(Ordering::Acquire) {
                 return None;
             }
-            let waited = self.inner.arrived.wait_timeout(peers, left);
+            let waited = self.inner.core.arrived.wait_timeout(peers, left);
             peers = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// The next peer that is gone. Each life of a peer is reported once, when its last connection has ended, unless this side ended
-    /// it. By then all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
+    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them. `auto` takes the nearest
+    /// ports, then the fastest, by name, and the next one where one does not open. The log says at `info` why it passes over a port.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or more rails than QPs.
+    /// [`HostError::Provider`]: a device that does not exist or cannot be used, with `auto` every port and its reason; a CUDA device
+    /// that does not exist.
+    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
+        let found = Self::choose_devices(config)?;
+        for port in &found.passed_over {
+            tracing::info!("engine '{}' passes over {port}", config.name);
+        }
+        let (taken, wanted) = (found.contexts.len(), config.rails as usize);
+        if config.device.is_auto() && taken < wanted {
+            tracing::warn!(
+                "engine '{}' has {taken} of {wanted} rails (WARPVERBS_ENGINE_RAILS): no other port is as near and as fast",
+                config.name
+            );
+        }
+        Ok(found.contexts)
+    }
+
+    /// As [`Engine::open_devices`], with the ports that `auto` passes over. The log says nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::open_devices`].
+    pub fn choose_devices(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+        check(config)?;
+        match &config.device {
+            DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
+                Ok(EngineDevices {
+                    contexts: open_named(names, &config.gid)?,
+                    near: None,
+                    passed_over: Vec::new(),
+                })
+            }
+            DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
+            DeviceChoice::Auto { .. } => auto(config),
+        }
+    }
+
+    /// An engine on the devices that `config` names, which it opens.
+    ///
+    /// # Errors
+    /// As [`Engine::open_devices`] and [`Engine::on`].
+    pub fn start(config: EngineConfig) -> Result<Self, HostError> {
+        let contexts = Self::open_devices(&config)?;
+        Self::on(&contexts, config)
+    }
+
+    /// The CPUs on which the workers of each rail of an engine with this configuration would run, on these devices. None: on all that
+    /// the process may use.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: a CPU that the process may not use.
+    pub fn worker_cpus(
+        contexts: &[Arc<Context>],
+        config: &EngineConfig,
+    ) -> Result<Vec<Option<CpuList>>, HostError> {
+        let of_rail = |context: &Arc<Context>| {
+            cpus::choose(&config.cpus, context.info().local_cpus().as_deref())
+        };
+        contexts.iter().map(of_rail).collect()
+    }
+
+    /// The key that an engine with this configuration would have, perhaps from a file.
+    ///
+    /// # Errors
+    /// [`HostError::KeyFile`].
+    pub fn read_key(config: &EngineConfig) -> Result<Option<EngineKey>, HostError> {
+        key(config)
+    }
+
+    /// Whether it takes nothing new: [`Engine::close`] was called.
     #[must_use]
-    pub fn peer_gone(&self, most: Duration) -> Option<PeerGone> {
-        self.inner.known.gone(most)
+    pub fn is_closed(&self) -> bool {
+        self.inner.core.is_closing.load(Ordering::Acquire)
     }
 
-    /// What became of a transfer. Any number of polls say the same, until it is released.
-    ///
-    /// # Errors
-    /// [`EngineError::ForeignId`].
-    pub fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
-        self.inner.transfers.poll(id)
+    /// The RDMA devices that the engine is on, in the order of its rails.
+    #[must_use]
+    pub fn devices(&self) -> Vec<&str> {
+        let rails = self.inner.core.rails.all().iter();
+        rails.map(|rail| &*rail.context().info().name).collect()
     }
 
-    /// The same of many, in their order.
+    /// What each of its rails has done.
+    #[must_use]
+    pub fn rails(&self) -> Vec<RailStatus> {
+        let rails = &self.inner.core.rails;
+        let all = rails.all().iter().enumerate();
+        let transfers = &self.inner.core.transfers;
+        let status = all.map(|(nth, rail)| {
+            let rest = rails.rest(nth, |rest, now| (rest.state(now), rest.begun()));
+            let (state, rests) = rest.unwrap_or_default();
+            let context = rail.context();
+            RailStatus {
+                device: context.info().name.clone(),
+                port: context.port().number,
+                state,
+                rests,
+                slices: transfers.slices(rails.workers_of(nth), false),
+            }
+        });
+        status.collect()
+    }
+
+    /// What the engine has done since its start, in one consistent look. Never waits.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.inner.core.transfers.statistics()
+    }
+
+    /// A GPU for [`GpuMemory`](crate::engine::GpuMemory), without kernels: opened once, and closed with the engine. `simt` stands for a
+    /// GPU where there is none, and its memory is that of the process.
     ///
     /// # Errors
-    /// [`EngineError::ForeignId`].
-    pub fn poll_many(&self, ids: &[TransferId], into: &mut Vec<Status>) -> Result<(), EngineError> {
-        into.clear();
-        for id in ids {
-            into.push(self.poll(*id)?);
+    /// [`EngineError::Closing`]; [`HostError::Provider`]: the driver's, or that there is no such GPU.
+    pub fn gpu(&self, selector: GpuSelector) -> Result<Arc<dyn Gpu>, HostError> {
+        if self.is_closed() {
+            return Err(EngineError::Closing.into());
+        }
+        let opened = self.inner.gpus.open(selector);
+        Ok(opened.map_err(ProviderError::from)?)
+    }
+
+    /// Ends a grant, and returns when the HCA has destroyed its key. Requests that the peer begins after that fail, and the
+    /// memory may be used for something else. A grant that has ended already is no error.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownGrant`]: of another engine or an earlier life of this one; [`HostError::Provider`]: the HCA keeps the key, so the peer may still use it. It can be called
+    /// again.
+    pub fn revoke(&self, grant: &Grant) -> Result<(), HostError> {
+        let number = grant.number;
+        if grant.owner != self.incarnation() {
+            return Err(EngineError::UnknownGrant { number }.into());
+        }
+        let ended = self.inner.core.keys.end(number);
+        self.inner.core.transfers.waiting().change();
+        Ok(ended?)
+    }
+
+    /// Grants that have not ended.
+    #[must_use]
+    pub fn grants(&self) -> usize {
+        self.inner.core.keys.count()
+    }
+
+    /// As [`Engine::deregister`], but waits up to `most` for transfers and grants that use the region.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`]: some still do; else as [`Engine::deregister`].
+    pub fn deregister_wait(&self, region: RegionId, most: Duration) -> Result<(), HostError> {
+        let mut busy = None;
+        let look = || match self.deregister(region) {
+            Err(HostError::Refused(error @ EngineError::Busy { .. })) => {
+                busy = Some(error);
+                Ok(None)
+            }
+            other => Ok(Some(other)),
+        };
+        let done = self.inner.core.transfers.waiting().until(most, look)?;
+        done.unwrap_or_else(|| Err(busy.unwrap_or(EngineError::Closing).into()))
+    }
+
+    /// Tells `store` that an engine of this one's name listens at `address`, until [`Engine::unpublish`] or the end of the engine.
+    ///
+    /// A process that is killed keeps its name for at most ten seconds. A store without leases keeps the record of such a process.
+    ///
+    /// # Errors
+    /// As [`Publication::new`].
+    pub fn publish(
+        &self,
+        store: &Arc<dyn Store>,
+        address: &EngineAddress,
+    ) -> Result<(), HostError> {
+        if self.is_closed() {
+            return Err(EngineError::Closing.into());
+        }
+        let name = &self.inner.core.config.name;
+        let made = Publication::new(store, ENGINES, name, address)?;
+        let mut published = lock(&self.inner.published);
+        published.push(made);
+        // A close that has begun meanwhile has taken those before.
+        if self.is_closed() {
+            published.clear();
         }
         Ok(())
     }
 
-    /// Waits until the transfer is concluded, or the time is over; what became of it. Of one that is pending still,
-    /// [`Engine::stalled`] tells whether it is slow or dead.
-    ///
-    /// # Errors
-    /// [`EngineError::ForeignId`].
-    pub fn wait(&self, id: TransferId, most: Duration) -> Result<Status, EngineError> {
-        self.inner.transfers.wait_any(&[id], most)?;
-        self.poll(id)
+    /// Takes this engine's name out of the stores that it was published in.
+    pub fn unpublish(&self) {
+        let published = std::mem::take(&mut *lock(&self.inner.published));
+        drop(published);
     }
 
-    /// Waits until one of `ids` is concluded or unknown: its place among them. None: the time is over.
+    /// Connects to the engine that has published its name in `store`.
     ///
     /// # Errors
-    /// [`EngineError::ForeignId`].
-    pub fn wait_any(
-        &self,
-        ids: &[TransferId],
-        most: Duration,
-    ) -> Result<Option<usize>, EngineError> {
-        self.inner.transfers.wait_any(ids, most)
-    }
-
-    /// Hands nothing more out of the transfer. It is concluded when the HCA has nothing more of it: wait for that. What it has for
-    /// longer than `grace` is flushed, and the QPs are reset at both ends.
-    ///
-    /// # Errors
-    /// [`EngineError::ForeignId`], [`EngineError::Released`].
-    pub fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
-        self.inner.transfers.cancel(id)
-    }
-
-    /// What became of a concluded transfer, operation by operation.
-    ///
-    /// # Errors
-    /// [`EngineError::Pending`], [`EngineError::Released`], [`EngineError::ForeignId`].
-    pub fn report(&self, id: TransferId) -> Result<Report, EngineError> {
-        let mut report = self.inner.transfers.report(id)?;
-        let rail = report.first.and_then(|first| first.rail);
-        report.device = rail.and_then(|rail| self.inner.rails.name(rail as usize));
-        Ok(report)
-    }
-
-    /// Gives the slot of a concluded transfer back: its id is unknown from then on.
-    ///
-    /// # Errors
-    /// [`EngineError::Pending`], [`EngineError::ForeignId`].
-    pub fn release(&self, id: TransferId) -> Result<(), EngineError> {
-        self.inner.transfers.release(id)
-    }
-
-    /// Transfers that were submitted and not released.
-    #[must_use]
-    pub fn in_use(&self) -> usize {
-        self.inner.transfers.in_use()
+    /// [`HostError::UnknownName`]; [`HostError::Store`]; else as [`Engine::connect`].
+    pub fn connect_by_name(&self, store: &dyn Store, name: &str) -> Result<Peer, HostError> {
+        self.connect(&Publication::find(store, ENGINES, name)?)
     }
 
     /// Takes nothing new, waits for what runs, ends all connections and all threads, and takes all regions away. Once more only
@@ -409,102 +501,13 @@ impl Drop for Engine {
     }
 }
 
-impl Inner {
-    pub(super) fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
-        lock(&self.regions).descriptor(region, self.hello.incarnation)
-    }
-
-    /// Without the lock while peers of this machine end their copies.
-    fn deregister(&self, region: RegionId) -> Result<(), HostError> {
-        let mut regions = lock(&self.regions);
-        let leaving = loop {
-            match regions.leave(region)? {
-                Step::Done => return Ok(()),
-                Step::Waits(leaving) => break leaving,
-                Step::Taken => {
-                    let waited = self.left.wait(regions);
-                    regions = waited.unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        };
-        drop(regions);
-        let left = leaving.wait();
-        let done = lock(&self.regions).finish(&leaving, left);
-        self.left.notify_all();
-        done
-    }
-
-    fn close(&self) -> CloseReport {
-        let was_open = !self.is_closing.swap(true, Ordering::AcqRel);
-        let mut cut_off = 0;
-        if was_open {
-            // A submitter that has not seen `is_closing` has begun its transfer before this line, and none begins later. So workers
-            // end all transfers.
-            drop(
-                self.submitting
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner),
-            );
-            let published = std::mem::take(&mut *lock(&self.published));
-            drop(published);
-            for (listening, thread) in std::mem::take(&mut *lock(&self.listeners)) {
-                listening.stops.store(true, Ordering::SeqCst);
-                listening.wake.wake();
-                thread.join();
-            }
-            let (threads, arrived) = {
-                let mut peers = lock(&self.peers);
-                (
-                    std::mem::take(&mut peers.threads),
-                    std::mem::take(&mut peers.arrived),
-                )
-            };
-            drop(arrived);
-            self.arrived.notify_all();
-            self.counters.close();
-            let end = Instant::now() + self.config.drain;
-            for (link, ..) in &threads {
-                cut_off += link.drain(end.saturating_duration_since(Instant::now()));
-                link.end_by_wish();
-            }
-            for (.., thread) in threads {
-                thread.join();
-            }
-            self.pool.stop();
-            self.counters.end_mirrors();
-            self.keys.end_all();
-            let regions = std::mem::replace(
-                &mut *lock(&self.regions),
-                Registry::new(self.transfers.engine(), None, self.transfers.flushes()),
-            );
-            if let Some(board) = &self.local.board
-                && board.has_copiers()
-            {
-                tracing::error!(
-                    "the memory of an engine is kept: a peer of this machine stands still within a copy"
-                );
-                std::mem::forget(regions);
-            }
-            self.transfers.waiting().change();
-        }
-        let count = |outcome| self.transfers.count(outcome);
-        CloseReport {
-            cut_off,
-            done: count(Outcome::Done),
-            failed: count(Outcome::Failed),
-            cancelled: count(Outcome::Cancelled),
-            timed_out: count(Outcome::TimedOut),
-        }
-    }
-}
-
 /// How often threads of the engine have woken: workers, and those that watch its connections. For tests.
 #[must_use]
 pub fn wakes(engine: &Engine) -> [u64; 2] {
     let inner = &engine.inner;
-    let peers = lock(&inner.peers);
+    let peers = lock(&inner.core.peers);
     let links = peers.threads.iter().filter_map(|(link, ..)| link.wake());
-    [inner.pool.wakes(), links.map(Wake::wakes).sum()]
+    [inner.core.pool.wakes(), links.map(Wake::wakes).sum()]
 }
 
 /// How each NIC of the engine has registered the memory of a region, and which ways it refused: what a measurement is of.
@@ -522,14 +525,9 @@ fn is_loopback(ip: IpAddr) -> bool {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hello = &self.inner.hello;
+        let hello = &self.inner.core.hello;
         write!(f, "Engine({}, {:#x})", hello.name, hello.incarnation)
     }
 }

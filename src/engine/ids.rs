@@ -1,29 +1,42 @@
-//! Numbers of engines, and the ids of their regions. None is given twice in a process, and the id of a region names its engine.
+//! Ids of transfers and regions. No two of a process are equal, and each names its engine.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::engine::error::EngineError;
+use crate::engine::limits::{MOST_REGIONS, REGION_BITS};
 
-/// Low bits of the id of a region: which of its engine it is. Above them is the number of the engine.
-const REGION_BITS: u32 = 40;
-/// Most engines that a process makes: their numbers begin at 1.
-pub(super) const MOST_ENGINES: u32 = (1 << (u64::BITS - REGION_BITS)) - 1;
-/// Most regions that an engine registers in its life: they are counted from 1 on.
-pub(super) const MOST_REGIONS: u64 = (1 << REGION_BITS) - 1;
-
-/// Numbers engines of this process.
-static ENGINES: AtomicU32 = AtomicU32::new(1);
-
-/// The number of one more engine of this process.
-pub(super) fn number_of_engine() -> Result<u32, EngineError> {
-    next_of(&ENGINES)
+/// Names one transfer of one engine of this process. No other transfer ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferId {
+    pub(in crate::engine) engine: u32,
+    pub(in crate::engine) slot: u32,
+    pub(in crate::engine) generation: u64,
 }
 
-fn next_of(engines: &AtomicU32) -> Result<u32, EngineError> {
-    let next = |number| (number <= MOST_ENGINES).then_some(number + 1);
-    let given = engines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    given.map_err(|_| EngineError::EngineNumbers)
+impl TransferId {
+    /// Where the engine keeps what belongs to the transfer.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// As two words, for other languages.
+    #[must_use]
+    pub const fn to_words(self) -> [u64; 2] {
+        let place = (self.engine as u64) << 32 | self.slot as u64;
+        [place, self.generation]
+    }
+
+    /// From the words that [`TransferId::to_words`] has made. Any others name a transfer of another engine or one that is unknown.
+    #[must_use]
+    pub const fn from_words([place, generation]: [u64; 2]) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "two halves of a word")]
+        let (engine, slot) = ((place >> 32) as u32, place as u32);
+        Self {
+            engine,
+            slot,
+            generation,
+        }
+    }
 }
 
 /// Names one region of one engine of this process. No other region ever has the same.
@@ -43,7 +56,7 @@ impl RegionId {
         Self(number)
     }
 
-    const fn engine(self) -> u32 {
+    pub(in crate::engine) const fn engine(self) -> u32 {
         (self.0 >> REGION_BITS) as u32
     }
 }
@@ -52,101 +65,5 @@ impl fmt::Debug for RegionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (engine, nth) = (self.engine(), self.0 & MOST_REGIONS);
         write!(f, "RegionId({}: {nth} of engine {engine})", self.0)
-    }
-}
-
-/// The ids of the regions of one engine.
-#[derive(Debug)]
-pub(super) struct RegionIds {
-    engine: u32,
-    given: u64,
-}
-
-impl RegionIds {
-    /// Those of the engine that this process numbers `engine`.
-    pub(super) const fn new(engine: u32) -> Self {
-        Self { engine, given: 0 }
-    }
-
-    /// Whether `count` more can be given: else the place of the first that cannot.
-    pub(super) fn check_left(&self, count: usize) -> Result<(), (usize, EngineError)> {
-        let left = usize::try_from(MOST_REGIONS - self.given).unwrap_or(usize::MAX);
-        match count <= left {
-            true => Ok(()),
-            false => Err((left, EngineError::RegionNumbers)),
-        }
-    }
-
-    /// One more, where [`RegionIds::check_left`] says so.
-    pub(super) fn give(&mut self) -> RegionId {
-        self.given += 1;
-        RegionId(u64::from(self.engine) << REGION_BITS | self.given)
-    }
-
-    /// Refuses an id that names another engine, or none.
-    pub(super) fn check(&self, region: RegionId) -> Result<(), EngineError> {
-        let (number, engine) = (region.number(), self.engine);
-        match region.engine() {
-            0 => Err(EngineError::UnknownRegion { number }),
-            named if named == engine => Ok(()),
-            named => Err(EngineError::ForeignRegion {
-                number,
-                named,
-                engine,
-            }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_engines_give_the_same_id_and_each_refuses_those_of_the_other() {
-        let mut engines = [1, 2, MOST_ENGINES].map(RegionIds::new);
-        let mut seen = std::collections::HashSet::new();
-        for nth in 0..3 {
-            let ids: Vec<RegionId> = engines.iter_mut().map(RegionIds::give).collect();
-            for (of, id) in ids.iter().enumerate() {
-                assert_ne!(id.number(), 0);
-                assert_eq!(RegionId::of_number(id.number()), *id);
-                assert!(seen.insert(*id), "{id:?} was given twice");
-                let named = id.engine();
-                for (asked, ids) in engines.iter().enumerate() {
-                    let (number, engine) = (id.number(), ids.engine);
-                    let expected = match asked == of {
-                        true => Ok(()),
-                        false => Err(EngineError::ForeignRegion {
-                            number,
-                            named,
-                            engine,
-                        }),
-                    };
-                    assert_eq!(ids.check(*id), expected, "{nth}: {id:?}");
-                }
-            }
-        }
-        for number in [0, 1, 77, MOST_REGIONS] {
-            let refused = engines[0].check(RegionId::of_number(number));
-            assert_eq!(refused, Err(EngineError::UnknownRegion { number }));
-        }
-    }
-
-    #[test]
-    fn numbers_that_are_used_up_are_an_error_and_none_is_given_twice() {
-        let mut ids = RegionIds::new(MOST_ENGINES);
-        ids.given = MOST_REGIONS - 2;
-        assert_eq!(ids.check_left(3), Err((2, EngineError::RegionNumbers)));
-        assert_eq!(ids.check_left(2), Ok(()));
-        let last = [ids.give(), ids.give()].map(RegionId::number);
-        assert_eq!(last, [u64::MAX - 1, u64::MAX]);
-        assert_eq!(ids.check_left(1), Err((0, EngineError::RegionNumbers)));
-        assert_eq!(ids.check_left(0), Ok(()));
-        let engines = AtomicU32::new(MOST_ENGINES);
-        assert_eq!(next_of(&engines), Ok(MOST_ENGINES));
-        for _ in 0..3 {
-            assert_eq!(next_of(&engines), Err(EngineError::EngineNumbers));
-        }
     }
 }

@@ -39,44 +39,54 @@
 //! No call waits unless `wait` is in its name. If all slots have a transfer, [`Peer::submit`] is refused without an effect, and
 //! [`Peer::submit_wait`] waits for a slot. A future for any executor is [`Engine::concluded`].
 //!
-//! # How it works
+//! # Rooms
 //!
-//! A vector of operations is planned as slices (`cut`, `plan`), without an object for each. A transfer is a slot (`slots`) with one
-//! atomic word (`account`). Workers pull slices from it when their QPs have room (`worker`) and finish what completes. The thread
-//! that settles the account concludes the transfer. The models of these words (`models::engine`) run on them too. `transfers` is
-//! shared by submitters, workers and waiters (`waiting`), and names no provider. `tally` counts the work. Where
-//! several QPs have room, `share` says how much each takes. `devices` chooses the ports, and `cpus` where workers run.
+//! Each floor may name those below it, and none above or beside it.
 //!
-//! A transfer may count at the peer (`counter`): each of its operations is one WRITE with an immediate.
+//! ```text
+//! parts.rs      what tests and measurements of this workspace need of the rooms
+//! outcomes.rs   `Engine`: what became of transfers, notices, counters, peers that are gone
+//! sinks.rs      an engine without an HCA, for measurements
+//! host.rs       `Engine`: start, devices, regions, connections, close
+//! peer.rs       `Peer`: imports, grants, and the calls that begin transfers
+//! inner.rs      what an engine has, as handles share it, and how it ends
+//! config.rs     values of a configuration that are in no range
+//! connection/   how engines find each other and shake hands; the thread of a connection; what is done after a QP has failed
+//! worker/       the threads that post slices and reap completions
+//! transfers/    a transfer from its submission to its conclusion, as submitters, workers and waiters share it
+//! places/       on which ports and CPUs an engine works
+//! lives/        other engines as this one knows them, across connections; notices that wait for a transfer
+//! memory/       regions, grants and their keys; flushes of GPUs
+//! route/        by which QPs, rails and copies slices go to a peer; counters
+//! wire/         what two engines say to each other, and how it is sealed
+//! ledger/       a transfer in numbers: slots, plan, account, overlaps, tally. No thread and no HCA
+//! error.rs      all errors
+//! ids.rs kind.rs   names of transfers and regions; what operations do and grants allow
+//! limits.rs lock.rs text.rs   limits; the lock of a mutex; what a peer has said
+//! ```
 //!
-//! Slices for a peer of this machine are copied by the same workers, where both ends let each other (`local`).
-//!
-//! Engines find each other by address, or by name in a store (`names`). Two connect over TCP or a Unix socket (`listener`, `streams`, `frames`, `seal`, `wire`, `handshake`, `admission`), and programs speak under their key
-//! (`words`). A `link` is a connection as workers see it, and `connection` is the thread that waits for its end. The module
-//! `recovery` says what that thread does when one QP of several fails; `known` is what stays across connections. Programs call
-//! `host`, the engine with its regions (`registry`, `table`), and `peer`. What they hold of an engine names it (`ids`, `slots`).
-//!
-//! Regions may be memory of a GPU (`gpus`), which no thread copies: QPs move it. Before the engine tells of
-//! its bytes, `flush` makes kernels see them.
-//!
-//! Programs carry descriptors (`regions`) and grants as bytes of one form (`carried`). A peer gets a key of its own by a `grant`.
-//! `grants` has the calls, and `keys` ends each key once, and in time.
+//! A vector of operations is planned as slices (`ledger::plan`), without an object for each. A transfer is a slot with one atomic word,
+//! the account. Workers pull slices from it when their QPs have room, and finish what completes. The thread that settles the
+//! account concludes the transfer. The models of these words (`models::engine`) run on them too.
 
 mod config;
 mod connection;
 mod error;
-mod gpus;
-mod grants;
 mod host;
 mod ids;
+mod inner;
+mod kind;
 mod ledger;
+mod limits;
 mod lives;
+mod lock;
 mod memory;
+mod outcomes;
+pub(crate) mod parts;
 mod peer;
+mod places;
 mod route;
-mod send;
 mod sinks;
-mod start;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -91,39 +101,30 @@ pub use crate::config::{
 pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, Mappings, ProviderError};
 pub use connection::publication::Publication;
 pub use error::{Distrust, EngineError, HostError, Side};
-pub use host::{CloseReport, Engine};
-pub use ids::RegionId;
+pub use host::Engine;
+pub use ids::{RegionId, TransferId};
+pub use inner::CloseReport;
+pub use kind::{Kind, Rights};
 pub use ledger::account::Outcome;
-pub use ledger::plan::{Kind, MOST_OPERATIONS, Operation};
+pub use ledger::plan::Operation;
 pub use ledger::report::{FirstCause, OperationStatus, Remote, Report};
-pub use ledger::slots::{Status, TransferId};
+pub use ledger::slots::Status;
 pub use ledger::tally::{SliceCounts, Statistics};
+pub use limits::{MOST_COUNTERS, MOST_NOTICE_BYTES, MOST_OPERATIONS, MOST_RAILS};
 pub use lives::known::PeerGone;
-pub use memory::grant::{GRANT_BYTES, Grant, Rights};
+pub use memory::grant::{GRANT_BYTES, Grant};
 pub use memory::regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use peer::Peer;
-pub use route::counter::{Counter, MOST_COUNTERS};
-pub use route::devices::{EngineDevices, Near};
+pub use places::devices::{EngineDevices, Near};
+pub use route::counter::Counter;
 pub use route::flow::{Stalled, WaitsFor};
 pub use route::local::PeerPath;
 pub use route::mirror::Mirror;
-pub use route::rails::{MOST_RAILS, RailKeys, RailState, RailStatus};
+pub use route::rails::{RailKeys, RailState, RailStatus};
 pub use text::printable;
-pub use transfers::waiting::Concluded;
+pub use transfers::concluded::Concluded;
 pub use transfers::{Options, Prepared};
 pub use wire::keyed::KeyedStream;
 pub use wire::listener::{Accepted, Listener, Shortage};
-pub use wire::notices::{Behind, MOST_NOTICE_BYTES, Notice};
+pub use wire::notices::{Behind, Notice};
 pub use wire::streams::Stream;
-
-/// What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
-pub(crate) mod parts {
-    pub use super::host::{wakes, ways};
-    pub use super::ledger::account::{Account, AtomicAccount, Change, Close, MOST_SLICES};
-    pub use super::ledger::cut::{Cut, LEAST_BLOCK, MOST_SLICE_BYTES};
-    pub use super::ledger::plan::{Local, MOST_GATHER, MOST_PIECES, Plan, Region, Regions, Slice};
-    pub use super::ledger::slots::{MOST_SLOTS, SlotWord, Slots};
-    pub use super::memory::table::RegionTable;
-    pub use super::sinks::SinkEngine;
-    pub use crate::provider::sink::SinkFault;
-}

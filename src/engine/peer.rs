@@ -3,22 +3,30 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::time::Duration;
 
-use crate::engine::error::EngineError;
-use crate::engine::host::{Inner, lock};
+use crate::engine::connection::core::Arrived;
+use crate::engine::error::{EngineError, HostError};
+use crate::engine::ids::{RegionId, TransferId};
+use crate::engine::inner::Inner;
+use crate::engine::kind::{Kind, Rights};
 use crate::engine::ledger::overlap;
-use crate::engine::ledger::plan::{Kind, Operation};
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::ledger::plan::Operation;
+use crate::engine::lives::attached::Attached;
 use crate::engine::lives::known::Known;
-use crate::engine::memory::grant::Rights;
+use crate::engine::lock::lock;
+use crate::engine::memory::grant::Grant;
+use crate::engine::memory::keys::PeerKey;
 use crate::engine::memory::regions::Descriptor;
-use crate::engine::memory::table::Mapped;
+use crate::engine::memory::table::{LocalTable, Mapped, RemoteTable};
 use crate::engine::route::counter::check_counter;
 use crate::engine::route::link::Link;
 use crate::engine::route::local::PeerPath;
-use crate::engine::send::Attached;
-use crate::engine::transfers::{LocalTable, Options, Prepared, RemoteTable};
+use crate::engine::route::rails::{GrantedRange, RailKeys};
+use crate::engine::transfers::{Options, Prepared};
 use crate::engine::wire::messages::Hello;
+use crate::provider::local::ShownRegion;
+use crate::verbs::RangeKey;
 
 /// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP; handles
 /// may be dropped.
@@ -32,6 +40,18 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// The handle of a connection of `inner`.
+    pub(super) fn new(inner: &Arc<Inner>, arrived: Arrived) -> Self {
+        let Arrived { link, hello, known } = arrived;
+        let inner = Arc::clone(inner);
+        Self {
+            inner,
+            link,
+            hello,
+            known,
+        }
+    }
+
     /// The name that the configuration of the other engine gives it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -41,7 +61,7 @@ impl Peer {
     /// QPs of the connection, both ends' smaller number.
     #[must_use]
     pub fn qps(&self) -> u64 {
-        self.hello.qps.min(self.inner.hello.qps)
+        self.hello.qps.min(self.inner.core.hello.qps)
     }
 
     /// How transfers go to it now. From a copy that the system refuses on, they go by the NIC.
@@ -155,8 +175,8 @@ impl Peer {
         options.counter.map_or(Ok(()), check_counter)?;
         let overlaps = self.check_overlap(operations)?;
         let tables = self.tables();
-        let transfers = &self.inner.transfers;
-        let options = options.or(self.inner.config.deadline);
+        let transfers = &self.inner.core.transfers;
+        let options = options.or(self.inner.core.config.deadline);
         let how = (&options, notice);
         transfers.submit(&self.link, tables, (operations, overlaps), how)
     }
@@ -184,10 +204,13 @@ impl Peer {
     ) -> Result<Arc<Prepared>, EngineError> {
         let _open = self.check_open()?;
         let overlaps = self.check_overlap(operations)?;
-        let how = (self.inner.cut, self.inner.config.gather);
+        let how = (self.inner.cut, self.inner.core.config.gather);
         let tables = self.tables();
         let what = (operations, overlaps, counts);
-        self.inner.transfers.prepare(&self.link, tables, how, what)
+        self.inner
+            .core
+            .transfers
+            .prepare(&self.link, tables, how, what)
     }
 
     /// Begins a transfer that was prepared.
@@ -211,15 +234,258 @@ impl Peer {
     ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
         options.counter.map_or(Ok(()), check_counter)?;
-        let options = options.or(self.inner.config.deadline);
+        let options = options.or(self.inner.core.config.deadline);
         let how = (&options, notice);
-        self.inner.transfers.post(&self.link, prepared, how)
+        self.inner.core.transfers.post(&self.link, prepared, how)
+    }
+
+    /// As [`Peer::submit`], but waits up to `most` for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::submit`].
+    pub fn submit_wait(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        self.begin_within(most, || self.submit(operations, options))
+    }
+
+    /// As [`Peer::post`], but waits up to `most` for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::post`].
+    pub fn post_wait(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        self.begin_within(most, || self.post(prepared, options))
+    }
+
+    fn begin_within(
+        &self,
+        most: Duration,
+        begin: impl Fn() -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let is_full = |error: &EngineError| matches!(error, EngineError::WouldBlock { .. });
+        let waiting = self.inner.core.transfers.waiting();
+        waiting.while_refused(most, is_full, begin)
+    }
+
+    /// Sends a notice of up to [`MOST_NOTICE_BYTES`] bytes, behind those sent before. Never waits.
+    ///
+    /// Where the connection ends before it was taken, the next connection of the same lives brings it.
+    ///
+    /// # Errors
+    /// [`EngineError::InboxFull`]: the peer's program takes none; [`EngineError::NoticeBytes`]; [`EngineError::PeerGone`];
+    /// [`EngineError::Closing`]. Nothing was done in each case.
+    pub fn notify(&self, bytes: &[u8]) -> Result<(), EngineError> {
+        let _open = self.check_open()?;
+        Attached::new(&self.known, &self.hello.name, bytes)?.send(None);
+        Ok(())
+    }
+
+    /// As [`Peer::notify`], but waits up to `most` for room.
+    ///
+    /// # Errors
+    /// [`EngineError::InboxFull`]: no room came in time; else as [`Peer::notify`].
+    pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
+        let waiting = self.inner.core.transfers.waiting();
+        waiting.while_refused(most, is_full, || self.notify(bytes))
+    }
+
+    /// As [`Peer::submit`], with a notice that the peer gets behind the last byte of the transfer. If the transfer fails, the
+    /// peer gets the notice too, with the outcome and the first cause.
+    ///
+    /// # Errors
+    /// As [`Peer::submit`] and [`Peer::notify`].
+    pub fn submit_notify(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        bytes: &[u8],
+    ) -> Result<TransferId, EngineError> {
+        self.with_notice(bytes, |attached| {
+            self.submit_with(operations, options, Some(attached))
+        })
+    }
+
+    /// As [`Peer::submit_notify`], but waits up to `most` for a slot and for room.
+    ///
+    /// # Errors
+    /// As [`Peer::submit_notify`].
+    pub fn submit_notify_wait(
+        &self,
+        operations: &[Operation],
+        options: &Options,
+        bytes: &[u8],
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        let waiting = self.inner.core.transfers.waiting();
+        waiting.while_refused(most, is_full, || {
+            self.submit_notify(operations, options, bytes)
+        })
+    }
+
+    /// As [`Peer::post`], with a notice, as [`Peer::submit_notify`].
+    ///
+    /// # Errors
+    /// As [`Peer::post`] and [`Peer::notify`].
+    pub fn post_notify(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        bytes: &[u8],
+    ) -> Result<TransferId, EngineError> {
+        self.with_notice(bytes, |attached| {
+            self.post_with(prepared, options, Some(attached))
+        })
+    }
+
+    /// As [`Peer::post_notify`], but waits up to `most` for a slot and for room.
+    ///
+    /// # Errors
+    /// As [`Peer::post_notify`].
+    pub fn post_notify_wait(
+        &self,
+        prepared: &Arc<Prepared>,
+        options: &Options,
+        bytes: &[u8],
+        most: Duration,
+    ) -> Result<TransferId, EngineError> {
+        let waiting = self.inner.core.transfers.waiting();
+        waiting.while_refused(most, is_full, || self.post_notify(prepared, options, bytes))
+    }
+
+    fn with_notice(
+        &self,
+        bytes: &[u8],
+        begin: impl FnOnce(Attached) -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let begun = begin(Attached::new(&self.known, &self.hello.name, bytes)?);
+        // Another thread may have been refused the room that was given back. One that waits does not wake itself.
+        if begun.is_err() && self.known.outbox().has_refused() {
+            self.inner.core.transfers.waiting().change();
+        }
+        begun
+    }
+
+    /// Lets the peer read or write the `bytes` bytes at `address` of this side, by a key of its own. One command of the HCA makes
+    /// the key over the registration. It ends when `time_to_live` is over, with this connection, or by [`Engine::revoke`]; until
+    /// then the region stays. The program carries the result to the peer.
+    ///
+    /// # Errors
+    /// [`EngineError::GrantRange`]: no bytes, or no registration has all of them; [`EngineError::TimeToLive`]: none;
+    /// [`EngineError::GrantSpace`]; [`EngineError::PeerGone`]; [`EngineError::Closing`]; [`HostError::Provider`]: the HCA makes no
+    /// key. Nothing was done in each case.
+    pub fn grant(
+        &self,
+        address: u64,
+        bytes: u64,
+        rights: Rights,
+        time_to_live: Option<Duration>,
+    ) -> Result<Grant, HostError> {
+        let _open = self.check_open()?;
+        if time_to_live == Some(Duration::ZERO) {
+            return Err(EngineError::TimeToLive.into());
+        }
+        let name = &*self.hello.name;
+        let table = Arc::clone(&lock(&self.inner.regions).table);
+        let region = table.covering(address, bytes).filter(|_| bytes > 0);
+        let region = region.filter(|region| region.owner.enter());
+        let region = region.ok_or(EngineError::GrantRange { address, bytes })?;
+        let keys = &self.inner.core.keys;
+        let users = Arc::clone(&region.owner);
+        let place = keys.reserve((&self.link, name), users, (address, bytes));
+        let place = place.inspect_err(|_| region.owner.leave())?;
+        let range = GrantedRange {
+            lkeys: region.keys,
+            address,
+            bytes,
+            named: place.named,
+        };
+        let made = self
+            .inner
+            .core
+            .rails
+            .keys(&range, rights.access(), place.tag);
+        let made = made.inspect_err(|_| keys.not_made(place.number))?;
+        let rkeys: RailKeys = made.iter().map(RangeKey::rkey).collect();
+        let is_of_gpu = region.keys.is_of_gpu();
+        let rkeys = rkeys.with_near(region.keys.near()).with_gpu(is_of_gpu);
+        let shown = ShownRegion {
+            address: place.named,
+            bytes,
+            key: rkeys.of(0),
+            place: address,
+            may_read: rights.number() & Rights::Read.number() != 0,
+            may_write: rights.number() & Rights::Write.number() != 0,
+        };
+        // A peer elsewhere has no use for it, and no peer copies memory of a GPU.
+        let board = self.inner.core.local.board.as_ref();
+        let board = board.filter(|_| self.link.is_seated() && !is_of_gpu);
+        let key = PeerKey::new(made, board, &shown);
+        if !keys.made(place.number, key, time_to_live) {
+            keys.end_in_tries(place.number)?;
+            let peer = name.to_owned();
+            return Err(EngineError::PeerGone { peer }.into());
+        }
+        if time_to_live.is_some()
+            && let Some(wake) = self.link.wake()
+        {
+            // The thread of the connection ends it in time.
+            wake.wake();
+        }
+        Ok(Grant {
+            number: place.number,
+            owner: self.inner.core.hello.incarnation,
+            peer: self.hello.incarnation,
+            address: place.named,
+            bytes,
+            rkeys,
+            rights,
+        })
+    }
+
+    /// A grant of the whole registration behind a region, to be read and written, without a time.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine than this connection; else as [`Peer::grant`].
+    pub fn export(&self, region: RegionId) -> Result<Grant, HostError> {
+        let whole = self.inner.descriptor(region)?;
+        self.grant(whole.address, whole.bytes, Rights::Both, None)
+    }
+
+    /// Takes what the peer has granted this engine. Once more does no harm. [`Peer::forget`] forgets it.
+    ///
+    /// # Errors
+    /// [`EngineError::Incarnation`]: of another engine or an earlier life of the peer; [`EngineError::ForeignGrant`]: to another
+    /// engine or an earlier life of this one; [`EngineError::Overlap`].
+    pub fn import_grant(&self, grant: &Grant) -> Result<(), EngineError> {
+        let (peer, own) = (self.hello.incarnation, self.inner.core.hello.incarnation);
+        if grant.owner != peer {
+            let found = grant.owner;
+            return Err(EngineError::Incarnation { found, peer });
+        }
+        if grant.peer != own {
+            let found = grant.peer;
+            return Err(EngineError::ForeignGrant { found, own });
+        }
+        self.take(Mapped {
+            address: grant.address,
+            bytes: grant.bytes,
+            keys: grant.rkeys,
+            owner: grant.rights,
+        })
     }
 
     /// Waits for its transfers, but not for longer than the engine's `drain`, and ends the connection. How many were cut off.
     #[must_use]
     pub fn close(&self) -> u32 {
-        let left = self.link.drain(self.inner.config.drain);
+        let left = self.link.drain(self.inner.core.config.drain);
         self.link.end_by_wish();
         left
     }
@@ -231,7 +497,7 @@ impl Peer {
 
     /// Whether a WRITE goes where one of the same transfer comes from.
     fn check_overlap(&self, operations: &[Operation]) -> Result<bool, EngineError> {
-        match self.hello.shares_memory_with(&self.inner.hello) {
+        match self.hello.shares_memory_with(&self.inner.core.hello) {
             true => overlap::check(operations),
             false => Ok(false),
         }
@@ -246,12 +512,20 @@ impl Peer {
     pub(super) fn check_open(&self) -> Result<RwLockReadGuard<'_, ()>, EngineError> {
         let open = self.inner.submitting.read();
         let open = open.unwrap_or_else(PoisonError::into_inner);
-        if self.inner.is_closing.load(Ordering::Acquire) {
+        if self.inner.core.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing);
         }
         self.link.check(&self.hello.name)?;
         Ok(open)
     }
+}
+
+/// Whether it may be attempted again with more success.
+fn is_full(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::WouldBlock { .. } | EngineError::InboxFull { .. }
+    )
 }
 
 impl fmt::Debug for Peer {

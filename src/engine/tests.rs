@@ -8,7 +8,7 @@ use softhca::device::FaultSpec;
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::{HANG, until};
 
-use crate::engine::host::lock;
+use crate::engine::lock::lock;
 use crate::engine::memory::registry::Step;
 use crate::engine::route::link::Planted;
 use crate::engine::transfers::queue::Item;
@@ -98,7 +98,7 @@ fn one_worker_panics([a, b, c]: [End; 3]) {
     let small = [0, 8].map(|at| to_b.read(address[0] + at, address[1], 8).unwrap());
     let cancelled = to_b.write(address[0], address[1], MIB).unwrap();
     a.engine.cancel(cancelled).unwrap();
-    a.engine.inner.transfers.queue(1).push(Item::Panic);
+    a.engine.inner.core.transfers.queue(1).push(Item::Panic);
     let mut lost = 0;
     for (id, outcome) in [
         (write, Outcome::Failed),
@@ -195,7 +195,7 @@ fn a_grant_ends_when_its_time_is_over_without_a_question() {
     let outcomes = |of: [&crate::engine::Grant; 3]| of.map(read);
     let all = [&short, &long, &without];
     assert_eq!(outcomes(all), [Outcome::Done; 3]);
-    let keys = &b.engine.inner.keys;
+    let keys = &b.engine.inner.core.keys;
     for (left, expected) in [
         (2, [Outcome::Failed, Outcome::Done, Outcome::Done]),
         (1, [Outcome::Failed, Outcome::Failed, Outcome::Done]),
@@ -269,7 +269,7 @@ fn memory_for_queues_at_the_start_does_not_grow_with_peers() {
         let engine = Engine::new(&context, config).unwrap();
         let after = hca.live_objects();
         let objects = [after.cq - before.cq, after.umem - before.umem];
-        (engine.inner.rails.all()[0].bytes(), objects)
+        (engine.inner.core.rails.all()[0].bytes(), objects)
     };
     let (bytes, objects) = start(None);
     assert_eq!(objects, [2, 1]);

@@ -1,6 +1,7 @@
 //! What a peer has said, on its way to terminals and logs.
 
 use rendezvous::Foreign;
+
 pub(super) use rendezvous::is_plain;
 pub use rendezvous::printable;
 

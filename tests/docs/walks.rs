@@ -68,7 +68,13 @@ fn each_step_of_a_walk_is_where_it_says() {
     let found = faults(WALKS, root);
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
     let names: Vec<&str> = walks(WALKS).iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["A put", "A dispatch", "A rejoin"]);
+    let expected = [
+        "A put",
+        "A dispatch",
+        "A rejoin",
+        "A WRITE of the host engine",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]

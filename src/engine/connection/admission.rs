@@ -1,25 +1,26 @@
 //! How a connection becomes a peer: it is accepted or made, shakes hands, and is taken in.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use crate::engine::connection::control::{Control, THREAD};
-use crate::engine::connection::handshake::{Connected, Handshake, failed};
+use crate::engine::connection::core::{Arrived, Core, Listening, Peers};
+use crate::engine::connection::handshake::{Connected, Handshake};
 use crate::engine::connection::recovery::Pairs;
 use crate::engine::error::{EngineError, HostError};
-use crate::engine::host::{Inner, lock};
-use crate::engine::peer::Peer;
+use crate::engine::lock::lock;
 use crate::engine::route::link::Link;
+use crate::engine::wire::error::failed;
 use crate::engine::wire::frames::Stage;
 use crate::engine::wire::listener::{Accepted, Listener, Shortage};
 use crate::engine::wire::messages::{Hello, Message, Wire};
-use crate::engine::wire::seal::{Purpose, Role, shake};
+use crate::engine::wire::seal::Role;
+use crate::engine::wire::shake::{Purpose, shake};
 use crate::engine::wire::streams::Stream;
 use crate::engine::worker::Held;
 use crate::error::OwnThread;
@@ -31,32 +32,6 @@ use crate::provider::{HostLane, ProviderError, Wake, Watched};
 const MOST_TURNS: u32 = 16;
 /// Most connections that shake hands at a time.
 const MOST_GREETED: usize = 64;
-
-#[derive(Default)]
-pub(in crate::engine) struct Peers {
-    /// All that have not ended: their control threads.
-    pub(in crate::engine) threads: Vec<(Arc<Link>, Arc<Hello>, OwnThread)>,
-    /// Name and life of those that shake hands, and have a place.
-    entering: Vec<(String, u64)>,
-    /// Those that have connected and were not accepted yet.
-    pub(in crate::engine) arrived: VecDeque<Peer>,
-}
-
-pub(in crate::engine) struct Listening {
-    pub(in crate::engine) wake: Wake,
-    pub(in crate::engine) stops: AtomicBool,
-}
-
-impl Peers {
-    /// One more has connected. If the program leaves too many unaccepted, the oldest whose connection has ended goes.
-    fn arrive(&mut self, peer: Peer, most: usize) {
-        self.arrived.push_back(peer);
-        if self.arrived.len() > most {
-            let ended = self.arrived.iter().position(|it| !it.is_open());
-            self.arrived.remove(ended.unwrap_or(0));
-        }
-    }
-}
 
 /// The place of one that shakes hands. It is given back also where the handshake panics.
 struct Entering<'a> {
@@ -115,32 +90,32 @@ impl Drop for Handle {
 
 impl Greeting {
     /// Takes one more in. If too many shake hands, it ends the one that has said nothing for longest.
-    fn begin(&mut self, inner: &Weak<Inner>, accepted: Accepted) -> io::Result<()> {
+    fn begin(&mut self, core: &Weak<Core>, accepted: Accepted) -> io::Result<()> {
         let Accepted { stream, from } = accepted;
         self.all.retain(|it| !it.thread.is_finished());
         self.ending.retain(|thread| !thread.is_finished());
         if self.all.len() >= MOST_GREETED {
             self.end_silent();
         }
-        let Some(strong) = inner.upgrade() else {
+        let Some(strong) = core.upgrade() else {
             return Ok(());
         };
         let own = Arc::new(Mutex::new(Some(stream.try_clone()?)));
         let handle = Handle(Arc::clone(&own));
         let wire = Wire::new(stream, strong.config.connect_timeout);
         let heard = wire.last_heard();
-        let inner = Weak::clone(inner);
+        let core = Weak::clone(core);
         let place = from.clone();
         let body = move || {
-            let Some(inner) = inner.upgrade() else {
+            let Some(core) = core.upgrade() else {
                 return;
             };
-            let connected = connect_over(&inner, wire, (&place, Role::Accepts));
+            let connected = connect_over(&core, wire, (&place, Role::Accepts));
             drop(handle);
             match connected {
                 Ok(peer) => {
-                    lock(&inner.peers).arrive(peer, inner.config.peers as usize);
-                    inner.arrived.notify_all();
+                    lock(&core.peers).arrive(peer, core.config.peers as usize);
+                    core.arrived.notify_all();
                 }
                 Err(error) => tracing::warn!("not connected: {error}"),
             }
@@ -188,7 +163,7 @@ impl Greeting {
 }
 
 /// Takes connections until it is told to stop. Then it ends those that shake hands.
-pub(in crate::engine) fn accept_all(inner: &Weak<Inner>, listener: &Listener, own: &Listening) {
+pub(in crate::engine) fn accept_all(core: &Weak<Core>, listener: &Listener, own: &Listening) {
     let mut greeting = Greeting::default();
     let mut shortage = Shortage::default();
     loop {
@@ -207,7 +182,7 @@ pub(in crate::engine) fn accept_all(inner: &Weak<Inner>, listener: &Listener, ow
             break;
         }
         let begun = listener.accept().and_then(|accepted| match accepted {
-            Some(accepted) => greeting.begin(inner, accepted),
+            Some(accepted) => greeting.begin(core, accepted),
             None => Ok(()),
         });
         if let Some(error) = shortage.after(begun) {
@@ -219,60 +194,60 @@ pub(in crate::engine) fn accept_all(inner: &Weak<Inner>, listener: &Listener, ow
 
 /// Connects over a stream, from either end.
 pub(in crate::engine) fn connect_over(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     mut wire: Wire,
     (place, role): (&str, Role),
-) -> Result<Peer, HostError> {
+) -> Result<Arrived, HostError> {
     wire.stream().keep_alive().map_err(|source| {
         let call = "setsockopt";
         ProviderError::System { call, source }
     })?;
-    if let Some(key) = &inner.config.key {
+    if let Some(key) = &core.config.key {
         let shaken = shake(&mut wire, key, role, Purpose::Engine);
         shaken.map_err(|error| failed(place, &error))?;
     }
     wire.expect(Stage::Hello);
-    if let Err(panicked) = inner.pool.check() {
+    if let Err(panicked) = core.pool.check() {
         let error = EngineError::from(panicked);
         // It may be gone.
         let _ = wire.send(&Message::Refused(error.to_string().into()));
         return Err(error.into());
     }
     let entering = Entering {
-        peers: &inner.peers,
+        peers: &core.peers,
         own: Cell::new(None),
     };
     let takes = |hello: &Hello| {
-        let mut peers = lock(&inner.peers);
-        may_enter(inner, &mut peers, hello)?;
+        let mut peers = lock(&core.peers);
+        may_enter(core, &mut peers, hello)?;
         entering.take(&mut peers, (hello.name.clone(), hello.incarnation));
         Ok(())
     };
     let handshake = Handshake {
-        rails: &inner.rails,
-        config: &inner.config,
-        hello: &inner.hello,
-        local: &inner.local,
+        rails: &core.rails,
+        config: &core.config,
+        hello: &core.hello,
+        local: &core.local,
         takes: &takes,
         place,
         role,
     };
     let connected = handshake.run(&mut wire);
-    let mut peers = lock(&inner.peers);
+    let mut peers = lock(&core.peers);
     entering.give_back(&mut peers);
-    admit(inner, &mut peers, connected?, wire, place)
+    admit(core, &mut peers, connected?, wire, place)
 }
 
 /// Whether the engine takes the peer now, or why not.
-fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), String> {
-    if inner.is_closing.load(Ordering::Acquire) {
+fn may_enter(core: &Core, peers: &mut Peers, hello: &Hello) -> Result<(), String> {
+    if core.is_closing.load(Ordering::Acquire) {
         return Err(EngineError::Closing.to_string());
     }
-    let allow = &inner.config.allow;
+    let allow = &core.config.allow;
     if !allow.is_empty() && !allow.contains(&hello.name) {
         return Err(format!(
             "'{}' is none of the engines that '{}' connects with",
-            hello.name, inner.config.name
+            hello.name, core.config.name
         ));
     }
     let has_ended = |(_, _, thread): &mut (Arc<Link>, Arc<Hello>, OwnThread)| thread.is_finished();
@@ -282,7 +257,7 @@ fn may_enter(inner: &Inner, peers: &mut Peers, hello: &Hello) -> Result<(), Stri
     // Behind its end a connection may tell notices for a while, and has no place any more.
     let links = peers.threads.iter();
     let present = links.filter(|(link, _, _)| !link.is_over()).count();
-    let most = inner.config.peers as usize;
+    let most = core.config.peers as usize;
     if present + peers.entering.len() >= most {
         return Err(format!("this engine has {most} peers, its most"));
     }
@@ -321,12 +296,12 @@ fn turns(owners: &[u32], speeds: &[u32]) -> Vec<u32> {
 
 /// Takes a connection in, whose QPs can send.
 fn admit(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     peers: &mut Peers,
     connected: Connected,
     mut wire: Wire,
     place: &str,
-) -> Result<Peer, HostError> {
+) -> Result<Arrived, HostError> {
     let Connected {
         peer,
         pairs,
@@ -338,7 +313,7 @@ fn admit(
     } = connected;
     let hello = Arc::new(peer);
     // The engine may be closed since it was asked for first.
-    if let Err(reason) = may_enter(inner, peers, &hello) {
+    if let Err(reason) = may_enter(core, peers, &hello) {
         let _ = wire.send(&Message::Refused(reason.clone().into()));
         let peer = place.to_owned();
         return Err(HostError::Connection { peer, reason });
@@ -347,9 +322,9 @@ fn admit(
     let mut owners: Vec<u32> = crossings
         .iter()
         .enumerate()
-        .map(|(lane, crossing)| inner.rails.worker_of(lane, crossing.own))
+        .map(|(lane, crossing)| core.rails.worker_of(lane, crossing.own))
         .collect();
-    let ports = &inner.hello.ports;
+    let ports = &core.hello.ports;
     let speeds = crossings
         .iter()
         .map(|it| ports.get(it.own).map_or(0, PortRecord::speed));
@@ -357,24 +332,24 @@ fn admit(
     let lanes = lanes.into_iter().map(|lane| lane.map(HostLane::Mlx5));
     let mut lanes: Vec<Option<HostLane>> = lanes.collect();
     if let Some(way) = &local.way {
-        for (copier, worker) in (0..inner.rails.workers()).enumerate().take(MOST_COPIERS) {
+        for (copier, worker) in (0..core.rails.workers()).enumerate().take(MOST_COPIERS) {
             let lane = LocalLane::new(&way.reach, copier);
             lanes.push(Some(HostLane::Local(Box::new(lane))));
             owners.push(worker);
         }
     }
-    let number = inner.links.fetch_add(1, Ordering::Relaxed);
+    let number = core.links.fetch_add(1, Ordering::Relaxed);
     let ids = (number, hello.incarnation);
     let link = Link::new(ids, &owners, Some(Wake::new()?))
         .with_local(local.way, qps)
         .with_crossings(&crossings, turns)
-        .with_near(inner.hello.near || hello.near)
+        .with_near(core.hello.near || hello.near)
         .with_seat(local.seat.is_some())
-        .with_counters(&inner.counters);
+        .with_counters(&core.counters);
     let link = Arc::new(link);
     for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
         match lane {
-            Some(lane) => inner.pool.add(owner, Held::new(&link, nth, 1, lane)),
+            Some(lane) => core.pool.add(owner, Held::new(&link, nth, 1, lane)),
             // The control thread connects it anew.
             None => {
                 link.end_lane(nth);
@@ -382,20 +357,20 @@ fn admit(
             }
         }
     }
-    let rooms = [hello.inbox, inner.hello.inbox];
+    let rooms = [hello.inbox, core.hello.inbox];
     let life = (&*hello.name, hello.incarnation);
-    let known = inner.known.enter(life, rooms, &link);
+    let known = core.known.enter(life, rooms, &link);
     let mut control = Control {
         link: Arc::clone(&link),
-        transfers: Arc::clone(&inner.transfers),
-        pool: Arc::clone(&inner.pool),
-        pairs: Pairs::new(pairs, terms, own_qps, inner.config.connect_timeout),
-        rails: Arc::clone(&inner.rails),
+        transfers: Arc::clone(&core.transfers),
+        pool: Arc::clone(&core.pool),
+        pairs: Pairs::new(pairs, terms, own_qps, core.config.connect_timeout),
+        rails: Arc::clone(&core.rails),
         wire,
         name: hello.name.clone(),
         known: Arc::clone(&known),
-        all: Arc::clone(&inner.known),
-        keys: Arc::clone(&inner.keys),
+        all: Arc::clone(&core.known),
+        keys: Arc::clone(&core.keys),
         told: 0,
         seat: local.seat,
     };
@@ -403,19 +378,14 @@ fn admit(
     let thread = OwnThread::spawn(THREAD, || control.run(), |_| {});
     let thread = thread.map_err(|source| {
         link.break_off();
-        inner.known.leave(&known, &link, None);
+        core.known.leave(&known, &link, None);
         let call = "spawn";
         ProviderError::System { call, source }
     })?;
     peers
         .threads
         .push((Arc::clone(&link), Arc::clone(&hello), thread));
-    Ok(Peer {
-        inner: Arc::clone(inner),
-        link,
-        hello,
-        known,
-    })
+    Ok(Arrived { link, hello, known })
 }
 
 #[cfg(test)]

@@ -12,15 +12,18 @@ use std::time::Duration;
 use crate::deadline::Looks;
 use crate::engine::connection::recovery::{Ends, Pairs, RecoveryError};
 use crate::engine::ledger::report::Remote;
+use crate::engine::limits::MOST_QPS;
 use crate::engine::lives::known::{AllKnown, Known, PeerGone};
 use crate::engine::memory::keys::{Keys, PeerKey};
+
 #[cfg(test)]
 use crate::engine::route::link::Planted;
-use crate::engine::route::link::{Fence, Link, MOST_QPS};
+use crate::engine::route::link::{Fence, Link};
 use crate::engine::route::rails::Rails;
 use crate::engine::text::refusal;
 use crate::engine::transfers::Transfers;
-use crate::engine::wire::messages::{Message, Wire, WireError};
+use crate::engine::wire::error::WireError;
+use crate::engine::wire::messages::{Message, Wire};
 use crate::engine::worker::Pool;
 use crate::error::ThreadPanicked;
 use crate::provider::local::Seat;

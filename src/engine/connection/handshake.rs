@@ -7,12 +7,14 @@ use rendezvous::Process;
 use crate::config::{EngineConfig, EnginePairing, INBOX};
 use crate::engine::connection::own_qps::{OwnLane, OwnQps};
 use crate::engine::error::HostError;
-use crate::engine::route::link::MOST_QPS;
+use crate::engine::limits::{MOST_QPS, MOST_RAILS};
+use crate::engine::route::crossing::Crossing;
 use crate::engine::route::local::{Local, LocalEnd, place_of};
-use crate::engine::route::rails::{Crossing, MOST_RAILS, Rails};
+use crate::engine::route::rails::Rails;
 use crate::engine::text::{is_plain, printable, refusal};
 use crate::engine::wire::ends::{BothEnds, Nonce};
-use crate::engine::wire::messages::{Greeting, Hello, Message, Wire, WireError};
+use crate::engine::wire::error::{WireError, failed};
+use crate::engine::wire::messages::{Greeting, Hello, Message, Wire};
 use crate::engine::wire::seal::Role;
 use crate::fabric::{PortRecord, any_psn, patience};
 use crate::provider::ProviderError;
@@ -337,21 +339,6 @@ impl Handshake<'_> {
 /// The error of a call of the system.
 fn system(call: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| ProviderError::System { call, source }.into()
-}
-
-/// What keeps the engine at `place` from being a peer.
-pub(in crate::engine) fn failed(place: &str, error: &WireError) -> HostError {
-    let peer = place.to_owned();
-    match error {
-        WireError::Distrust(distrust) => HostError::Distrusted {
-            peer,
-            distrust: *distrust,
-        },
-        error => HostError::Connection {
-            peer,
-            reason: error.to_string(),
-        },
-    }
 }
 
 /// What an engine tells of itself.

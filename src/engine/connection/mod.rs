@@ -2,6 +2,7 @@
 
 pub(in crate::engine) mod admission;
 pub(in crate::engine) mod control;
+pub(in crate::engine) mod core;
 pub(in crate::engine) mod handshake;
 pub(in crate::engine) mod own_qps;
 pub(in crate::engine) mod publication;

@@ -6,12 +6,10 @@ use std::time::Duration;
 use rendezvous::{Lease, Store, StoreError};
 
 use crate::config::EngineAddress;
-use crate::engine::error::{EngineError, HostError};
-use crate::engine::host::{Engine, lock};
-use crate::engine::peer::Peer;
+use crate::engine::error::HostError;
 
 /// Under this key of a store stand engines, by name.
-const ENGINES: &str = "engine";
+pub(in crate::engine) const ENGINES: &str = "engine";
 /// How long a name outlives its process, where the store does not see that end.
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 
@@ -105,46 +103,5 @@ impl Drop for Publication {
         {
             tracing::warn!("the record '{key}' stays in the store: {error}");
         }
-    }
-}
-
-impl Engine {
-    /// Tells `store` that an engine of this one's name listens at `address`, until [`Engine::unpublish`] or the end of the engine.
-    ///
-    /// A process that is killed keeps its name for at most ten seconds. A store without leases keeps the record of such a process.
-    ///
-    /// # Errors
-    /// As [`Publication::new`].
-    pub fn publish(
-        &self,
-        store: &Arc<dyn Store>,
-        address: &EngineAddress,
-    ) -> Result<(), HostError> {
-        if self.is_closed() {
-            return Err(EngineError::Closing.into());
-        }
-        let name = &self.inner.config.name;
-        let made = Publication::new(store, ENGINES, name, address)?;
-        let mut published = lock(&self.inner.published);
-        published.push(made);
-        // A close that has begun meanwhile has taken those before.
-        if self.is_closed() {
-            published.clear();
-        }
-        Ok(())
-    }
-
-    /// Takes this engine's name out of the stores that it was published in.
-    pub fn unpublish(&self) {
-        let published = std::mem::take(&mut *lock(&self.inner.published));
-        drop(published);
-    }
-
-    /// Connects to the engine that has published its name in `store`.
-    ///
-    /// # Errors
-    /// [`HostError::UnknownName`]; [`HostError::Store`]; else as [`Engine::connect`].
-    pub fn connect_by_name(&self, store: &dyn Store, name: &str) -> Result<Peer, HostError> {
-        self.connect(&Publication::find(store, ENGINES, name)?)
     }
 }

@@ -18,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use crate::engine::connection::handshake::Terms;
 use crate::engine::connection::own_qps::{OwnQp, OwnQps};
+use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
-use crate::engine::route::rails::{Crossing, Rails};
+use crate::engine::route::rails::Rails;
 use crate::engine::route::rest::{Failures, Fault, REST, Rest};
 use crate::engine::transfers::Transfers;
-use crate::engine::wire::messages::{Message, Wire, WireError};
+use crate::engine::wire::error::WireError;
+use crate::engine::wire::messages::{Message, Wire};
 use crate::engine::wire::notices::NoticeError;
 use crate::engine::worker::{Held, Pool};
 use crate::gpu::GpuError;
@@ -188,7 +190,7 @@ impl Pairs {
     ) -> Result<Option<Duration>, RecoveryError> {
         for lane in 0..self.pairs.len() {
             let is_well =
-                matches!(self.pairs[lane].stage, Stage::Up(_)) && ends.link.is_lane_open(lane);
+                matches!(self.pairs[lane].stage, Stage::Up(_)) && ends.link.lanes().is_open(lane);
             let _span = (!is_well).then(|| tracing::info_span!("qp_failure", lane).entered());
             while self.step(lane, ends)? {}
         }
@@ -208,7 +210,7 @@ impl Pairs {
         let pair = &mut self.pairs[lane];
         let stage = std::mem::replace(&mut pair.stage, Stage::Lost);
         let (next, is_taken) = match (stage, pair.theirs) {
-            (Stage::Up(qp), _) if !ends.link.is_lane_open(lane) => {
+            (Stage::Up(qp), _) if !ends.link.lanes().is_open(lane) => {
                 qp.end()?;
                 tracing::info!("no slice takes it until both ends have reset it");
                 ends.transfers.look();
@@ -317,10 +319,10 @@ impl Pairs {
 
 /// A QP has failed: what has failed often rests, with all QPs of the connection by it.
 fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
-    let crossings = (0..ends.link.qps()).map(|lane| ends.link.crossing(lane));
+    let crossings = (0..ends.link.lanes().qps()).map(|lane| ends.link.lanes().crossing(lane));
     let crossings: Vec<Crossing> = crossings.collect();
     let now = Instant::now();
-    let fault = failures.add(ends.link.crossing(lane), &crossings, now);
+    let fault = failures.add(ends.link.lanes().crossing(lane), &crossings, now);
     let begins = match fault {
         Fault::Own(rail) => ends.rails.rest(rail, Rest::failed) == Some(true),
         other => rests.entry(other).or_default().failed(now),
@@ -338,14 +340,14 @@ fn may_connect(
     (lane, most): (usize, Duration),
     ends: &mut Ends,
 ) -> Result<bool, RecoveryError> {
-    let crossing = ends.link.crossing(lane);
+    let crossing = ends.link.lanes().crossing(lane);
     let all = [
         Fault::Way(crossing),
         Fault::Peers(crossing.theirs),
         Fault::Own(crossing.own),
     ];
     // Without another way it is tried at once.
-    let has_way = |fault: &Fault| ends.link.has_way_beside(|it| fault.has(it));
+    let has_way = |fault: &Fault| ends.link.lanes().has_way_beside(|it| fault.has(it));
     let rest = all.into_iter().filter(has_way).find_map(|fault| {
         let rest = match fault {
             Fault::Own(rail) => ends.rails.rest(rail, Rest::may_connect)?,

@@ -9,11 +9,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most slices of a transfer: 2^30 - 1.
-pub const MOST_SLICES: u32 = COUNT_MASK;
+use crate::engine::limits::MOST_SLICES;
 
 const COUNT_BITS: u32 = 30;
-const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
+const COUNT_MASK: u32 = MOST_SLICES;
+const _: () = assert!(COUNT_MASK == (1 << COUNT_BITS) - 1);
 /// One finished slice.
 const FINISHED: u64 = 1 << COUNT_BITS;
 /// Both counts.

@@ -7,11 +7,7 @@
 use std::ops::Range;
 
 use crate::engine::error::EngineError;
-
-/// Blocks have at least so many bytes.
-pub const LEAST_BLOCK: u32 = 1 << 12;
-/// Most bytes of a slice: what a WQE of an mlx5 QP carries (`log_msg_max` is 30).
-pub const MOST_SLICE_BYTES: u32 = 1 << 30;
+use crate::engine::limits::{LEAST_BLOCK, MOST_SLICE_BYTES};
 
 /// The rule, by its two lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 //! packets. WRITEs are allowed, and the report says so: the bytes where both meet are old or new.
 
 use crate::engine::error::EngineError;
-use crate::engine::ledger::plan::{Kind, Operation};
+use crate::engine::kind::Kind;
+use crate::engine::ledger::plan::Operation;
 
 /// A range, its operation, and whether the operation writes it.
 #[derive(Clone, Copy)]

@@ -7,37 +7,12 @@
 //!
 //! No sum here may wrap: addresses are checked once, when an operation is taken in.
 
-use std::fmt;
 use std::ops::Range;
 
 use crate::engine::error::{EngineError, Side};
-use crate::engine::ledger::account::MOST_SLICES;
+use crate::engine::kind::Kind;
 use crate::engine::ledger::cut::Cut;
-
-/// Most operations of a transfer.
-pub const MOST_OPERATIONS: usize = 65_536;
-/// Most pieces of a transfer: four for each operation.
-pub const MOST_PIECES: usize = 4 * MOST_OPERATIONS;
-/// Most local ranges of a slice.
-pub const MOST_GATHER: u32 = 16;
-
-/// Which way bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// From here to the peer.
-    Write,
-    /// From the peer to here.
-    Read,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Write => "WRITE",
-            Self::Read => "READ",
-        })
-    }
-}
+use crate::engine::limits::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES, MOST_SLICES};
 
 /// One operation of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -487,7 +462,7 @@ fn index(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// At most [`MOST_SLICE_BYTES`](crate::engine::ledger::cut::MOST_SLICE_BYTES).
+/// At most [`MOST_SLICE_BYTES`](crate::engine::limits::MOST_SLICE_BYTES).
 fn bytes_of_slice(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

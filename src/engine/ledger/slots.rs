@@ -8,45 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::engine::error::EngineError;
+use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Outcome;
-
-/// Most slots of an engine.
-pub const MOST_SLOTS: u32 = 65_536;
-
-/// Names one transfer of one engine of this process. No other transfer ever has the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TransferId {
-    engine: u32,
-    slot: u32,
-    generation: u64,
-}
-
-impl TransferId {
-    /// Where the engine keeps what belongs to the transfer.
-    #[must_use]
-    pub const fn slot(self) -> u32 {
-        self.slot
-    }
-
-    /// As two words, for other languages.
-    #[must_use]
-    pub const fn to_words(self) -> [u64; 2] {
-        let place = (self.engine as u64) << 32 | self.slot as u64;
-        [place, self.generation]
-    }
-
-    /// From the words that [`TransferId::to_words`] has made. Any others name a transfer of another engine or one that is unknown.
-    #[must_use]
-    pub const fn from_words([place, generation]: [u64; 2]) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "two halves of a word")]
-        let (engine, slot) = ((place >> 32) as u32, place as u32);
-        Self {
-            engine,
-            slot,
-            generation,
-        }
-    }
-}
+use crate::engine::limits::MOST_SLOTS;
 
 /// What became of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

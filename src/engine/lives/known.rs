@@ -4,10 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::engine::host::lock;
 use crate::engine::ledger::report::Remote;
+use crate::engine::lock::lock;
+use crate::engine::memory::table::RemoteTable;
 use crate::engine::route::link::Link;
-use crate::engine::transfers::RemoteTable;
 use crate::engine::wire::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record, charge};
 
 /// An engine remembers so many times its limit of peers with which it has exchanged notices, so that a later connection goes on.
@@ -297,7 +297,7 @@ impl AllKnown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::notices::OVERHEAD;
+    use crate::engine::limits::OVERHEAD;
 
     const INBOX: u32 = 1 << 17;
 

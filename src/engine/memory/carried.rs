@@ -1,7 +1,8 @@
 //! The form in which programs carry descriptions of memory. In order: four bytes that name the form, the first rkey, words, the
 //! other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
 
-use crate::engine::route::rails::{MOST_RAILS, RailKeys};
+use crate::engine::limits::MOST_RAILS;
+use crate::engine::route::rails::RailKeys;
 
 const WORD: usize = 8;
 const KEY: usize = 4;
@@ -94,7 +95,8 @@ pub(in crate::engine) fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::engine::error::EngineError;
-    use crate::engine::memory::grant::{Grant, Rights};
+    use crate::engine::kind::Rights;
+    use crate::engine::memory::grant::Grant;
     use crate::engine::memory::regions::Descriptor;
 
     fn keys(random: &mut fastrand::Rng) -> RailKeys {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::host::lock;
+use crate::engine::lock::lock;
 use crate::gpu::{Gpu, GpuError};
 use crate::provider::AnyMemory;
 

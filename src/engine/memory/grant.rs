@@ -1,76 +1,14 @@
 //! Grants: what a peer gets to read and write part of a registration by a key of its own, as bytes that programs carry.
 
-use std::fmt;
-
 use crate::engine::error::EngineError;
-use crate::engine::ledger::plan::Kind;
+use crate::engine::kind::Rights;
 use crate::engine::memory::carried::{Opened, seal};
 use crate::engine::route::rails::RailKeys;
-use crate::verbs::Access;
 
 /// Bytes of a grant as [`Grant::to_bytes`] gives it. The size is part of the format.
 pub const GRANT_BYTES: usize = 96;
 /// What a grant begins with: its form, by number.
 const MAGIC: [u8; 4] = *b"WVG\x02";
-
-/// What a peer may do with the bytes of a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rights {
-    /// Read them.
-    Read,
-    /// Write them.
-    Write,
-    /// READs and WRITEs.
-    Both,
-}
-
-impl Rights {
-    pub(in crate::engine) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
-
-    /// Their number, in bytes and for other languages: 1, 2 and 3.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        match self {
-            Self::Read => 1,
-            Self::Write => 2,
-            Self::Both => 3,
-        }
-    }
-
-    /// From their number. None: another number.
-    #[must_use]
-    pub fn of_number(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.number() == number)
-    }
-
-    /// Whether an operation of this kind is allowed.
-    #[must_use]
-    pub const fn allow(self, kind: Kind) -> bool {
-        matches!(
-            (self, kind),
-            (Self::Both, _) | (Self::Read, Kind::Read) | (Self::Write, Kind::Write)
-        )
-    }
-
-    pub(in crate::engine) fn access(self) -> Access {
-        let write = Access::REMOTE_WRITE | Access::LOCAL_WRITE;
-        match self {
-            Self::Read => Access::REMOTE_READ,
-            Self::Write => write,
-            Self::Both => Access::REMOTE_READ | write,
-        }
-    }
-}
-
-impl fmt::Display for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "reads",
-            Self::Write => "writes",
-            Self::Both => "reads and writes",
-        })
-    }
-}
 
 /// What a peer needs to know of a grant. Programs carry it themselves, as bytes.
 ///
@@ -134,7 +72,9 @@ impl Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::kind::Kind;
     use crate::engine::memory::carried::checksum;
+    use crate::verbs::Access;
 
     fn grant(rights: Rights) -> Grant {
         Grant {

@@ -9,6 +9,18 @@
 //! `models::engine::keys` has these rules.
 
 use std::collections::HashMap;
+
+use crate::engine::error::HostError;
+
+impl From<EndError> for HostError {
+    fn from(error: EndError) -> Self {
+        match error {
+            EndError::Engine(error) => error.into(),
+            EndError::Verbs(error) => error.into(),
+        }
+    }
+}
+
 #[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

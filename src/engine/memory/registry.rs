@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::engine::error::{EngineError, HostError};
-use crate::engine::ids::{RegionId, RegionIds};
+use crate::engine::ids::RegionId;
 use crate::engine::memory::flush::{Flushed, Flushes};
+use crate::engine::memory::numbers::RegionIds;
 use crate::engine::memory::regions::{Descriptor, Users};
-use crate::engine::memory::table::Mapped;
+use crate::engine::memory::table::{LocalTable, Mapped};
 use crate::engine::route::rails::{Rails, Registrations};
-use crate::engine::transfers::LocalTable;
 use crate::provider::AnyMemory;
 use crate::provider::local::{Board, LEAVING, MemoryName, ShownRegion, Unshown};
 

@@ -6,10 +6,15 @@
 
 use std::sync::Arc;
 
+use crate::engine::kind::Rights;
 use crate::engine::ledger::plan::{Region, Regions};
+use crate::engine::memory::regions::Users;
 use crate::engine::route::rails::RailKeys;
-#[cfg(test)]
-use crate::engine::{grant::Rights, regions::Users};
+
+/// The registrations of this side.
+pub(in crate::engine) type LocalTable = Table<Arc<Users>>;
+/// What a peer has shown of its memory.
+pub(in crate::engine) type RemoteTable = Table<Rights>;
 
 /// Most regions of a leaf.
 const LEAF: usize = 64;

@@ -13,13 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::error::EngineError;
-use crate::engine::host::Engine;
+use crate::engine::limits::MOST_COUNTERS;
 use crate::engine::route::mirror::Mirrors;
 use crate::provider::ProviderError;
 use crate::provider::local::{Board, Counts};
-
-/// Counters of an engine: their numbers are below this.
-pub const MOST_COUNTERS: u32 = crate::provider::local::MOST_COUNTERS;
 
 /// The counters of an engine, as its workers and waiters share them.
 #[derive(Debug)]
@@ -71,6 +68,12 @@ pub struct Counter {
 }
 
 impl Counter {
+    /// Counter number `id`, which exists.
+    pub(in crate::engine) fn new(counters: &Arc<Counters>, id: u32) -> Self {
+        let counters = Arc::clone(counters);
+        Self { counters, id }
+    }
+
     /// Its number.
     #[must_use]
     pub const fn id(&self) -> u32 {
@@ -113,21 +116,6 @@ impl Counter {
     pub fn word(&self) -> u64 {
         let word = self.counters.counts.word(self.id);
         word.map_or(0, |word| std::ptr::from_ref(word).addr() as u64)
-    }
-}
-
-impl Engine {
-    /// Counter number `id`, which exists from the start of the engine and begins at 0.
-    ///
-    /// A peer whose program starts anew counts on where its former life has ended. Behind [`Engine::peer_gone`] nothing of that life is
-    /// counted any more: then a program may set the counter to 0.
-    ///
-    /// # Errors
-    /// [`EngineError::Counter`]: [`MOST_COUNTERS`] or more.
-    pub fn counter(&self, id: u32) -> Result<Counter, EngineError> {
-        check_counter(id)?;
-        let counters = Arc::clone(&self.inner.counters);
-        Ok(Counter { counters, id })
     }
 }
 

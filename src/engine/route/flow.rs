@@ -8,9 +8,6 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::engine::error::EngineError;
-use crate::engine::host::Engine;
-use crate::engine::ledger::slots::{Status, TransferId};
 use crate::engine::route::share::Backlog;
 
 /// A rail by which a connection has slices in flight.
@@ -136,45 +133,6 @@ impl Flow {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         let moved = Duration::from_nanos(self.moved.load(Ordering::Relaxed));
         (in_flight, self.begin.elapsed().saturating_sub(moved))
-    }
-}
-
-impl Engine {
-    /// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: the rails by which slices of its connection
-    /// are in flight, and for how long nothing has completed there. None: no rail has any, as while QPs are connected anew, or
-    /// the transfer is concluded. [`Engine::waits_for`] tells these apart.
-    ///
-    /// # Errors
-    /// [`EngineError::ForeignId`], [`EngineError::Released`].
-    pub fn stalled(&self, id: TransferId) -> Result<Vec<Stalled>, EngineError> {
-        if !self.is_pending(id)? {
-            return Ok(Vec::new());
-        }
-        let mut all = self.inner.transfers.stalled(id);
-        for found in &mut all {
-            let rail = found.rail.map(|rail| rail as usize);
-            found.device = rail.and_then(|rail| self.inner.rails.name(rail));
-        }
-        Ok(all)
-    }
-
-    /// What a transfer waits for at this moment. None: it is concluded.
-    ///
-    /// # Errors
-    /// [`EngineError::ForeignId`], [`EngineError::Released`].
-    pub fn waits_for(&self, id: TransferId) -> Result<Option<WaitsFor>, EngineError> {
-        match self.is_pending(id)? {
-            true => Ok(self.inner.transfers.waits_for(id)),
-            false => Ok(None),
-        }
-    }
-
-    fn is_pending(&self, id: TransferId) -> Result<bool, EngineError> {
-        match self.poll(id)? {
-            Status::Pending => Ok(true),
-            Status::Concluded(_) => Ok(false),
-            Status::Unknown => Err(EngineError::Released { id }),
-        }
     }
 }
 

@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use crate::deadline::Looks;
 use crate::engine::error::EngineError;
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::ids::TransferId;
+use crate::engine::limits::MOST_QPS;
 use crate::engine::route::counter::Counters;
+use crate::engine::route::crossing::Crossing;
 use crate::engine::route::flow::{Flow, Stalled};
+use crate::engine::route::lanes::Lanes;
 use crate::engine::route::local::{LocalWay, PeerPath};
-use crate::engine::route::rails::{Crossing, NO_RAIL, number_of};
+use crate::engine::route::rails::number_of;
 use crate::engine::route::share;
 use crate::error::ThreadPanicked;
 use crate::provider::local::Reach;
 use crate::provider::{Cause, Wake};
-
-/// Most QPs of a connection.
-pub(in crate::engine) const MOST_QPS: usize = 8;
 
 /// A life of each lane, counted from 1 on; 0: none.
 pub(in crate::engine) type Lives = [u32; MOST_QPS];
@@ -44,10 +44,7 @@ pub(in crate::engine) struct Link {
     /// The workers in the order in which they take small transfers. A worker stands in it as often as the speed of its rail says.
     turns: Vec<u32>,
     turn: AtomicU32,
-    /// By lane of a QP.
-    crossings: [Crossing; MOST_QPS],
-    /// Slices enter by rails near the memory of the peer.
-    is_near: bool,
+    lanes: Lanes,
     /// A bit for each lane that has failed and whose rail has not learnt of it.
     failed: AtomicU32,
     /// To a peer of this machine. Its lanes stand behind those of the QPs.
@@ -55,10 +52,6 @@ pub(in crate::engine) struct Link {
     is_seated: bool,
     /// Of the engine; none where nothing comes from the other end.
     counters: Option<Arc<Counters>>,
-    /// Lanes of QPs.
-    qps: usize,
-    /// A bit for each lane that takes slices. Changes under the lock.
-    open: AtomicU32,
     resets: AtomicU64,
     /// By lane.
     flows: Box<[Flow]>,
@@ -124,16 +117,6 @@ pub(in crate::engine) enum Fence {
     RemoteUnknown,
 }
 
-/// Those of a bit for each.
-fn lanes_of(bits: u32) -> impl Iterator<Item = usize> {
-    (0..u32::BITS as usize).filter(move |lane| bits & 1 << lane != 0)
-}
-
-/// A bit for each of these.
-fn bits(numbers: impl Iterator<Item = usize>) -> u32 {
-    numbers.fold(0, |bits, number| bits | 1 << number)
-}
-
 impl LaneState {
     fn first(worker: u32) -> Self {
         Self {
@@ -163,14 +146,11 @@ impl Link {
             turns: workers.clone(),
             workers,
             turn: AtomicU32::new(0),
-            crossings: [Crossing::default(); MOST_QPS],
-            is_near: false,
+            lanes: Lanes::new(lanes.len()),
             failed: AtomicU32::new(0),
             local: None,
             is_seated: false,
             counters: None,
-            qps: lanes.len(),
-            open: AtomicU32::new((1 << lanes.len()) - 1),
             resets: AtomicU64::new(0),
             flows: lanes.iter().map(|_| Flow::default()).collect(),
             running: AtomicU32::new(0),
@@ -184,10 +164,15 @@ impl Link {
         }
     }
 
+    /// Its lanes: which take slices, and by which rails they go.
+    pub(in crate::engine) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
     /// The same, where the lanes from number `qps` on copy within the machine.
     pub(in crate::engine) fn with_local(mut self, local: Option<LocalWay>, qps: usize) -> Self {
         self.local = local;
-        self.qps = qps;
+        self.lanes.set_qps(qps);
         self
     }
 
@@ -197,52 +182,15 @@ impl Link {
         crossings: &[Crossing],
         turns: Vec<u32>,
     ) -> Self {
-        for (place, crossing) in self.crossings.iter_mut().zip(crossings) {
-            *place = *crossing;
-        }
+        self.lanes.set_crossings(crossings);
         self.turns = turns;
         self
     }
 
     /// The same, whose slices enter by rails near the memory of the peer.
     pub(in crate::engine) fn with_near(mut self, is_near: bool) -> Self {
-        self.is_near = is_near;
+        self.lanes.set_near(is_near);
         self
-    }
-
-    pub(in crate::engine) fn is_near(&self) -> bool {
-        self.is_near
-    }
-
-    /// Whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
-    pub(in crate::engine) fn is_far(&self, crossing: Crossing, near: u8) -> bool {
-        let is_near = near & 1 << crossing.theirs != 0;
-        near != 0 && crossing.own != NO_RAIL && !is_near && self.near_lanes(near) != 0
-    }
-
-    /// A bit for each lane that takes slices and enters by one of these rails.
-    pub(in crate::engine) fn near_lanes(&self, near: u8) -> u32 {
-        let enters =
-            |lane: &usize| *lane < self.qps && near & 1 << self.crossing(*lane).theirs != 0;
-        bits(self.open_lanes().filter(enters))
-    }
-
-    /// A bit for each lane that takes slices and may take one that has failed on those of `tried`: lanes against which the least speaks.
-    /// What is for the NIC no copy takes.
-    pub(in crate::engine) fn other_lanes(&self, (tried, is_for_nic): (u32, bool)) -> u32 {
-        let failed: Vec<Crossing> = lanes_of(tried).map(|lane| self.crossing(lane)).collect();
-        let doubts = |lane: usize| self.crossing(lane).doubts(&failed);
-        let lanes = || {
-            let open = self.open_lanes();
-            open.filter(|lane| !is_for_nic || *lane < self.qps)
-        };
-        let least = lanes().map(doubts).min();
-        bits(lanes().filter(|lane| Some(doubts(*lane)) == least))
-    }
-
-    /// A bit for each QP that takes slices.
-    pub(in crate::engine) fn open_qps(&self) -> u32 {
-        bits(self.open_lanes().filter(|lane| *lane < self.qps))
     }
 
     /// By which copies get at the peer's memory.
@@ -253,11 +201,6 @@ impl Link {
     /// Whether copies move all of its transfers, and the NIC does not take their place.
     pub(in crate::engine) fn only_copies(&self) -> bool {
         self.local.as_ref().is_some_and(|way| way.is_only)
-    }
-
-    /// Whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
-    pub(in crate::engine) fn takes(&self, crossing: Crossing, tried: (u32, bool)) -> bool {
-        lanes_of(self.other_lanes(tried)).any(|lane| self.crossing(lane) == crossing)
     }
 
     /// What the worker of the lane says of it.
@@ -273,10 +216,13 @@ impl Link {
         now: Instant,
     ) -> u32 {
         // By place each lane may take every slice; near the memory of the peer only some lanes do.
-        if self.is_near || lane >= self.qps {
+        if self.lanes.is_near() || lane >= self.lanes.qps() {
             return u32::MAX;
         }
-        let others = self.open_lanes().filter(|it| *it < self.qps && *it != lane);
+        let others = self
+            .lanes
+            .open()
+            .filter(|it| *it < self.lanes.qps() && *it != lane);
         let others = others.filter_map(|it| self.flows.get(it));
         share::window(chain, each, others.map(|flow| flow.backlog(now)))
     }
@@ -289,7 +235,7 @@ impl Link {
             if in_flight == 0 {
                 continue;
             }
-            let rail = number_of(self.crossing(lane).own);
+            let rail = number_of(self.lanes.crossing(lane).own);
             match all.iter_mut().find(|it| it.rail == rail) {
                 Some(known) => {
                     known.in_flight += in_flight;
@@ -305,26 +251,6 @@ impl Link {
         }
         all.sort_by_key(|it| it.rail.unwrap_or(u32::MAX));
         all
-    }
-
-    /// Which rails the lane goes by.
-    pub(in crate::engine) fn crossing(&self, lane: usize) -> Crossing {
-        let of_qp = self.crossings.get(lane).filter(|_| lane < self.qps);
-        let copies = Crossing {
-            own: NO_RAIL,
-            theirs: 0,
-        };
-        of_qp.copied().unwrap_or(copies)
-    }
-
-    /// Lanes that take slices.
-    fn open_lanes(&self) -> impl Iterator<Item = usize> {
-        lanes_of(self.open.load(Ordering::Acquire))
-    }
-
-    /// Lanes of QPs. Those behind them copy.
-    pub(in crate::engine) fn qps(&self) -> usize {
-        self.qps
     }
 
     /// Whether the HCA has failed the QP of the lane since this was asked last.
@@ -363,7 +289,7 @@ impl Link {
 
     /// By which path slices go now.
     pub(in crate::engine) fn path(&self) -> PeerPath {
-        let copies = self.open.load(Ordering::Acquire) >> self.qps != 0;
+        let copies = self.lanes.has_copies();
         match self.local.as_ref().filter(|_| copies) {
             None => PeerPath::Nic,
             Some(way) if way.reach.is_of_process() => PeerPath::Process,
@@ -476,11 +402,6 @@ impl Link {
         self.wake.as_ref()
     }
 
-    /// Whether the lane takes slices.
-    pub(in crate::engine) fn is_lane_open(&self, lane: usize) -> bool {
-        self.open.load(Ordering::Acquire) & 1 << lane != 0
-    }
-
     /// Whether its worker has the lane, or is about to get it.
     pub(in crate::engine) fn is_lane_held(&self, lane: usize) -> bool {
         self.state().lanes.get(lane).is_some_and(|it| it.is_held)
@@ -506,7 +427,7 @@ impl Link {
             return Vec::new();
         }
         let lanes = state.lanes.iter().enumerate();
-        let open = lanes.filter(|(lane, _)| self.is_lane_open(*lane) && is_wanted(*lane));
+        let open = lanes.filter(|(lane, _)| self.lanes.is_open(*lane) && is_wanted(*lane));
         let mut workers: Vec<u32> = open.map(|(_, it)| it.worker).collect();
         workers.sort_unstable();
         workers.dedup();
@@ -517,7 +438,8 @@ impl Link {
     /// lane, and where the NIC does not take the place of this one.
     pub(in crate::engine) fn fail_lane(&self, lane: usize) {
         self.failed.fetch_or(1 << lane, Ordering::AcqRel);
-        let is_only = lane >= self.qps && self.local.as_ref().is_some_and(|way| way.is_only);
+        let is_only =
+            lane >= self.lanes.qps() && self.local.as_ref().is_some_and(|way| way.is_only);
         if self.close_lane(lane) == 1 << lane || is_only {
             self.break_off();
         }
@@ -530,25 +452,20 @@ impl Link {
 
     /// QPs that cross like this are to be reset, if slices go another way.
     pub(in crate::engine) fn end_those(&self, is_meant: impl Fn(Crossing) -> bool) {
-        if !self.has_way_beside(&is_meant) {
+        if !self.lanes.has_way_beside(&is_meant) {
             return;
         }
-        for lane in (0..self.qps).filter(|lane| is_meant(self.crossing(*lane))) {
-            if self.is_lane_open(lane) {
+        for lane in (0..self.lanes.qps()).filter(|lane| is_meant(self.lanes.crossing(*lane))) {
+            if self.lanes.is_open(lane) {
                 self.end_lane(lane);
             }
         }
     }
 
-    /// Whether a lane takes slices that does not cross like this.
-    pub(in crate::engine) fn has_way_beside(&self, is_meant: impl Fn(Crossing) -> bool) -> bool {
-        self.open_lanes().any(|lane| !is_meant(self.crossing(lane)))
-    }
-
     /// Which lanes were open before.
     fn close_lane(&self, lane: usize) -> u32 {
         let state = self.state();
-        let before = self.open.fetch_and(!(1 << lane), Ordering::SeqCst);
+        let before = self.lanes.close(lane);
         drop(state);
         if let Some(wake) = &self.wake {
             wake.wake();
@@ -559,7 +476,7 @@ impl Link {
     /// The pair is connected anew, and its worker gets the lane: the number of this life.
     pub(in crate::engine) fn open_lane(&self, lane: usize) -> u32 {
         let mut state = self.state();
-        self.open.fetch_or(1 << lane, Ordering::SeqCst);
+        self.lanes.open_again(lane);
         self.resets.fetch_add(1, Ordering::Relaxed);
         let Some(it) = state.lanes.get_mut(lane) else {
             return 0;

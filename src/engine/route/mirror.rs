@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::engine::error::{EngineError, HostError};
-use crate::engine::host::lock;
+use crate::engine::lock::lock;
 use crate::engine::route::counter::{Counter, Counters};
 use crate::error::OwnThread;
 use crate::provider::local::Counts;

@@ -12,17 +12,12 @@ use std::time::Instant;
 
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::ledger::tally::SliceCounts;
-use crate::engine::route::link::MOST_QPS;
+use crate::engine::limits::MOST_RAILS;
+use crate::engine::route::crossing::{Crossing, NO_RAIL};
 use crate::engine::route::rest::Rest;
 use crate::provider::mlx5::{Mlx5Rail, Mlx5Reaper, RailShape, Registration};
 use crate::provider::{AnyMemory, ProviderError};
 use crate::verbs::{Access, Context, KeyRange, RangeKey, VerbsError};
-
-/// Most NICs of an engine: each has a QP of a connection.
-pub const MOST_RAILS: usize = MOST_QPS;
-
-/// In the place of a rail: a lane that copies within the machine.
-pub(in crate::engine) const NO_RAIL: usize = MOST_RAILS;
 
 /// Keys of one range of memory, by rail of the engine that has the memory. 0 where it has no such rail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,14 +28,6 @@ pub struct RailKeys {
 }
 
 const _: () = assert!(MOST_RAILS == u8::BITS as usize);
-
-/// The rail by which a lane leaves, and the one by which it enters. A lane that copies leaves by [`NO_RAIL`], and names the peer's
-/// memory by rail 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Crossing {
-    pub(in crate::engine) own: usize,
-    pub(in crate::engine) theirs: usize,
-}
 
 /// What a rail of an engine has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -427,6 +414,7 @@ fn near(memory: Option<u32>, nodes: impl Iterator<Item = Option<u32>>) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::limits::MOST_QPS;
 
     #[test]
     fn where_an_end_asks_for_near_rails_all_of_both_ends_meet() {

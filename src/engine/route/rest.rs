@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::engine::route::rails::{Crossing, RailState};
+use crate::engine::route::crossing::Crossing;
+use crate::engine::route::rails::RailState;
 
 /// Failures that send a rail to rest.
 const ERRORS: usize = 5;

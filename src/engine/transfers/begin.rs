@@ -2,66 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::place::{Body, Way};
-use super::{LocalTable, RemoteTable, Transfers, copiers, count};
+use super::prepared::{Options, Prepared};
+use super::{Transfers, copiers, count};
 use crate::engine::error::{EngineError, Side};
+use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Outcome;
 use crate::engine::ledger::cut::Cut;
 use crate::engine::ledger::plan::{Operation, Plan};
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::lives::attached::Attached;
+use crate::engine::memory::table::{LocalTable, RemoteTable};
 use crate::engine::route::link::{Fence, Link};
-use crate::engine::send::Attached;
-
-/// A transfer that was planned once, to be posted many times.
-#[derive(Debug)]
-pub struct Prepared {
-    pub(super) plan: Plan,
-    operations: u32,
-    overlaps: bool,
-    reaches_gpu: bool,
-    local: Arc<LocalTable>,
-    remote: Arc<RemoteTable>,
-    /// The engine whose memory it is of.
-    engine: u32,
-    /// The life of the peer that it is for.
-    incarnation: u64,
-}
-
-/// How a transfer is to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Nothing more is handed out when this time is over, as if it were cancelled. Default none: that of the engine's configuration.
-    pub deadline: Option<Duration>,
-    /// Each operation counts once at this [counter](crate::engine::Counter) of the peer, behind its last byte; all are WRITEs. It is one
-    /// WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have counted
-    /// it. Default none.
-    pub counter: Option<u32>,
-}
-
-impl Options {
-    /// The same with this [`deadline`](Options::deadline).
-    #[must_use]
-    pub const fn with_deadline(self, deadline: Option<Duration>) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// The same with this [`counter`](Options::counter).
-    #[must_use]
-    pub const fn with_counter(self, counter: Option<u32>) -> Self {
-        Self { counter, ..self }
-    }
-
-    /// The same with this deadline, where it has none.
-    pub(in crate::engine) fn or(self, deadline: Option<Duration>) -> Self {
-        Self {
-            deadline: self.deadline.or(deadline),
-            ..self
-        }
-    }
-}
 
 impl Transfers {
     /// Plans `operations` for many posts.
@@ -207,7 +160,7 @@ impl Transfers {
         }
         let near_workers = match near {
             0 => Vec::new(),
-            near => link.workers_of(link.near_lanes(near)),
+            near => link.workers_of(link.lanes().near(near)),
         };
         let workers = match near_workers.is_empty() {
             true => link.workers(is_small),
@@ -220,7 +173,7 @@ impl Transfers {
 
 /// The rails of the peer that are near all of the memory that a transfer reaches at the peer. 0: none is known, or none is wanted.
 fn near_of(plan: &Plan, way: &Way) -> u8 {
-    if !way.link.is_near() {
+    if !way.link.lanes().is_near() {
         return 0;
     }
     let regions = plan.remotes();

@@ -6,10 +6,9 @@
 
 use std::sync::Arc;
 
-use super::{LocalTable, RemoteTable};
 use crate::engine::error::{EngineError, Side};
 use crate::engine::ledger::plan::Plan;
-use crate::engine::memory::table::Mapped;
+use crate::engine::memory::table::{LocalTable, Mapped, RemoteTable};
 use crate::engine::route::link::Link;
 use crate::gpu::Gpu;
 use crate::provider::local::Reach;

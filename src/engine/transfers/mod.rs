@@ -6,43 +6,38 @@
 
 mod begin;
 mod conclude;
+pub(in crate::engine) mod concluded;
 mod copiers;
-mod finish;
 mod place;
+mod prepared;
 mod pull;
 pub(in crate::engine) mod queue;
 #[cfg(test)]
 mod tests;
 pub(in crate::engine) mod waiting;
+mod work;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use crate::engine::error::EngineError;
+use self::place::{Body, Place};
+use crate::engine::error::{EngineError, TransfersError};
+use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::{AtomicAccount, Outcome};
 use crate::engine::ledger::cut::Cut;
 use crate::engine::ledger::plan::Plan;
-use crate::engine::ledger::slots::{Slots, Status, TransferId};
+use crate::engine::ledger::slots::{Slots, Status};
 use crate::engine::ledger::tally::{SliceCounts, Statistics, Totals};
 use crate::engine::memory::flush::Flushes;
-use crate::engine::memory::grant::Rights;
-use crate::engine::memory::regions::Users;
-use crate::engine::memory::table::Table;
 use crate::engine::route::flow::{Stalled, WaitsFor};
 use crate::engine::route::link::Link;
 use crate::engine::transfers::queue::{Item, RunQueue};
 use crate::engine::transfers::waiting::Waiting;
-use crate::provider::ProviderError;
 
-pub use begin::{Options, Prepared};
-pub(super) use finish::Lost;
-use place::{Body, Place};
-pub(super) use pull::{Pulled, Room};
-
-pub(super) type LocalTable = Table<Arc<Users>>;
-pub(super) type RemoteTable = Table<Rights>;
+pub use prepared::{Options, Prepared};
+pub(super) use work::{Lost, Pulled, Room};
 
 /// All transfers of one engine.
 #[derive(Debug)]
@@ -163,7 +158,7 @@ impl Transfers {
             _ if posted > 0 => WaitsFor::Completion,
             false => WaitsFor::End,
             true if account.is_settled(total) => WaitsFor::Reset,
-            true if body.is_for_nic() && way.link.open_qps() == 0 => WaitsFor::Qp,
+            true if body.is_for_nic() && way.link.lanes().open_qps() == 0 => WaitsFor::Qp,
             true if way.link.open_workers().is_empty() => WaitsFor::Qp,
             true => WaitsFor::Room,
         })
@@ -227,15 +222,6 @@ impl Transfers {
         let workers = count(self.queues.len());
         self.totals.look(|| self.slices(0..workers, true))
     }
-}
-
-/// Why the transfers could not be made.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TransfersError {
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error(transparent)]
-    Provider(#[from] ProviderError),
 }
 
 /// At most as many as a transfer may have.

@@ -5,13 +5,15 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-use super::{LocalTable, Prepared, RemoteTable};
+use super::prepared::Prepared;
+use crate::engine::ids::TransferId;
+use crate::engine::kind::Kind;
 use crate::engine::ledger::account::AtomicAccount;
-use crate::engine::ledger::plan::{Kind, Plan};
+use crate::engine::ledger::plan::Plan;
 use crate::engine::ledger::report::FirstCause;
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::lives::attached::Attached;
+use crate::engine::memory::table::{LocalTable, RemoteTable};
 use crate::engine::route::link::{Link, Lives};
-use crate::engine::send::Attached;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Tag};
 

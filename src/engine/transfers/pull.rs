@@ -6,41 +6,18 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::place::{Body, Place, Way};
+use super::work::{Pulled, Room};
 use super::{Transfers, count};
-use crate::engine::ledger::plan::{Kind, Plan};
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::ids::TransferId;
+use crate::engine::kind::Kind;
+use crate::engine::ledger::plan::Plan;
+use crate::engine::route::crossing::{Crossing, NO_RAIL};
 use crate::engine::route::link::Link;
-use crate::engine::route::rails::{Crossing, NO_RAIL};
 use crate::engine::transfers::queue::Item;
 use crate::provider::{Chain, LocalRange, Tag, Verb};
 
-/// How much a lane takes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Room {
-    /// Slices for which it has room.
-    pub(in crate::engine) most: u32,
-    /// Those of them that other lanes may take as well.
-    pub(in crate::engine) shared: u32,
-    /// So many it takes also where few are left for all.
-    pub(in crate::engine) chain: u32,
-}
-
 /// A lane takes at most one part in so many of its even share of what is left. So no lane has much when another has nothing.
 const PART: u32 = 4;
-
-/// What a worker has taken of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Pulled {
-    /// So many slices, and more may be left.
-    Some,
-    /// No slice is left for any worker.
-    Nothing,
-    /// Some are left, of which other lanes are to take theirs first.
-    Later,
-    /// What is left is for lanes that enter nearer to its memory, or by other rails than those on which it has failed: a bit for
-    /// each lane that takes some of it. Without one it is asked for again.
-    Elsewhere(u32),
-}
 
 impl Transfers {
     /// Adds up to `most` slices of the transfer to `chain`, for a lane with this crossing: first those that are to be posted again.
@@ -74,13 +51,13 @@ impl Transfers {
         }
         let account = place.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();
-        let is_far = is_left && way.link.is_far(crossing, body.near);
+        let is_far = is_left && way.link.lanes().is_far(crossing, body.near);
         // A transfer of one slice is given to one worker.
         let left = match plan.is_small() || crossing.own == NO_RAIL {
             true => left,
             false => {
                 let left_for_all = plan.slices().saturating_sub(account.handed());
-                let even = left_for_all / count(way.link.qps()).max(1);
+                let even = left_for_all / count(way.link.lanes().qps()).max(1);
                 left.min(shared).min(least.max(even / PART))
             }
         };
@@ -150,7 +127,7 @@ impl Place {
         let most = most as usize;
         let mut taken = Vec::new();
         // Most have failed on the same lanes.
-        let takes = |tried| link.takes(crossing, (tried, is_for_nic));
+        let takes = |tried| link.lanes().takes(crossing, (tried, is_for_nic));
         let mut known = (0, takes(0));
         failures.to_retry.retain(|retry| {
             if known.0 != retry.tried {
@@ -172,10 +149,10 @@ impl Place {
         if near.is_none() && self.to_retry.load(Ordering::Acquire) == 0 {
             return Pulled::Nothing;
         }
-        let near = near.map_or(0, |near| link.near_lanes(near));
+        let near = near.map_or(0, |near| link.lanes().near(near));
         let failures = self.failures();
         let retries = failures.to_retry.iter();
-        let other = |tried| link.other_lanes((tried, is_for_nic));
+        let other = |tried| link.lanes().others((tried, is_for_nic));
         Pulled::Elsewhere(retries.fold(near, |all, it| all | other(it.tried)))
     }
 
@@ -184,7 +161,7 @@ impl Place {
         let account = self.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();
         match is_left || self.to_retry.load(Ordering::Acquire) > 0 {
-            true => Pulled::Elsewhere(link.open_qps()),
+            true => Pulled::Elsewhere(link.lanes().open_qps()),
             false => Pulled::Nothing,
         }
     }

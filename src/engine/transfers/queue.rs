@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::ids::TransferId;
 use crate::engine::ledger::tally::Tally;
 use crate::engine::route::link::Link;
 use crate::provider::{ProviderError, Wake};

@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::engine::kind::Kind;
 use crate::engine::ledger::account::Close;
-use crate::engine::ledger::plan::{Kind, Operation};
+use crate::engine::ledger::plan::Operation;
+use crate::engine::limits::MOST_QPS;
 use crate::engine::memory::table::one_region_each;
-use crate::engine::route::link::{Fence, MOST_QPS};
-use crate::engine::route::rails::{Crossing, RailKeys};
+use crate::engine::route::crossing::Crossing;
+use crate::engine::route::link::Fence;
+use crate::engine::route::rails::RailKeys;
 use crate::provider::{Cause, Chain, Tag};
 
 /// Slices of one slot, and lanes by which they fail.
@@ -86,7 +89,7 @@ impl Rig {
                 assert!(self.pulls(id, *lane), "{failed:?}");
                 self.fail(&link, *lane);
             }
-            let is_taken = link.is_lane_open(*lane) && self.pulls(id, *lane);
+            let is_taken = link.lanes().is_open(*lane) && self.pulls(id, *lane);
             self.transfers.close(id, Close::Cancelled);
             if is_taken {
                 self.transfers.done(0, 1);

@@ -4,117 +4,17 @@
 //! conclusion takes no lock if no thread waits.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::deadline::Looks;
 use crate::engine::error::EngineError;
-use crate::engine::host::Engine;
-use crate::engine::ledger::plan::Operation;
-use crate::engine::ledger::slots::{Status, TransferId};
-use crate::engine::peer::Peer;
-use crate::engine::transfers::{Options, Prepared, Transfers};
+use crate::engine::ids::TransferId;
 
 /// Longest sleep of a thread without a look: of one that has no deadline.
 const LONGEST: Duration = Duration::from_secs(3600);
-
-impl Engine {
-    /// What becomes of the transfer, as a future: for any executor. It is ready when the transfer is concluded or unknown.
-    pub fn concluded(&self, id: TransferId) -> Concluded {
-        Concluded {
-            transfers: Arc::clone(&self.inner.transfers),
-            id,
-            key: None,
-        }
-    }
-}
-
-impl Peer {
-    /// As [`Peer::submit`], but waits up to `most` for a slot where none is free.
-    ///
-    /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::submit`].
-    pub fn submit_wait(
-        &self,
-        operations: &[Operation],
-        options: &Options,
-        most: Duration,
-    ) -> Result<TransferId, EngineError> {
-        self.begin_within(most, || self.submit(operations, options))
-    }
-
-    /// As [`Peer::post`], but waits up to `most` for a slot where none is free.
-    ///
-    /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::post`].
-    pub fn post_wait(
-        &self,
-        prepared: &Arc<Prepared>,
-        options: &Options,
-        most: Duration,
-    ) -> Result<TransferId, EngineError> {
-        self.begin_within(most, || self.post(prepared, options))
-    }
-
-    fn begin_within(
-        &self,
-        most: Duration,
-        begin: impl Fn() -> Result<TransferId, EngineError>,
-    ) -> Result<TransferId, EngineError> {
-        let is_full = |error: &EngineError| matches!(error, EngineError::WouldBlock { .. });
-        let waiting = self.inner.transfers.waiting();
-        waiting.while_refused(most, is_full, begin)
-    }
-}
-
-/// The conclusion of one transfer, see [`Engine::concluded`].
-#[derive(Debug)]
-#[must_use = "a future does nothing before it is polled"]
-pub struct Concluded {
-    transfers: Arc<Transfers>,
-    id: TransferId,
-    /// Of its waker, while it has one.
-    key: Option<u64>,
-}
-
-impl Future for Concluded {
-    type Output = Result<Status, EngineError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let look = |it: &Self| match it.transfers.poll(it.id) {
-            Ok(Status::Pending) => None,
-            other => Some(other),
-        };
-        if let Some(found) = look(&self) {
-            return Poll::Ready(found);
-        }
-        self.forget();
-        let (id, waker) = (self.id, context.waker().clone());
-        self.key = Some(self.transfers.waiting().add(id, waker));
-        match look(&self) {
-            Some(found) => Poll::Ready(found),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Concluded {
-    fn forget(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.transfers.waiting().remove(self.id, key);
-        }
-    }
-}
-
-impl Drop for Concluded {
-    fn drop(&mut self) {
-        self.forget();
-    }
-}
 
 /// All waiters of one engine.
 #[derive(Debug, Default)]
@@ -194,7 +94,7 @@ impl Waiting {
     }
 
     /// Wakes `waker` when the transfer is concluded. The key takes it back.
-    fn add(&self, id: TransferId, waker: Waker) -> u64 {
+    pub(super) fn add(&self, id: TransferId, waker: Waker) -> u64 {
         let mut state = self.state();
         let key = state.next;
         state.next += 1;
@@ -206,7 +106,7 @@ impl Waiting {
         key
     }
 
-    fn remove(&self, id: TransferId, key: u64) {
+    pub(super) fn remove(&self, id: TransferId, key: u64) {
         let mut state = self.state();
         if let Some(wakers) = state.wakers.get_mut(&id) {
             let before = wakers.len();
@@ -257,16 +157,23 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
-    use std::task::Wake;
+    use std::task::{Context, Poll, Wake};
 
     use super::*;
+    use crate::engine::kind::Kind;
     use crate::engine::ledger::account::Outcome;
     use crate::engine::ledger::cut::Cut;
-    use crate::engine::ledger::plan::Kind;
+    use crate::engine::ledger::plan::Operation;
+    use crate::engine::ledger::slots::Status;
     use crate::engine::memory::table::one_region_each;
     use crate::engine::route::link::Link;
     use crate::engine::route::rails::RailKeys;
+    use crate::engine::transfers::Transfers;
+    use crate::engine::transfers::concluded::Concluded;
+    use crate::engine::transfers::prepared::Options;
 
     #[derive(Default)]
     struct Count(AtomicU32);
@@ -293,14 +200,6 @@ mod tests {
         (transfers, id.unwrap())
     }
 
-    fn concluded(transfers: &Arc<Transfers>, id: TransferId) -> Concluded {
-        Concluded {
-            transfers: Arc::clone(transfers),
-            id,
-            key: None,
-        }
-    }
-
     #[test]
     fn a_future_wakes_its_last_waker_once_and_a_dropped_future_wakes_none() {
         let (transfers, id) = pending();
@@ -308,7 +207,7 @@ mod tests {
         let wakers = counts
             .each_ref()
             .map(|count| Waker::from(Arc::clone(count)));
-        let mut futures = [0, 1, 2].map(|_| concluded(&transfers, id));
+        let mut futures = [0, 1, 2].map(|_| Concluded::new(&transfers, id));
         let poll = |future: &mut Concluded, waker: &Waker| {
             Pin::new(future).poll(&mut Context::from_waker(waker))
         };
@@ -344,11 +243,11 @@ mod tests {
         transfers.settle(id);
         transfers.release(id).unwrap();
         let mut context = Context::from_waker(Waker::noop());
-        let found = Pin::new(&mut concluded(&transfers, id)).poll(&mut context);
+        let found = Pin::new(&mut Concluded::new(&transfers, id)).poll(&mut context);
         assert_eq!(found, Poll::Ready(Ok(Status::Unknown)));
         let cut = Cut::new(4096, 0, 4096).unwrap();
         let other = Arc::new(Transfers::new(1, 1, (cut, 1), 1, 0).unwrap());
-        let found = Pin::new(&mut concluded(&other, id)).poll(&mut context);
+        let found = Pin::new(&mut Concluded::new(&other, id)).poll(&mut context);
         assert!(matches!(
             found,
             Poll::Ready(Err(EngineError::ForeignId { .. }))

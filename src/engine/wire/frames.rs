@@ -8,7 +8,7 @@
 //! them frames of kind 3 agree on how (`seal`).
 
 use crate::engine::error::Distrust;
-use crate::engine::wire::messages::WireError;
+use crate::engine::wire::error::WireError;
 
 /// What a frame begins with.
 const MAGIC: [u8; 4] = *b"WVEN";

@@ -5,10 +5,11 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use crate::config::EngineKey;
-use crate::engine::connection::handshake::failed;
 use crate::engine::error::{Distrust, HostError};
-use crate::engine::wire::messages::{Wire, WireError};
-use crate::engine::wire::seal::{Purpose, Role, Seal, shake};
+use crate::engine::wire::error::{WireError, failed};
+use crate::engine::wire::messages::Wire;
+use crate::engine::wire::seal::{Role, Seal};
+use crate::engine::wire::shake::{Purpose, shake};
 use crate::engine::wire::streams::Stream;
 
 /// A stream to a program with the same key, encrypted. Whatever was not made with the key, or not for this stream, is an error of

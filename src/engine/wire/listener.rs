@@ -4,13 +4,12 @@
 //! listens is not. Processes of this library look and replace one after the other: each locks the directory meanwhile.
 
 use std::fs::{self, File, Metadata, TryLockError};
-use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};

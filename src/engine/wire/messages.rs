@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rendezvous::{Foreign, Process, printable};
+use rendezvous::{Foreign, Process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::Looks;
 use crate::engine::error::Distrust;
 use crate::engine::wire::ends::Nonce;
-use crate::engine::wire::frames::{
-    CLEAR, Frames, MOST_BYTES, NOISE, NOTICE, SEALED, Stage, VERSION, put,
-};
-use crate::engine::wire::notices::{NoticeError, Record};
+use crate::engine::wire::error::WireError;
+use crate::engine::wire::frames::{CLEAR, Frames, NOISE, NOTICE, SEALED, Stage, put};
+use crate::engine::wire::notices::Record;
 use crate::engine::wire::seal::{Role, Seal};
 use crate::engine::wire::streams::Stream;
 use crate::fabric::PortRecord;
@@ -104,37 +103,6 @@ pub(in crate::engine) enum Message {
     Over,
     /// The end that sends this refuses the connection.
     Refused(Foreign),
-}
-
-/// Why a frame did not go or come.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::engine) enum WireError {
-    #[error("no answer within {0:?}")]
-    Late(Duration),
-    #[error("the connection was closed")]
-    Closed,
-    #[error("{0}")]
-    Io(io::Error),
-    #[error(
-        "a frame that begins with {0:02x?}; it must be \"WVEN\"; does an engine listen at this address?"
-    )]
-    Magic([u8; 4]),
-    #[error("a frame of version {0}: this engine speaks {VERSION}")]
-    Version(u16),
-    #[error("a frame of kind {0}; it must be {CLEAR} to {SEALED}")]
-    Kind(u16),
-    #[error("a message of {0} bytes; it must be 1 to {MOST_BYTES}")]
-    Length(u32),
-    #[error("a message of {bytes} bytes in a handshake; it must be at most {most}")]
-    Early { bytes: usize, most: u32 },
-    #[error("a message that cannot be read: {}", printable(&.0.to_string()))]
-    Message(serde_json::Error),
-    #[error(transparent)]
-    Notice(#[from] NoticeError),
-    #[error(transparent)]
-    Distrust(#[from] Distrust),
-    #[error("Noise: {0}")]
-    Noise(#[from] snow::Error),
 }
 
 /// What is made of the kind and the body of a frame.
@@ -453,13 +421,14 @@ fn decode(kind: u16, body: &[u8]) -> Result<Message, WireError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
+    use rendezvous::printable;
     use test_basics::limits::{HANG, until};
 
     use super::*;
-    use crate::engine::wire::frames::MOST_HELLO;
-    use std::io::Write;
+    use crate::engine::wire::frames::{MOST_BYTES, MOST_HELLO, VERSION};
 
     fn pair() -> [TcpStream; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();

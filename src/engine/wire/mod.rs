@@ -2,10 +2,12 @@
 
 pub(in crate::engine) mod credentials;
 pub(in crate::engine) mod ends;
+pub(in crate::engine) mod error;
 pub(in crate::engine) mod frames;
 pub(in crate::engine) mod keyed;
 pub(in crate::engine) mod listener;
 pub(in crate::engine) mod messages;
 pub(in crate::engine) mod notices;
 pub(in crate::engine) mod seal;
+pub(in crate::engine) mod shake;
 pub(in crate::engine) mod streams;

@@ -11,12 +11,9 @@ use std::collections::VecDeque;
 
 use crate::engine::ledger::account::Outcome;
 use crate::engine::ledger::report::FirstCause;
+use crate::engine::limits::{MOST_NOTICE_BYTES, OVERHEAD};
 use crate::provider::Cause;
 
-/// Most bytes of a notice: 64 KiB.
-pub const MOST_NOTICE_BYTES: usize = 1 << 16;
-/// What a notice takes of an inbox besides its bytes.
-pub(in crate::engine) const OVERHEAD: u64 = 64;
 /// Bytes before those of the program.
 const HEAD: usize = 16;
 

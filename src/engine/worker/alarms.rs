@@ -5,8 +5,8 @@ use std::collections::binary_heap::PeekMut;
 use std::time::{Duration, Instant};
 
 use super::Worker;
+use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Close;
-use crate::engine::ledger::slots::TransferId;
 use crate::provider::{Lane, Provider};
 
 /// A worker that waits for a fence does not look more often.

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::{Held, Worker};
-use crate::engine::host::lock;
 use crate::engine::ledger::account::Close;
+use crate::engine::lock::lock;
 use crate::engine::transfers::queue::Item;
 use crate::error::ThreadPanicked;
 use crate::provider::Provider;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
-use crate::engine::route::rails::Crossing;
 use crate::engine::route::share::{self, Tempo};
 use crate::provider::{Completion, Lane};
 
@@ -78,7 +78,7 @@ impl<L> Held<L> {
         Self {
             link: Arc::clone(link),
             number,
-            crossing: link.crossing(number),
+            crossing: link.lanes().crossing(number),
             life,
             lane,
             has_failed: false,

@@ -2,7 +2,6 @@
 //! finishes what completes, in turns. Without work it spins for a short time, then sleeps.
 
 mod alarms;
-pub(in crate::engine) mod cpus;
 mod end;
 mod held;
 mod pool;
@@ -17,17 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::engine::host::lock;
+use alarms::Alarm;
+
+use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Close;
-use crate::engine::ledger::slots::TransferId;
+use crate::engine::lock::lock;
 use crate::engine::route::link::Link;
 use crate::engine::transfers::Transfers;
 use crate::engine::transfers::queue::Item;
 use crate::provider::{Cause, Chain, Completion, Lane, Provider, Reaper, Tag};
 
-use alarms::Alarm;
 pub(super) use held::Held;
 use pool::Inbox;
+
 pub(super) use pool::Pool;
 
 /// Turns without work before it sleeps.
@@ -247,7 +248,7 @@ impl<P: Provider> Worker<P> {
             let LinkWork { link, lanes, .. } = &mut self.links[at];
             for held in &mut *lanes {
                 // The other end may have failed, or all of the link.
-                held.has_failed |= !is_open || !link.is_lane_open(held.number);
+                held.has_failed |= !is_open || !link.lanes().is_open(held.number);
                 if held.has_failed {
                     held.lane.flush(None);
                 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::{Held, Pace, Worker};
 use crate::config::CpuList;
-use crate::engine::host::lock;
+use crate::engine::lock::lock;
+use crate::engine::places::cpus;
 use crate::engine::transfers::Transfers;
 use crate::engine::transfers::queue::{Item, RunQueue};
-use crate::engine::worker::cpus;
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Provider, ProviderError};
 

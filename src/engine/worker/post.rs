@@ -2,7 +2,7 @@
 
 use super::{Held, LinkWork, Worker};
 use crate::engine::ledger::account::Close;
-use crate::engine::route::rails::NO_RAIL;
+use crate::engine::route::crossing::NO_RAIL;
 use crate::engine::transfers::{Pulled, Room};
 use crate::provider::{Chain, Lane, Posted, Provider, Stop};
 

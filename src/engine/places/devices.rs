@@ -3,13 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{DeviceChoice, EngineConfig, GpuSelector};
-use crate::engine::config::check;
+use crate::config::{EngineConfig, GpuSelector};
 use crate::engine::error::{EngineError, HostError};
-use crate::engine::host::Engine;
-use crate::engine::route::rails::MOST_RAILS;
-use crate::engine::worker::cpus;
-use crate::fabric::{Behind, Opened, Ports, gpus_of_ranks, open_named};
+use crate::engine::places::cpus;
+use crate::fabric::{Behind, Opened, Ports, gpus_of_ranks};
 use crate::gpu::{self, GpuError};
 use crate::provider::ProviderError;
 use crate::topology::{Machine, PciAddress, Wish};
@@ -51,50 +48,8 @@ impl fmt::Display for Near {
     }
 }
 
-impl Engine {
-    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them. `auto` takes the nearest
-    /// ports, then the fastest, by name, and the next one where one does not open. The log says at `info` why it passes over a port.
-    ///
-    /// # Errors
-    /// [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or more rails than QPs.
-    /// [`HostError::Provider`]: a device that does not exist or cannot be used, with `auto` every port and its reason; a CUDA device
-    /// that does not exist.
-    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
-        let found = Self::choose_devices(config)?;
-        for port in &found.passed_over {
-            tracing::info!("engine '{}' passes over {port}", config.name);
-        }
-        let (taken, wanted) = (found.contexts.len(), config.rails as usize);
-        if config.device.is_auto() && taken < wanted {
-            tracing::warn!(
-                "engine '{}' has {taken} of {wanted} rails (WARPVERBS_ENGINE_RAILS): no other port is as near and as fast",
-                config.name
-            );
-        }
-        Ok(found.contexts)
-    }
-
-    /// As [`Engine::open_devices`], with the ports that `auto` passes over. The log says nothing.
-    ///
-    /// # Errors
-    /// As [`Engine::open_devices`].
-    pub fn choose_devices(config: &EngineConfig) -> Result<EngineDevices, HostError> {
-        check(config)?;
-        match &config.device {
-            DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
-                Ok(EngineDevices {
-                    contexts: open_named(names, &config.gid)?,
-                    near: None,
-                    passed_over: Vec::new(),
-                })
-            }
-            DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
-            DeviceChoice::Auto { .. } => auto(config),
-        }
-    }
-}
-
-fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+/// The ports that `auto` takes, open.
+pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     let (qps, most) = (config.qps, config.rails as usize);
     // Also where the machine has fewer ports: what starts on one machine starts on all.
     if (qps as usize) < most {

@@ -1,7 +1,6 @@
 //! On which CPUs the workers of a rail run.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

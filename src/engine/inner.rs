@@ -1,0 +1,141 @@
+//! What an engine has, as its handles and those of its peers share it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use crate::engine::connection::core::{Core, Listening};
+use crate::engine::connection::publication::Publication;
+use crate::engine::error::HostError;
+use crate::engine::ids::RegionId;
+use crate::engine::ledger::account::Outcome;
+use crate::engine::ledger::cut::Cut;
+use crate::engine::lock::lock;
+use crate::engine::memory::gpus::Gpus;
+use crate::engine::memory::regions::Descriptor;
+use crate::engine::memory::registry::{Registry, Step};
+use crate::error::OwnThread;
+
+/// What was left when an engine was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// Transfers that still ran when the time for them was over, and so have failed.
+    pub cut_off: u32,
+    /// Transfers that were done since the engine was made.
+    pub done: u64,
+    /// Transfers that failed since the engine was made.
+    pub failed: u64,
+    /// Transfers that were cancelled since the engine was made.
+    pub cancelled: u64,
+    /// Transfers that ran into their deadline since the engine was made.
+    pub timed_out: u64,
+}
+
+pub(super) struct Inner {
+    pub(super) cut: Cut,
+    pub(super) regions: Mutex<Registry>,
+    /// A region was taken away, or stays.
+    pub(super) left: Condvar,
+    pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
+    /// Its name in stores.
+    pub(super) published: Mutex<Vec<Publication>>,
+    pub(super) gpus: Gpus,
+    /// Held by a submitter, from its look at `is_closing` until the transfer has begun.
+    pub(super) submitting: RwLock<()>,
+    /// Last, since registrations stand on its rails.
+    pub(super) core: Arc<Core>,
+}
+
+impl Inner {
+    pub(super) fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
+        lock(&self.regions).descriptor(region, self.core.hello.incarnation)
+    }
+
+    /// Without the lock while peers of this machine end their copies.
+    pub(super) fn deregister(&self, region: RegionId) -> Result<(), HostError> {
+        let mut regions = lock(&self.regions);
+        let leaving = loop {
+            match regions.leave(region)? {
+                Step::Done => return Ok(()),
+                Step::Waits(leaving) => break leaving,
+                Step::Taken => {
+                    let waited = self.left.wait(regions);
+                    regions = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        };
+        drop(regions);
+        let left = leaving.wait();
+        let done = lock(&self.regions).finish(&leaving, left);
+        self.left.notify_all();
+        done
+    }
+
+    pub(super) fn close(&self) -> CloseReport {
+        let was_open = !self.core.is_closing.swap(true, Ordering::AcqRel);
+        let mut cut_off = 0;
+        if was_open {
+            // A submitter that has not seen `is_closing` has begun its transfer before this line, and none begins later. So workers
+            // end all transfers.
+            drop(
+                self.submitting
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner),
+            );
+            let published = std::mem::take(&mut *lock(&self.published));
+            drop(published);
+            for (listening, thread) in std::mem::take(&mut *lock(&self.listeners)) {
+                listening.stops.store(true, Ordering::SeqCst);
+                listening.wake.wake();
+                thread.join();
+            }
+            let (threads, arrived) = {
+                let mut peers = lock(&self.core.peers);
+                (
+                    std::mem::take(&mut peers.threads),
+                    std::mem::take(&mut peers.arrived),
+                )
+            };
+            drop(arrived);
+            self.core.arrived.notify_all();
+            self.core.counters.close();
+            let end = Instant::now() + self.core.config.drain;
+            for (link, ..) in &threads {
+                cut_off += link.drain(end.saturating_duration_since(Instant::now()));
+                link.end_by_wish();
+            }
+            for (.., thread) in threads {
+                thread.join();
+            }
+            self.core.pool.stop();
+            self.core.counters.end_mirrors();
+            self.core.keys.end_all();
+            let regions = std::mem::replace(
+                &mut *lock(&self.regions),
+                Registry::new(
+                    self.core.transfers.engine(),
+                    None,
+                    self.core.transfers.flushes(),
+                ),
+            );
+            if let Some(board) = &self.core.local.board
+                && board.has_copiers()
+            {
+                tracing::error!(
+                    "the memory of an engine is kept: a peer of this machine stands still within a copy"
+                );
+                std::mem::forget(regions);
+            }
+            self.core.transfers.waiting().change();
+        }
+        let count = |outcome| self.core.transfers.count(outcome);
+        CloseReport {
+            cut_off,
+            done: count(Outcome::Done),
+            failed: count(Outcome::Failed),
+            cancelled: count(Outcome::Cancelled),
+            timed_out: count(Outcome::TimedOut),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which way the bytes of an operation go, and which ways a grant allows.
+
+use std::fmt;
+
+use crate::verbs::Access;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// From here to the peer.
+    Write,
+    /// From the peer to here.
+    Read,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "WRITE",
+            Self::Read => "READ",
+        })
+    }
+}
+
+/// What a peer may do with the bytes of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Read them.
+    Read,
+    /// Write them.
+    Write,
+    /// READs and WRITEs.
+    Both,
+}
+
+impl Rights {
+    pub(in crate::engine) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
+
+    /// Their number, in bytes and for other languages: 1, 2 and 3.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Read => 1,
+            Self::Write => 2,
+            Self::Both => 3,
+        }
+    }
+
+    /// From their number. None: another number.
+    #[must_use]
+    pub fn of_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.number() == number)
+    }
+
+    /// Whether an operation of this kind is allowed.
+    #[must_use]
+    pub const fn allow(self, kind: Kind) -> bool {
+        matches!(
+            (self, kind),
+            (Self::Both, _) | (Self::Read, Kind::Read) | (Self::Write, Kind::Write)
+        )
+    }
+
+    pub(in crate::engine) fn access(self) -> Access {
+        let write = Access::REMOTE_WRITE | Access::LOCAL_WRITE;
+        match self {
+            Self::Read => Access::REMOTE_READ,
+            Self::Write => write,
+            Self::Both => Access::REMOTE_READ | write,
+        }
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "reads",
+            Self::Write => "writes",
+            Self::Both => "reads and writes",
+        })
+    }
+}

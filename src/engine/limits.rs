@@ -1,0 +1,32 @@
+//! Limits of the engine, which its errors name.
+
+/// Most slices of a transfer: 2^30 - 1.
+pub const MOST_SLICES: u32 = (1 << 30) - 1;
+/// Most slots of an engine.
+pub const MOST_SLOTS: u32 = 65_536;
+/// Blocks have at least so many bytes.
+pub const LEAST_BLOCK: u32 = 1 << 12;
+/// Most bytes of a slice: what a WQE of an mlx5 QP carries (`log_msg_max` is 30).
+pub const MOST_SLICE_BYTES: u32 = 1 << 30;
+/// Most operations of a transfer.
+pub const MOST_OPERATIONS: usize = 65_536;
+/// Most pieces of a transfer: four for each operation.
+pub const MOST_PIECES: usize = 4 * MOST_OPERATIONS;
+/// Most local ranges of a slice.
+pub const MOST_GATHER: u32 = 16;
+/// Most QPs of a connection.
+pub(in crate::engine) const MOST_QPS: usize = 8;
+/// Most NICs of an engine: each has a QP of a connection.
+pub const MOST_RAILS: usize = MOST_QPS;
+/// Counters of an engine: their numbers are below this.
+pub const MOST_COUNTERS: u32 = crate::provider::local::MOST_COUNTERS;
+/// Most bytes of a notice: 64 KiB.
+pub const MOST_NOTICE_BYTES: usize = 1 << 16;
+/// What a notice takes of an inbox besides its bytes.
+pub(in crate::engine) const OVERHEAD: u64 = 64;
+/// Low bits of the id of a region: which of its engine it is. Above them is the number of the engine.
+pub(in crate::engine) const REGION_BITS: u32 = 40;
+/// Most engines that a process makes: their numbers begin at 1.
+pub(in crate::engine) const MOST_ENGINES: u32 = (1 << (u64::BITS - REGION_BITS)) - 1;
+/// Most regions that an engine registers in its life: they are counted from 1 on.
+pub(in crate::engine) const MOST_REGIONS: u64 = (1 << REGION_BITS) - 1;

@@ -1,0 +1,25 @@
+//! GPUs that an engine opens for memory that the program has on them.
+
+use std::sync::{Arc, Mutex};
+
+use crate::config::GpuSelector;
+use crate::engine::lock::lock;
+use crate::gpu::{Gpu, GpuError, open_bare};
+
+/// GPUs that are open, as the program has named them.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Gpus(Mutex<Vec<(GpuSelector, Arc<dyn Gpu>)>>);
+
+impl Gpus {
+    /// The GPU of that name, without kernels. It is opened once.
+    pub(in crate::engine) fn open(&self, selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
+        // Held while one is opened: of two threads that name it, one opens it.
+        let mut gpus = lock(&self.0);
+        if let Some((_, gpu)) = gpus.iter().find(|(known, _)| *known == selector) {
+            return Ok(Arc::clone(gpu));
+        }
+        let gpu = open_bare(selector, false)?;
+        gpus.push((selector, Arc::clone(&gpu)));
+        Ok(gpu)
+    }
+}

@@ -1,0 +1,13 @@
+//! What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
+
+pub use super::host::{wakes, ways};
+pub use super::ledger::account::{Account, AtomicAccount, Change, Close};
+pub use super::ledger::cut::Cut;
+pub use super::ledger::plan::{Local, Plan, Region, Regions, Slice};
+pub use super::ledger::slots::{SlotWord, Slots};
+pub use super::limits::{
+    LEAST_BLOCK, MOST_GATHER, MOST_PIECES, MOST_SLICE_BYTES, MOST_SLICES, MOST_SLOTS,
+};
+pub use super::memory::table::RegionTable;
+pub use super::sinks::SinkEngine;
+pub use crate::provider::sink::SinkFault;

@@ -1,0 +1,143 @@
+//! The lanes of a connection: which take slices, and by which rails they go.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::engine::limits::MOST_QPS;
+use crate::engine::route::crossing::{Crossing, NO_RAIL};
+
+/// The lanes of one connection. Those of QPs come first; those after them copy within the machine.
+#[derive(Debug)]
+pub(in crate::engine) struct Lanes {
+    /// By lane of a QP.
+    crossings: [Crossing; MOST_QPS],
+    /// Lanes of QPs.
+    qps: usize,
+    /// Slices enter by rails near the memory of the peer.
+    is_near: bool,
+    /// A bit for each lane that takes slices. It changes under the lock of the link.
+    open: AtomicU32,
+}
+
+impl Lanes {
+    /// So many, all open and of QPs.
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            crossings: [Crossing::default(); MOST_QPS],
+            qps: count,
+            is_near: false,
+            open: AtomicU32::new((1 << count) - 1),
+        }
+    }
+
+    /// The lanes from number `qps` on copy within the machine.
+    pub(super) fn set_qps(&mut self, qps: usize) {
+        self.qps = qps;
+    }
+
+    /// The first lanes cross like this.
+    pub(super) fn set_crossings(&mut self, crossings: &[Crossing]) {
+        for (place, crossing) in self.crossings.iter_mut().zip(crossings) {
+            *place = *crossing;
+        }
+    }
+
+    /// Whether slices enter by rails near the memory of the peer.
+    pub(super) fn set_near(&mut self, is_near: bool) {
+        self.is_near = is_near;
+    }
+
+    /// Takes no more slices by the lane. Returns a bit for each lane that was open before.
+    pub(super) fn close(&self, lane: usize) -> u32 {
+        self.open.fetch_and(!(1 << lane), Ordering::SeqCst)
+    }
+
+    /// Takes slices by the lane again.
+    pub(super) fn open_again(&self, lane: usize) {
+        self.open.fetch_or(1 << lane, Ordering::SeqCst);
+    }
+
+    /// Whether a lane that copies takes slices.
+    pub(super) fn has_copies(&self) -> bool {
+        self.open.load(Ordering::Acquire) >> self.qps != 0
+    }
+
+    /// Lanes of QPs. Those behind them copy.
+    pub(in crate::engine) fn qps(&self) -> usize {
+        self.qps
+    }
+
+    /// Which rails the lane goes by.
+    pub(in crate::engine) fn crossing(&self, lane: usize) -> Crossing {
+        let of_qp = self.crossings.get(lane).filter(|_| lane < self.qps);
+        let copies = Crossing {
+            own: NO_RAIL,
+            theirs: 0,
+        };
+        of_qp.copied().unwrap_or(copies)
+    }
+
+    /// Whether the lane takes slices.
+    pub(in crate::engine) fn is_open(&self, lane: usize) -> bool {
+        self.open.load(Ordering::Acquire) & 1 << lane != 0
+    }
+
+    /// Lanes that take slices.
+    pub(super) fn open(&self) -> impl Iterator<Item = usize> {
+        lanes_of(self.open.load(Ordering::Acquire))
+    }
+
+    /// A bit for each QP that takes slices.
+    pub(in crate::engine) fn open_qps(&self) -> u32 {
+        bits(self.open().filter(|lane| *lane < self.qps))
+    }
+
+    pub(in crate::engine) fn is_near(&self) -> bool {
+        self.is_near
+    }
+
+    /// Whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
+    pub(in crate::engine) fn is_far(&self, crossing: Crossing, near: u8) -> bool {
+        let is_near = near & 1 << crossing.theirs != 0;
+        near != 0 && crossing.own != NO_RAIL && !is_near && self.near(near) != 0
+    }
+
+    /// A bit for each lane that takes slices and enters by one of these rails.
+    pub(in crate::engine) fn near(&self, near: u8) -> u32 {
+        let enters =
+            |lane: &usize| *lane < self.qps && near & 1 << self.crossing(*lane).theirs != 0;
+        bits(self.open().filter(enters))
+    }
+
+    /// A bit for each lane that takes slices and may take one that has failed on those of `tried`: lanes against which the least speaks.
+    /// What is for the NIC no copy takes.
+    pub(in crate::engine) fn others(&self, (tried, is_for_nic): (u32, bool)) -> u32 {
+        let failed: Vec<Crossing> = lanes_of(tried).map(|lane| self.crossing(lane)).collect();
+        let doubts = |lane: usize| self.crossing(lane).doubts(&failed);
+        let lanes = || {
+            let open = self.open();
+            open.filter(|lane| !is_for_nic || *lane < self.qps)
+        };
+        let least = lanes().map(doubts).min();
+        bits(lanes().filter(|lane| Some(doubts(*lane)) == least))
+    }
+
+    /// Whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
+    pub(in crate::engine) fn takes(&self, crossing: Crossing, tried: (u32, bool)) -> bool {
+        lanes_of(self.others(tried)).any(|lane| self.crossing(lane) == crossing)
+    }
+
+    /// Whether a lane takes slices that does not cross like this.
+    pub(in crate::engine) fn has_way_beside(&self, is_meant: impl Fn(Crossing) -> bool) -> bool {
+        self.open().any(|lane| !is_meant(self.crossing(lane)))
+    }
+}
+
+/// Those of a bit for each.
+fn lanes_of(bits: u32) -> impl Iterator<Item = usize> {
+    (0..u32::BITS as usize).filter(move |lane| bits & 1 << lane != 0)
+}
+
+/// A bit for each of these.
+fn bits(numbers: impl Iterator<Item = usize>) -> u32 {
+    numbers.fold(0, |bits, number| bits | 1 << number)
+}
