@@ -90,6 +90,19 @@ pub enum GpuError {
         /// What the compiler says.
         log: String,
     },
+    /// A set of kernels without PTX, whose sources nothing compiled for this device.
+    #[error(
+        "the kernels of {package} have no PTX in this program: {why}. NVRTC does not compile their sources on this machine: {nvrtc}{}",
+        lack::OF_PTX
+    )]
+    NoPtx {
+        /// The package of the set.
+        package: String,
+        /// Why the set has none, as its build script says.
+        why: String,
+        /// Why NVRTC did not compile them.
+        nvrtc: String,
+    },
     /// The kernels' PTX is newer than the driver, and nothing compiled them for it.
     #[error(transparent)]
     OldDriver(Box<OldDriver>),
@@ -261,6 +274,7 @@ mod tests {
             GpuError::NotForDevice { .. } => (10, "warpverbs_build::kernels"),
             GpuError::Thread { .. } => (11, "ulimit -u"),
             GpuError::Panicked(_) => (12, "made anew"),
+            GpuError::NoPtx { .. } => (13, "WARPVERBS_NVRTC"),
             GpuError::NotOpened { .. }
             | GpuError::BadRange { .. }
             | GpuError::UnknownKernel { .. }
@@ -336,8 +350,13 @@ mod tests {
                 reason: no(),
             },
             GpuError::Panicked(ThreadPanicked::new("a", &"b")),
+            GpuError::NoPtx {
+                package: no(),
+                why: no(),
+                nvrtc: no(),
+            },
         ];
-        let mut shown = [false; 13];
+        let mut shown = [false; 14];
         for error in errors {
             let (place, words) = of_the_start(&error).unwrap();
             shown[place] = true;
@@ -350,6 +369,6 @@ mod tests {
             let is_mended = !matches!(place, 0 | 2);
             assert_eq!(refusal.contains(words), is_mended, "{refusal}");
         }
-        assert_eq!(shown, [true; 13]);
+        assert_eq!(shown, [true; 14]);
     }
 }

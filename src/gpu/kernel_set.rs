@@ -13,6 +13,8 @@ pub struct KernelSet {
     cpu: &'static [::simt::Kernel],
     /// Architecture (90 for sm_90), path for messages, text without a NUL.
     ptx: &'static [(u32, &'static str, &'static str)],
+    /// Why there is none; empty if there is.
+    no_ptx: &'static str,
     /// Path below the package, text.
     sources: &'static [(&'static str, &'static str)],
 }
@@ -31,6 +33,7 @@ impl KernelSet {
             package,
             cpu,
             ptx,
+            no_ptx: "",
             sources,
         }
     }
@@ -46,10 +49,18 @@ impl KernelSet {
         let cpu = self.cpu.iter().filter(|one| kernels.contains(&one.name));
         Self {
             package: self.package,
+            no_ptx: self.no_ptx,
             cpu: Vec::leak(cpu.copied().collect()),
             ptx: Vec::leak(ptx.copied().collect()),
             sources: Vec::leak(sources.copied().collect()),
         }
+    }
+
+    /// With the reason why it has no PTX; empty if it has. For [`kernel_set_table!`](crate::kernel_set_table) alone.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_no_ptx(self, no_ptx: &'static str) -> Self {
+        Self { no_ptx, ..self }
     }
 
     /// The package that they are of.
@@ -70,6 +81,13 @@ impl KernelSet {
         self.ptx
     }
 
+    /// Why the set has no PTX, in words of its build script, which may name the command that writes it. None: it has PTX, or nothing
+    /// is known. Kernels of a set without PTX are compiled by NVRTC on a GPU.
+    #[must_use]
+    pub fn no_ptx(&self) -> Option<&'static str> {
+        Some(self.no_ptx).filter(|why| !why.is_empty())
+    }
+
     /// Sources of CUDA C++ and their headers: path below the package, text.
     #[must_use]
     pub fn sources(&self) -> &'static [(&'static str, &'static str)] {
@@ -88,13 +106,21 @@ impl KernelSet {
 ///
 /// gpu.add_kernels(&KERNELS)?;
 /// ```
+///
+/// A set that the build script has named is included by its name: `static KERNELS = "name"`.
 #[macro_export]
 macro_rules! kernels {
     ($(#[$meta:meta])* $vis:vis static $name:ident) => {
+        $crate::kernels! { @ $(#[$meta])* $vis static $name from "/warpverbs_kernels.rs" }
+    };
+    ($(#[$meta:meta])* $vis:vis static $name:ident = $set:literal) => {
+        $crate::kernels! { @ $(#[$meta])* $vis static $name from "/warpverbs_kernels_", $set, ".rs" }
+    };
+    (@ $(#[$meta:meta])* $vis:vis static $name:ident from $($file:literal),+) => {
         $(#[$meta])*
         $vis static $name: $crate::gpu::KernelSet = {
             use $crate::gpu::kernel_set_table;
-            include!(concat!(env!("OUT_DIR"), "/warpverbs_kernels.rs"))
+            include!(concat!(env!("OUT_DIR"), $($file),+))
         };
     };
 }
@@ -107,6 +133,7 @@ macro_rules! kernel_set_table {
         package: $package:literal,
         cpu: [$($name:literal = $entry:ident,)*],
         ptx: [$($ptx:expr,)*],
+        no_ptx: $no_ptx:literal,
         sources: [$($source:expr,)*],
     ) => {{
         unsafe extern "C-unwind" {
@@ -118,6 +145,7 @@ macro_rules! kernel_set_table {
             &[$($ptx),*],
             &[$($source),*],
         )
+        .with_no_ptx($no_ptx)
     }};
 }
 

@@ -197,6 +197,7 @@ fn of_gpu(error: &GpuError) -> wv_status {
         | GpuError::NoDevice { .. }
         | GpuError::OldDriver(_)
         | GpuError::Compile { .. }
+        | GpuError::NoPtx { .. }
         | GpuError::NotForDevice { .. } => WV_NO_GPU,
         GpuError::Driver { .. } | GpuError::NotOpened { .. } | GpuError::Doorbell { .. } => {
             WV_GPU_REFUSED

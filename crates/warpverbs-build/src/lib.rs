@@ -18,24 +18,37 @@
 //! also holds the text of every `.cu`, `.cuh` and `.h` file. NVRTC compiles that text where the set has no PTX, or where the driver
 //! cannot read it. A kernel is what its source exports by `WV_EXPORT(name)`.
 //!
+//! For each architecture a set has PTX of all its kernels or of none. PTX that a command writes before a build is taken only if it is
+//! of the sources at hand ([`Kernels::ptx_written_by`]). A package with several sets names them ([`Kernels::named`]).
+//!
 //! `#include <warpverbs/put.cuh>` finds the device library of the `warpverbs` that the package depends on. Its build script
 //! passes the folder to those of its dependents, as `DEP_WARPVERBS_INCLUDE`.
+
+mod ptx;
+mod stamp;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+use ptx::{Ptx, architecture};
+
 /// What cargo calls the folder of the device library in build scripts of packages that depend on `warpverbs`.
 const INCLUDE: &str = "DEP_WARPVERBS_INCLUDE";
 
-/// What `warpverbs::kernels!` includes from `OUT_DIR`.
-const TABLE: &str = "warpverbs_kernels.rs";
+/// What `warpverbs::kernels!` includes from `OUT_DIR`, less the name of a set that has one and the ending.
+const TABLE: &str = "warpverbs_kernels";
+
+/// The library of the kernels for the CPU, less the name of a set that has one.
+const LIBRARY: &str = "simt_kernels";
 
 /// Starts a set of the kernels in `folder`, relative to the package, and in the folders below it.
 #[must_use]
 pub fn kernels(folder: impl Into<PathBuf>) -> Kernels {
     Kernels {
         folder: folder.into(),
+        name: None,
+        ptx_command: None,
         include: Vec::new(),
         define: Vec::new(),
         quick: Vec::new(),
@@ -48,6 +61,9 @@ pub fn kernels(folder: impl Into<PathBuf>) -> Kernels {
 #[derive(Clone, Debug)]
 pub struct Kernels {
     folder: PathBuf,
+    name: Option<String>,
+    /// What writes the PTX. None: it is kept beside the sources.
+    ptx_command: Option<String>,
     include: Vec<PathBuf>,
     define: Vec<(String, Option<String>)>,
     quick: Vec<PathBuf>,
@@ -78,6 +94,15 @@ pub enum BuildError {
         /// The folder of PTX.
         folder: PathBuf,
     },
+    /// PTX of some kernels of a set: a device would run those, and compile the others or lack them.
+    #[error(
+        "there is no {}, and PTX of other kernels of the set: make all of it, or remove the folder",
+        missing.display()
+    )]
+    PartOfPtx {
+        /// Which file there is not.
+        missing: PathBuf,
+    },
     /// A path that is no Unicode, which a table in Rust cannot hold.
     #[error("{} is not Unicode", path.display())]
     NotUnicode {
@@ -98,6 +123,24 @@ pub enum BuildError {
 }
 
 impl Kernels {
+    /// Names the set, for a package with several: `warpverbs::kernels! { static KERNELS = "name" }` includes it.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// The PTX is not kept beside the sources: `command` writes it before a build whose programs are to have it. It is taken if its
+    /// stamp, the file `SOURCES` in the folder `ptx`, is of the sources and of the device library at hand.
+    ///
+    /// Without it, and if it is of other sources, the set has no PTX: NVRTC compiles the kernels on a GPU. Where there is no NVRTC
+    /// either, the error of the device names `command`. Of PTX that is not taken cargo warns.
+    #[must_use]
+    pub fn ptx_written_by(mut self, command: &str) -> Self {
+        self.ptx_command = Some(command.to_owned());
+        self
+    }
+
     /// Adds a folder of headers, searched before the device library.
     #[must_use]
     pub fn include(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -159,24 +202,52 @@ impl Kernels {
             false => Vec::new(),
         };
         let package = variable("CARGO_PKG_NAME")?;
-        let embedded = match self.for_gpu {
-            true => files,
-            false => Files::default(),
+        let (files, ptx) = if self.for_gpu {
+            let ptx = self.ptx(&files, self.device_library())?;
+            (files, ptx)
+        } else {
+            (Files::default(), Ptx::default())
         };
+        if let Some(warning) = ptx.warning() {
+            println!("cargo::warning={warning}");
+        }
         let package = package.to_string_lossy();
-        let table = table(&package, &root, &self.folder, &cpu, &embedded)?;
-        let path = PathBuf::from(variable("OUT_DIR")?).join(TABLE);
+        let table = table(&package, &root, &cpu, &ptx, &files)?;
+        let path = PathBuf::from(variable("OUT_DIR")?).join(self.with_name(TABLE) + ".rs");
         fs::write(&path, table).map_err(|source| BuildError::File { path, source })
+    }
+
+    /// `base_NAME`, or `base` for a set without a name.
+    fn with_name(&self, base: &str) -> String {
+        let name = self.name.as_ref();
+        name.map_or_else(|| base.to_owned(), |name| format!("{base}_{name}"))
+    }
+
+    /// Its folder, from the build script of `warpverbs`; none for the library itself, whose script includes it.
+    fn device_library(&self) -> Option<PathBuf> {
+        env::var_os(INCLUDE).map(PathBuf::from)
+    }
+
+    /// The PTX that the set gets.
+    fn ptx(&self, files: &Files, library: Option<PathBuf>) -> Result<Ptx, BuildError> {
+        let Some(command) = &self.ptx_command else {
+            return Ptx::kept(&self.folder, files);
+        };
+        let mut folders = vec![self.folder.clone()];
+        folders.extend(self.include.iter().cloned().chain(library));
+        for folder in &folders {
+            println!("cargo::rerun-if-changed={}", folder.display());
+        }
+        Ptx::written(&folders, files, command)
     }
 
     /// Their names.
     fn compile_for_cpu(&self, sources: &[PathBuf]) -> Result<Vec<String>, BuildError> {
-        let library = match env::var_os(INCLUDE) {
-            Some(folder) => vec![PathBuf::from(folder)],
-            None if self.include.is_empty() => return Err(BuildError::NoDeviceLibrary),
-            None => Vec::new(),
-        };
-        let mut build = simt::build::kernels(sources);
+        let library = self.device_library();
+        if library.is_none() && self.include.is_empty() {
+            return Err(BuildError::NoDeviceLibrary);
+        }
+        let mut build = simt::build::kernels(sources).library(&self.with_name(LIBRARY));
         for folder in self.include.iter().chain(&library) {
             build = build.include(folder);
         }
@@ -235,8 +306,8 @@ impl Files {
 fn table(
     package: &str,
     root: &Path,
-    folder: &Path,
     cpu: &[String],
+    ptx: &Ptx,
     files: &Files,
 ) -> Result<String, BuildError> {
     let mut out = format!("kernel_set_table! {{\npackage: {package:?},\ncpu: [\n");
@@ -244,13 +315,12 @@ fn table(
         let _ = writeln!(out, "    {name:?} = simt_entry_{name},");
     }
     out += "],\nptx: [\n";
-    let ptx_folder = folder.join("ptx");
-    for file in &files.ptx {
-        let (arch, path) = architecture(file, &ptx_folder)?;
+    for file in &ptx.files {
+        let (arch, path) = architecture(file, &ptx.folder)?;
         let text = unicode(&root.join(file))?;
         let _ = writeln!(out, "    ({arch}, {path:?}, include_str!({text:?})),");
     }
-    out += "],\nsources: [\n";
+    let _ = writeln!(out, "],\nno_ptx: {:?},\nsources: [", ptx.lack);
     let mut sources: Vec<_> = files.kernels.iter().chain(&files.headers).collect();
     sources.sort();
     for file in sources {
@@ -258,19 +328,6 @@ fn table(
         let _ = writeln!(out, "    ({name:?}, include_str!({text:?})),");
     }
     Ok(out + "],\n}\n")
-}
-
-/// `90` and `sm_90/bench/post.ptx`.
-fn architecture(file: &Path, folder: &Path) -> Result<(u32, String), BuildError> {
-    let parsed = || {
-        let path = file.strip_prefix(folder).ok()?;
-        let arch = path.iter().next()?.to_str()?.strip_prefix("sm_")?;
-        Some((arch.parse().ok()?, path.to_str()?.to_owned()))
-    };
-    parsed().ok_or_else(|| BuildError::NoArchitecture {
-        path: file.to_owned(),
-        folder: folder.to_owned(),
-    })
 }
 
 fn unicode(path: &Path) -> Result<String, BuildError> {
@@ -304,30 +361,32 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         let files = Files::of(&folder).unwrap();
-        let text = table("mine", root.path(), &folder, &["b".to_owned()], &files).unwrap();
-        let text = text.replace(&format!("{}/", root.path().display()), "");
+        let set = kernels(&folder);
+        let text = |ptx: &Ptx| {
+            let text = table("mine", root.path(), &["b".to_owned()], ptx, &files).unwrap();
+            text.replace(&format!("{}/", root.path().display()), "")
+        };
         let expected = "kernel_set_table! {\npackage: \"mine\",\ncpu: [\n    \"b\" = simt_entry_b,\n],\nptx: [\n    \
             (80, \"sm_80/b.ptx\", include_str!(\"kernels/ptx/sm_80/b.ptx\")),\n    \
-            (90, \"sm_90/b.ptx\", include_str!(\"kernels/ptx/sm_90/b.ptx\")),\n],\nsources: [\n    \
+            (90, \"sm_90/b.ptx\", include_str!(\"kernels/ptx/sm_90/b.ptx\")),\n],\nno_ptx: \"\",\nsources: [\n    \
             (\"kernels/a.cuh\", include_str!(\"kernels/a.cuh\")),\n    \
             (\"kernels/b.cu\", include_str!(\"kernels/b.cu\")),\n],\n}\n";
-        assert_eq!(text, expected);
+        assert_eq!(text(&set.ptx(&files, None).unwrap()), expected);
+        // Of PTX without a stamp nobody knows what it is of.
+        let written = set.ptx_written_by("make ptx");
+        let without = text(&written.ptx(&files, None).unwrap());
+        assert!(without.contains("ptx: [\n],\nno_ptx: \""), "{without}");
+        assert!(without.contains("`make ptx`"), "{without}");
     }
 
     #[test]
-    fn ptx_outside_of_an_architecture_is_refused_by_name() {
-        let folder = Path::new("kernels/ptx");
-        for path in [
-            "kernels/ptx/a.ptx",
-            "kernels/ptx/sm_x/a.ptx",
-            "kernels/a.ptx",
-        ] {
-            let error = architecture(Path::new(path), folder).unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                format!("{path} is not below kernels/ptx/sm_NN")
-            );
-        }
+    fn a_named_set_has_a_table_and_a_library_of_its_own() {
+        let set = kernels("kernels");
+        assert_eq!(set.with_name(TABLE), "warpverbs_kernels");
+        assert_eq!(
+            set.named("doctor").with_name(LIBRARY),
+            "simt_kernels_doctor"
+        );
     }
 
     #[test]

@@ -70,6 +70,10 @@ pub(crate) const OF_DRIVER: &str = ". A GPU needs NVIDIA's driver, a container d
 /// Behind kernels that have nothing for a GPU.
 pub(crate) const OF_KERNELS: &str = "; let the build script of the package make the set by warpverbs_build::kernels, without for_cpu_only";
 
+/// Behind kernels without PTX that NVRTC does not compile.
+pub(crate) const OF_PTX: &str = ". Either build the program again with PTX, or install NVRTC (pip install nvidia-cuda-nvrtc, or a CUDA \
+                                 toolkit), of a CUDA version that the driver runs, and name it by WARPVERBS_NVRTC=/path/to/libnvrtc.so";
+
 /// Behind memory of `kind` that an allocation did not get.
 pub(crate) fn of_memory(kind: &str) -> String {
     behind(match kind {

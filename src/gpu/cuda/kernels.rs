@@ -1,5 +1,5 @@
-//! Which images a device loads: the checked-in PTX, or what NVRTC makes of the embedded sources where the driver is too old for
-//! that PTX. Kernels of other crates and of a user come in the same ways.
+//! Which images a device loads: the embedded PTX, or what NVRTC makes of the embedded sources where a set has no PTX or the driver is
+//! too old for it. Kernels of other crates and of a user come in the same ways.
 //!
 //! Nothing here calls the driver: loading is a closure, so that every way through is tested without one.
 
@@ -155,9 +155,15 @@ pub(super) fn load_set<C: Compiler, M>(
     match compile {
         _ if set.ptx().is_empty() && !has_sources => return Err(no_use()),
         Compile::Nvrtc if !has_sources => return Err(no_use()),
-        Compile::Ptx if set.ptx().is_empty() => return Err(no_use()),
+        Compile::Ptx if set.ptx().is_empty() => {
+            return Err(no_ptx(set, "Compile::Ptx asks for PTX alone".to_owned()));
+        }
         Compile::Auto if set.ptx().is_empty() => {
-            let nvrtc = find().map_err(|error| no_nvrtc(set.package(), &error))?;
+            let nvrtc = find().map_err(|error| no_ptx(set, error))?;
+            tracing::info!(
+                "the kernels of {} have no PTX; compiling them with {nvrtc}",
+                set.package()
+            );
             compile_set(&nvrtc, set, target)?
                 .into_iter()
                 .try_for_each(&mut add)?;
@@ -295,6 +301,14 @@ pub(super) fn refused(name: &str, refusal: GpuError, log: &str) -> GpuError {
 
 fn is_refusal(error: &GpuError) -> bool {
     matches!(error, GpuError::Driver { code, .. } if REFUSALS.contains(code))
+}
+
+fn no_ptx(set: &KernelSet, nvrtc: String) -> GpuError {
+    GpuError::NoPtx {
+        package: set.package().to_owned(),
+        why: set.no_ptx().unwrap_or("none was made").to_owned(),
+        nvrtc,
+    }
 }
 
 fn no_nvrtc(file: &str, error: &str) -> GpuError {
@@ -486,8 +500,30 @@ mod tests {
         let loaded = load_set(way(Compile::Auto), &OF_SOURCES, &|| Ok(Fake), &mut load).unwrap();
         assert_eq!(loaded.len(), 1);
         assert_eq!(loaded[0].1, ("kernels/mine.cu".to_owned(), true));
-        let error = load_set(way(Compile::Auto), &OF_SOURCES, &missing, &mut load).unwrap_err();
-        assert!(matches!(error, GpuError::Compile { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_set_without_ptx_and_nvrtc_says_what_writes_one_and_finds_the_other() {
+        static WRITTEN: KernelSet = KernelSet::new("mine", &[], &[], &[("kernels/mine.cu", "")])
+            .with_no_ptx("there is no PTX in kernels/ptx; `make ptx` writes it, before the build");
+        let mut loads = 0;
+        let mut load = |_: &Image| {
+            loads += 1;
+            Ok(())
+        };
+        let error = load_set(way(Compile::Auto), &WRITTEN, &missing, &mut load).unwrap_err();
+        assert!(matches!(error, GpuError::NoPtx { .. }), "{error:?}");
+        for part in [
+            "the kernels of mine have no PTX in this program",
+            "no PTX in kernels/ptx; `make ptx` writes it",
+            "libnvrtc.so.13: cannot open",
+            "WARPVERBS_NVRTC",
+        ] {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+        let error = load_set(way(Compile::Ptx), &WRITTEN, &|| Ok(Fake), &mut load).unwrap_err();
+        assert!(error.to_string().contains("asks for PTX alone"), "{error}");
+        assert_eq!(loads, 0);
     }
 
     #[test]
@@ -496,7 +532,7 @@ mod tests {
         for (set, compile) in [
             (&EMPTY, Compile::Auto),
             (&OF_PTX, Compile::Nvrtc),
-            (&OF_SOURCES, Compile::Ptx),
+            (&EMPTY, Compile::Ptx),
         ] {
             let error = load_set(way(compile), set, &missing, &mut load).unwrap_err();
             let package = set.package().to_owned();

@@ -1,4 +1,4 @@
-//! NVIDIA's run-time compiler, opened at run time: makes kernels for drivers that cannot read the checked-in PTX, and a
+//! NVIDIA's run-time compiler, opened at run time: makes kernels of sets without PTX and for drivers that cannot read it, and a
 //! user's kernels from source.
 //!
 //! Its thirteen functions are bound here by hand. cudarc's `nvrtc` does not do. It opens the first library that it finds in a

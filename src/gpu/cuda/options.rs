@@ -17,10 +17,10 @@ pub enum MemoryLocation {
 /// Where the kernels of this crate come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compile {
-    /// From the checked-in PTX; from the embedded sources by NVRTC if the driver cannot read it.
+    /// From the PTX of their set; from its sources by NVRTC if it has no PTX, or none that the driver can read.
     #[default]
     Auto,
-    /// From the checked-in PTX or not at all.
+    /// From the PTX of their set or not at all.
     Ptx,
     /// From the embedded sources, always.
     Nvrtc,

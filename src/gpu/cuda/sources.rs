@@ -163,14 +163,20 @@ fn normal(path: &str) -> String {
 /// The files of the kernels of tests, which use more of the library than what is shipped: names as in a set, texts.
 #[cfg(test)]
 pub(super) fn test_kernels() -> Vec<(String, String)> {
-    let package = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/test-support");
-    let files = std::fs::read_dir(format!("{package}/kernels")).unwrap();
-    let read = |file: std::io::Result<std::fs::DirEntry>| {
-        let path = file.unwrap().path();
-        let name = path.strip_prefix(package).unwrap().to_str().unwrap();
+    kernels_of("test-support", "kernels")
+}
+
+/// The files of a folder of kernels of another package: names as in a set, texts.
+#[cfg(test)]
+pub(super) fn kernels_of(package: &str, folder: &str) -> Vec<(String, String)> {
+    let package = format!("{}/crates/{package}", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(format!("{package}/{folder}")).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let read = |path: std::path::PathBuf| {
+        let name = path.strip_prefix(&package).unwrap().to_str().unwrap();
         (name.to_owned(), std::fs::read_to_string(&path).unwrap())
     };
-    files.map(read).collect()
+    paths.filter(|path| path.is_file()).map(read).collect()
 }
 
 #[cfg(test)]

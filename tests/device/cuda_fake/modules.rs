@@ -1,7 +1,7 @@
 //! Loading kernels.
 
-use warpverbs::gpu::GpuError;
 use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource};
+use warpverbs::gpu::{Gpu, GpuError, KernelSet};
 
 use super::{STORE, fake, says};
 
@@ -110,6 +110,28 @@ fn nvrtc_that_is_not_there_is_named_by_its_path() {
         let options = CudaOptions::default().with_compile(Compile::Nvrtc);
         let error = CudaGpu::with_options(0, &options).unwrap_err();
         says(&error, &["/nowhere/libnvrtc.so", "WARPVERBS_NVRTC="]);
+    });
+}
+
+#[test]
+fn a_set_without_ptx_and_nvrtc_is_refused_with_what_writes_the_ptx() {
+    static SOURCES: KernelSet = KernelSet::new("mine", &[], &[], &[("kernels/mine.cu", "")])
+        .with_no_ptx("there is no PTX in kernels/ptx; `make ptx` writes it, before the build");
+    fake("").run(|fake| {
+        let gpu = CudaGpu::open(0).unwrap();
+        fake.forget_calls();
+        let error = gpu.add_kernels(&SOURCES).unwrap_err();
+        assert!(matches!(error, GpuError::NoPtx { .. }), "{error:?}");
+        says(
+            &error,
+            &[
+                "the kernels of mine have no PTX in this program",
+                "`make ptx` writes it",
+                "/nowhere/libnvrtc.so",
+                "WARPVERBS_NVRTC=",
+            ],
+        );
+        assert!(fake.calls("cuModuleLoadDataEx").is_empty());
     });
 }
 
