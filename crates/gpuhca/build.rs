@@ -2,6 +2,7 @@
 
 fn main() {
     warpverbs_build::kernels("kernels")
+        .ptx_written_by("./x kernels")
         .no_cpu_if_set("UPDATE")
         .compile();
 }

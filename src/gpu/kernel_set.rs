@@ -38,24 +38,6 @@ impl KernelSet {
         }
     }
 
-    /// These kernels of one source file alone, by its path without `.cu`: a device that gets no more of the set compiles no more. The
-    /// lists of the result are kept for the life of the process, so make it once.
-    #[must_use]
-    pub fn part(&self, file: &str, kernels: &[&str]) -> Self {
-        let of_file = |path: &str, end: &str| path.ends_with(&format!("{file}{end}"));
-        let ptx = self.ptx.iter().filter(|(_, path, _)| of_file(path, ".ptx"));
-        let is_source = |path: &str| of_file(path, ".cu") || !path.ends_with(".cu");
-        let sources = self.sources.iter().filter(|(path, _)| is_source(path));
-        let cpu = self.cpu.iter().filter(|one| kernels.contains(&one.name));
-        Self {
-            package: self.package,
-            no_ptx: self.no_ptx,
-            cpu: Vec::leak(cpu.copied().collect()),
-            ptx: Vec::leak(ptx.copied().collect()),
-            sources: Vec::leak(sources.copied().collect()),
-        }
-    }
-
     /// With the reason why it has no PTX; empty if it has. For [`kernel_set_table!`](crate::kernel_set_table) alone.
     #[doc(hidden)]
     #[must_use]

@@ -156,7 +156,7 @@ abi_struct! {
 
 /// `kernels/bench/abi.h`.
 #[must_use]
-pub fn render() -> String {
+pub fn render_bench() -> String {
     let mut items = constant_items(constants());
     items.extend([
         struct_item::<BenchTime>(),
@@ -166,8 +166,15 @@ pub fn render() -> String {
         struct_item::<PrimitiveTime>(),
         struct_item::<PrimitiveParams>(),
         struct_item::<StampBenchParams>(),
-        struct_item::<DoctorPutParams>(),
     ]);
-    let origin = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
-    header::file(origin, "wv", &["<warpverbs/abi.h>"], items)
+    header::file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
 }
+
+/// `kernels/doctor/abi.h`.
+#[must_use]
+pub fn render_doctor() -> String {
+    let items = vec![struct_item::<DoctorPutParams>()];
+    header::file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
+}
+
+const ORIGIN: &str = "Rendered from crates/wv/src/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p wv --test abi_header.";

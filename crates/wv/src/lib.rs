@@ -9,6 +9,47 @@ pub mod cmd;
 pub mod p2p;
 
 warpverbs::kernels! {
-    /// The kernels of this crate, which measure.
+    /// The kernels that measure.
     pub static KERNELS
+}
+
+warpverbs::kernels! {
+    /// The kernel of `wv doctor`, in a set of its own: the driver of a GPU compiles no other in the time of a check.
+    pub static DOCTOR = "doctor"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_ptx_of_each_kernel_for_each_gpu_or_says_what_writes_it() {
+        assert_eq!(DOCTOR.no_ptx(), None, "wv doctor needs NVRTC");
+        for set in [&KERNELS, &DOCTOR, &gpuhca::KERNELS] {
+            let kernels = set
+                .sources()
+                .iter()
+                .filter(|(path, _)| path.ends_with(".cu"));
+            if let Some(why) = set.no_ptx() {
+                assert!(set.ptx().is_empty(), "{why}");
+                assert!(why.contains("`./x kernels` writes it"), "{why}");
+                continue;
+            }
+            let mut wanted = 0;
+            for (path, _) in kernels {
+                let name = path.rsplit('/').next().unwrap().replace(".cu", ".ptx");
+                for arch in [80, 90] {
+                    let is_it =
+                        |(of, path, _): &&(u32, &str, &str)| *of == arch && path.ends_with(&name);
+                    assert_eq!(
+                        set.ptx().iter().filter(is_it).count(),
+                        1,
+                        "sm_{arch} {name}"
+                    );
+                    wanted += 1;
+                }
+            }
+            assert!(wanted > 0 && set.ptx().len() == wanted, "{wanted}");
+        }
+    }
 }

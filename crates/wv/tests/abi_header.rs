@@ -1,11 +1,21 @@
-//! The checked-in header of the measuring kernels is the one that the Rust definitions render.
+//! The checked-in headers of the measuring kernels and of the doctor's are those that the Rust definitions render.
 
 use std::path::Path;
 
 use warpverbs::abi::header;
 
+#[track_caller]
+fn check(path: &str, rendered: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    header::check(&path, rendered).unwrap_or_else(|error| panic!("{error}"));
+}
+
 #[test]
 fn the_header_of_the_measuring_kernels_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/bench/abi.h");
-    header::check(&path, &wv::abi::render()).unwrap_or_else(|error| panic!("{error}"));
+    check("kernels/bench/abi.h", &wv::abi::render_bench());
+}
+
+#[test]
+fn the_header_of_the_doctors_kernel_is_current() {
+    check("kernels/doctor/abi.h", &wv::abi::render_doctor());
 }

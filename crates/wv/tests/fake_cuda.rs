@@ -42,6 +42,22 @@ fn bench(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text.concat())
 }
 
+/// Whether this `wv` is one that cargo has built of a fresh clone, without PTX of the kernels that measure. It refuses to measure, and
+/// says what to do: there is no NVRTC beside the driver.
+fn is_without_ptx(fake: &Fake) -> bool {
+    let Some(why) = wv::KERNELS.no_ptx() else {
+        return false;
+    };
+    let (done, text) = bench(&["registers"]);
+    assert!(!done, "{text}");
+    let refused = "the kernels of wv have no PTX in this program";
+    for part in [refused, why, "`./x kernels` writes it", "WARPVERBS_NVRTC="] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(fake.calls("cuLaunchKernel").len(), 0);
+    true
+}
+
 fn bench_others(kernels: &Path) -> (bool, String) {
     bench(&["others", "--kernels", kernels.to_str().unwrap()])
 }
@@ -69,6 +85,9 @@ fn a_demo_on_an_absent_gpu_tells_its_number_and_how_many_there_are() {
 #[test]
 fn structs_are_made_before_posters_run_and_missing_puts_give_no_figure() {
     FakeDriver::new("").run(|fake| {
+        if is_without_ptx(fake) {
+            return;
+        }
         let (done, text) = bench_others(&folder(fake, ADAPTER));
         assert!(!done, "{text}");
         for said in [
@@ -81,7 +100,10 @@ fn structs_are_made_before_posters_run_and_missing_puts_give_no_figure() {
         assert_eq!(opens.len(), 1, "{opens:?}");
         assert!(opens[0].starts_with("1 1 1 32 1 1 0"), "{opens:?}");
         // Of this project in both ways, then of the other one: the sink and a poster.
-        assert_eq!(fake.calls("cuLaunchCooperativeKernel"), ["2 1 1 32 1 1 0"; 3]);
+        assert_eq!(
+            fake.calls("cuLaunchCooperativeKernel"),
+            ["2 1 1 32 1 1 0"; 3]
+        );
         assert_eq!(fake.calls("cuDevicePrimaryCtxRelease_v2"), ["0 left 0"]);
     });
 }
@@ -89,6 +111,9 @@ fn structs_are_made_before_posters_run_and_missing_puts_give_no_figure() {
 #[test]
 fn an_adapter_that_the_driver_cannot_read_is_reported_with_its_log() {
     FakeDriver::new("").run(|fake| {
+        if is_without_ptx(fake) {
+            return;
+        }
         let (_, text) = bench_others(&folder(fake, "ret;"));
         assert!(text.contains("ucx: "), "{text}");
         assert!(text.contains("Missing .version directive"), "{text}");
@@ -99,6 +124,9 @@ fn an_adapter_that_the_driver_cannot_read_is_reported_with_its_log() {
 fn an_adapter_without_the_kernels_of_its_project_is_refused_by_name() {
     let other = ADAPTER.replace("ucx_open", "ucx_begin");
     FakeDriver::new("").run(|fake| {
+        if is_without_ptx(fake) {
+            return;
+        }
         let (_, text) = bench_others(&folder(fake, &other));
         assert!(
             text.contains("ucx: ") && text.contains("wv_other_ucx_open"),
@@ -121,6 +149,9 @@ const AS_IO: &str = "7";
 #[test]
 fn a_register_is_tried_in_each_way_and_missing_doorbells_are_reported() {
     FakeDriver::new("").run(|fake| {
+        if is_without_ptx(fake) {
+            return;
+        }
         let (done, text) = bench(&["registers"]);
         assert!(done, "{text}");
         assert_eq!(flags(fake), [AS_MEMORY, AS_IO]);
@@ -138,6 +169,9 @@ fn a_register_is_tried_in_each_way_and_missing_doorbells_are_reported() {
 fn a_way_that_the_driver_refuses_is_named_and_the_others_are_measured() {
     // The second registration is that as I/O memory.
     FakeDriver::new("refuse cuMemHostRegister_v2 800 2").run(|fake| {
+        if is_without_ptx(fake) {
+            return;
+        }
         let (done, text) = bench(&["registers", "--doorbells", "9"]);
         assert!(done, "{text}");
         assert_eq!(flags(fake), [AS_MEMORY, AS_IO]);

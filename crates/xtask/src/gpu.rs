@@ -11,10 +11,11 @@ use crate::others;
 use crate::process::{answer, command, run, succeeded, text_of};
 use crate::programs::messages;
 use crate::tree::{
-    PTX_FOLDERS, TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, is_changed, prepare,
-    target,
+    PTX_IN_GIT, PTX_WRITTEN, TEST_KERNELS, build, ends_in, files_below, fresh_folder, git,
+    is_changed, target,
 };
 use crate::widen::{code_of, widened};
+use crate::written_ptx;
 
 const PACK: &str = "target/gpu/pack";
 /// What the pack holds as one compressed file.
@@ -49,7 +50,7 @@ pub(crate) fn in_tests() -> Result {
 
 /// `others`: a folder with headers of other projects, whose posting is measured too.
 pub(crate) fn pack(size: Size, others: Option<&str>) -> Result {
-    prepare("kernels")?;
+    written_ptx::write()?;
     build()?;
     let (pack, files) = (Path::new(PACK), Path::new(FILES));
     fresh_folder(pack)?;
@@ -59,6 +60,7 @@ pub(crate) fn pack(size: Size, others: Option<&str>) -> Result {
     }
     pack_tests(size)?;
     let built = target();
+    written_ptx::check_carried(&built.join("wv"))?;
     let strip = |options: &[&str], file: &str| {
         let place = files.join("bin").join(file);
         run(command("strip", options)
@@ -251,7 +253,7 @@ fn pack_ptx() -> Result {
 /// Machine code for the GPUs of today, of the PTX in the programs and in the test kernels. So the driver compiles nothing at the
 /// start of each. Tests, and all programs beside a software HCA, have their memory in the host, for which the text is widened.
 fn pack_cubins() -> Result {
-    for folder in PTX_FOLDERS {
+    for folder in PTX_IN_GIT.iter().chain(&PTX_WRITTEN) {
         for text in texts_of(&format!("{folder}/ptx/{MACHINE}"))? {
             assemble(&text)?;
             assemble(&widened(&text))?;

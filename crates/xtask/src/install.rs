@@ -14,6 +14,7 @@ pub(crate) fn install(prefix: Option<&str>) -> Result {
         Some(prefix) => PathBuf::from(prefix),
         None => default_prefix()?,
     };
+    crate::written_ptx::write()?;
     prepare("demo")?;
     build_release()?;
     install_into(&prefix)?;
@@ -38,6 +39,7 @@ pub(crate) fn is_root() -> Result<bool> {
 
 /// One tar file of the same.
 pub(crate) fn dist() -> Result {
+    crate::written_ptx::write()?;
     prepare("demo")?;
     build_release()?;
     // The version is the workspace's, of which this package is one.
@@ -62,6 +64,7 @@ pub(crate) fn dist() -> Result {
 fn install_into(prefix: &Path) -> Result {
     let built = release();
     install_file("755", &built.join("wv"), &prefix.join("bin/wv"))?;
+    crate::written_ptx::check_carried(&prefix.join("bin/wv"))?;
     for (file, place) in [
         ("libsofthca.so", "lib/warpverbs/libsofthca.so"),
         ("libwarpverbs_c.so", "lib/libwarpverbs_c.so"),

@@ -6,13 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
-use crate::process::{self, Ending, Running, command, run};
-use crate::tree::{PTX_FOLDERS, ends_in, files_below, fresh_folder, prepare, wheel_program};
+use crate::process::{self, Ending, Running, command, run, text_of};
+use crate::tree::{
+    PTX_IN_GIT, PTX_WRITTEN, ends_in, files_below, fresh_folder, prepare, wheel_program,
+};
+use crate::written_ptx;
 
 const COMPILED: &str = "target/kernels";
 pub(crate) const ARCHITECTURES: [&str; 2] = ["80", "90"];
 
-/// With a file: compiles it for the CPU check and to PTX. Without: every kernel, and refreshes the checked-in files.
+/// How nvcc compiles every kernel.
+const OPTIONS: [&str; 3] = ["-O3", "-std=c++17", "--ptx"];
+
+/// With a file: compiles it for the CPU check and to PTX. Without: every kernel, and refreshes all folders of PTX.
 pub(crate) fn kernels(file: Option<&str>) -> Result {
     prepare("kernels")?;
     match file {
@@ -22,12 +28,16 @@ pub(crate) fn kernels(file: Option<&str>) -> Result {
 }
 
 fn refresh() -> Result {
-    let mut made = Vec::new();
-    for folder in PTX_FOLDERS {
+    for folder in PTX_IN_GIT {
         let checked_in = format!("{folder}/ptx");
         fresh_folder(Path::new(&checked_in))?;
         compile_all(folder, Path::new(&checked_in))?;
-        made.extend(files_below(&checked_in, |path| ends_in(path, &["ptx"]))?);
+    }
+    written_ptx::compile_everything()?;
+    let mut made = Vec::new();
+    for folder in PTX_IN_GIT.iter().chain(&PTX_WRITTEN) {
+        let ptx = format!("{folder}/ptx");
+        made.extend(files_below(&ptx, |path| ends_in(path, &["ptx"]))?);
     }
     run(command("wc", ["-c"]).args(made))
 }
@@ -63,7 +73,7 @@ pub(crate) fn compile_ptx(source: &Path, folder: &Path, name: &str) -> Result {
         fs::create_dir_all(parent).at(parent)?;
         let mut command = Command::new(&nvcc);
         command
-            .args(["-O3", "-std=c++17", "--ptx"])
+            .args(OPTIONS)
             .arg(format!("-arch=compute_{architecture}"))
             .args(["-I", "kernels/include", "-I"])
             .arg(folder_of(source))
@@ -90,6 +100,17 @@ fn nvcc() -> Result<PathBuf> {
     cuda_program("nvcc")
 }
 
+/// In one line, what PTX depends on besides its sources.
+pub(crate) fn compiler() -> Result<String> {
+    let said = text_of(Command::new(nvcc()?).arg("--version"))?;
+    let build = said.lines().next_back().unwrap_or_default();
+    let architectures = ARCHITECTURES.join(" ");
+    Ok(format!(
+        "nvcc {}, {build}, {architectures}",
+        OPTIONS.join(" ")
+    ))
+}
+
 /// A program of the pinned toolkit, below the one version of Python of the virtual environment.
 pub(crate) fn cuda_program(name: &str) -> Result<PathBuf> {
     let libraries = Path::new(".tools/venv/lib");
@@ -107,7 +128,7 @@ pub(crate) fn cuda_program(name: &str) -> Result<PathBuf> {
 }
 
 /// `folder`/moe/dispatch.cu becomes `to`/sm_90/moe/dispatch.ptx.
-fn compile_all(folder: &str, to: &Path) -> Result {
+pub(crate) fn compile_all(folder: &str, to: &Path) -> Result {
     for source in files_below(folder, |path| ends_in(path, &["cu"]))? {
         let name = source.strip_prefix(folder).unwrap_or(&source);
         compile_ptx(&source, to, &name.with_extension("").to_string_lossy())?;
@@ -115,9 +136,11 @@ fn compile_all(folder: &str, to: &Path) -> Result {
     Ok(())
 }
 
-/// Fails where a folder `ptx` is not what the sources compile to.
+/// Compiles every kernel. Fails where one does not compile, or where PTX in git is not what the sources compile to. PTX that git does
+/// not carry is written, so that what is built next has it.
 pub(crate) fn check_ptx() -> Result {
-    for folder in PTX_FOLDERS {
+    written_ptx::compile_everything()?;
+    for folder in PTX_IN_GIT {
         let checked_in = format!("{folder}/ptx");
         let fresh = Path::new("target/kernels/fresh").join(folder);
         fresh_folder(&fresh)?;

@@ -3,7 +3,7 @@
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]). Which may
 //!   be skipped has a list ([`skips`]).
-//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
+//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX ([`written_ptx`]: that which git does not carry), and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
 //!   [`others`]: other projects beside this one, in it.
 //! - [`fresh`]: the same in a bare root. [`mod@figures`]: those of the documents, [`perftest`] among them. [`debug`], [`miri`], [`texts`] ([`prose`]), [`fuzz`], [`install`], [`python`].
 //!
@@ -41,6 +41,9 @@ mod python;
 mod runners;
 mod sanitize;
 mod skips;
+/// The one definition of which sources PTX was compiled of.
+#[path = "../../warpverbs-build/src/stamp.rs"]
+mod stamp;
 mod steps;
 mod summary;
 mod test;
@@ -51,6 +54,7 @@ mod tree;
 /// The one definition of what machine code is made of and called.
 #[path = "../../../src/gpu/cuda/widen.rs"]
 mod widen;
+mod written_ptx;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

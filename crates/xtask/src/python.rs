@@ -36,6 +36,7 @@ const OF_TORCH: &[&str] = &[
 /// Builds the wheel, and says its file and the glibc that it needs.
 pub(crate) fn wheel() -> Result {
     prepare("wheel")?;
+    crate::written_ptx::write()?;
     let [wheel, name] = build_wheels()?;
     let mut objects = files_below(PREFIX, |path| {
         path.ends_with("wv") || path.extension().is_some_and(|ending| ending == "so")
@@ -107,6 +108,9 @@ fn pip(python: &Path, task: &str) -> Command {
 /// The part `python`.
 pub(crate) fn in_tests(test: &mut Run) -> Result {
     test.part("python");
+    test.step("PTX that the programs carry", |_| {
+        crate::written_ptx::write()
+    })?;
     let mut wheel = None;
     // A second build of all that others get: its seconds are this step's.
     test.step("release build of what others get", |_| {

@@ -112,8 +112,10 @@ const KERNEL_FOLDERS: [&str; 5] = [
 ];
 /// Kernels that only tests launch: NVRTC compiles them in a test, `./x gpu pack` for a GPU.
 pub(crate) const TEST_KERNELS: &str = "crates/test-support/kernels";
-/// Those of the folders whose PTX is checked in, in their folder `ptx`.
-pub(crate) const PTX_FOLDERS: [&str; 3] = ["kernels", "crates/gpuhca/kernels", "crates/wv/kernels"];
+/// Those whose PTX is in git, in their folder `ptx`: of the library, which others build by cargo alone, and of the doctor.
+pub(crate) const PTX_IN_GIT: [&str; 2] = ["kernels", "crates/wv/kernels/doctor"];
+/// Those whose PTX is written before programs for others are built, into a folder `ptx` that git ignores.
+pub(crate) const PTX_WRITTEN: [&str; 2] = ["crates/gpuhca/kernels", "crates/wv/kernels/bench"];
 
 pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
     // Adapters to other projects (cuda) are compiled apart from the rest.

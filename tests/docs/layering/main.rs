@@ -227,6 +227,7 @@ const GENERATED: &[&str] = &[
     "kernels/include/warpverbs/abi.h",
     "crates/test-support/kernels/abi.h",
     "crates/wv/kernels/bench/abi.h",
+    "crates/wv/kernels/doctor/abi.h",
     "crates/gpuhca/kernels/gpuhca/abi.h",
     "crates/capi/include/warpverbs.h",
 ];

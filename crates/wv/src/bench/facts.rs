@@ -6,7 +6,7 @@ use std::fs;
 use serde::Serialize;
 
 use super::BenchError;
-use crate::KERNELS;
+use crate::{DOCTOR, KERNELS};
 use warpverbs::gpu::Gpu;
 
 /// The facts of a device.
@@ -59,6 +59,7 @@ pub struct Kernel {
 /// The device's.
 pub fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
     gpu.add_kernels(&KERNELS)?;
+    gpu.add_kernels(&DOCTOR)?;
     let said = gpu.facts()?;
     let first_line = |file: &str| {
         let text = fs::read_to_string(file).ok()?;

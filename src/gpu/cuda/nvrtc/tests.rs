@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::ptx;
-use super::super::sources::{as_source, kernel_files, test_kernels};
+use super::super::sources::{as_source, kernel_files, kernels_of, test_kernels};
 use super::*;
 use crate::gpu::kernel_set::LIBRARY;
 
@@ -99,6 +99,25 @@ fn test_kernels_of_every_header_compile_too() {
         for source in sources {
             let compiled = nvrtc.compile_for(*source, &files, 90, false).unwrap();
             assert!(!names(&compiled.ptx).is_empty(), "{}", source.name);
+        }
+    });
+}
+
+/// A program that was built from git alone has no PTX of most of these.
+#[test]
+fn kernels_of_the_command_line_and_of_gpuhca_compile_too() {
+    with_nvrtc(|nvrtc| {
+        for (package, folder, kernel) in [
+            ("gpuhca", "kernels/gpuhca", "gpuhca_serve"),
+            ("wv", "kernels/bench", "wv_bench_post_shared_thread"),
+            ("wv", "kernels/doctor", "wv_doctor_put"),
+        ] {
+            let files = kernels_of(package, folder);
+            let files: Vec<_> = files.iter().map(as_source).collect();
+            let kernels = files.iter().filter(|file| file.name.ends_with(".cu"));
+            let compiled = kernels.map(|source| nvrtc.compile_for(*source, &files, 90, false));
+            let made: BTreeSet<_> = compiled.flat_map(|one| names(&one.unwrap().ptx)).collect();
+            assert!(made.contains(kernel), "{folder}: {made:?}");
         }
     });
 }

@@ -3,17 +3,17 @@
 // UNSAFETY: launches the doctor's kernel on a window of its team.
 #![expect(unsafe_code, reason = "launch of the doctor's kernel")]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::KERNELS;
+use crate::DOCTOR;
 use crate::abi::DoctorPutParams;
 use bytemuck::bytes_of;
 use warpverbs::abi::{DevicePtr, Status, Window};
 use warpverbs::config::QpModes;
 use warpverbs::error::ThreadPanicked;
-use warpverbs::gpu::{Gpu, GpuError, KernelSet, Launch};
+use warpverbs::gpu::{Gpu, GpuError, Launch};
 use warpverbs::internal::TeamConfigInternal;
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, Rung};
@@ -23,9 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The kernel ends by its own deadline; the host waits for so much longer.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The doctor's kernel, and that alone: the driver of a GPU compiles no other in the time of a check.
 const PUT: &str = "wv_doctor_put";
-static OWN: OnceLock<KernelSet> = OnceLock::new();
 
 /// A rank, with a window.
 pub(super) struct Member {
@@ -103,7 +101,7 @@ impl Member {
 
     fn launch(&self, what: &Transfer) -> Result<Status, GpuError> {
         let gpu = self.team.gpu();
-        gpu.add_kernels(OWN.get_or_init(|| KERNELS.part("bench/doctor", &[PUT])))?;
+        gpu.add_kernels(&DOCTOR)?;
         let outcome = gpu.alloc(size_of::<Status>(), 8)?;
         gpu.write(outcome.addr(), bytes_of(&Status::TIMEOUT))?;
         let params = DoctorPutParams {

@@ -4,6 +4,7 @@ use std::fs;
 
 use super::check::{Check, Look};
 use super::tree::Tree;
+use crate::KERNELS;
 use warpverbs::gpu::{self, GpuError, Survey};
 use warpverbs::verbs::{VerbsError, device_list, missing_functions};
 
@@ -27,8 +28,10 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
     Check {
         id: "nvrtc",
         what: "NVRTC",
-        why: "Where the driver cannot read the PTX, NVRTC compiles the kernels on this machine.",
-        mend: "Set WARPVERBS_NVRTC=/path/to/libnvrtc.so, of a CUDA version that the driver runs; pip install nvidia-cuda-nvrtc-cu12 has one.",
+        why: "Where the driver cannot read the PTX, NVRTC compiles the kernels on this machine. It also compiles those of which a program \
+              has no PTX, as one that cargo has built of a fresh clone.",
+        mend: "Set WARPVERBS_NVRTC=/path/to/libnvrtc.so, of a CUDA version that the driver runs; pip install nvidia-cuda-nvrtc-cu12 has one. \
+               What ./x install, ./x dist and ./x wheel make has PTX of all kernels, and what cargo builds after ./x kernels.",
         look: nvrtc,
     },
     Check {
@@ -112,14 +115,27 @@ fn cuda_driver(_: &Tree) -> Look {
 }
 
 fn nvrtc(_: &Tree) -> Look {
-    let is_needed = gpu::survey()
-        .ok()
-        .and_then(|survey| reads_ptx(&survey))
-        .is_some_and(|(_, reads)| !reads);
-    match gpu::nvrtc() {
-        Ok(found) => Look::ok(found),
-        Err(_) if !is_needed => Look::ok("none, and none is needed"),
-        Err(why) => Look::missing(why),
+    let ptx = gpu::survey().ok().and_then(|survey| reads_ptx(&survey));
+    let sets = [
+        (&KERNELS, "wv bench"),
+        (&gpuhca::KERNELS, "--device gpuhca"),
+    ];
+    let lacking = sets.iter().filter(|(set, _)| set.ptx().is_empty());
+    let lacking: Vec<&str> = lacking.map(|(_, user)| *user).collect();
+    judge_nvrtc(gpu::nvrtc(), ptx.map(|(_, reads)| reads), &lacking)
+}
+
+/// `reads_ptx`: whether the driver reads PTX of these kernels; None without a GPU. `lacking`: what runs kernels of which this program
+/// has no PTX.
+fn judge_nvrtc(found: Result<String, String>, reads_ptx: Option<bool>, lacking: &[&str]) -> Look {
+    match (found, reads_ptx) {
+        (Ok(found), _) => Look::ok(found),
+        (Err(why), Some(false)) => Look::missing(why),
+        (Err(why), Some(true)) if !lacking.is_empty() => Look::degraded(format!(
+            "{why}; this program has no PTX for {}",
+            lacking.join(" and ")
+        )),
+        (Err(_), _) => Look::ok("none, and none is needed"),
     }
 }
 
@@ -140,6 +156,22 @@ fn page_size(tree: &Tree) -> Look {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nvrtc_is_needed_on_a_gpu_by_an_old_driver_or_a_program_without_ptx() {
+        let none = || Err("not found".to_owned());
+        let not_needed = Look::ok("none, and none is needed");
+        let bench = &["wv bench"][..];
+        assert_eq!(judge_nvrtc(none(), None, bench), not_needed);
+        assert_eq!(judge_nvrtc(none(), Some(true), &[]), not_needed);
+        let missing = Look::missing("not found");
+        assert_eq!(judge_nvrtc(none(), Some(false), &[]), missing);
+        let without = Look::degraded("not found; this program has no PTX for wv bench");
+        assert_eq!(judge_nvrtc(none(), Some(true), bench), without);
+        let found = Ok("libnvrtc.so.13 (13.0)".to_owned());
+        let ok = Look::ok("libnvrtc.so.13 (13.0)");
+        assert_eq!(judge_nvrtc(found, Some(true), bench), ok);
+    }
 
     #[test]
     fn the_release_of_rdma_core_is_in_the_names_of_its_libraries() {
