@@ -196,6 +196,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_file_that_git_is_told_of_by_its_path_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let attributes = fs::read_to_string(root.join(".gitattributes")).unwrap();
+        let paths = attributes.lines().filter_map(|line| line.strip_prefix('/'));
+        let paths = paths.filter_map(|line| line.split_whitespace().next());
+        let mut files = 0;
+        for path in paths.filter(|path| !path.contains('*')) {
+            assert!(root.join(path).is_file(), "{path}");
+            files += 1;
+        }
+        assert!(files > 5, "{files} files");
+    }
+
+    #[test]
     fn packages_that_may_be_published_are_those_that_do_not_forbid_it() {
         let metadata = r#"{"packages": [
             {"name": "open", "publish": null}, {"name": "closed", "publish": []}]}"#;
