@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use crate::abi::header;
+use crate::abi::render;
+
 /// What the kernels of dispatch and combine share with the host, and no kernel of a program.
 pub mod moe_abi {
     pub use crate::abi::moe::*;
@@ -33,6 +34,7 @@ pub mod provider {
 
 pub use crate::memheap::{Block, MemHeap};
 use crate::moe::{Batch, Moe, MoeError, View, Workspace};
+
 pub use crate::sys::bindings;
 pub use crate::team::hello::reader::RecordReader;
 use crate::team::{Store, StoreError, Team, TeamConfig, TeamError};
@@ -41,7 +43,7 @@ use crate::verbs::Rung;
 /// The text of `kernels/include/warpverbs/abi.h`.
 #[must_use]
 pub fn abi_header() -> String {
-    header::render()
+    render::render()
 }
 
 /// Hands over the wake word and the kick hook of a software HCA that is linked into this program. For launches that start

@@ -22,13 +22,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs, io};
 
-use super::{
-    AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    moe, moe_calls, moe_words, qp, team,
-};
-
-/// How the headers of this package come about.
-const ORIGIN: &str = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
+use super::{AbiEnum, AbiStruct};
 
 /// One definition of a header.
 #[derive(Debug)]
@@ -43,26 +37,6 @@ pub struct Constant {
     pub declaration: String,
     /// The number that the header gives it.
     pub value: u64,
-}
-
-/// `kernels/include/warpverbs/abi.h`.
-#[must_use]
-pub(crate) fn render() -> String {
-    let mut items = vec![enum_item::<Status>()];
-    items.extend(constant_items(qp::constants()));
-    items.extend(constant_items(team::constants()));
-    items.extend([
-        struct_item::<QpContext>(),
-        struct_item::<PeerEntry>(),
-        struct_item::<PeerGuard>(),
-        struct_item::<Window>(),
-        struct_item::<DeviceConfig>(),
-        struct_item::<TeamContext>(),
-    ]);
-    items.extend(moe_words::items());
-    items.extend(moe::items());
-    items.extend(moe_calls::items());
-    file(ORIGIN, "wv", &["<cstddef>", "<cstdint>"], items)
 }
 
 /// The definition of `T` with the asserts that pin its layout.

@@ -24,6 +24,7 @@ pub(crate) mod moe;
 pub(crate) mod moe_calls;
 pub(crate) mod moe_words;
 mod qp;
+pub(crate) mod render;
 mod status;
 mod team;
 mod types;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::number::whole;
+use crate::config::number::whole;
 
 /// `HOST:PORT`, whose port is a whole number up to 65535: the host as it stands, and the port.
 pub(crate) fn host_and_port(text: &str) -> Option<(&str, u16)> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::number::whole;
+use crate::config::number::whole;
 
 /// CPUs have lower numbers: Linux is built for as many at most.
 const MOST_CPUS: u32 = 8192;

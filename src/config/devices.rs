@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::number::whole;
+use crate::config::number::whole;
 
 /// Which RDMA devices a rank or an engine uses, one per rail.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,16 +1,24 @@
 //! How a host engine works.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::variables::Source;
-use super::{
-    ConfigError, DeviceChoice, EngineAddress, EngineCpus, EngineKey, GidChoice, GpuSelector,
-    PathConfig, setters,
+use crate::config::choices::{
+    ENGINE_CQ, ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH, EngineCq, EnginePairing, EnginePath,
 };
+use crate::config::cpus::EngineCpus;
+use crate::config::devices::DeviceChoice;
+use crate::config::engine_address::EngineAddress;
+use crate::config::error::ConfigError;
+use crate::config::gid::GidChoice;
+use crate::config::gpu::GpuSelector;
+use crate::config::key::EngineKey;
+use crate::config::limits::MOST_LOG_ENTRIES;
+use crate::config::path::PathConfig;
+use crate::config::setters::setters;
+use crate::config::source::Source;
 
 /// How a host engine works. It is checked when the engine is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,66 +260,6 @@ fn names(text: &str) -> Option<Vec<String>> {
     fit.then_some(names)
 }
 
-/// How transfers of an engine go to peers of its machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum EnginePath {
-    /// By copies within the machine where they can, else by the NIC.
-    #[default]
-    Auto,
-    /// By the NIC, to peers of this machine, too.
-    Nic,
-    /// By copies within the machine. A peer for which that cannot be is not connected.
-    Local,
-}
-
-impl fmt::Display for EnginePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = ENGINE_PATH.iter().find(|(_, path)| path == self);
-        f.write_str(word.map_or("", |(word, _)| word))
-    }
-}
-
-/// Words of `WARPVERBS_ENGINE_PATH`.
-pub(super) const ENGINE_PATH: [(&str, EnginePath); 3] = [
-    ("auto", EnginePath::Auto),
-    ("nic", EnginePath::Nic),
-    ("local", EnginePath::Local),
-];
-
-/// Which rails of an engine meet which of its peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum EnginePairing {
-    /// QP `n` leaves by rail `n` and enters by rail `n`.
-    #[default]
-    Place,
-    /// All rails of both ends meet, as far as the connection has QPs. A slice takes a rail near the peer's memory, if the engine
-    /// knows one that works. If either end asks for this, both do it.
-    Near,
-}
-
-/// Words of `WARPVERBS_ENGINE_PAIRING`.
-pub(super) const ENGINE_PAIRING: [(&str, EnginePairing); 2] = [
-    ("place", EnginePairing::Place),
-    ("near", EnginePairing::Near),
-];
-
-/// In which CQs the QPs of an engine complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum EngineCq {
-    /// Each worker has its own, and takes no lock.
-    #[default]
-    Worker,
-    /// The workers of a NIC have one in common. Whichever of them looks takes what has completed, for the others too.
-    Nic,
-}
-
-/// Words of `WARPVERBS_ENGINE_CQ`.
-pub(super) const ENGINE_CQ: [(&str, EngineCq); 2] =
-    [("worker", EngineCq::Worker), ("nic", EngineCq::Nic)];
-
-/// log2 of the longest CQ that the PRM has.
-pub(crate) const MOST_LOG_ENTRIES: u8 = 22;
-
 /// For the QPs to so many peers an engine takes memory at the start.
 const FIRST_PEERS: u32 = 16;
 
@@ -325,18 +273,6 @@ fn log_entries(peers: u32, (qps, workers): (u32, u32), log_depth: u8) -> u8 {
         .unwrap_or(MOST_LOG_ENTRIES)
         .min(MOST_LOG_ENTRIES)
 }
-
-/// Words of `WARPVERBS_ENGINE_DEPTH`.
-pub(super) const ENGINE_DEPTH: [(&str, u8); 8] = [
-    ("256", 8),
-    ("512", 9),
-    ("1024", 10),
-    ("2048", 11),
-    ("4096", 12),
-    ("8192", 13),
-    ("16384", 14),
-    ("32768", 15),
-];
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::address::address;
+use crate::config::address::address;
 
 /// How the text of an address of a Unix socket begins.
 const UNIX: &str = "unix:";

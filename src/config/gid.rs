@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::number::whole;
+use crate::config::number::whole;
 
 /// Which entry of a port's GID table a rank speaks from. Indices differ between hosts and containers, subnets and interfaces do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::number::whole;
+use crate::config::number::whole;
 
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

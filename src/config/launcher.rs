@@ -1,7 +1,8 @@
 //! What the program that has started a rank says of it.
 
-use super::ConfigError;
-use super::variables::{MAX_RANKS, Source};
+use crate::config::error::ConfigError;
+use crate::config::limits::MAX_RANKS;
+use crate::config::source::Source;
 
 /// Variables of a launcher.
 pub(super) struct Launcher {

@@ -2,8 +2,13 @@
 
 use std::ffi::OsString;
 
-use super::variables::Source;
-use super::{ConfigError, setters};
+use crate::config::choices::{
+    CQ, CqKind, DOORBELL, Doorbell, MEMORY, MOE_ORDER, Memory, QUEUES, Queues, SHARING, Sharing,
+    SignalOrder,
+};
+use crate::config::error::ConfigError;
+use crate::config::setters::setters;
+use crate::config::source::Source;
 
 /// How the QPs of a team work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,110 +58,6 @@ setters! {
         with_pci_relaxed(pci_relaxed: bool),
     }
 }
-
-/// The threads that post on a QP at the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sharing {
-    /// Any thread of any kernel.
-    #[default]
-    Shared,
-    /// One thread or one warp at a time: no flags, no atomics.
-    Exclusive,
-    /// The threads of one block: flags and atomics of block scope.
-    Cta,
-}
-
-/// How the HCA hears of posted work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Doorbell {
-    /// A record in memory says how far to run; then the register is stored to.
-    #[default]
-    Record,
-    /// No record in memory: the value stored to the register says how far to run. By capability `send_dbr_mode_no_dbr_ext`. No
-    /// other QP uses the register's page.
-    NoRecord,
-    /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
-    /// the register cannot be mapped into.
-    Mailbox,
-}
-
-/// Where send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Queues {
-    /// In the control heap, with everything else.
-    #[default]
-    Device,
-    /// In a second heap of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need
-    /// fences of system scope.
-    Host,
-}
-
-/// Where windows lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Memory {
-    /// In device memory.
-    Device,
-    /// In pinned host memory that kernels reach: for devices whose memory the HCA cannot reach.
-    Host,
-}
-
-/// How send completions are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CqKind {
-    /// One entry, overwritten by each completion.
-    #[default]
-    Collapsed,
-    /// An entry for each WQEBB of the send queue: the first error is never overwritten.
-    Wide,
-}
-
-/// How a signal is kept behind the data that it stands for. In the order of their cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SignalOrder {
-    /// The signal is an inline write on the same QP: where the device places writes in order.
-    Inline,
-    /// The signal is an atomic swap on the same QP: where atomics are behind what was posted before.
-    Swap,
-    /// The data has completed before the signal is posted: anywhere.
-    Flush,
-}
-
-/// Words of `WARPVERBS_SHARING`.
-pub(super) const SHARING: [(&str, Sharing); 3] = [
-    ("shared", Sharing::Shared),
-    ("exclusive", Sharing::Exclusive),
-    ("cta", Sharing::Cta),
-];
-/// Words of `WARPVERBS_DOORBELL`.
-pub(super) const DOORBELL: [(&str, Option<Doorbell>); 4] = [
-    ("auto", None),
-    ("record", Some(Doorbell::Record)),
-    ("no-record", Some(Doorbell::NoRecord)),
-    ("mailbox", Some(Doorbell::Mailbox)),
-];
-/// Words of `WARPVERBS_QUEUES`.
-pub(super) const QUEUES: [(&str, Option<Queues>); 3] = [
-    ("auto", None),
-    ("device", Some(Queues::Device)),
-    ("host", Some(Queues::Host)),
-];
-/// Words of `WARPVERBS_MEMORY`.
-pub(super) const MEMORY: [(&str, Option<Memory>); 3] = [
-    ("auto", None),
-    ("device", Some(Memory::Device)),
-    ("host", Some(Memory::Host)),
-];
-/// Words of `WARPVERBS_CQ`.
-pub(super) const CQ: [(&str, CqKind); 2] =
-    [("collapsed", CqKind::Collapsed), ("wide", CqKind::Wide)];
-/// Words of `WARPVERBS_MOE_ORDER`.
-pub(super) const MOE_ORDER: [(&str, Option<SignalOrder>); 4] = [
-    ("auto", None),
-    ("inline", Some(SignalOrder::Inline)),
-    ("swap", Some(SignalOrder::Swap)),
-    ("flush", Some(SignalOrder::Flush)),
-];
 
 impl QpModes {
     /// Those of this process, from its environment.

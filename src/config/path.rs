@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 
-use super::variables::Source;
-use super::{ConfigError, OutOfRange, in_table, in_words, setters};
+use crate::config::choices::{GRH, GrhUse, MTU, READ_DEPTH};
+use crate::config::error::ConfigError;
+use crate::config::setters::setters;
+use crate::config::source::{OutOfRange, Source, in_table, in_words};
 
 /// How packets of a QP go to the peer, where the caller may choose. Values that a port cannot have are refused when paths are
 /// made.
@@ -48,18 +50,6 @@ pub struct PathConfig {
     pub retry_count: u8,
     /// Retries of a packet that met no receive WQE, 0 to 7, of which 7 is for ever. `WARPVERBS_RNR_RETRY`; default 7.
     pub rnr_retry: u8,
-}
-
-/// When packets have a global route header on InfiniBand. RoCE packets always have their addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GrhUse {
-    /// Where the subnets of both ports differ, or one of them demands it.
-    #[default]
-    Auto,
-    /// Every packet has one, also within a subnet.
-    Always,
-    /// Never; a peer that needs one is refused.
-    Never,
 }
 
 setters! {
@@ -159,31 +149,3 @@ impl PathConfig {
         in_words("read_depth", self.read_depth, &READ_DEPTH)
     }
 }
-
-/// Words of `WARPVERBS_GRH`.
-pub(super) const GRH: [(&str, GrhUse); 3] = [
-    ("auto", GrhUse::Auto),
-    ("always", GrhUse::Always),
-    ("never", GrhUse::Never),
-];
-/// Words of `WARPVERBS_MTU`.
-pub(super) const MTU: [(&str, Option<u16>); 6] = [
-    ("auto", None),
-    ("256", Some(256)),
-    ("512", Some(512)),
-    ("1024", Some(1024)),
-    ("2048", Some(2048)),
-    ("4096", Some(4096)),
-];
-/// Words of `WARPVERBS_READ_DEPTH`.
-pub(super) const READ_DEPTH: [(&str, Option<u8>); 9] = [
-    ("auto", None),
-    ("1", Some(1)),
-    ("2", Some(2)),
-    ("4", Some(4)),
-    ("8", Some(8)),
-    ("16", Some(16)),
-    ("32", Some(32)),
-    ("64", Some(64)),
-    ("128", Some(128)),
-];

@@ -1,7 +1,7 @@
 //! The URL of the store, with the options that variables give.
 
-use super::ConfigError;
-use super::variables::Source;
+use crate::config::error::ConfigError;
+use crate::config::source::Source;
 
 /// Variables that are options of a store by TLS, and the option of each.
 const STORE_FILES: [(&str, &str); 3] = [

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use super::variables::Source;
-use super::{ConfigError, MAX_WINDOWS, OutOfRange, PathConfig, QpModes, in_table, setters};
+use crate::config::error::ConfigError;
+use crate::config::limits::MAX_WINDOWS;
+use crate::config::modes::QpModes;
+use crate::config::path::PathConfig;
+use crate::config::setters::setters;
+use crate::config::source::{OutOfRange, Source, in_table};
 
 /// The settings of a team: those of a process ([`Config`](super::Config)) and of one team in it
 /// ([`TeamConfig`](crate::team::TeamConfig)), which both hold them. All members pass the same values, except for `rank` and

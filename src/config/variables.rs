@@ -3,17 +3,14 @@
 //! Everything that reads a variable takes its range and its default from here. `wv config` prints the table with the values of a
 //! process, and `docs/configuration.md` is rendered from it.
 
-use std::cell::RefCell;
-use std::ffi::OsString;
 use std::fmt;
-use std::str::FromStr;
-use std::time::Duration;
 
-use super::ConfigError;
-use super::engine::{ENGINE_CQ, ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH};
-use super::modes::{CQ, DOORBELL, MEMORY, MOE_ORDER, QUEUES, SHARING};
-use super::number::whole;
-use super::path::{GRH, MTU, READ_DEPTH};
+use crate::config::choices::{
+    CQ, DOORBELL, ENGINE_CQ, ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH, GRH, MEMORY, MOE_ORDER,
+    MTU, QUEUES, READ_DEPTH, SHARING,
+};
+use crate::config::error::ConfigError;
+use crate::config::limits::{INBOX, MAX_QPS_PER_PEER, MAX_RANKS, MOST_WINDOWS};
 
 /// A variable of the environment, and the field of [`Config`](super::Config) or [`EngineConfig`](super::EngineConfig) that it sets.
 #[derive(Clone, Copy, Debug)]
@@ -136,14 +133,6 @@ const ENGINE_PAIRING_WORDS: [&str; ENGINE_PAIRING.len()] = words(&ENGINE_PAIRING
 const ENGINE_PATH_WORDS: [&str; ENGINE_PATH.len()] = words(&ENGINE_PATH);
 const READ_DEPTH_WORDS: [&str; READ_DEPTH.len()] = words(&READ_DEPTH);
 
-/// Most ranks of a team.
-pub(crate) const MAX_RANKS: u32 = 1024;
-/// Most QPs to one peer.
-pub(crate) const MAX_QPS_PER_PEER: u32 = 64;
-/// Windows of a team for which nothing else is said.
-pub(crate) const MAX_WINDOWS: u32 = 16;
-/// Most windows that a team may be given room for: more than 300 MoE layers need.
-pub(crate) const MOST_WINDOWS: u32 = 1024;
 const SWITCH: Values = Values::Words(&["0", "1"]);
 /// A day, ms.
 const LONGEST_MS: u64 = 86_400_000;
@@ -152,8 +141,6 @@ const MOST_CONTROL_BYTES: u64 = 1 << 40;
 
 /// A slice of the host engine, bytes.
 const SLICE: [u64; 2] = [1 << 12, 1 << 30];
-/// Notices of one peer that a host engine keeps, bytes.
-pub(crate) const INBOX: [u64; 2] = [1 << 17, 1 << 30];
 const RANK: &[Reader] = &[Reader::Rank];
 const BOTH: &[Reader] = &[Reader::Rank, Reader::Engine];
 
@@ -622,7 +609,8 @@ impl Variable {
         }
     }
 
-    fn refuse(&self, value: String) -> ConfigError {
+    /// The error of a value that it may not be.
+    pub(super) fn refuse(&self, value: String) -> ConfigError {
         let name = self.name.to_owned();
         let number = |word, least, most| ConfigError::Number {
             name: name.clone(),
@@ -661,202 +649,13 @@ impl fmt::Display for Values {
     }
 }
 
-/// Where variables are read from.
-pub(super) struct Source<'a> {
-    variable: &'a dyn Fn(&str) -> Option<OsString>,
-    /// The first that was read and is no text.
-    refused: RefCell<Option<ConfigError>>,
-}
-
-impl Source<'_> {
-    /// What `read` makes of these variables.
-    ///
-    /// # Errors
-    /// One that `read` has read is no text, so that it does not count as not set; else the error of `read`.
-    pub(super) fn reading<V: Into<OsString>, T>(
-        variable: impl Fn(&str) -> Option<V>,
-        read: impl FnOnce(&Source<'_>) -> Result<T, ConfigError>,
-    ) -> Result<T, ConfigError> {
-        let source = Source {
-            variable: &|name| variable(name).map(Into::into),
-            refused: RefCell::default(),
-        };
-        let read = read(&source);
-        source.refused.take().map_or(read, Err)
-    }
-
-    /// The variable as it is set.
-    pub(super) fn set(&self, name: &str) -> Option<String> {
-        match (self.variable)(name)?.into_string() {
-            Ok(text) => Some(text),
-            Err(value) => {
-                let name = name.to_owned();
-                let refused = ConfigError::NotText { name, value };
-                self.refused.borrow_mut().get_or_insert(refused);
-                None
-            }
-        }
-    }
-
-    /// The variable, or its default.
-    pub(super) fn text(&self, name: &str) -> String {
-        self.set(name)
-            .unwrap_or_else(|| row_of(name).default.to_owned())
-    }
-
-    pub(super) fn number<T: TryFrom<u64>>(&self, name: &str) -> Result<T, ConfigError> {
-        let number = self.optional(name)?;
-        number.ok_or_else(|| row_of(name).refuse(self.text(name)))
-    }
-
-    /// A number, or none where the variable is its word.
-    pub(super) fn optional<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, ConfigError> {
-        let row = row_of(name);
-        let value = self.text(name);
-        if matches!(row.values, Values::NumberOr { word, .. } if word == value) {
-            return Ok(None);
-        }
-        let in_limits = |number: &u64| {
-            row.limits()
-                .is_some_and(|[least, most]| (least..=most).contains(number))
-        };
-        let number = whole(&value).filter(in_limits);
-        match number.and_then(|number| T::try_from(number).ok()) {
-            Some(number) => Ok(Some(number)),
-            None => Err(row.refuse(value)),
-        }
-    }
-
-    pub(super) fn milliseconds(&self, name: &str) -> Result<Duration, ConfigError> {
-        self.number(name).map(Duration::from_millis)
-    }
-
-    /// What the word of a variable means.
-    pub(super) fn word<T: Copy>(
-        &self,
-        name: &str,
-        meanings: &[(&'static str, T)],
-    ) -> Result<T, ConfigError> {
-        let value = self.text(name);
-        match meanings.iter().find(|(word, _)| *word == value) {
-            Some((_, meaning)) => Ok(*meaning),
-            None => Err(row_of(name).refuse(value)),
-        }
-    }
-
-    pub(super) fn switch(&self, name: &str) -> Result<bool, ConfigError> {
-        self.word(name, &[("0", false), ("1", true)])
-    }
-
-    /// What `read` makes of the variable.
-    pub(super) fn read<T>(
-        &self,
-        name: &str,
-        read: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, ConfigError> {
-        let value = self.text(name);
-        read(&value).ok_or_else(|| row_of(name).refuse(value))
-    }
-
-    /// What `read` makes of the variable, if it is set.
-    pub(super) fn given<T>(
-        &self,
-        name: &str,
-        read: impl Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, ConfigError> {
-        match self.set(name) {
-            None => Ok(None),
-            Some(_) => self.read(name, read).map(Some),
-        }
-    }
-
-    /// What a variable stands for whose type reads it, and says what is wrong with it.
-    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<T, ConfigError>
-    where
-        T::Err: fmt::Display,
-    {
-        let read = self.text(name).parse();
-        read.map_err(|fault: T::Err| ConfigError::Form {
-            name: name.to_owned(),
-            fault: fault.to_string(),
-        })
-    }
-
-    /// A variable, of a launcher perhaps, that is a number from `least` to `most`.
-    pub(super) fn within(&self, name: &str, least: u32, most: u32) -> Result<u32, ConfigError> {
-        let value = self.set(name).unwrap_or_default();
-        let number = whole(&value).and_then(|number| u32::try_from(number).ok());
-        match number {
-            Some(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(ConfigError::Number {
-                name: name.to_owned(),
-                value,
-                word: None,
-                least: least.into(),
-                most: most.into(),
-            }),
-        }
-    }
-}
-
-fn row_of(name: &str) -> &'static Variable {
-    variable(name)
-        .expect("what is read stands in the table: every test of a configuration reads all")
-}
-
-/// A field that was set by code to what its variable cannot be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OutOfRange {
-    pub(crate) field: &'static str,
-    pub(crate) value: u64,
-    pub(crate) limit: String,
-}
-
-/// Refuses a value of `field` beyond the limits of its variable.
-pub(crate) fn in_table(
-    field: &'static str,
-    value: Option<impl Into<u64>>,
-) -> Result<(), OutOfRange> {
-    let limits = variables().find_map(|row| row.limits().filter(|_| row.field() == field));
-    let [least, most] = limits.expect("the field of a number that stands in the table");
-    let Some(value) = value.map(Into::into) else {
-        return Ok(());
-    };
-    match (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(OutOfRange {
-            field,
-            value,
-            limit: format!("{least} to {most}"),
-        }),
-    }
-}
-
-/// Refuses a value of `field` that no word of its variable means.
-pub(super) fn in_words<T: Copy + PartialEq + Into<u64>>(
-    field: &'static str,
-    value: Option<T>,
-    meanings: &[(&'static str, Option<T>)],
-) -> Result<(), OutOfRange> {
-    match value {
-        Some(number) if meanings.iter().all(|(_, meant)| *meant != value) => {
-            let words: Vec<&str> = meanings.iter().map(|(word, _)| *word).collect();
-            Err(OutOfRange {
-                field,
-                value: number.into(),
-                limit: format!("one of {}", words.join(", ")),
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, EngineConfig};
-    use super::*;
     use std::collections::BTreeSet;
     use std::os::unix::ffi::OsStringExt;
+
+    use super::super::{Config, EngineConfig};
+    use super::*;
 
     #[test]
     fn the_table_has_every_variable_that_is_read_and_no_other() {

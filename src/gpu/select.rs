@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::simt::{SimtGpu, SimtOptions};
 use super::{Gpu, GpuError};
+use crate::gpu::survey::Survey;
+
 pub use crate::config::GpuSelector;
 use crate::topology::PciAddress;
 
@@ -116,6 +118,32 @@ fn open_cuda(_ordinal: u32, _soft: bool, _bare: bool) -> Result<Arc<dyn Gpu>, Gp
     Err(GpuError::NoDriver {
         detail: "built without the feature `cuda`".to_owned(),
     })
+}
+
+/// Asks the driver.
+///
+/// # Errors
+///
+/// [`GpuError::NoDriver`], [`GpuError::NoDevice`], [`GpuError::NoStart`]; the driver's.
+pub fn survey() -> Result<Survey, GpuError> {
+    #[cfg(feature = "cuda")]
+    return super::cuda::survey();
+    #[cfg(not(feature = "cuda"))]
+    Err(GpuError::NoDriver {
+        detail: "built without the feature `cuda`".to_owned(),
+    })
+}
+
+/// NVIDIA's run-time compiler that would make kernels for a driver that cannot read their PTX: its file and its version.
+///
+/// # Errors
+///
+/// What was tried, in words.
+pub fn nvrtc() -> Result<String, String> {
+    #[cfg(feature = "cuda")]
+    return super::cuda::found_nvrtc();
+    #[cfg(not(feature = "cuda"))]
+    Err("built without the feature `cuda`".to_owned())
 }
 
 #[cfg(test)]

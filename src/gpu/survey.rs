@@ -1,6 +1,6 @@
 //! What the CUDA driver of this machine says before any of its devices is opened.
 
-use super::{GpuError, GpuSlot, RdmaSupport};
+use super::{GpuSlot, RdmaSupport};
 
 /// The driver and its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,30 +56,4 @@ pub struct KernelNeeds {
     pub cuda: (u32, u32),
     /// First driver release with that version.
     pub release: u32,
-}
-
-/// Asks the driver.
-///
-/// # Errors
-///
-/// [`GpuError::NoDriver`], [`GpuError::NoDevice`], [`GpuError::NoStart`]; the driver's.
-pub fn survey() -> Result<Survey, GpuError> {
-    #[cfg(feature = "cuda")]
-    return super::cuda::survey();
-    #[cfg(not(feature = "cuda"))]
-    Err(GpuError::NoDriver {
-        detail: "built without the feature `cuda`".to_owned(),
-    })
-}
-
-/// NVIDIA's run-time compiler that would make kernels for a driver that cannot read their PTX: its file and its version.
-///
-/// # Errors
-///
-/// What was tried, in words.
-pub fn nvrtc() -> Result<String, String> {
-    #[cfg(feature = "cuda")]
-    return super::cuda::found_nvrtc();
-    #[cfg(not(feature = "cuda"))]
-    Err("built without the feature `cuda`".to_owned())
 }

@@ -6,13 +6,12 @@
 // UNSAFETY: a system call.
 #![expect(unsafe_code, reason = "PR_SET_PTRACER")]
 
-use std::fs;
-use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
 use rendezvous::Process;
 
-use super::reach::{YAMA, is_of_user};
+use super::user::{YAMA, is_of_user};
 
 static TRACER: Mutex<Tracer> = Mutex::new(Tracer {
     process: None,

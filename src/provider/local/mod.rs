@@ -18,12 +18,11 @@ mod counts;
 mod kept;
 mod lane;
 mod names;
+mod offer;
 mod reach;
 mod staged;
+mod user;
 mod words;
-
-use rendezvous::Process;
-use serde::{Deserialize, Serialize};
 
 pub(crate) use admitted::admit;
 pub(crate) use board::{Board, COPYING, LEAVING, MOST_COPIERS, Seat, ShownRegion, Unshown};
@@ -31,57 +30,5 @@ pub(crate) use counts::{Counts, MOST_COUNTERS};
 pub(crate) use kept::{Kept, Vouch, draw};
 pub(crate) use lane::LocalLane;
 pub(crate) use names::{IpcName, MemoryName};
+pub(crate) use offer::{LocalOffer, Place};
 pub(crate) use reach::{Claim, Reach, Wanted};
-
-use crate::gpu::FileName;
-
-/// What an engine tells a peer that may be on its machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LocalOffer {
-    /// The user of its process.
-    pub(crate) user: u32,
-    /// Where it shows its regions.
-    pub(crate) board: FileName,
-}
-
-/// Where the owner of a board keeps what shows a peer whose memory it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Place {
-    /// The peer's seat.
-    pub(crate) seat: u64,
-    /// Where the board is in the memory of the one that tells this.
-    pub(crate) board: u64,
-}
-
-impl LocalOffer {
-    /// That of an engine with this board.
-    pub(crate) fn new(board: &Board) -> Self {
-        Self {
-            user: user(),
-            board: board.name(),
-        }
-    }
-
-    /// Why the two are not to reach each other, as both say it of each other.
-    pub(crate) fn far_from(
-        &self,
-        own: &Process,
-        theirs: &Self,
-        process: &Process,
-    ) -> Option<&'static str> {
-        if !own.is_beside(process) {
-            Some("it is on another machine, or in another PID namespace")
-        } else if self.user != theirs.user {
-            Some("another user runs it")
-        } else {
-            None
-        }
-    }
-}
-
-/// The user whose rights this process has.
-fn user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}

@@ -9,11 +9,9 @@
 #![expect(unsafe_code, reason = "copies of memory")]
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
 use rendezvous::Process;
 
@@ -22,9 +20,10 @@ use super::board::{
 };
 use super::counts::CountWords;
 use super::kept::{Kept, Vouch, WORDS as KEPT_WORDS};
+use super::offer::{LocalOffer, Place};
 use super::staged::Staged;
+use super::user::{YAMA, is_of_user};
 use super::words::Words;
-use super::{LocalOffer, Place, user};
 use crate::gpu::{CopyPiece, FileName, Gpu, Mapping, MemoryHandle, OpenedMemory};
 use crate::provider::{Cause, files};
 
@@ -32,8 +31,6 @@ use crate::provider::{Cause, files};
 const MOST_MAPPED: usize = 256;
 /// Most pieces of a copy by the kernel, which takes 1,024; one is for what the peer keeps.
 pub(super) const MOST_PIECES: usize = 1023;
-/// The file with Yama's restriction on reading the memory of another process.
-pub(super) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
 /// A range in this process and one of the same length at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -442,20 +439,6 @@ impl Reach {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether process `pid` is this one, of this user; why not, in words.
-pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
-    if Process::of(pid) != *process {
-        return Err(format!("process {pid} has not started when it says"));
-    }
-    let owner = fs::metadata(format!("/proc/{pid}")).map_err(|error| error.to_string())?;
-    match owner.uid() == user() {
-        true => Ok(()),
-        false => Err(format!(
-            "another user runs process {pid}, or it lets nobody read its memory"
-        )),
-    }
 }
 
 impl Claim<'_> {

@@ -5,8 +5,9 @@ use std::thread;
 
 use super::lane::Mlx5Lane;
 use super::pair::Pair;
-use super::rail::{Mlx5Rail, RailShape, Registration};
+use super::rail::{Mlx5Rail, Registration};
 use super::reaper::Mlx5Reaper;
+use super::shape::RailShape;
 use crate::config::PathConfig;
 use crate::fabric::PortRecord;
 use crate::provider::{

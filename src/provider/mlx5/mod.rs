@@ -11,6 +11,7 @@ mod lane;
 mod pair;
 mod rail;
 mod reaper;
+mod shape;
 mod stock;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,9 @@ mod wqe;
 pub use bare::{BareLanes, BareWrite};
 pub use lane::Mlx5Lane;
 pub(crate) use pair::{Offer, Pair};
-pub(crate) use rail::{Mlx5Rail, RailShape, Registration};
+pub(crate) use rail::{Mlx5Rail, Registration};
 pub use reaper::Mlx5Reaper;
+pub(crate) use shape::RailShape;
 
 use super::Provider;
 

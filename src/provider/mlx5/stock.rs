@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::rail::RailShape;
+use super::shape::RailShape;
 use crate::provider::ProviderError;
 use crate::verbs::{Context, ControlHeap, Pd, Qp, QpConfig, Reset, SharedCq};
 

@@ -9,13 +9,11 @@ use std::collections::BTreeMap;
 /// The largest circle of files of a crate, and of each of its modules.
 const CIRCLES: Limits = &[
     ("src", 21),
-    ("src/abi", 4),
-    ("src/config", 8),
     ("src/engine", 3),
-    ("src/gpu", 7),
+    ("src/gpu", 3),
     ("src/membership", 6),
     ("src/moe", 18),
-    ("src/provider", 14),
+    ("src/provider", 2),
     ("src/team", 21),
     ("src/topology", 3),
     ("src/verbs", 17),
@@ -47,10 +45,10 @@ const SLICED_TYPES: Limits = &[
 
 /// Files of src that have more than 600 lines without tests: their lines, rounded up to 50.
 const LONG_FILES: Limits = &[
-    ("src/config/variables.rs", 900),
+    ("src/config/variables.rs", 700),
     ("src/membership/driver.rs", 1000),
     ("src/membership/see.rs", 700),
-    ("src/provider/local/reach.rs", 700),
+    ("src/provider/local/reach.rs", 650),
     ("src/team/exchange.rs", 800),
 ];
 
@@ -82,7 +80,6 @@ const MANY_ARGUMENTS: Limits = &[("src/membership", 1), ("src/moe", 1)];
 
 /// Folders of more than 12 files whose module has no table of rooms.
 const WITHOUT_ROOMS: &[&str] = &[
-    "src/config",
     "src/gpu",
     "src/gpu/cuda",
     "src/membership",

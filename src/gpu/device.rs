@@ -1,0 +1,317 @@
+//! One device that runs kernels: the trait.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::time::Duration;
+
+use crate::gpu::copy::CopyPiece;
+use crate::gpu::error::GpuError;
+use crate::gpu::facts::{DeviceFacts, RegisterKind};
+use crate::gpu::kernel_set::KernelSet;
+use crate::gpu::launch::{Event, Launch, Persistent};
+use crate::gpu::memory::{DeviceMemory, HostMapped, MappedMmio};
+use crate::gpu::rdma::{GpuSlot, RdmaSupport};
+use crate::gpu::share::{MemoryHandle, OpenedMemory};
+use crate::gpu::stream::Stream;
+
+/// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
+pub trait Gpu: Send + Sync + fmt::Debug {
+    /// What results are labelled with: `simt`, or the GPU's name.
+    fn label(&self) -> String;
+
+    /// Names the device. Two ranks of one process with the same value may load from and store to each other's device memory in
+    /// kernels.
+    fn device_id(&self) -> String;
+
+    /// Where the GPU is. None for a device that is no GPU.
+    fn slot(&self) -> Option<GpuSlot> {
+        None
+    }
+
+    /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
+    ///
+    /// The address is valid in kernels and, registered, for the HCA; it is never reused while the result lives.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's.
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// As [`Gpu::alloc`], in memory that this process has at the same address. It is for a software HCA, which reads and writes
+    /// its memory from the CPU, and for queues in host memory. Slower for kernels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.alloc(bytes, align)
+    }
+
+    /// As [`Gpu::alloc`], in memory that other processes of this machine can open, where the device has such memory.
+    /// [`DeviceMemory::handle`] then names it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// As [`Gpu::alloc_host`], in memory that other processes of this machine can open where the device has such a thing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn alloc_host_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.alloc_shared(bytes, align)
+    }
+
+    /// Memory that the caller has allocated, for kernels and windows. On a CUDA device it is memory that the driver knows as this
+    /// device's, on the CPU any memory of this process. Copies reach it as they reach memory of [`Gpu::alloc`], and its contents
+    /// stay. An HCA gets a DMA-BUF of it if it begins at a page and the pages of its end belong to the same allocation. Else it
+    /// gets the address.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for 0 bytes, for memory of another device, and for a range that is not inside one allocation of
+    /// the driver. Also for a range that overlaps memory of this device. The driver's errors.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays allocated until the result and everything made over it have been dropped. A window holds it as long as its
+    /// team lives. No code has a Rust reference to any of it meanwhile: kernels, HCAs and peers read and write it at any time.
+    // UNSAFETY: a declaration only; how long memory stays allocated, no type can check.
+    #[expect(unsafe_code, reason = "takes memory on trust")]
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// As [`Gpu::wrap_memory`], for HCAs alone: no copy of this device reaches the result. Several may be made of the same memory, and
+    /// an HCA gets a DMA-BUF of it wherever it begins, if all its pages belong to one allocation.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::wrap_memory`]; memory of this device is not refused.
+    ///
+    /// # Safety
+    ///
+    /// As [`Gpu::wrap_memory`].
+    // UNSAFETY: as for `wrap_memory`.
+    #[expect(unsafe_code, reason = "takes memory on trust")]
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.wrap_memory(addr, bytes) }
+    }
+
+    /// The number of the allocation that has `addr`: no other allocation of the process ever has the same, also not one at the same
+    /// address. None where the device does not know the memory.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    fn buffer_id(&self, _addr: u64) -> Result<Option<u64>, GpuError> {
+        Ok(None)
+    }
+
+    /// Returns when kernels of this device see all writes of HCAs to its memory whose completions the caller has seen. Needed where
+    /// [`RdmaSupport::write_ordering`] is [`WriteOrdering::None`].
+    ///
+    /// # Errors
+    ///
+    /// The driver's, where [`RdmaSupport::flush_by_host`] is false too.
+    fn flush_writes(&self) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    /// Opens memory of another process. Its owner's end does not end it. The process that has opened it closes it then, before
+    /// anything of a new process takes its place.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::NotOpened`]: its owner has ended, it belongs to another user, or to a device that this one does not reach.
+    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError>;
+
+    /// How an HCA reaches this device's memory, and in which order its writes appear in it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    fn rdma(&self) -> Result<RdmaSupport, GpuError> {
+        Ok(RdmaSupport::HOST)
+    }
+
+    /// Bytes of device memory and pinned host memory that [`Gpu::alloc`], [`Gpu::alloc_host`] and [`Gpu::map_host`] have given
+    /// out so far. Never falls: between two looks that show the same nothing was allocated.
+    fn allocated(&self) -> u64;
+
+    /// Refuses what a copy of `bytes` bytes at `addr` would refuse, without a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadRange`] unless the range lies inside one live allocation of this device.
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError>;
+
+    /// Copies `bytes` into device memory at `addr`, and returns when the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::check_range`].
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// Copies device memory at `addr` into `out`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::check_range`].
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
+
+    /// What [`Gpu::copy`] reaches: the host's memory, memory of each device with the same value, and what such a device has opened.
+    /// None: the device makes no such copies.
+    fn copies_within(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Copies all pieces and returns when every byte has arrived, or when no copy runs any more.
+    ///
+    /// # Errors
+    ///
+    /// The driver's: some pieces may have arrived. [`GpuError::BadArgument`] where [`Gpu::copies_within`] is none.
+    ///
+    /// # Safety
+    ///
+    /// Both ends of each piece are memory of the host, or of a device with the same [`Gpu::copies_within`], and stay so during the
+    /// call. Meanwhile no Rust reference to them is used.
+    // UNSAFETY: a declaration only; whether an address is memory, no type can check.
+    #[expect(unsafe_code, reason = "copies by address")]
+    unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
+        Err(GpuError::BadArgument {
+            what: "a copy by a device that makes none",
+            value: format!("{} pieces", pieces.len()),
+            limit: "none".to_owned(),
+        })
+    }
+
+    /// Makes a page of device registers (a UAR), mapped in this process at `host`, reachable by kernels.
+    ///
+    /// Several mappings of the same page share one registration, which ends with the last of them. The host mapping must
+    /// outlive the result.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for a null or unaligned register; the driver's refusal.
+    fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError>;
+
+    /// As [`Gpu::map_mmio`], as what the caller says: `map_mmio` itself sees what a page is. For measurements of what a device does
+    /// with either.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::map_mmio`]; [`GpuError::BadArgument`] for a kind that the device does not have.
+    #[doc(hidden)]
+    fn map_mmio_as(
+        &self,
+        host: *mut u8,
+        bytes: usize,
+        kind: RegisterKind,
+    ) -> Result<MappedMmio, GpuError>;
+
+    /// What the device says of itself, and its driver of the kernels that are loaded.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    fn facts(&self) -> Result<DeviceFacts, GpuError>;
+
+    /// Allocates `bytes` of pinned host memory, filled with zeros, that kernels reach too: abort words, counters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
+
+    /// Most blocks of kernel `kernel` that run at the same time, with `threads` threads and `shared_bytes` bytes of dynamic
+    /// shared memory each. A cooperative launch may have as many. `None`: any number.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::UnknownKernel`]; the driver's.
+    fn resident_blocks(
+        &self,
+        kernel: &str,
+        threads: u32,
+        shared_bytes: usize,
+    ) -> Result<Option<u32>, GpuError>;
+
+    /// The stream of launches that name none.
+    fn default_stream(&self) -> Stream;
+
+    /// Makes a stream, which waits for no other one.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Thread`]; the driver's.
+    fn stream(&self) -> Result<Stream, GpuError>;
+
+    /// A stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device
+    /// without such streams null stands for [`Gpu::default_stream`].
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams. Also for a stream of another
+    /// context: of another device, or one that the caller made beside the primary context. The driver's.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a stream, and stays one until the result and all its clones are gone and all launches in it have ended.
+    // UNSAFETY: a declaration only; whether an address is a stream, no type can check.
+    #[expect(unsafe_code, reason = "takes a handle on trust")]
+    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError>;
+
+    /// Adds the kernels of a crate, which [`kernels!`](crate::kernels) has declared, to those that can be launched. The device has
+    /// the kernels of this crate from the start; a set that it has already it does not add again.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::KernelClash`] if a kernel of another set has the name of one of these. [`GpuError::NotForDevice`] if the set
+    /// has nothing that the device can run. Where it is loaded, the errors of opening the device. Then none is added.
+    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError>;
+
+    /// Announces a kernel that does not end by itself, before it is launched, for as long as the result lives.
+    ///
+    /// Some calls of the CUDA driver wait for all kernels of the process: what frees memory, loads kernels or unloads them. They
+    /// would wait for this kernel. So until the result is dropped, memory of this GPU that the process gives back is not free, and
+    /// a kernel that has not been loaded is refused with [`GpuError::BadArgument`]. Load all kernels before ([`Gpu::add_kernels`]);
+    /// devices of this GPU that are opened afterwards have the same ones. On the CPU nothing waits, and nothing is put off.
+    ///
+    /// # Errors
+    ///
+    /// The driver's if it has no room for the stacks of the kernels that are loaded.
+    fn persistent(&self) -> Result<Persistent, GpuError> {
+        Ok(Persistent::default())
+    }
+
+    /// Starts kernel `spec.kernel` behind all earlier launches of its stream. `params` is its one parameter struct, bytes from
+    /// `abi`. While the stream is being captured, the launch is recorded instead.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::UnknownKernel`], [`GpuError::BadLaunch`], [`GpuError::BadArgument`] for a stream of another device, or [`GpuError::Poisoned`] while an earlier kernel's failure has not
+    /// been seen by a [`Gpu::wait`].
+    ///
+    /// # Safety
+    ///
+    /// `params` are the bytes of the struct that the kernel declares. The addresses in it stay valid, as the kernel uses them, until
+    /// the event is done. An event is done, too, if its wait returned an error other than [`GpuError::Timeout`]. The addresses are
+    /// device memory, host-mapped memory, register pages and registered windows of every QP that the kernel posts to.
+    /// Nothing else may access that memory at the same time, except through atomics or as the kernel's contract says.
+    // UNSAFETY: a declaration only; what a kernel does with the addresses it is given, no type can check.
+    #[expect(unsafe_code, reason = "launching a kernel is unsafe, see its contract")]
+    unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError>;
+
+    /// Waits until `event`'s kernel has ended, at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Timeout`] if it still runs: it goes on, and the caller may wait again. Also [`GpuError::Kernel`] with the
+    /// report if it failed, [`GpuError::Poisoned`] if it never ran because an earlier kernel failed. A failed event fails the
+    /// same way each time.
+    fn wait(&self, event: &Event, timeout: Duration) -> Result<(), GpuError> {
+        event.wait(timeout)
+    }
+}

@@ -1,0 +1,54 @@
+//! What an engine tells a peer that may be on its machine.
+
+use rendezvous::Process;
+use serde::{Deserialize, Serialize};
+
+use super::board::Board;
+use super::user::user;
+use crate::gpu::FileName;
+
+/// What an engine tells a peer that may be on its machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LocalOffer {
+    /// The user of its process.
+    pub(crate) user: u32,
+    /// Where it shows its regions.
+    pub(crate) board: FileName,
+}
+
+/// Where the owner of a board keeps what shows a peer whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Place {
+    /// The peer's seat.
+    pub(crate) seat: u64,
+    /// Where the board is in the memory of the one that tells this.
+    pub(crate) board: u64,
+}
+
+impl LocalOffer {
+    /// That of an engine with this board.
+    pub(crate) fn new(board: &Board) -> Self {
+        Self {
+            user: user(),
+            board: board.name(),
+        }
+    }
+
+    /// Why the two are not to reach each other, as both say it of each other.
+    pub(crate) fn far_from(
+        &self,
+        own: &Process,
+        theirs: &Self,
+        process: &Process,
+    ) -> Option<&'static str> {
+        if !own.is_beside(process) {
+            Some("it is on another machine, or in another PID namespace")
+        } else if self.user != theirs.user {
+            Some("another user runs it")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Whose processes may be reached: those of the user of this one.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use rendezvous::Process;
+
+/// The file with Yama's restriction on reading the memory of another process.
+pub(super) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// The user whose rights this process has.
+pub(super) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether process `pid` is this one, of this user; why not, in words.
+pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
+    if Process::of(pid) != *process {
+        return Err(format!("process {pid} has not started when it says"));
+    }
+    let owner = fs::metadata(format!("/proc/{pid}")).map_err(|error| error.to_string())?;
+    match owner.uid() == user() {
+        true => Ok(()),
+        false => Err(format!(
+            "another user runs process {pid}, or it lets nobody read its memory"
+        )),
+    }
+}
