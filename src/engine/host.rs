@@ -356,7 +356,7 @@ impl Engine {
         key(config)
     }
 
-    /// Whether it takes nothing new: [`Engine::close`] was called.
+    /// Returns whether the engine takes nothing new, since [`Engine::close`] was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.inner.core.is_closing.load(Ordering::Acquire)

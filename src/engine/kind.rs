@@ -52,7 +52,7 @@ impl Rights {
         Self::ALL.into_iter().find(|it| it.number() == number)
     }
 
-    /// Whether an operation of this kind is allowed.
+    /// Returns whether an operation of this kind is allowed.
     #[must_use]
     pub const fn allow(self, kind: Kind) -> bool {
         matches!(

@@ -134,7 +134,7 @@ impl Engine {
 
     /// Counter number `id`, which exists from the start of the engine and begins at 0.
     ///
-    /// A peer whose program starts anew counts on where its former life has ended. Behind [`Engine::peer_gone`] nothing of that life is
+    /// A peer whose program starts anew counts on where its former life has ended. After [`Engine::peer_gone`] nothing of that life is
     /// counted any more: then a program may set the counter to 0.
     ///
     /// # Errors

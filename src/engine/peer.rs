@@ -76,7 +76,7 @@ impl Peer {
         self.link.resets()
     }
 
-    /// Whether the connection takes transfers.
+    /// Returns whether the connection takes transfers.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.link.is_open()
@@ -275,7 +275,7 @@ impl Peer {
         waiting.while_refused(most, is_full, begin)
     }
 
-    /// Sends a notice of up to [`MOST_NOTICE_BYTES`] bytes, behind those sent before. Never waits.
+    /// Sends a notice of up to [`MOST_NOTICE_BYTES`] bytes, after those sent before. Never waits.
     ///
     /// Where the connection ends before it was taken, the next connection of the same lives brings it.
     ///
@@ -297,7 +297,7 @@ impl Peer {
         waiting.while_refused(most, is_full, || self.notify(bytes))
     }
 
-    /// As [`Peer::submit`], with a notice that the peer gets behind the last byte of the transfer. If the transfer fails, the
+    /// As [`Peer::submit`], with a notice that the peer gets after the last byte of the transfer. If the transfer fails, the
     /// peer gets the notice too, with the outcome and the first cause.
     ///
     /// # Errors
@@ -450,7 +450,7 @@ impl Peer {
         })
     }
 
-    /// A grant of the whole registration behind a region, to be read and written, without a time.
+    /// A grant of the whole registration of a region, to be read and written, without a time.
     ///
     /// # Errors
     /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine than this connection; else as [`Peer::grant`].
@@ -495,7 +495,7 @@ impl Peer {
         self.link.end_by_wish();
     }
 
-    /// Whether a WRITE goes where one of the same transfer comes from.
+    /// Returns whether a WRITE goes where one of the same transfer comes from.
     fn check_overlap(&self, operations: &[Operation]) -> Result<bool, EngineError> {
         match self.hello.shares_memory_with(&self.inner.core.hello) {
             true => overlap::check(operations),
@@ -520,7 +520,7 @@ impl Peer {
     }
 }
 
-/// Whether it may be attempted again with more success.
+/// Returns whether the call may succeed later.
 fn is_full(error: &EngineError) -> bool {
     matches!(
         error,

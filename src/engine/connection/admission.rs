@@ -238,7 +238,7 @@ pub(in crate::engine) fn connect_over(
     admit(core, &mut peers, connected?, wire, place)
 }
 
-/// Whether the engine takes the peer now, or why not.
+/// Returns whether the engine takes the peer now, or why not.
 fn may_enter(core: &Core, peers: &mut Peers, hello: &Hello) -> Result<(), String> {
     if core.is_closing.load(Ordering::Acquire) {
         return Err(EngineError::Closing.to_string());
@@ -254,7 +254,7 @@ fn may_enter(core: &Core, peers: &mut Peers, hello: &Hello) -> Result<(), String
     for (_, _, thread) in peers.threads.extract_if(.., has_ended) {
         thread.join();
     }
-    // Behind its end a connection may tell notices for a while, and has no place any more.
+    // After its end a connection may tell notices for a while, and has no place any more.
     let links = peers.threads.iter();
     let present = links.filter(|(link, _, _)| !link.is_over()).count();
     let most = core.config.peers as usize;

@@ -74,7 +74,7 @@ enum Other {
 }
 
 impl Control {
-    /// Until the connection has ended. Returns when its transfers are concluded, behind a panic too.
+    /// Until the connection has ended. Returns when its transfers are concluded, also after a panic.
     pub(in crate::engine) fn run(mut self) {
         let _span = tracing::info_span!("connection", peer = %self.name).entered();
         let watched = ThreadPanicked::catch(THREAD, || self.watch());
@@ -117,7 +117,7 @@ impl Control {
         }
         loop {
             wake.begin();
-            // Behind `begin`: what comes from here on wakes.
+            // After `begin`: what comes from here on wakes.
             #[cfg(test)]
             link.panic_if_planted(Planted::Watch);
             let advanced = self.advance();
@@ -193,7 +193,7 @@ impl Control {
                 }
             }
             Message::Notice(record) => {
-                // Kernels see the bytes that it stands behind.
+                // Kernels see the bytes that the notice comes after.
                 self.transfers.flushes().flush()?;
                 self.all.accept(&self.known, record)?;
             }
@@ -289,7 +289,7 @@ impl Control {
             tracing::error!("lanes to {} do not run dry", self.name);
         }
         let is_reset = self.pairs.reset(&self.name);
-        // Behind this the peer copies no more.
+        // After this the peer copies no more.
         self.seat = None;
         if other == Other::There {
             other = self.meet(is_reset);
@@ -377,7 +377,7 @@ impl Control {
         let mut others = 2 + 4 * MOST_QPS;
         while others > 0 {
             let is_late = looks.next().is_none_or(|left| left.is_zero());
-            // Behind the deadline what has come is still heard, and nothing is waited for.
+            // After the deadline what has come is still heard, and nothing is waited for.
             let message = match is_late {
                 false => self.wire.receive()?,
                 true => match self.wire.try_receive()? {

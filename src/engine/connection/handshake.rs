@@ -163,7 +163,7 @@ impl Handshake<'_> {
         Ok(connected)
     }
 
-    /// Whether it is the other end that speaks, and not one that sends back what this end says.
+    /// Returns whether the other end speaks, and not one that sends back what this end says.
     fn check_end(&self, own: &Greeting, theirs: &Greeting) -> Result<(), HostError> {
         if theirs.nonce == own.nonce {
             return Err(self.refused("it sends back what this engine says: it is no engine"));
@@ -281,7 +281,7 @@ impl Handshake<'_> {
         Ok(crossings)
     }
 
-    /// Whether packets go between these two.
+    /// Returns whether packets go between these two.
     fn check_ports(&self, peer: &Hello, crossing: Crossing) -> Result<(), HostError> {
         let (own, theirs) = (crossing.own, crossing.theirs);
         let fits = self.hello.ports[own].fits(&peer.ports[theirs], &self.config.path);

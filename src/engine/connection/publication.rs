@@ -13,7 +13,7 @@ pub(in crate::engine) const ENGINES: &str = "engine";
 /// How long a name outlives its process, where the store does not see that end.
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 
-/// An address under a name in a store. It goes with this, and soon behind a process that ends without a drop.
+/// An address under a name in a store. It goes with this, and soon after a process that ends without a drop.
 #[derive(Debug)]
 pub struct Publication {
     held: Held,

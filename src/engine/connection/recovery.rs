@@ -204,7 +204,7 @@ impl Pairs {
         Ok(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// Whether a step was taken.
+    /// Returns whether a step was taken.
     fn step(&mut self, lane: usize, ends: &mut Ends) -> Result<bool, RecoveryError> {
         let number = lane as u64;
         let pair = &mut self.pairs[lane];
@@ -333,7 +333,7 @@ fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
     }
 }
 
-/// Whether a pair, whose ends are reset, may be connected now. Else what it goes by rests, and the other end hears that.
+/// Returns whether this pair may be reconnected now. If its rail is paused, tells the peer so and returns false.
 fn may_connect(
     pair: &mut OnePair,
     rests: &mut Rests,

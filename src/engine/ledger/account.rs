@@ -64,25 +64,25 @@ impl Account {
         self.count(COUNT_BITS)
     }
 
-    /// Whether nothing more is handed out.
+    /// Returns whether nothing more is handed out.
     #[must_use]
     pub const fn is_closed(self) -> bool {
         self.0 & CLOSED != 0
     }
 
-    /// Whether a slice has failed, or no QP was left.
+    /// Returns whether a slice has failed, or no QP was left.
     #[must_use]
     pub const fn has_failed(self) -> bool {
         self.0 & FAILED != 0
     }
 
-    /// Whether the user has closed it, before anything else did.
+    /// Returns whether the user has closed the transfer, before anything else did.
     #[must_use]
     pub const fn is_cancelled(self) -> bool {
         self.0 & CANCELLED != 0
     }
 
-    /// Whether the deadline has closed it, before anything else did.
+    /// Returns whether the deadline has closed the transfer, before anything else did.
     #[must_use]
     pub const fn has_timed_out(self) -> bool {
         self.0 & TIMED_OUT != 0
@@ -130,7 +130,7 @@ impl Account {
         Self(self.0 & !COUNTS | counts | CLOSED | FAILED)
     }
 
-    /// Whether nothing more of `total` will be handed out, and all that was handed out is finished.
+    /// Returns whether nothing more of `total` will be handed out, and all that was handed out is finished.
     #[must_use]
     pub fn is_settled(self, total: u32) -> bool {
         (self.is_closed() || self.handed() >= total) && self.finished() == self.handed()
@@ -183,7 +183,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether it has settled the account of a transfer of `total` slices: then its caller sees to the conclusion.
+    /// Returns whether this change has settled the account of a transfer of `total` slices. If so, its caller concludes the transfer.
     #[must_use]
     pub fn settles(self, total: u32) -> bool {
         self.after.is_settled(total) && !self.before.is_settled(total)

@@ -17,7 +17,7 @@ struct Span {
     is_target: bool,
 }
 
-/// Whether a WRITE goes where one of the transfer comes from, with a peer of this process.
+/// Returns whether a WRITE goes where one of the transfer comes from, with a peer of this process.
 ///
 /// # Errors
 /// [`EngineError::ReadIntoItself`]. Ranges that wrap are the plan's to refuse.

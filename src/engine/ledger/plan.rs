@@ -172,7 +172,7 @@ impl Plan {
         filled
     }
 
-    /// Whether each operation is one slice, which may count at the peer.
+    /// Returns whether each operation is one slice, which may count at the peer.
     pub(in crate::engine) const fn counts(&self) -> bool {
         self.counts
     }
@@ -213,7 +213,7 @@ impl Plan {
         })
     }
 
-    /// Whether it is so small that all of it goes on one QP: less than two blocks.
+    /// Returns whether the whole transfer goes on one QP, since it has less than two blocks.
     #[must_use]
     pub fn is_small(&self) -> bool {
         self.bytes < 2 * u64::from(self.cut.block())
@@ -344,7 +344,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether the last run has taken the piece into its one slice.
+    /// Returns whether the last run has taken the piece into its one slice.
     fn gathers(&mut self, piece: &Piece, kind: Kind, region: u32, remote: u64) -> bool {
         let block = u64::from(self.cut().block());
         let (Some(run), Some(last)) = (self.runs.last_mut(), self.pieces.last()) else {

@@ -334,7 +334,7 @@ mod tests {
         for (name, number) in names.iter().zip(0..).take(REMEMBERED) {
             visit(&all, name, number);
         }
-        // The first comes back, and goes behind the second.
+        // The first comes back, and goes after the second.
         visit(&all, &names[0], 100);
         visit(&all, &names[REMEMBERED], 101);
         let accepted = |name: &String| {

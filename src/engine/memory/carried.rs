@@ -74,7 +74,7 @@ impl<const BYTES: usize> Opened<BYTES> {
         u64::from_le_bytes(word)
     }
 
-    /// The address at this byte and the length behind it, or what is wrong with them.
+    /// The address at this byte and the length after it, or what is wrong with them.
     pub(in crate::engine) fn range(&self, at: usize) -> Result<(u64, u64), &'static str> {
         let (address, length) = (self.word(at), self.word(at + WORD));
         match length == 0 || address.checked_add(length).is_none() {

@@ -1,4 +1,4 @@
-//! GPUs whose memory is registered here and that show an HCA's writes only behind a flush.
+//! GPUs whose memory is registered here and that show an HCA's writes only after a flush.
 //!
 //! The thread that tells of bytes flushes first: the worker before it counts, the thread of a connection before it delivers a notice,
 //! and the thread that concludes a transfer with READs before it says so. Without such a GPU each of them loads one word.
@@ -56,7 +56,7 @@ impl Flushes {
         })
     }
 
-    /// Whether there is any.
+    /// Returns whether there is a GPU that is flushed.
     pub(in crate::engine) fn is_needed(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }

@@ -34,9 +34,9 @@ use crate::verbs::{RangeKey, VerbsError};
 
 /// The first address that names a byte of a grant. Memory of programs lies below.
 const FIRST_ADDRESS: u64 = 1 << 62;
-/// Behind the last.
+/// The address after the last of them.
 const LAST_ADDRESS: u64 = 1 << 63;
-/// An address has the same place in its page as the byte that it names, and a page is left out behind each range.
+/// An address has the same place in its page as the byte that it names, and a page is left out after each range.
 const PAGE: u64 = 4096;
 /// Time until a key is ended again that was over and that the HCA has kept.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -127,7 +127,7 @@ pub(in crate::engine) struct Keys<K> {
 struct State<K> {
     entries: HashMap<u64, Entry<K>>,
     next: u64,
-    /// Behind the last address that was given away.
+    /// The address after the last that was given away.
     address: u64,
 }
 
@@ -135,7 +135,7 @@ struct State<K> {
 struct Entry<K> {
     /// The number of its connection.
     link: u64,
-    /// Of the registration behind it.
+    /// Of the registration that it stands on.
     users: Arc<Users>,
     ends: Option<Instant>,
     /// Its connection has ended, and the HCA has kept it or a peer still copies: any connection ends it, at `ends`.
@@ -206,7 +206,7 @@ impl<K> Default for Keys<K> {
 }
 
 impl<K: Key> Keys<K> {
-    /// A place for a key over `bytes` bytes at `address`, for `peer` behind `link`; `users` counts it until it is dead.
+    /// A place for a key over `bytes` bytes at `address`, for `peer`, which `link` connects; `users` counts it until it is dead.
     pub(in crate::engine) fn reserve(
         &self,
         (link, peer): (&Link, &str),

@@ -33,7 +33,7 @@ impl RegionIds {
         Self { engine, given: 0 }
     }
 
-    /// Whether `count` more can be given: else the place of the first that cannot.
+    /// Returns an error with the place of the first id that cannot be given, if `count` more cannot.
     pub(in crate::engine) fn check_left(&self, count: usize) -> Result<(), (usize, EngineError)> {
         let left = usize::try_from(MOST_REGIONS - self.given).unwrap_or(usize::MAX);
         match count <= left {

@@ -51,7 +51,7 @@ pub(in crate::engine) enum Step {
     Done,
     /// Another thread is taking it away.
     Taken,
-    /// Behind [`Leaving::wait`], without the lock of the regions, [`Registry::finish`] does the rest.
+    /// After [`Leaving::wait`], without the lock of the regions, [`Registry::finish`] does the rest.
     Waits(Leaving),
 }
 
@@ -232,7 +232,7 @@ impl Registry {
         self.registrations.insert(address, shared);
     }
 
-    /// Whether part of this memory is being taken away, so that it is soon known whether it can be registered.
+    /// Returns whether part of this memory is being taken away, so that it is soon known whether it can be registered.
     pub(in crate::engine) fn is_leaving(&self, memory: &AnyMemory) -> bool {
         let (address, end) = (memory.address(), memory.address() + memory.bytes());
         let overlaps = |(first, shared): (&u64, &Shared)| {

@@ -146,7 +146,7 @@ impl<T> Table<T> {
         (bytes <= room).then_some(region)
     }
 
-    /// Whether a region has a byte of the range, or the range ends behind the last address.
+    /// Returns whether a region has a byte of the range, or the range ends behind the last address.
     pub(in crate::engine) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else {
             return true;

@@ -17,7 +17,7 @@ fn allowed() -> Result<Option<CpuList>, HostError> {
     allowed_by(sched_getaffinity(None))
 }
 
-/// The same, behind the answer of the system.
+/// The same, once the system has answered.
 fn allowed_by(answer: Result<CpuSet, Errno>) -> Result<Option<CpuList>, HostError> {
     let failed = |call, source| ProviderError::System { call, source };
     match answer {

@@ -101,7 +101,8 @@ impl Counter {
         found.or_else(look)
     }
 
-    /// Sets it to 0: what it said. What counts meanwhile is in one of both.
+    /// Sets the counter to 0 and returns the old value. A WRITE that counts during the call is in the old or in the new value, never in
+    /// both.
     ///
     /// A program that uses a counter again and again need not: it waits for one sum after the other.
     pub fn reset(&self) -> u64 {

@@ -69,7 +69,7 @@ impl fmt::Display for Stalled {
 pub(in crate::engine) struct Flow {
     begin: Instant,
     in_flight: AtomicU32,
-    /// When something has completed last, or was posted behind nothing: nanoseconds since the begin.
+    /// When something has completed last, or was posted to an idle lane: nanoseconds since the begin.
     moved: AtomicU64,
     /// Nanoseconds of one slice, as far as the worker knows.
     each: AtomicU64,

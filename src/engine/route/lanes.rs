@@ -41,7 +41,7 @@ impl Lanes {
         }
     }
 
-    /// Whether slices enter by rails near the memory of the peer.
+    /// Returns whether slices enter by rails near the memory of the peer.
     pub(super) fn set_near(&mut self, is_near: bool) {
         self.is_near = is_near;
     }
@@ -56,12 +56,12 @@ impl Lanes {
         self.open.fetch_or(1 << lane, Ordering::SeqCst);
     }
 
-    /// Whether a lane that copies takes slices.
+    /// Returns whether a lane that copies takes slices.
     pub(super) fn has_copies(&self) -> bool {
         self.open.load(Ordering::Acquire) >> self.qps != 0
     }
 
-    /// Lanes of QPs. Those behind them copy.
+    /// Lanes of QPs. Those after them copy.
     pub(in crate::engine) fn qps(&self) -> usize {
         self.qps
     }
@@ -76,7 +76,7 @@ impl Lanes {
         of_qp.copied().unwrap_or(copies)
     }
 
-    /// Whether the lane takes slices.
+    /// Returns whether the lane takes slices.
     pub(in crate::engine) fn is_open(&self, lane: usize) -> bool {
         self.open.load(Ordering::Acquire) & 1 << lane != 0
     }
@@ -95,7 +95,7 @@ impl Lanes {
         self.is_near
     }
 
-    /// Whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
+    /// Returns whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
     pub(in crate::engine) fn is_far(&self, crossing: Crossing, near: u8) -> bool {
         let is_near = near & 1 << crossing.theirs != 0;
         near != 0 && crossing.own != NO_RAIL && !is_near && self.near(near) != 0
@@ -121,12 +121,12 @@ impl Lanes {
         bits(lanes().filter(|lane| Some(doubts(*lane)) == least))
     }
 
-    /// Whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
+    /// Returns whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
     pub(in crate::engine) fn takes(&self, crossing: Crossing, tried: (u32, bool)) -> bool {
         lanes_of(self.others(tried)).any(|lane| self.crossing(lane) == crossing)
     }
 
-    /// Whether a lane takes slices that does not cross like this.
+    /// Returns whether a lane takes slices that does not cross like this.
     pub(in crate::engine) fn has_way_beside(&self, is_meant: impl Fn(Crossing) -> bool) -> bool {
         self.open().any(|lane| !is_meant(self.crossing(lane)))
     }

@@ -4,7 +4,7 @@
 //! When one QP fails and others are left, its pair is reset at both ends and used again: a new life of the lane. When none is
 //! left the link breaks. All its QPs go to the error state, and workers drop their lanes as these run dry. Both ends reset the
 //! pairs and tell each other. Only after such a reset can no packet land any more. So a transfer of which a slice has failed is
-//! concluded behind the fences of those lanes or of the link. If the other end does not answer, it is concluded with a report
+//! concluded after the fences of those lanes or of the link. If the other end does not answer, it is concluded with a report
 //! that says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -47,7 +47,7 @@ pub(in crate::engine) struct Link {
     lanes: Lanes,
     /// A bit for each lane that has failed and whose rail has not learnt of it.
     failed: AtomicU32,
-    /// To a peer of this machine. Its lanes stand behind those of the QPs.
+    /// To a peer of this machine. Its lanes have the numbers after those of the QPs.
     local: Option<LocalWay>,
     is_seated: bool,
     /// Of the engine; none where nothing comes from the other end.
@@ -61,7 +61,7 @@ pub(in crate::engine) struct Link {
     for_nic: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
-    /// Wakes the control thread; none where no HCA stands behind.
+    /// Wakes the control thread; none in an engine without an HCA.
     wake: Option<Wake>,
 }
 
@@ -93,7 +93,7 @@ pub(in crate::engine) enum Planted {
 struct LaneState {
     worker: u32,
     life: u32,
-    /// Both ends have reset the pair behind this life.
+    /// Both ends have reset the pair after this life.
     fenced: u32,
     /// The worker has not dropped it.
     is_held: bool,
@@ -198,7 +198,7 @@ impl Link {
         self.local.as_ref().map(|way| &*way.reach)
     }
 
-    /// Whether copies move all of its transfers, and the NIC does not take their place.
+    /// Returns whether copies move all transfers of the link, and the NIC does not take their place.
     pub(in crate::engine) fn only_copies(&self) -> bool {
         self.local.as_ref().is_some_and(|way| way.is_only)
     }
@@ -253,7 +253,7 @@ impl Link {
         all
     }
 
-    /// Whether the HCA has failed the QP of the lane since this was asked last.
+    /// Returns whether the HCA has failed the QP of the lane since this was asked last.
     pub(in crate::engine) fn take_failed(&self, lane: usize) -> bool {
         self.failed.fetch_and(!(1 << lane), Ordering::AcqRel) & 1 << lane != 0
     }
@@ -282,7 +282,7 @@ impl Link {
         }
     }
 
-    /// Whether its peer may copy to and from this engine.
+    /// Returns whether its peer may copy to and from this engine.
     pub(in crate::engine) fn is_seated(&self) -> bool {
         self.is_seated
     }
@@ -307,12 +307,12 @@ impl Link {
         self.local.as_ref()?.reach.cause_of_end()
     }
 
-    /// Whether it takes transfers.
+    /// Returns whether the link takes transfers.
     pub(in crate::engine) fn is_open(&self) -> bool {
         !self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Whether it takes transfers to `peer`.
+    /// Returns whether the link takes transfers to `peer`.
     pub(in crate::engine) fn check(&self, peer: &str) -> Result<(), EngineError> {
         if self.is_open() {
             return Ok(());
@@ -402,7 +402,7 @@ impl Link {
         self.wake.as_ref()
     }
 
-    /// Whether its worker has the lane, or is about to get it.
+    /// Returns whether its worker has the lane, or is about to get it.
     pub(in crate::engine) fn is_lane_held(&self, lane: usize) -> bool {
         self.state().lanes.get(lane).is_some_and(|it| it.is_held)
     }
@@ -502,7 +502,7 @@ impl Link {
         }
     }
 
-    /// Both ends have reset the pair behind the present life of the lane: the transfers that may have waited for it.
+    /// Both ends have reset the pair after the present life of the lane. Returns the transfers that may have waited for it.
     pub(in crate::engine) fn fence_lane(&self, lane: usize) -> Vec<TransferId> {
         let mut state = self.state();
         if let Some(it) = state.lanes.get_mut(lane) {
@@ -525,7 +525,7 @@ impl Link {
         true
     }
 
-    /// The fence behind the lives that a transfer has lost, if it stands. Else the transfer waits for it.
+    /// Returns the fence after the lives that a transfer has lost, if it stands. Else the transfer waits for it.
     pub(in crate::engine) fn behind_fence(&self, id: TransferId, lost: &Lives) -> Option<Fence> {
         let mut state = self.state();
         let mut lanes = state.lanes.iter().zip(lost);
@@ -538,7 +538,7 @@ impl Link {
         state.fence
     }
 
-    /// Whether it has ended, and all that has waited for its end goes on.
+    /// Returns whether the link has ended, and all that has waited for its end goes on.
     pub(in crate::engine) fn is_over(&self) -> bool {
         self.state().fence.is_some()
     }
@@ -567,7 +567,7 @@ impl Link {
         }
     }
 
-    /// Whether transfers run that no copy moves.
+    /// Returns whether transfers run that no copy moves.
     pub(in crate::engine) fn has_transfers_for_nic(&self) -> bool {
         self.for_nic.load(Ordering::Relaxed) > 0
     }

@@ -4,7 +4,7 @@
 //! itself counts. So one thread looks at the counters that are mirrored, and writes what has changed. It alone writes a word: the
 //! value that a kernel sees in it never goes back, unless the program resets the counter.
 //!
-//! The bytes that are counted are in memory before the counter says so, those of a GPU too. The thread writes the word behind its
+//! The bytes that are counted are in memory before the counter says so, those of a GPU too. The thread writes the word after its
 //! look at the counter.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ const SPINS: u32 = 200;
 /// Longest sleep without a look.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// A counter and the word that says the same. It ends when this is dropped: behind that the engine does not write the word any more.
+/// A counter and the word that says the same. It ends when this is dropped: after that the engine writes the word no more.
 #[derive(Debug)]
 #[must_use = "the counter is mirrored as long as this is kept"]
 pub struct Mirror {

@@ -54,7 +54,7 @@ pub enum RailState {
     Works,
     /// It has failed often: none is while another rail carries slices.
     Rests,
-    /// Behind a rest: one is, and the others if that one does not fail.
+    /// It has rested: one of its QPs is connected, and the others if that one does not fail.
     Probes,
 }
 
@@ -122,7 +122,7 @@ impl RailKeys {
         Self { near, ..self }
     }
 
-    /// Whether the memory is a GPU's: no thread of a process copies it.
+    /// Returns whether the memory is a GPU's: no thread of a process copies it.
     #[must_use]
     pub const fn is_of_gpu(&self) -> bool {
         self.is_of_gpu
@@ -188,7 +188,7 @@ impl Crossing {
         )
     }
 
-    /// Whether it leaves by the one rail or enters by the other. Copies enter by none.
+    /// Returns whether the lane leaves by the one rail or enters by the other. Copies enter by none.
     fn goes_by(self, (own, theirs): (Option<usize>, Option<usize>)) -> bool {
         own == Some(self.own) || self.own != NO_RAIL && theirs == Some(self.theirs)
     }
@@ -314,7 +314,7 @@ impl Rails {
         })
     }
 
-    /// Whether each rail takes so many bytes as one region.
+    /// Returns whether each rail takes so many bytes as one region.
     pub(in crate::engine) fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
         for rail in &self.rails {
             let context = rail.context();

@@ -59,7 +59,7 @@ impl Rest {
         true
     }
 
-    /// Whether a QP of it may be connected now. If not, how long that is not so.
+    /// Returns whether a QP of the rail may be connected now, or how long it may not.
     pub(in crate::engine) fn may_connect(&mut self, now: Instant) -> Result<(), Duration> {
         match self.state {
             State::Works => Ok(()),
@@ -75,12 +75,12 @@ impl Rest {
         }
     }
 
-    /// Whether its QPs are connected now.
+    /// Returns whether QPs of the rail are connected now.
     pub(in crate::engine) fn state(&self, now: Instant) -> RailState {
         match self.state {
             State::Works => RailState::Works,
             State::Rests(until) if now < until => RailState::Rests,
-            // Behind its rest no QP may have asked yet.
+            // After its rest no QP may have asked yet.
             State::Rests(_) => RailState::Probes,
             State::Probes(until) if now < until => RailState::Probes,
             State::Probes(_) => RailState::Works,
@@ -105,7 +105,7 @@ pub(in crate::engine) enum Fault {
 }
 
 impl Fault {
-    /// Whether QPs between these rails fail by it.
+    /// Returns whether QPs between these rails fail by it.
     pub(in crate::engine) fn has(self, crossing: Crossing) -> bool {
         match self {
             Self::Own(rail) => crossing.own == rail,
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(rest.begun(), 2);
     }
 
-    /// What QPs say that fail between these rails, each a second behind the one before.
+    /// What QPs say that fail between these rails, each a second after the one before.
     fn said(rails: (usize, usize), failed: &[(usize, usize)]) -> Vec<Fault> {
         let crossings: Vec<Crossing> = (0..8)
             .map(|lane| Crossing::of_near_lane(lane, rails, true))

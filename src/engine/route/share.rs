@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Chains that a lane may have in flight in any case.
 pub(in crate::engine) const LEAST: u32 = 2;
-/// Slices behind which a lane reckons anew how fast it is.
+/// After so many slices a lane reckons anew how fast it is.
 const COUNTED: u32 = 64;
 /// So long it waits for them.
 const COUNTED_IN: Duration = Duration::from_millis(4);
@@ -23,7 +23,7 @@ pub(in crate::engine) struct Backlog {
     pub(in crate::engine) in_flight: u32,
     /// Nanoseconds from one completion to the next; 0: not known.
     pub(in crate::engine) each: u64,
-    /// Nanoseconds since the last one, or since the first of them was posted behind nothing.
+    /// Nanoseconds since the last one, or since the first of them was posted to an idle lane.
     pub(in crate::engine) since: u64,
 }
 

@@ -108,12 +108,12 @@ impl Body {
         self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
     }
 
-    /// Whether neither a thread of this process nor a GPU can copy it.
+    /// Returns whether neither a thread of this process nor a GPU can copy it.
     pub(super) fn is_for_nic(&self) -> bool {
         (self.has_gpu || self.reaches_gpu) && self.copier == 0
     }
 
-    /// Whether it reads into memory of a GPU.
+    /// Returns whether the transfer reads into memory of a GPU.
     pub(super) fn fills_gpu(&self) -> bool {
         let is_read = |(_, kind, _)| kind == Kind::Read;
         self.has_gpu && self.plan().remotes().any(is_read)

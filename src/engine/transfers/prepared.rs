@@ -27,7 +27,7 @@ pub struct Prepared {
 pub struct Options {
     /// Nothing more is handed out when this time is over, as if it were cancelled. Default none: that of the engine's configuration.
     pub deadline: Option<Duration>,
-    /// Each operation counts once at this [counter](crate::engine::Counter) of the peer, behind its last byte; all are WRITEs. It is one
+    /// Each operation counts once at this [counter](crate::engine::Counter) of the peer, after its last byte; all are WRITEs. It is one
     /// WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have counted
     /// it. Default none.
     pub counter: Option<u32>,

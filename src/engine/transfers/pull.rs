@@ -76,7 +76,7 @@ impl Transfers {
         }
     }
 
-    /// Whether copies have no part in the transfer.
+    /// Returns whether copies have no part in the transfer.
     pub(in crate::engine) fn is_for_nic(&self, id: TransferId) -> bool {
         let body = self.places[id.slot() as usize].read();
         body.id == Some(id) && body.is_for_nic()

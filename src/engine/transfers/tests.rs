@@ -51,7 +51,7 @@ impl Rig {
         begun.unwrap()
     }
 
-    /// Whether the lane gets the slice.
+    /// Returns whether the lane gets the slice.
     fn pulls(&self, id: TransferId, lane: usize) -> bool {
         let mut chain = Chain::default();
         let room = Room {

@@ -33,6 +33,6 @@ pub(in crate::engine) struct Lost {
     pub(in crate::engine) life: u32,
     /// Number of the QP.
     pub(in crate::engine) qp: Option<u32>,
-    /// The QP has failed by a WQE that was wrong itself: one that was only flushed behind it has not been tried.
+    /// The QP has failed by a WQE that was wrong itself: one that was only flushed after it has not been tried.
     pub(in crate::engine) is_refused: bool,
 }

@@ -58,7 +58,7 @@ impl Stage {
         }
     }
 
-    /// So many bytes are read before some are taken, and a part of what the system hands out at once.
+    /// Size of the read buffer: the longest frame of this stage, plus what one read of the socket may return.
     fn room(self) -> usize {
         match self {
             Self::Noise => HEAD + MOST_SHAKE as usize,
@@ -152,7 +152,7 @@ impl Frames {
         &mut self.come
     }
 
-    /// Whether a frame has come that can be taken, or what is none.
+    /// Returns whether a frame has come that can be taken, or what is none.
     pub(in crate::engine) fn has_whole(&self) -> bool {
         match self.head() {
             Ok(Some((_, end))) => self.left().len() >= end,

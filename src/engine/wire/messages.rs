@@ -48,7 +48,7 @@ pub(in crate::engine) struct Hello {
 }
 
 impl Hello {
-    /// Whether the other one is of the same process: addresses of both are of the same memory.
+    /// Returns whether the other one is of the same process: addresses of both are of the same memory.
     pub(in crate::engine) fn shares_memory_with(&self, other: &Self) -> bool {
         self.process == other.process && self.process.is_beside(&other.process)
     }
@@ -88,7 +88,7 @@ pub(in crate::engine) enum Message {
     LaneRests(u64, u64),
     /// The QP of this lane takes packets again at this end.
     LaneReady(u64),
-    /// The number of the notice that this end waits for: its first message behind the handshake.
+    /// The number of the notice that this end waits for: its first message after the handshake.
     Accepted(u64),
     /// How many notices the program of this end has taken.
     Taken(u64),
@@ -99,7 +99,7 @@ pub(in crate::engine) enum Message {
     End,
     /// The QPs of this end are reset: nothing lands here any more.
     Reset,
-    /// Behind the reset of both ends this one has no notice any more.
+    /// After the reset of both ends this one has no notice any more.
     Over,
     /// The end that sends this refuses the connection.
     Refused(Foreign),
@@ -186,7 +186,7 @@ impl Wire {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Sends the message, behind all before it.
+    /// Sends the message, after all before it.
     pub(in crate::engine) fn send(&mut self, message: &Message) -> Result<(), WireError> {
         let (kind, body) = encode(message)?;
         self.send_frame(kind, &body)
@@ -226,7 +226,7 @@ impl Wire {
         self.flush()
     }
 
-    /// Whether something is to go that the system has not taken.
+    /// Returns whether something is to go that the system has not taken.
     pub(in crate::engine) fn is_going(&self) -> bool {
         self.gone < self.going.len()
     }
@@ -319,7 +319,7 @@ impl Wire {
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether a message has come that can be taken, or what is none.
+    /// Returns whether a message has come that can be taken, or what is none.
     pub(in crate::engine) fn has_whole(&self) -> bool {
         self.come.has_whole()
     }
@@ -360,7 +360,7 @@ impl Wire {
             return Ok(());
         };
         let opened = seal.open(bytes, self.come.end());
-        // Behind what is not of the key nothing can be.
+        // After what is not of the key nothing can be.
         self.is_closed |= opened.is_err();
         opened
     }
@@ -646,7 +646,7 @@ mod tests {
             wire.has_whole()
         });
         assert_eq!(wire.try_receive().unwrap(), Some(Message::Ready));
-        // What has not come behind the deadline is late.
+        // What has not come by the deadline is late.
         to.write_all(&ready[..5]).unwrap();
         until("half a frame is late", || {
             wire.come_until = Some(Instant::now());

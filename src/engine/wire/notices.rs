@@ -1,4 +1,4 @@
-//! Notices: messages that a program at the other end takes, alone or behind a transfer. They go over the connection's control
+//! Notices: messages that a program at the other end takes, alone or after a transfer. They go over the connection's control
 //! stream; each is delivered once, in the order of its sender, also across connections of the same two lives.
 //!
 //! A sender numbers its notices from 0 on, for a life of a peer. The sender keeps a notice until the program at the other end has
@@ -31,7 +31,7 @@ pub struct Notice {
     pub transfer: Option<Behind>,
 }
 
-/// The transfer behind whose last byte a notice comes.
+/// The transfer after whose last byte a notice comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// How it has ended. All bytes have landed only where it is done.
@@ -175,7 +175,7 @@ pub(in crate::engine) struct Outbox {
     /// Number of the first that is kept.
     first: u64,
     kept: VecDeque<Record>,
-    /// Behind the last that any connection was given.
+    /// The number after the last that any connection was given.
     sent: u64,
     /// Of the peer's inbox: what is kept, and what is reserved.
     used: u64,
@@ -216,7 +216,7 @@ impl Outbox {
         self.used -= charge(bytes);
     }
 
-    /// Whether a notice found no room since the last call.
+    /// Returns whether a notice found no room since the last call.
     pub(in crate::engine) const fn has_refused(&mut self) -> bool {
         std::mem::replace(&mut self.has_refused, false)
     }
@@ -230,12 +230,12 @@ impl Outbox {
         });
     }
 
-    /// Whether a notice was sent.
+    /// Returns whether a notice was sent.
     pub(in crate::engine) const fn has_sent(&self) -> bool {
         self.sent > 0
     }
 
-    /// Behind the last.
+    /// The number after that of the last notice that is kept.
     fn end(&self) -> u64 {
         self.first + self.kept.len() as u64
     }
@@ -309,7 +309,7 @@ impl Inbox {
         }
     }
 
-    /// Whether the program has taken all that has come.
+    /// Returns whether the program has taken all that has come.
     pub(in crate::engine) const fn is_empty(&self) -> bool {
         self.used == 0
     }
@@ -324,7 +324,7 @@ impl Inbox {
         self.taken
     }
 
-    /// Whether a notice that has come is new. One that has come before is dropped.
+    /// Returns whether a notice that has come is new. The caller drops one that has come before.
     pub(in crate::engine) fn accept(
         &mut self,
         number: u64,

@@ -52,7 +52,7 @@ impl Seal {
         self.come.clear();
     }
 
-    /// Whether a part of a record has come.
+    /// Returns whether a part of a record has come.
     pub(in crate::engine) fn is_begun(&self) -> bool {
         !self.come.is_empty()
     }
@@ -71,7 +71,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Takes more bytes of the connection, and adds what the whole records carry to `into`. Behind an error it takes nothing more.
+    /// Takes more bytes of the connection, and adds what the whole records carry to `into`. After an error it takes nothing more.
     pub(in crate::engine) fn open(
         &mut self,
         bytes: &[u8],

@@ -29,7 +29,7 @@ pub(in crate::engine) enum Purpose {
     Words,
 }
 
-/// Shakes hands: from then on all that goes and comes is encrypted. Behind an error nothing was heard of the other end.
+/// Shakes hands: from then on all that goes and comes is encrypted. After an error nothing was heard of the other end.
 pub(in crate::engine) fn shake(
     wire: &mut Wire,
     key: &EngineKey,
@@ -229,7 +229,7 @@ mod tests {
         write(&mut connects).unwrap();
         let (_, [_, answer]) = sealed();
         assert!(refuses(&mut connects, &answer));
-        // The first message is taken again, and what was said behind it is not.
+        // The first message is taken again, and what was said after it is not.
         let mut again = accepts();
         read(&mut again, &first).unwrap();
         write(&mut again).unwrap();

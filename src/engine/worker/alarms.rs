@@ -1,4 +1,4 @@
-//! What a worker does at a moment: deadlines, and the grace behind them.
+//! What a worker does at a moment: deadlines, and the grace after them.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;

@@ -22,7 +22,7 @@ impl<P: Provider> Worker<P> {
         lanes.for_each(Held::leave);
     }
 
-    /// Behind a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of
+    /// After a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of
     /// each connection finishes what this worker held, once the QPs are reset.
     pub(super) fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
         self.inbox.queue.nic.set_stalled(false);

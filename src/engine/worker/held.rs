@@ -67,7 +67,7 @@ impl<L: Lane> Held<L> {
         window.saturating_sub(in_flight)
     }
 
-    /// Whether the HCA has nothing of it, and all that has come from the peer is counted.
+    /// Returns whether the HCA has no WQE of the lane, and all that has come from the peer is counted.
     pub(super) fn is_dry(&self) -> bool {
         self.lane.in_flight() == 0 && self.lane.receives() == 0
     }

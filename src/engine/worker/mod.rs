@@ -86,8 +86,8 @@ struct LinkWork<L> {
 }
 
 impl<L> LinkWork<L> {
-    /// Whether this worker has nothing more to do for the link. The link may end at any moment: transfers that are in the queue then
-    /// are closed by the next turn.
+    /// Returns whether this worker has nothing more to do for the link. The link may end at any moment, and only a turn that begins
+    /// after that ends the transfers that are in the queue then.
     fn is_over(&self) -> bool {
         !self.link.is_open() && self.lanes.is_empty() && self.queue.is_empty()
     }
@@ -175,7 +175,7 @@ impl<P: Provider> Worker<P> {
         self.drop_lanes();
     }
 
-    /// Whether it waits here for a lane. One that workers give each other would stand in their queues ever more often.
+    /// Returns whether the transfer waits here for a lane. One that workers give each other would stand in their queues ever more often.
     fn has(&self, id: TransferId, link: &Link) -> bool {
         let mut of_link = self.links.iter().filter(|it| it.link.number == link.number);
         of_link.any(|work| work.queue.iter().any(|(known, _)| *known == id))
@@ -262,13 +262,13 @@ impl<P: Provider> Worker<P> {
         }
         let links = self.links.len();
         self.links.retain(|work| !work.is_over());
-        // One that had lost its lanes before moves those behind it.
+        // One that had lost its lanes before moves those after it.
         if has_dropped || self.links.len() != links {
             self.number_lanes();
         }
     }
 
-    /// Whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
+    /// Returns whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
     fn awaits_completions(&self) -> bool {
         let has_some = |held: &Held<P::Lane>| !held.is_dry();
         self.drains

@@ -76,7 +76,7 @@ impl<P: Provider> Pool<P> {
         wakes.sum()
     }
 
-    /// Whether no worker has panicked.
+    /// Returns whether no worker has panicked.
     pub(in crate::engine) fn check(&self) -> Result<(), ThreadPanicked> {
         self.panicked.get().map_or(Ok(()), |it| Err(it.clone()))
     }

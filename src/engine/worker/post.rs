@@ -55,13 +55,13 @@ impl<P: Provider> Worker<P> {
         has_posted
     }
 
-    /// Whether a copy for this link is under way.
+    /// Returns whether a copy for this link is under way.
     fn is_copying(&self, at: usize) -> bool {
         let mut lanes = self.links[at].lanes.iter();
         lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
     }
 
-    /// Whether slices of a link are left, and none of its QPs here takes more.
+    /// Returns whether slices of a link are left, and none of its QPs here takes more.
     fn is_full(&self, at: usize) -> bool {
         let LinkWork { lanes, queue, .. } = &self.links[at];
         let has_room = |held: &Held<P::Lane>| {
