@@ -138,7 +138,7 @@ impl Engine {
     /// counted any more: then a program may set the counter to 0.
     ///
     /// # Errors
-    /// [`EngineError::Counter`]: [`MOST_COUNTERS`] or more.
+    /// [`EngineError::Counter`]: [`MOST_COUNTERS`](super::MOST_COUNTERS) or more.
     pub fn counter(&self, id: u32) -> Result<Counter, EngineError> {
         check_counter(id)?;
         Ok(Counter::new(&self.inner.core.counters, id))

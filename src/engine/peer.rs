@@ -275,7 +275,7 @@ impl Peer {
         waiting.while_refused(most, is_full, begin)
     }
 
-    /// Sends a notice of up to [`MOST_NOTICE_BYTES`] bytes, after those sent before. Never waits.
+    /// Sends a notice of up to [`MOST_NOTICE_BYTES`](super::MOST_NOTICE_BYTES) bytes, after those sent before. Never waits.
     ///
     /// Where the connection ends before it was taken, the next connection of the same lives brings it.
     ///
@@ -374,7 +374,7 @@ impl Peer {
     }
 
     /// Lets the peer read or write the `bytes` bytes at `address` of this side, by a key of its own. One command of the HCA makes
-    /// the key over the registration. It ends when `time_to_live` is over, with this connection, or by [`Engine::revoke`]; until
+    /// the key over the registration. It ends when `time_to_live` is over, with this connection, or by [`Engine::revoke`](super::Engine::revoke); until
     /// then the region stays. The program carries the result to the peer.
     ///
     /// # Errors

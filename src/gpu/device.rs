@@ -110,7 +110,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     }
 
     /// Returns when kernels of this device see all writes of HCAs to its memory whose completions the caller has seen. Needed where
-    /// [`RdmaSupport::write_ordering`] is [`WriteOrdering::None`].
+    /// [`RdmaSupport::write_ordering`] is [`WriteOrdering::None`](super::WriteOrdering::None).
     ///
     /// # Errors
     ///

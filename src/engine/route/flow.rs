@@ -14,7 +14,7 @@ use crate::engine::route::share::Backlog;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stalled {
-    /// Its number in [`Engine::rails`]; none of copies within the machine.
+    /// Its number in [`Engine::rails`](crate::engine::Engine::rails); none of copies within the machine.
     pub rail: Option<u32>,
     /// Its RDMA device; none as above.
     pub device: Option<String>,
@@ -32,7 +32,7 @@ pub enum WaitsFor {
     Room,
     /// No QP of the connection takes slices: both ends reset one first, and connect it again.
     Qp,
-    /// The slices that are left are posted: their completions. [`Engine::stalled`] says more of them.
+    /// The slices that are left are posted: their completions. [`Engine::stalled`](crate::engine::Engine::stalled) says more of them.
     Completion,
     /// All slices have ended, some on QPs that have failed: both ends reset these first.
     Reset,

@@ -10,7 +10,7 @@ use crate::engine::ids::TransferId;
 use crate::engine::ledger::slots::Status;
 use crate::engine::transfers::Transfers;
 
-/// The conclusion of one transfer, see [`Engine::concluded`].
+/// The conclusion of one transfer, see [`Engine::concluded`](crate::engine::Engine::concluded).
 #[derive(Debug)]
 #[must_use = "a future does nothing before it is polled"]
 pub struct Concluded {
