@@ -9,7 +9,7 @@ use crate::process::{command, run};
 use crate::programs::Build;
 use crate::skips::Extent;
 use crate::steps::{Run, kept, workspace};
-use crate::tree::{build, prepare, target};
+use crate::tree::{build, build_release, prepare, target};
 use crate::{gpu, interop, kernels, python, sanitize};
 
 pub(crate) fn quick() -> Result {
@@ -57,6 +57,8 @@ pub(crate) fn all(name: &str) -> Result {
     test.part("builds");
     test.step("build", |_| build())?;
     test.step("compile the tests", Run::build_all_tests)?;
+    // Before the tests: one of them runs `./x dist`, and the Python tests run the wheel of this build.
+    test.step("release build of what others get", |_| build_release())?;
     test.part("tests");
     test.step("tests", |test| test.run_part("tests"))?;
     test.step("rustdoc", |_| rustdoc())?;
