@@ -651,11 +651,14 @@ impl fmt::Display for Values {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::collections::BTreeSet;
+    use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
-    use super::super::{Config, EngineConfig};
     use super::*;
+    use crate::config::source::{in_table, in_words};
+    use crate::config::{Config, EngineConfig};
 
     #[test]
     fn the_table_has_every_variable_that_is_read_and_no_other() {

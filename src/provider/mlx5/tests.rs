@@ -11,7 +11,8 @@ use softhca::Hca;
 use test_basics::pyverbs;
 
 use super::pair::Pair;
-use super::rail::{Mlx5Rail, RailShape, Registration};
+use super::rail::{Mlx5Rail, Registration};
+use super::shape::RailShape;
 use super::wqe::{Payload, Wqe};
 use super::{Mlx5Lane, Mlx5Reaper};
 use crate::fabric::PortRecord;
