@@ -163,7 +163,7 @@ impl Handshake<'_> {
         Ok(connected)
     }
 
-    /// Returns whether the other end speaks, and not one that sends back what this end says.
+    /// Refuses one that sends back what this end says.
     fn check_end(&self, own: &Greeting, theirs: &Greeting) -> Result<(), HostError> {
         if theirs.nonce == own.nonce {
             return Err(self.refused("it sends back what this engine says: it is no engine"));
@@ -281,7 +281,7 @@ impl Handshake<'_> {
         Ok(crossings)
     }
 
-    /// Returns whether packets go between these two.
+    /// Refuses two ports between which no packets go.
     fn check_ports(&self, peer: &Hello, crossing: Crossing) -> Result<(), HostError> {
         let (own, theirs) = (crossing.own, crossing.theirs);
         let fits = self.hello.ports[own].fits(&peer.ports[theirs], &self.config.path);

@@ -27,7 +27,7 @@ impl OwnQps {
         Self(lanes.collect())
     }
 
-    /// Returns whether this lane may have the QP that the other end offers.
+    /// Refuses a QP of the other end that this lane may not have.
     pub(in crate::engine) fn check(&self, lane: usize, offer: &Offer) -> Result<(), OwnQp> {
         let port = self.0.get(lane).map(|lane| lane.theirs);
         let is_it =

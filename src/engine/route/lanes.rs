@@ -41,7 +41,7 @@ impl Lanes {
         }
     }
 
-    /// Returns whether slices enter by rails near the memory of the peer.
+    /// Says whether slices enter by rails near the memory of the peer.
     pub(super) fn set_near(&mut self, is_near: bool) {
         self.is_near = is_near;
     }

@@ -312,7 +312,7 @@ impl Link {
         !self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Returns whether the link takes transfers to `peer`.
+    /// Refuses transfers to `peer` once the link takes none.
     pub(in crate::engine) fn check(&self, peer: &str) -> Result<(), EngineError> {
         if self.is_open() {
             return Ok(());

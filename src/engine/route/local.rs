@@ -99,7 +99,7 @@ impl Local {
         Some(self.board.as_ref()?.vouch(ends.kept_here()))
     }
 
-    /// Returns whether the peer has shown that its board is its own. Before that it gets nothing of this engine.
+    /// Refuses a peer that has not shown that its board is its own. Before that it gets nothing of this engine.
     pub(in crate::engine) fn check_vouch(
         peer: &Hello,
         ends: &BothEnds,

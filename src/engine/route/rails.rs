@@ -314,7 +314,7 @@ impl Rails {
         })
     }
 
-    /// Returns whether each rail takes so many bytes as one region.
+    /// Refuses a region of more bytes than some rail takes.
     pub(in crate::engine) fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
         for rail in &self.rails {
             let context = rail.context();

@@ -75,7 +75,7 @@ impl Rest {
         }
     }
 
-    /// Returns whether QPs of the rail are connected now.
+    /// Returns whether QPs of the rail are connected now, or how it rests.
     pub(in crate::engine) fn state(&self, now: Instant) -> RailState {
         match self.state {
             State::Works => RailState::Works,

@@ -76,7 +76,7 @@ impl<P: Provider> Pool<P> {
         wakes.sum()
     }
 
-    /// Returns whether no worker has panicked.
+    /// Returns the panic of a worker as an error, if one has panicked.
     pub(in crate::engine) fn check(&self) -> Result<(), ThreadPanicked> {
         self.panicked.get().map_or(Ok(()), |it| Err(it.clone()))
     }
