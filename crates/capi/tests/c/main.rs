@@ -166,7 +166,7 @@ fn every_error_of_the_library_has_an_arm_that_chooses_its_status() {
     let events = code("src/event.rs");
     let mut seen = 0;
     for (enumeration, file, named) in [
-        ("ConfigError", "../../src/config.rs", &causes),
+        ("ConfigError", "../../src/config/error.rs", &causes),
         ("TeamError", "../../src/team/error.rs", &causes),
         ("MoeError", "../../src/moe/error.rs", &causes),
         ("VerbsError", "../../src/verbs/error.rs", &causes),
