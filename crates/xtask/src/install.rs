@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run, text_of};
 use crate::tree::{build_release, fresh_folder, kernel_headers, prepare, release};
+use crate::written_ptx;
 
 /// Copies what others use below a prefix; none: /usr/local for root, ~/.local for others.
 pub(crate) fn install(prefix: Option<&str>) -> Result {
@@ -14,15 +15,20 @@ pub(crate) fn install(prefix: Option<&str>) -> Result {
         Some(prefix) => PathBuf::from(prefix),
         None => default_prefix()?,
     };
-    crate::written_ptx::write()?;
-    prepare("demo")?;
-    build_release()?;
+    build_for_others()?;
     install_into(&prefix)?;
     println!(
         "installed wv, libsofthca.so, libwarpverbs_c.so and the headers below {}",
         prefix.display()
     );
     Ok(())
+}
+
+/// What is copied, with the PTX that git does not carry.
+fn build_for_others() -> Result {
+    written_ptx::write()?;
+    prepare("demo")?;
+    build_release()
 }
 
 fn default_prefix() -> Result<PathBuf> {
@@ -39,9 +45,7 @@ pub(crate) fn is_root() -> Result<bool> {
 
 /// One tar file of the same.
 pub(crate) fn dist() -> Result {
-    crate::written_ptx::write()?;
-    prepare("demo")?;
-    build_release()?;
+    build_for_others()?;
     // The version is the workspace's, of which this package is one.
     let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let name = format!("warpverbs-{version}-{machine}-linux");
@@ -64,7 +68,7 @@ pub(crate) fn dist() -> Result {
 fn install_into(prefix: &Path) -> Result {
     let built = release();
     install_file("755", &built.join("wv"), &prefix.join("bin/wv"))?;
-    crate::written_ptx::check_carried(&prefix.join("bin/wv"))?;
+    written_ptx::check_carried(&prefix.join("bin/wv"))?;
     for (file, place) in [
         ("libsofthca.so", "lib/warpverbs/libsofthca.so"),
         ("libwarpverbs_c.so", "lib/libwarpverbs_c.so"),

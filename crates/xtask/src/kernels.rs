@@ -128,12 +128,20 @@ pub(crate) fn cuda_program(name: &str) -> Result<PathBuf> {
 }
 
 /// `folder`/moe/dispatch.cu becomes `to`/sm_90/moe/dispatch.ptx.
-pub(crate) fn compile_all(folder: &str, to: &Path) -> Result {
+fn compile_all(folder: &str, to: &Path) -> Result {
     for source in files_below(folder, |path| ends_in(path, &["cu"]))? {
         let name = source.strip_prefix(folder).unwrap_or(&source);
         compile_ptx(&source, to, &name.with_extension("").to_string_lossy())?;
     }
     Ok(())
+}
+
+/// The PTX of the kernels in `folder`, compiled anew beside what is there: where it lies.
+pub(crate) fn compile_fresh(folder: &str) -> Result<PathBuf> {
+    let fresh = Path::new("target/kernels/fresh").join(folder);
+    fresh_folder(&fresh)?;
+    compile_all(folder, &fresh)?;
+    Ok(fresh)
 }
 
 /// Compiles every kernel. Fails where one does not compile, or where PTX in git is not what the sources compile to. PTX that git does
@@ -142,9 +150,7 @@ pub(crate) fn check_ptx() -> Result {
     written_ptx::compile_everything()?;
     for folder in PTX_IN_GIT {
         let checked_in = format!("{folder}/ptx");
-        let fresh = Path::new("target/kernels/fresh").join(folder);
-        fresh_folder(&fresh)?;
-        compile_all(folder, &fresh)?;
+        let fresh = compile_fresh(folder)?;
         run(command("diff", ["-rq", &checked_in]).arg(fresh)).map_err(|_differs| {
             Failure::new(
                 1,

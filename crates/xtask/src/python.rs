@@ -14,6 +14,7 @@ use crate::process::{command, run, text_of};
 use crate::steps::{LOGS, Run, kept, wants_large_counts};
 use crate::summary::Key;
 use crate::tree::{self, files_below, fresh_folder, prepare, wheel_program};
+use crate::written_ptx;
 
 /// Where the wheels, the tests' environments and their reports lie.
 const FOLDER: &str = "target/python";
@@ -36,7 +37,7 @@ const OF_TORCH: &[&str] = &[
 /// Builds the wheel, and says its file and the glibc that it needs.
 pub(crate) fn wheel() -> Result {
     prepare("wheel")?;
-    crate::written_ptx::write()?;
+    written_ptx::write()?;
     let [wheel, name] = build_wheels()?;
     let mut objects = files_below(PREFIX, |path| {
         path.ends_with("wv") || path.extension().is_some_and(|ending| ending == "so")
@@ -108,14 +109,8 @@ fn pip(python: &Path, task: &str) -> Command {
 /// The part `python`.
 pub(crate) fn in_tests(test: &mut Run) -> Result {
     test.part("python");
-    test.step("PTX that the programs carry", |_| {
-        crate::written_ptx::write()
-    })?;
+    test.step("PTX that the programs carry", |_| written_ptx::write())?;
     let mut wheel = None;
-    // A second build of all that others get: its seconds are this step's.
-    test.step("release build of what others get", |_| {
-        tree::build_release()
-    })?;
     test.step("wheel", |_| {
         let [package, _] = build_wheels()?;
         wheel = Some(package);

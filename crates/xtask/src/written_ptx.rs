@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{At, Failure, Result};
-use crate::kernels::{ARCHITECTURES, compile_all, compiler};
+use crate::kernels::{ARCHITECTURES, compile_fresh, compiler};
 use crate::stamp;
 use crate::tree::{PTX_WRITTEN, ends_in, files_below, fresh_folder, prepare};
 
@@ -93,9 +93,7 @@ fn is_current(folder: &str, stamp: &str) -> Result<bool> {
 /// The stamp is of the sources before they are compiled: if they change meanwhile, the PTX is of others than those at hand.
 fn compile(folder: &str) -> Result {
     let stamp = stamp_of(folder)?;
-    let fresh = Path::new("target/kernels/fresh").join(folder);
-    fresh_folder(&fresh)?;
-    compile_all(folder, &fresh)?;
+    let fresh = compile_fresh(folder)?;
     place(&fresh, Path::new(&ptx_of(folder)), &stamp)
 }
 
