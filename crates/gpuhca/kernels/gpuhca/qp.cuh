@@ -69,9 +69,12 @@ WV_DEVICE uint32_t take_doorbells(uint64_t page, uint32_t qpn, uint64_t* last) {
   return taken;
 }
 
-/// The index that a doorbell carries.
-WV_DEVICE uint32_t doorbell_index(uint64_t word) {
-  return be32(static_cast<uint32_t>(word)) >> 8 & 0xffff;
+/// Returns the index after the last WQE that a doorbell names. Either the doorbell carries it, or
+/// the doorbell is the first 8 bytes of that WQE, whose length in 16-byte units is then not 0.
+WV_DEVICE uint32_t doorbell_next(uint64_t word) {
+  const uint32_t index = be32(static_cast<uint32_t>(word)) >> 8 & 0xffff;
+  const uint32_t units = be32(static_cast<uint32_t>(word >> 32)) & 0x3f;
+  return (index + (units + 3) / 4) & 0xffff;
 }
 
 /// Takes over how far a doorbell allows to run.
@@ -109,9 +112,8 @@ WV_DEVICE Look look(const GpuhcaParams& p, uint32_t place) {
     platform::fence_acquire_sys();
     // Before Rts a doorbell is ignored.
     if (state != STATE_RTR) {
-      accept(
-          progress, depth,
-          (flags & QP_NO_RECORD) == 0 ? load_counter(record, RECORD_SEND) : doorbell_index(word));
+      accept(progress, depth,
+             (flags & QP_NO_RECORD) == 0 ? load_counter(record, RECORD_SEND) : doorbell_next(word));
     }
   }
   const bool posted =
