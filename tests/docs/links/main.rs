@@ -1,4 +1,4 @@
-//! Links, files, commands and pictures that the documents name exist; blocks of code run; pictures and sentences can be read.
+//! Links, files, commands and pictures that the documents name exist; blocks of code run; pictures can be read.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ mod commands;
 mod documents;
 mod links;
 mod pictures;
-mod sentences;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
