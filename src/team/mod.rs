@@ -95,9 +95,10 @@ pub use ranks::RankSet;
 pub use rendezvous::EtcdStore;
 pub(crate) use rendezvous::printable;
 pub use rendezvous::{
-    BringUpStore, Changed, Count, Entry, FileStore, KeyChange, KeyWatch, LEASE_TTL, Lease, LeaseId,
-    MAX_KEY, MAX_VALUE, Measured, MemoryStore, Patient, RECORD_VERSION, Records, Store, StoreError,
-    TextMap, check_url, measure as measure_store, open_store,
+    AroundStore, BringUpStore, Changed, Count, Entry, FileStore, KeyChange, KeyWatch, LEASE_TTL,
+    Lease, LeaseId, MAX_KEY, MAX_VALUE, Measured, MemoryStore, Patient, RECORD_VERSION, Records,
+    Store, StoreAnswer, StoreCall, StoreError, TextMap, check_url, measure as measure_store,
+    open_store,
 };
 use tables::Tables;
 pub(crate) use tidy::Sweep;

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use warpverbs::team::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
+use warpverbs::team::{
+    AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreError,
+};
 
 /// Whether a store answers.
 #[derive(Clone, Debug, Default)]
@@ -102,12 +104,12 @@ impl CutStore {
     }
 }
 
-impl Store for CutStore {
-    fn name(&self) -> String {
-        self.store.name()
+impl AroundStore for CutStore {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
     }
 
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             cuts: self.cuts.clone(),
@@ -116,84 +118,23 @@ impl Store for CutStore {
         })
     }
 
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.open(key)?.remove_below(key)
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        let store = self.open(call.key())?;
+        if let StoreCall::Put { key, .. } = call
+            && let Some(spoilt) = self.spoils.next(key)
+        {
+            let (key, value) = (key.clone(), spoilt.into());
+            return StoreCall::Put { key, value }.make(store);
+        }
+        call.make(store)
     }
 
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        self.open(below.unwrap_or_default())?
-            .changed_since(keys, below, since)
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.open(key)?.count(key)
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        self.open(key)?.put_leased(key, value, id)
-    }
-
-    fn next_change(
+    fn next_around(
         &self,
         watch: &mut KeyWatch,
         since: u64,
         timeout: Duration,
     ) -> Result<KeyChange, StoreError> {
         self.open(watch.key())?.next_change(watch, since, timeout)
-    }
-
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let store = self.open(key)?;
-        match self.spoils.next(key) {
-            Some(spoilt) => store.put(key, &spoilt),
-            None => store.put(key, value),
-        }
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.open(key)?.try_get(key)
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        self.open(key)?.compare_and_set(key, expected, value)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.open(key)?.remove(key)
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.open(key)?.list(key)
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.open(key)?.take_lease(key, value, ttl)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.open(key)?.renew_lease(key, id)
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.open(key)?.end_lease(key, id)
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::config::Config;
-use warpverbs::team::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError, Team};
+use warpverbs::team::{AroundStore, Store, StoreAnswer, StoreCall, StoreError, Team};
 
 use crate::interrupt::{self, SIGNALS};
 
@@ -25,130 +25,50 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 impl Interruptible {
-    fn ask<T: Send + 'static>(
-        &self,
-        call: impl Send + 'static + FnOnce(&dyn Store) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    fn ask(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         if !interrupt::is_lent() {
-            return call(self.store.as_ref());
+            return call.make(self.store.as_ref());
         }
         if interrupt::is_over() {
             // An error that is not repeated.
-            return call(self.store.bounded(LAST).as_ref()).map_err(|error| {
-                StoreError::Interrupted {
-                    cause: error.to_string(),
-                }
+            let answer = call.make(self.store.bounded(LAST).as_ref());
+            return answer.map_err(|error| StoreError::Interrupted {
+                cause: error.to_string(),
             });
         }
-        let store = Arc::clone(&self.store);
-        interrupt::ask(move || call(store.as_ref()))
+        let (store, call) = (Arc::clone(&self.store), call.clone().into_owned());
+        interrupt::ask(move || call.make(store.as_ref()))
     }
 }
 
-impl Store for Interruptible {
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+impl AroundStore for Interruptible {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         let store = self.store.bounded(bound);
         Arc::new(Self { store })
     }
 
-    fn without_leases(&self) -> Option<String> {
-        self.store.without_leases()
-    }
-
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let (key, value) = (key.to_owned(), value.to_owned());
-        self.ask(move |store| store.put(&key, &value))
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = key.to_owned();
-        self.ask(move |store| store.try_get(&key))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        let (key, value) = (key.to_owned(), value.to_owned());
-        let expected = expected.map(<[u8]>::to_owned);
-        self.ask(move |store| store.compare_and_set(&key, expected.as_deref(), &value))
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        let key = key.to_owned();
-        self.ask(move |store| store.remove(&key))
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        let key = key.to_owned();
-        self.ask(move |store| store.list(&key))
-    }
-
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        let key = key.to_owned();
-        self.ask(move |store| store.remove_below(&key))
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
-        let below = below.map(str::to_owned);
-        self.ask(move |store| {
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            store.changed_since(&keys, below.as_deref(), since)
-        })
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        let key = key.to_owned();
-        self.ask(move |store| store.count(&key))
-    }
-
-    /// Leases are kept by threads of the library.
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.store.take_lease(key, value, ttl)
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        self.store.put_leased(key, value, id)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.store.renew_lease(key, id)
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.store.end_lease(key, id)
-    }
-
-    /// The call behind it fails if a signal has come.
-    fn wait_for_change(&self, timeout: Duration) {
-        match interrupt::is_lent() {
-            true => {
-                self.store.wait_for_change(timeout.min(SIGNALS));
-                interrupt::look();
-            }
-            false => self.store.wait_for_change(timeout),
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        match call {
+            // Leases are kept by threads of the library.
+            StoreCall::TakeLease { .. }
+            | StoreCall::PutLeased { .. }
+            | StoreCall::RenewLease { .. }
+            | StoreCall::EndLease { .. } => call.make(self.store.as_ref()),
+            _ => self.ask(call),
         }
     }
 
-    fn next_change(
-        &self,
-        watch: &mut KeyWatch,
-        since: u64,
-        timeout: Duration,
-    ) -> Result<KeyChange, StoreError> {
-        self.store.next_change(watch, since, timeout)
+    /// If a signal has come, the next call fails.
+    fn wait_around(&self, timeout: Duration) {
+        if interrupt::is_lent() {
+            self.store.wait_for_change(timeout.min(SIGNALS));
+            interrupt::look();
+        } else {
+            self.store.wait_for_change(timeout);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
+use crate::{AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreError};
 
 /// What a store was asked, by kind of call, and how many bytes of keys and values it answered with.
 #[derive(Debug, Default)]
@@ -87,9 +87,8 @@ impl Counted {
         Arc::clone(&self.asked)
     }
 
-    fn counted(&self, kind: &'static str) -> &dyn Store {
+    fn count(&self, kind: &'static str) {
         *lock(&self.asked.calls).entry(kind).or_default() += 1;
-        self.store.as_ref()
     }
 
     fn answered(&self, kind: &'static str, bytes: usize) {
@@ -100,12 +99,12 @@ impl Counted {
     }
 }
 
-impl Store for Counted {
-    fn name(&self) -> String {
-        self.store.name()
+impl AroundStore for Counted {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
     }
 
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             asked: Arc::clone(&self.asked),
@@ -113,91 +112,17 @@ impl Store for Counted {
         })
     }
 
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let kind = match key.split('/').nth(1) {
-            Some("row") => "put row",
-            Some("promise") => "put promise",
-            _ => "put",
-        };
-        self.counted(kind).put(key, value)
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        let kind = kind_of(call);
+        self.count(kind);
+        let answer = call.make(self.store.as_ref())?;
+        if call.reads() && !matches!(call, StoreCall::Count { .. }) {
+            self.answered(kind, answer.bytes());
+        }
+        Ok(answer)
     }
 
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let value = self.counted("get").try_get(key)?;
-        self.answered("get", value.as_ref().map_or(0, Vec::len));
-        Ok(value)
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        self.counted("compare and set")
-            .compare_and_set(key, expected, value)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.counted("remove").remove(key)
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        let names = self.counted("list").list(key)?;
-        self.answered("list", names.iter().map(String::len).sum());
-        Ok(names)
-    }
-
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.counted("remove").remove_below(key)
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        let kind = match below {
-            Some("group") => "look at all",
-            _ => "look",
-        };
-        let found = self.counted(kind).changed_since(keys, below, since)?;
-        let bytes = found.entries.iter().map(|it| it.key.len() + it.value.len());
-        self.answered(kind, bytes.sum());
-        Ok(found)
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.counted("count").count(key)
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.counted("take").take_lease(key, value, ttl)
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        self.counted("put").put_leased(key, value, id)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.counted("renew").renew_lease(key, id)
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.counted("end").end_lease(key, id)
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
-    }
-
-    fn next_change(
+    fn next_around(
         &self,
         watch: &mut KeyWatch,
         since: u64,
@@ -206,12 +131,35 @@ impl Store for Counted {
         let before = watch.requests();
         let found = self.store.next_change(watch, since, timeout);
         for _ in before..watch.requests() {
-            self.counted("watch");
+            self.count("watch");
         }
         if let Ok(KeyChange::Set(entry)) = &found {
             self.answered("watch", entry.key.len() + entry.value.len());
         }
         found
+    }
+}
+
+fn kind_of(call: &StoreCall<'_>) -> &'static str {
+    match call {
+        StoreCall::Put { key, .. } => match key.split('/').nth(1) {
+            Some("row") => "put row",
+            Some("promise") => "put promise",
+            _ => "put",
+        },
+        StoreCall::PutLeased { .. } => "put",
+        StoreCall::TryGet { .. } => "get",
+        StoreCall::CompareAndSet { .. } => "compare and set",
+        StoreCall::Remove { .. } | StoreCall::RemoveBelow { .. } => "remove",
+        StoreCall::List { .. } => "list",
+        StoreCall::ChangedSince { below, .. } => match below.as_deref() {
+            Some("group") => "look at all",
+            _ => "look",
+        },
+        StoreCall::Count { .. } => "count",
+        StoreCall::TakeLease { .. } => "take",
+        StoreCall::RenewLease { .. } => "renew",
+        StoreCall::EndLease { .. } => "end",
     }
 }
 

@@ -58,6 +58,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+mod around;
 mod bring_up;
 mod call;
 mod counted;
@@ -85,6 +86,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use around::{AroundStore, StoreAnswer, StoreCall};
 pub use bring_up::{BringUpStore, TextMap};
 pub use call::{Known, MAX_BOUND, Timed};
 pub use counted::{Asked, Counted};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Changed, Count, KeyChange, KeyWatch, Known, LeaseId, Store, StoreError};
+use super::{AroundStore, Known, Store, StoreAnswer, StoreCall, StoreError};
 
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -58,25 +58,20 @@ impl Patient {
         Self { store, patience }
     }
 
-    fn ask<T>(&self, call: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        repeat(Instant::now() + self.patience, call)
-    }
-
     /// Makes a change. `made` is the value that `key` has when the change was made and nothing came after it, where that proves it.
     fn change(
         &self,
         key: &str,
         made: Option<&[u8]>,
-        mut call: impl FnMut() -> Result<bool, StoreError>,
-    ) -> Result<bool, StoreError> {
+        mut call: impl FnMut() -> Result<StoreAnswer, StoreError>,
+    ) -> Result<StoreAnswer, StoreError> {
         let until = Instant::now() + self.patience;
         let mut unknown: Option<StoreError> = None;
         loop {
             let error = match (repeat(until, &mut call), unknown.take()) {
-                (Ok(true), _) => return Ok(true),
-                (Ok(false), None) => return Ok(false),
-                // An earlier request may be the reason.
-                (_, Some(error)) => return Err(error),
+                // An earlier request may be the reason why nothing was changed.
+                (Ok(StoreAnswer::Is(false)) | Err(_), Some(error)) => return Err(error),
+                (Ok(answer), _) => return Ok(answer),
                 (Err(error), None) => error,
             };
             let StoreError::NoAnswer { seen, .. } = error else {
@@ -88,7 +83,7 @@ impl Patient {
             };
             let entry = found.entries.first();
             if made.is_some() && entry.map(|entry| entry.value.as_slice()) == made {
-                return Ok(true);
+                return Ok(StoreAnswer::Done);
             }
             if entry.map_or(0, |entry| entry.revision) != seen || Instant::now() >= until {
                 return Err(error);
@@ -98,97 +93,25 @@ impl Patient {
     }
 }
 
-impl Store for Patient {
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+impl AroundStore for Patient {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         self.store.bounded(bound)
     }
 
-    fn without_leases(&self) -> Option<String> {
-        self.store.without_leases()
-    }
-
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let put = || self.store.put(key, value).map(|()| true);
-        self.change(key, Some(value), put).map(drop)
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.ask(|| self.store.try_get(key))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        // The value proves nothing: another rank may have set the same.
-        let set = || self.store.compare_and_set(key, expected, value);
-        self.change(key, None, set)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.change(key, None, || self.store.remove(key))
-    }
-
-    fn name(&self) -> String {
-        self.store.name()
-    }
-
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.ask(|| self.store.remove_below(key))
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.ask(|| self.store.list(key))
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        self.ask(|| self.store.changed_since(keys, below, since))
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.ask(|| self.store.count(key))
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.ask(|| self.store.take_lease(key, value, ttl))
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        let put = || self.store.put_leased(key, value, id);
-        self.change(key, None, put)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.ask(|| self.store.renew_lease(key, id))
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.ask(|| self.store.end_lease(key, id))
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
-    }
-
-    fn next_change(
-        &self,
-        watch: &mut KeyWatch,
-        since: u64,
-        timeout: Duration,
-    ) -> Result<KeyChange, StoreError> {
-        self.store.next_change(watch, since, timeout)
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        let make = || call.make(self.store.as_ref());
+        match call {
+            StoreCall::Put { key, value } => self.change(key, Some(value), make),
+            // The value proves nothing: another rank may have set the same one.
+            StoreCall::CompareAndSet { key, .. }
+            | StoreCall::PutLeased { key, .. }
+            | StoreCall::Remove { key } => self.change(key, None, make),
+            _ => repeat(Instant::now() + self.patience, make),
+        }
     }
 }
 

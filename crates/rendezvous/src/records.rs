@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_VALUE, Store, StoreError, check_value,
+    AroundStore, Changed, Entry, KeyChange, KeyWatch, MAX_VALUE, Store, StoreAnswer, StoreCall,
+    StoreError, check_value,
 };
 
 /// Version of what ranks write to a store. Ranks of different versions do not work together.
@@ -77,6 +78,19 @@ impl Records {
         record.drain(..=end);
         Ok(Some(record))
     }
+
+    fn unwrap_all(&self, mut changed: Changed) -> Changed {
+        for entry in std::mem::take(&mut changed.entries) {
+            match self.unwrap(&entry.key, Some(entry.value)) {
+                Ok(value) => changed.entries.push(Entry {
+                    value: value.unwrap_or_default(),
+                    ..entry
+                }),
+                Err(error) => changed.unreadable.push(error),
+            }
+        }
+        changed
+    }
 }
 
 /// `version 1 of run 'x'`; none if it is no header.
@@ -87,54 +101,44 @@ fn describe(header: &[u8]) -> Option<String> {
     (magic == MAGIC).then(|| format!("of version {version} of run '{run}'"))
 }
 
-impl Store for Records {
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+impl AroundStore for Records {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             header: self.header.clone(),
         })
     }
 
-    fn without_leases(&self) -> Option<String> {
-        self.store.without_leases()
-    }
-
-    fn name(&self) -> String {
-        self.store.name()
-    }
-
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.store.remove_below(key)
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        let mut changed = self.store.changed_since(keys, below, since)?;
-        for entry in std::mem::take(&mut changed.entries) {
-            match self.unwrap(&entry.key, Some(entry.value)) {
-                Ok(value) => changed.entries.push(Entry {
-                    value: value.unwrap_or_default(),
-                    ..entry
-                }),
-                Err(error) => changed.unreadable.push(error),
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        let mut wrapped = call.clone();
+        match &mut wrapped {
+            StoreCall::CompareAndSet {
+                key,
+                expected,
+                value,
+            } => {
+                if let Some(expected) = expected {
+                    *expected = self.wrap(key, expected)?.into();
+                }
+                *value = self.wrap(key, value)?.into();
             }
+            StoreCall::Put { key, value }
+            | StoreCall::TakeLease { key, value, .. }
+            | StoreCall::PutLeased { key, value, .. } => *value = self.wrap(key, value)?.into(),
+            _ => {}
         }
-        Ok(changed)
+        Ok(match wrapped.make(self.store.as_ref())? {
+            StoreAnswer::Value(value) => StoreAnswer::Value(self.unwrap(call.key(), value)?),
+            StoreAnswer::Changed(changed) => StoreAnswer::Changed(self.unwrap_all(changed)),
+            other => other,
+        })
     }
 
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.store.count(key)
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        self.store.put_leased(key, &self.wrap(key, value)?, id)
-    }
-
-    fn next_change(
+    fn next_around(
         &self,
         watch: &mut KeyWatch,
         since: u64,
@@ -149,53 +153,5 @@ impl Store for Records {
             Ok(Some(value)) => KeyChange::Set(Entry { value, ..entry }),
             Ok(None) | Err(_) => KeyChange::Unknown,
         })
-    }
-
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.store.put(key, &self.wrap(key, value)?)
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.unwrap(key, self.store.try_get(key)?)
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        let expected = expected.map(|value| self.wrap(key, value)).transpose()?;
-        let value = self.wrap(key, value)?;
-        self.store.compare_and_set(key, expected.as_deref(), &value)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.store.remove(key)
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.store.list(key)
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.store.take_lease(key, &self.wrap(key, value)?, ttl)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.store.renew_lease(key, id)
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.store.end_lease(key, id)
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rendezvous::{Changed, Count, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError};
+use rendezvous::{
+    AroundStore, KeyChange, KeyWatch, MAX_BOUND, Store, StoreAnswer, StoreCall, StoreError,
+};
 
 use super::world::{LOOK, lock};
 use crate::membership::rules::record::RankGeneration;
@@ -34,10 +36,6 @@ pub(in crate::membership) struct CutStore {
 }
 
 impl CutStore {
-    fn open(&self) -> Result<&dyn Store, StoreError> {
-        self.open_unless(|| false)
-    }
-
     /// The store, at once or late; not before its bound while `held` says so.
     fn open_unless(&self, held: impl Fn() -> bool) -> Result<&dyn Store, StoreError> {
         let start = Instant::now();
@@ -53,19 +51,23 @@ impl CutStore {
         while waits() && !away() && start.elapsed() < self.bound {
             std::thread::sleep(LOOK);
         }
-        match away() || waits() {
-            false => Ok(self.store.as_ref()),
-            true => Err(StoreError::Unreachable {
+        if away() || waits() {
+            return Err(StoreError::Unreachable {
                 store: "the store".to_owned(),
                 waited: start.elapsed(),
                 cause: "it is away".to_owned(),
-            }),
+            });
         }
+        Ok(self.store.as_ref())
     }
 }
 
-impl Store for CutStore {
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+impl AroundStore for CutStore {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             away: Arc::clone(&self.away),
@@ -81,32 +83,21 @@ impl Store for CutStore {
         })
     }
 
-    fn name(&self) -> String {
-        self.store.name()
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        let planted = matches!(call, StoreCall::RenewLease { .. });
+        assert!(!(planted && self.panics.load(Ordering::Relaxed)), "planted");
+        let promise =
+            matches!(call, StoreCall::Put { key, .. } if key.starts_with("group/promise/"));
+        let held = || promise && self.no_promise.load(Ordering::Relaxed);
+        let mut answer = call.make(self.open_unless(held)?)?;
+        if let (StoreCall::List { key }, StoreAnswer::Names(names)) = (call, &mut answer) {
+            let mut unlisted = lock(&self.unlisted);
+            names.retain(|name| !unlisted.remove(&(self.own, format!("{key}/{name}"))));
+        }
+        Ok(answer)
     }
 
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.open()?.remove_below(key)
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        self.open()?.changed_since(keys, below, since)
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.open()?.count(key)
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        self.open()?.put_leased(key, value, id)
-    }
-
-    fn next_change(
+    fn next_around(
         &self,
         watch: &mut KeyWatch,
         since: u64,
@@ -115,58 +106,7 @@ impl Store for CutStore {
         let is_planted = |name: &String| std::thread::current().name() == Some(name.as_str());
         let planted = lock(&self.planted).take_if(|name| is_planted(name));
         assert!(planted.is_none(), "planted");
-        self.open()?.next_change(watch, since, timeout)
-    }
-
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let promise = key.starts_with("group/promise/");
-        let held = || promise && self.no_promise.load(Ordering::Relaxed);
-        self.open_unless(held)?.put(key, value)
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.open()?.try_get(key)
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        self.open()?.compare_and_set(key, expected, value)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.open()?.remove(key)
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        let mut names = self.open()?.list(key)?;
-        let mut unlisted = lock(&self.unlisted);
-        names.retain(|name| !unlisted.remove(&(self.own, format!("{key}/{name}"))));
-        Ok(names)
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.open()?.take_lease(key, value, ttl)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        assert!(!self.panics.load(Ordering::Relaxed), "planted");
-        self.open()?.renew_lease(key, id)
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.open()?.end_lease(key, id)
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
+        self.open_unless(|| false)?
+            .next_change(watch, since, timeout)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use rendezvous::{Changed, Count, KeyChange, KeyWatch, Known, LeaseId, Patient, Store, StoreError};
+use rendezvous::{AroundStore, Known, LeaseId, Patient, Store, StoreAnswer, StoreCall, StoreError};
 use test_basics::limits::HANG;
 
 use crate::conformance::on_each;
@@ -41,16 +41,10 @@ struct Shared {
     begun: AtomicU32,
 }
 
+#[derive(Debug)]
 struct Late {
-    key: String,
+    call: StoreCall<'static>,
     seen: u64,
-    change: Box<dyn FnOnce() + Send>,
-}
-
-impl std::fmt::Debug for Late {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a late change of {}", self.key)
-    }
 }
 
 /// How a change ends.
@@ -108,9 +102,9 @@ impl Disturbed {
     /// The changes that are under way arrive.
     fn arrive(&self) {
         let mut late = self.shared.late.lock().unwrap();
-        for Late { key, seen, change } in late.drain(..) {
-            if self.revision(&key) == seen {
-                change();
+        for Late { call, seen } in late.drain(..) {
+            if self.revision(call.key()) == seen {
+                drop(call.make(self.store.as_ref()));
             }
         }
     }
@@ -128,60 +122,45 @@ impl Disturbed {
         [End::NotSent, End::LostBefore, End::LostAfter, End::Later][random.usize(..4)]
     }
 
-    fn ask<T>(
-        &self,
-        call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    fn read(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         self.begin();
         match self.end() {
-            End::Answered => call(self.store.as_ref()),
+            End::Answered => call.make(self.store.as_ref()),
             _ => Err(not_sent()),
         }
     }
 
-    fn change<T>(
-        &self,
-        key: &str,
-        call: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    fn change(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         self.begin();
         // A late change and one of another thread are not made at once: the store itself keeps that, by the revision.
         let mut late = self.shared.late.lock().unwrap();
         let end = self.end();
         if matches!(end, End::Answered) {
-            return call(self.store.as_ref());
+            return call.make(self.store.as_ref());
         }
-        let seen = self.revision(key);
+        let seen = self.revision(call.key());
         match end {
             End::Answered | End::NotSent => return Err(not_sent()),
             End::LostBefore => {}
-            End::LostAfter => drop(call(self.store.as_ref())),
-            End::Later => {
-                let store = Arc::clone(&self.store);
-                late.push(Late {
-                    key: key.to_owned(),
-                    seen,
-                    change: Box::new(move || drop(call(store.as_ref()))),
-                });
-            }
+            End::LostAfter => drop(call.make(self.store.as_ref())),
+            End::Later => late.push(Late {
+                call: call.clone().into_owned(),
+                seen,
+            }),
         }
         Err(no_answer(seen))
     }
 
     /// A change of a lease or of a folder: it is made at once or not at all.
-    fn change_at_once<T>(
-        &self,
-        key: &str,
-        call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    fn change_at_once(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         self.begin();
         match self.end() {
-            End::Answered => return call(self.store.as_ref()),
+            End::Answered => return call.make(self.store.as_ref()),
             End::NotSent => return Err(not_sent()),
             End::LostBefore => {}
-            End::LostAfter | End::Later => drop(call(self.store.as_ref())),
+            End::LostAfter | End::Later => drop(call.make(self.store.as_ref())),
         }
-        Err(no_answer(self.revision(key)))
+        Err(no_answer(self.revision(call.key())))
     }
 }
 
@@ -202,95 +181,27 @@ fn not_sent() -> StoreError {
     }
 }
 
-impl Store for Disturbed {
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+impl AroundStore for Disturbed {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             ..self.clone()
         })
     }
 
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let (name, value) = (key.to_owned(), value.to_owned());
-        self.change(key, move |store| store.put(&name, &value))
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.ask(|store| store.try_get(key))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        let (name, expected) = (key.to_owned(), expected.map(<[u8]>::to_vec));
-        let value = value.to_owned();
-        self.change(key, move |store| {
-            store.compare_and_set(&name, expected.as_deref(), &value)
-        })
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        let name = key.to_owned();
-        self.change(key, move |store| store.remove(&name))
-    }
-
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.change_at_once(key, |store| store.remove_below(key))
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.ask(|store| store.list(key))
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        self.ask(|store| store.changed_since(keys, below, since))
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.ask(|store| store.count(key))
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.change_at_once(key, |store| store.take_lease(key, value, ttl))
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        let (name, value) = (key.to_owned(), value.to_owned());
-        self.change(key, move |store| store.put_leased(&name, &value, id))
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.change_at_once(key, |store| store.renew_lease(key, id))
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.change_at_once(key, |store| store.end_lease(key, id))
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
-    }
-
-    fn next_change(
-        &self,
-        watch: &mut KeyWatch,
-        since: u64,
-        timeout: Duration,
-    ) -> Result<KeyChange, StoreError> {
-        self.store.next_change(watch, since, timeout)
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        match call {
+            StoreCall::Put { .. }
+            | StoreCall::CompareAndSet { .. }
+            | StoreCall::Remove { .. }
+            | StoreCall::PutLeased { .. } => self.change(call),
+            _ if call.reads() => self.read(call),
+            _ => self.change_at_once(call),
+        }
     }
 }
 

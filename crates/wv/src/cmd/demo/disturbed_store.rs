@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpverbs::team::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
+use warpverbs::team::{
+    AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreError,
+};
 
 /// Longest call without a bound of its own, as in the stores themselves.
 const MOST: Duration = Duration::from_secs(5);
@@ -100,70 +102,14 @@ impl DisturbedStore {
             faults,
         }
     }
-
-    /// A call that reads.
-    fn read<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.call(false, call)
-    }
-
-    /// A call that changes something.
-    fn change<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.call(true, call)
-    }
-
-    fn call<T>(
-        &self,
-        changes: bool,
-        call: impl FnOnce() -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let start = Instant::now();
-        while self.faults.stands_still() {
-            let left = self.bound.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Err(self.unanswered(false, start));
-            }
-            std::thread::sleep(left.min(LOOK));
-        }
-        let (late, heard) = self.faults.lateness();
-        let left = self.bound.saturating_sub(start.elapsed());
-        if late <= left {
-            std::thread::sleep(late);
-            return call();
-        }
-        // A change of which only the answer is late is done all the same.
-        if heard {
-            drop(call());
-        }
-        std::thread::sleep(left);
-        Err(self.unanswered(heard && changes, start))
-    }
-
-    fn unanswered(&self, heard: bool, start: Instant) -> StoreError {
-        let (store, waited) = ("of chaos".to_owned(), start.elapsed());
-        let cause = "wv chaos holds it up".to_owned();
-        match heard {
-            false => StoreError::Unreachable {
-                store,
-                waited,
-                cause,
-            },
-            // No key has this revision, so no caller takes the change for one that was not made.
-            true => StoreError::NoAnswer {
-                store,
-                waited,
-                seen: u64::MAX,
-                cause,
-            },
-        }
-    }
 }
 
-impl Store for DisturbedStore {
-    fn name(&self) -> String {
-        self.store.name()
+impl AroundStore for DisturbedStore {
+    fn inner(&self) -> &dyn Store {
+        self.store.as_ref()
     }
 
-    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+    fn with_bound(&self, bound: Duration) -> Arc<dyn Store> {
         Arc::new(Self {
             store: self.store.bounded(bound),
             bound: bound.min(MOST),
@@ -171,74 +117,34 @@ impl Store for DisturbedStore {
         })
     }
 
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.change(|| self.store.put(key, value))
+    fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
+        let start = Instant::now();
+        while self.faults.stands_still() {
+            let left = self.bound.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(unreachable(start));
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+        let (late, heard) = self.faults.lateness();
+        let left = self.bound.saturating_sub(start.elapsed());
+        if late <= left {
+            std::thread::sleep(late);
+            return call.make(self.store.as_ref());
+        }
+        // A change of which only the answer is late is done all the same.
+        if heard {
+            drop(call.make(self.store.as_ref()));
+        }
+        std::thread::sleep(left);
+        Err(if heard && !call.reads() {
+            unanswered(start)
+        } else {
+            unreachable(start)
+        })
     }
 
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.read(|| self.store.try_get(key))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        self.change(|| self.store.compare_and_set(key, expected, value))
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.change(|| self.store.remove(key))
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.read(|| self.store.list(key))
-    }
-
-    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        self.change(|| self.store.remove_below(key))
-    }
-
-    fn changed_since(
-        &self,
-        keys: &[&str],
-        below: Option<&str>,
-        since: u64,
-    ) -> Result<Changed, StoreError> {
-        self.read(|| self.store.changed_since(keys, below, since))
-    }
-
-    fn count(&self, key: &str) -> Result<Count, StoreError> {
-        self.read(|| self.store.count(key))
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.change(|| self.store.take_lease(key, value, ttl))
-    }
-
-    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        self.change(|| self.store.put_leased(key, value, id))
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        self.change(|| self.store.renew_lease(key, id))
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.change(|| self.store.end_lease(key, id))
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
-    }
-
-    fn next_change(
+    fn next_around(
         &self,
         watch: &mut KeyWatch,
         since: u64,
@@ -255,6 +161,27 @@ impl Store for DisturbedStore {
         }
         let left = timeout.saturating_sub(start.elapsed());
         self.store.next_change(watch, since, left)
+    }
+}
+
+const NAME: &str = "of chaos";
+const CAUSE: &str = "wv chaos holds it up";
+
+fn unreachable(start: Instant) -> StoreError {
+    StoreError::Unreachable {
+        store: NAME.to_owned(),
+        waited: start.elapsed(),
+        cause: CAUSE.to_owned(),
+    }
+}
+
+fn unanswered(start: Instant) -> StoreError {
+    StoreError::NoAnswer {
+        store: NAME.to_owned(),
+        waited: start.elapsed(),
+        // No key has this revision, so no caller takes the change for one that was not made.
+        seen: u64::MAX,
+        cause: CAUSE.to_owned(),
     }
 }
 
